@@ -1,11 +1,11 @@
 """backchannel: messages as files in a Maildir spool, and the same spool over HTTP.
 
-Above: the command line, which works on a spool without any hub, and whoever runs protocols. Below: `contract` and
-`wire`. PROTOCOL.md has the layout, its guarantees and our deviations.
+Above: the command line, which works on a spool without any hub, and the server, which runs protocols. Below:
+`contract` and `wire`. PROTOCOL.md has the layout, its guarantees and our deviations.
 
-`message` and `record` are JSON and values; `spool` is the folder; `claims` is taking from it; `arrivals` is watching
-it; `upkeep` finds what killed processes left there; `identity` is who speaks from it; `adoption` joins it to a hub,
-`relay` has its routes, and `server` is both.
+`codec` and `record` are values and their JSON. `spool` is the folder. `claims` takes messages from the folder,
+`arrivals` watches it, and `upkeep` finds the remains of killed processes in it. `identity` says who speaks from it.
+`adoption` joins the folder to a hub, `relay` has the HTTP routes, and `server` starts both.
 """
 
 from typing import Any

@@ -1,12 +1,12 @@
 """The adoption of a spool: its local agents are members of the hub, and members of the hub can be written to from it.
 
 Above: the server's assembly. Below: the Hub port, and the folder. Each member has a mailbox in the spool, of one of two
-kinds. A *local agent* reads its own, and its unread files are its deliveries. The mailbox of a *remote* member, who
-reads elsewhere, is emptied by the hub. Which kind it is is decided once, by who was there first: an agent is local if
-the hub did not write its record and no token made its name. The mailbox remembers it.
+kinds. A *local agent* reads its own mailbox, and its unread files are its deliveries. A *remote* member reads
+elsewhere, and the hub empties the member's mailbox. The kind is decided once: an agent is local if the hub did not
+write its record and no token made its name. The mailbox stores the kind.
 
-One task, the worker, does everything that changes who is where, one thing after another, and takes files in; it starts
-over from what hub and folder say whenever anything goes wrong. Files are touched by threads, never by the event loop.
+One task, the worker, makes all changes to members and mailboxes, one after another, and takes files in. After any error
+the worker starts over from the state of hub and folder. Only threads touch files, never the event loop.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ from tieline.wire.folder import own_folder
 from tieline.wire.sessions import ask_all
 
 RESCAN_SECONDS = 2.0
-"""The whole spool is looked at this often, for changes that the folder watch did not tell of."""
+"""Interval of a look at the whole spool, for changes that the folder watch did not report."""
 _TROUBLE_SECONDS = 1.0
 """The worker rests this long after an error."""
 _REFRESH_SECONDS = 0.1
-"""Channels are asked for at most this often: with thousands of members that is work for the hub."""
+"""Shortest interval between two requests for all channels: with thousands of members each is work for the hub."""
 _CATCH_UP_SECONDS = 0.02
-"""A mailbox is looked at again after this time, if its local agent has just come."""
+"""Delay before the next look at a mailbox whose local agent has just joined."""
 _REST = 4.0
-"""After a look into a mailbox it is left alone for this many times as long as that took."""
+"""After a look into a mailbox, the pause is this many times the duration of the look."""
 _TOGETHER_MAX = 256
-"""New members that are given their mailboxes together."""
+"""Most new members that get their mailboxes in one batch."""
 _LOCK = ".tieline.lock"
 
 log = structlog.get_logger(__name__)
@@ -65,7 +65,7 @@ class SpoolAdopted(OSError):
 
 
 class _Interrupted(Exception):
-    """The hub refused what it never refuses while it works: start over."""
+    """The hub refused a request that a working hub never refuses: start over."""
 
 
 class Adoption:
@@ -84,12 +84,12 @@ class Adoption:
         self._mailboxes: dict[str, Mailbox] = {}
         self._inboxes: dict[str, LocalInbox] = {}
         self._local_agents: dict[str, LocalAgent] = {}
-        # Names of records that no member can have, so that each is told of once.
+        # Names of records that no member can have; each is logged once.
         self._rejected: set[str] = set()
         self._channels = Channels(hub, self._agent_records)
         self._refreshed_at = 0.0
         self._inbox_writer = InboxWriter()
-        # One thread, because what external inboxes do has an order. It works until the hub itself has stopped asking.
+        # One thread, because requests to external inboxes have an order. It runs until the hub makes no more requests.
         self._spool_thread = ThreadPoolExecutor(1, "spool")
         self._folder_watch = FolderWatch(root, mailbox=self._mark_dirty, records=self._mark_records_dirty)
         self._intake = Intake(hub, self._mailboxes, self._inboxes, self._session_of, self._mark_dirty)
@@ -109,7 +109,7 @@ class Adoption:
     # Lifecycle.
 
     async def start(self) -> None:
-        """Adopt the spool. When this returns, nobody can take a local agent's delivery twice."""
+        """Adopt the spool. After this, no delivery of a local agent can be taken twice."""
         self._lock = await asyncio.to_thread(self._seize)
         everything = Interest(members=True, channels=True, subscriptions=True)
         self._unwatch = self._hub.watch(everything, self._changed)
@@ -123,11 +123,11 @@ class Adoption:
             raise
 
     def follow(self) -> None:
-        """Go on from there as things happen."""
+        """Start the worker, which follows all further changes."""
         self._worker = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """Let go of it. Files stay where they are, and the next hub goes on from there."""
+        """Release the spool. Files stay where they are, and the next hub continues with them."""
         if self._unwatch is not None:
             self._unwatch()
         if self._worker is not None:
@@ -146,7 +146,7 @@ class Adoption:
             os.close(lock)
 
     def _seize(self) -> int:
-        """Make the folders, and be the only hub in them."""
+        """Make the folders, and lock the spool for this hub."""
         own_folder(self.root)
         for name in ("agents", "spool"):
             disk.make_folder(self.root / name)
@@ -156,10 +156,10 @@ class Adoption:
         os.close(descriptor)
         raise SpoolAdopted(f"another hub has adopted the spool in {self.root}")
 
-    # What the hub calls: its notices, and the Listener port.
+    # Called by the hub: its notices, and the Listener port.
 
     def _changed(self, change: Notice) -> None:
-        """A member or channel came or went, or a member joined or left a channel."""
+        """Handle a notice: a member or channel came or went, or a member joined or left a channel."""
         if isinstance(change, MemberAppeared | MemberVanished):
             self._changes.append(change)
         else:
@@ -167,16 +167,16 @@ class Adoption:
         self._awake.set()
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Nothing is offered to an operator."""
+        """Never called: nothing is offered to an operator."""
 
     def released(self, keys: Sequence[int]) -> None:
-        """Nothing is held for an operator."""
+        """Never called: nothing is held for an operator."""
 
     def progress(self, step: r.Progress) -> None:
-        """Nothing is followed by it either."""
+        """Never called: the operator's session follows no message."""
 
     def end(self, why: Refusal) -> None:
-        """The hub ended the operator's session, and those of all others."""
+        """Start over: the hub ended the operator's session and all other sessions."""
         self._operator = None
         self._start_over = True
         self._awake.set()
@@ -237,14 +237,17 @@ class Adoption:
         self._awake.set()
 
     def _survey(self) -> tuple[set[str], set[str]]:
-        """Owners whose mailboxes may have changed unseen, and those whose are gone from a spool that is there."""
+        """Return the owners of mailboxes that may have changed, and of mailboxes that are gone.
+
+        If the spool itself is gone, no mailbox counts as gone.
+        """
         mailboxes = list(self._mailboxes.items())
         lost = {name for name, mailbox in mailboxes if not mailbox.is_there()}
         changed = {name for name, mailbox in mailboxes if name not in lost and mailbox.has_changed()}
         return changed, lost if (self.root / _LOCK).exists() else set()
 
     async def _restore(self, lost: set[str]) -> None:
-        """Make the mailboxes anew that somebody deleted; what is unread in the hub goes there again."""
+        """Make deleted mailboxes again. Unread messages of the hub are written there again."""
         for name in lost:
             agent = self._local_agents.get(name)
             if agent is None:
@@ -279,7 +282,7 @@ class Adoption:
             await self._intake.take_in(await self._operator_session())
 
     async def _look_at_records(self) -> None:
-        """Read the records that have changed, unless all of them were looked at a moment ago."""
+        """Read the records that have changed, unless the last look was a moment ago."""
         now = self._loop.time()
         if now < self._records_rest_until:
             self._loop.call_at(self._records_rest_until, self._awake.set)
@@ -291,7 +294,7 @@ class Adoption:
         await self._read_records(changed)
 
     async def _refresh_channels(self) -> None:
-        """Ask for all channels, though not for each of many who join one after the other."""
+        """Ask the hub for all channels, but not more often than `_REFRESH_SECONDS`."""
         now = self._loop.time()
         if now < self._refreshed_at + _REFRESH_SECONDS:
             self._loop.call_at(self._refreshed_at + _REFRESH_SECONDS, self._awake.set)
@@ -300,7 +303,7 @@ class Adoption:
         await self._channels.refresh(await self._operator_session())
 
     async def _look(self) -> None:
-        """Look into the dirty mailboxes: those in which something may have happened."""
+        """Look into the dirty mailboxes, which may have changed."""
         dirty, self._dirty = self._dirty, set()
         ready = []
         for name in dirty:
@@ -309,7 +312,7 @@ class Adoption:
             if mailbox is None or (agent is not None and agent.session is None):
                 continue
             if agent is not None and not agent.caught_up:
-                # It does not know yet which of its files are deliveries.
+                # The agent does not know yet which of its files are deliveries.
                 self._loop.call_later(_CATCH_UP_SECONDS, self._mark_dirty, name)
             elif self._loop.time() < mailbox.rests_until:
                 self._loop.call_at(mailbox.rests_until, self._mark_dirty, name)
@@ -337,7 +340,7 @@ class Adoption:
                     gone[name] = taken
             if ids:
                 fresh[name] = ids
-            # A look takes as long as there are files: where there are thousands, not every change is worth one.
+            # The duration of a look grows with the number of files, so a large mailbox is looked at less often.
             ended = self._loop.time()
             mailbox.rests_until = ended + _REST * (ended - began)
         return fresh, gone
@@ -345,7 +348,7 @@ class Adoption:
     # The operator.
 
     async def _operator_session(self) -> SessionId:
-        """The session of the adoption itself."""
+        """Return the adoption's own session; open it if there is none."""
         if self._operator is None:
             reply = await self._hub.ask(c.Attach(protocol=PROTOCOL, credential=self._credential))
             if not isinstance(reply, r.Attached):
@@ -355,16 +358,16 @@ class Adoption:
         return self._operator
 
     async def _member(self, name: str) -> Member | None:
-        """The member of this name, whatever its case."""
+        """Return the member of this name, in any spelling of upper and lower case."""
         roster = await self._hub.ask(c.ListMembers(await self._operator_session(), name=MemberName(name)))
         if not isinstance(roster, r.Roster):
             raise _Interrupted(str(roster))
         return roster.members[0].member if roster.members else None
 
-    # Who is where.
+    # Members and their mailboxes.
 
     async def _take_stock(self) -> None:
-        """Bring hub and folder together, whatever happened before."""
+        """Make the mailboxes and records match the members of the hub, from any state."""
         operator = await self._operator_session()
         self._channels.stale = False
         roster, channels = await ask_all(self._hub, (c.ListMembers(operator), c.ListChannels(operator)))
@@ -385,7 +388,7 @@ class Adoption:
         self._dirty.update(self._mailboxes)
 
     async def _follow(self) -> None:
-        """Follow the next change, and all like it that come right after."""
+        """Handle the next change. New members that follow each other are handled in one batch."""
         if isinstance(self._changes[0], MemberVanished):
             await self._remove(self._changes.popleft().name)
             return
@@ -426,7 +429,7 @@ class Adoption:
         await _together(self._join_local(mailbox, info) for mailbox, info in local)
 
     async def _keep_remote(self, remote: Sequence[tuple[Mailbox, MailboxInfo]]) -> None:
-        """Keep mailboxes of remote members."""
+        """Make and watch the mailboxes of remote members."""
 
         def make() -> None:
             for mailbox, info in remote:
@@ -442,7 +445,7 @@ class Adoption:
             self._dirty.add(mailbox.name)
 
     async def _make_local_agent(self, mailbox: Mailbox, info: MailboxInfo) -> LocalAgent:
-        """Make ready for a local agent: from now on its deliveries have to be won."""
+        """Prepare a local agent. From now on the hub must win a delivery before it settles the delivery."""
         name = MemberName(mailbox.name)
 
         def sweep() -> None:
@@ -458,10 +461,10 @@ class Adoption:
         return agent
 
     async def _join_local(self, mailbox: Mailbox, info: MailboxInfo | None) -> None:
-        """Let a local agent be a member."""
+        """Make a local agent a member, and open its session."""
         await asyncio.to_thread(mailbox.make, durably=True)
         agent = self._local_agents.get(mailbox.name) or await self._make_local_agent(mailbox, info or MailboxInfo())
-        # It may have come back meanwhile.
+        # The agent may already have a session again.
         agent.close()
         reply = await agent.attach()
         if isinstance(reply, Refusal):
@@ -482,7 +485,7 @@ class Adoption:
         self._records_dirty = True
 
     def _attach_failed(self, name: str, refusal: Refusal) -> None:
-        """A local agent cannot be a member, or not now."""
+        """Handle a refused attach: the local agent cannot be a member, or not now."""
         if name not in self._channels:
             self._forget(name)
         elif refusal.code is Code.NAME_TAKEN:
@@ -498,7 +501,7 @@ class Adoption:
         if why.code is not Code.NAME_TAKEN:
             member = await self._member(name)
             if member is None:
-                # It was removed, and a change says so, or will.
+                # The member was removed. A notice has said so, or will say so.
                 return
             if member.origin is Origin.LOCAL:
                 await self._join_local(agent.inbox.mailbox, await asyncio.to_thread(agent.inbox.mailbox.info))
@@ -514,7 +517,7 @@ class Adoption:
         await self._keep_remote([(mailbox, info)])
 
     async def _remove(self, name: str) -> None:
-        """A member is no more: neither is its record nor its mailbox, but for what is in it."""
+        """Remove the record and the mailbox of a removed member, except the messages in the mailbox."""
         mailbox = self._mailboxes.get(name)
         inbox = self._inboxes.get(name)
         self._forget(name)
@@ -524,7 +527,7 @@ class Adoption:
             await asyncio.to_thread(self._agent_records.remove, name)
             await asyncio.to_thread(mailbox.remove)
         if self._rejected:
-            # Its name may have been in the way of a rejected one.
+            # A record may have been rejected because of this name, so read all records again.
             self._rejected.clear()
             self._agent_records.forget()
             self._records_dirty = True
@@ -541,7 +544,7 @@ class Adoption:
         self._ended.pop(name, None)
 
     async def _read_records(self, changed: dict[str, AgentRecord | None]) -> None:
-        """Follow what others wrote into records; an agent that is new here becomes a member."""
+        """Apply changed records. An agent with a new record becomes a member."""
         self._rejected -= {name for name, record in changed.items() if record is None}
         known = self._mailboxes.keys() | self._rejected
         new = [name for name, record in changed.items() if record is not None and name not in known]
@@ -549,7 +552,7 @@ class Adoption:
         self._channels.read(changed)
 
     async def _meet(self, name: str) -> None:
-        """A record whose name is no member's, as far as is known here."""
+        """Handle a record whose name has no mailbox here yet."""
         refusal = parse_member_name(name)
         member = await self._member(name)
         if isinstance(refusal, Refusal) or (member is not None and member.name != name):
@@ -565,13 +568,13 @@ class Adoption:
         if info is None or info.local:
             await self._join_local(mailbox, info)
         else:
-            # What is left of a member that was removed while nobody looked.
+            # These are the remains of a member that was removed while no hub watched the spool.
             await asyncio.to_thread(self._agent_records.remove, name)
             await asyncio.to_thread(mailbox.remove)
 
 
 async def _together(works: Iterable[Awaitable[None]]) -> None:
-    """Do all of this; what went wrong is told when all of it has come to an end."""
+    """Run all of these at once. Raise the first error after all have ended."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

@@ -1,7 +1,7 @@
-"""The agent records of an adopted spool: read when they change, and written when the hub knows better.
+"""The agent records of an adopted spool: read when they change, and written when the hub has newer facts.
 
 Above: the adoption. Below: a spool. A record tells a local program which agents it can write to and who is in a
-channel, so every member of the hub has one, without any token. Methods touch the disk: they are for threads.
+channel, so every member of the hub has a record, without any token. Methods touch the disk, so call them on threads.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 log = structlog.get_logger(__name__)
 
 _Signature = tuple[int, int, int]
-"""Of a file: another one means that it may say something else."""
+"""Modification time, size and inode of a file. If it differs, the content may differ."""
 _UNSEEN: _Signature = (0, 0, 0)
 
 
@@ -33,11 +33,11 @@ class AgentRecords:
         return name in self._seen
 
     def forget(self) -> None:
-        """Take every record for a new one."""
+        """Treat every record as new at the next look."""
         self._seen = {}
 
     def changed(self) -> dict[str, AgentRecord | None]:
-        """Records that are new or may say something else than before; none for those that are gone."""
+        """Return the records that are new or may have changed, by name; `None` for a record that is gone."""
         now = self._signatures()
         changed: dict[str, AgentRecord | None] = {name: None for name in self._seen if name not in now}
         for name, signature in now.items():
@@ -65,9 +65,9 @@ class AgentRecords:
         return found
 
     def write(self, channels: Mapping[str, Sequence[str]]) -> None:
-        """Let the records of these members say their channels."""
+        """Write the channels of these members into their records."""
         self._spool.describe(channels)
-        # Seen in no state yet: so it is noticed if somebody removes one at once.
+        # Known, but not read yet. So the next look notices if a record was removed at once.
         self._seen.update(dict.fromkeys(channels, _UNSEEN))
 
     def remove(self, name: str) -> None:

@@ -13,13 +13,13 @@ from tieline.protocols.backchannel.codec import SpoolMessage
 from tieline.protocols.backchannel.spool import Spool
 
 RESCAN_SECONDS = 2.0
-"""How late a message may be seen that no notification told of."""
+"""Longest delay of a message for which no notification came."""
 _STEP_MS = 20
-"""How often the watching thread wakes up to see whether anything came: rarely enough to cost next to nothing."""
+"""Interval at which the watching thread polls for events: long enough to cost almost nothing."""
 
 
 class Arrivals:
-    """Each unread message of an agent, once, oldest first; what waits already comes first. Nothing is claimed.
+    """Each unread message of an agent, once, oldest first. Waiting messages come first. Nothing is claimed.
 
     A message that vanishes and comes back (another reader claimed it and gave it back) is an arrival again.
     """
@@ -30,12 +30,12 @@ class Arrivals:
         self._rescan_seconds = rescan_seconds
         # Ids that were seen and are still there.
         self._seen: set[str] = set()
-        # When to show a message again that was given back, by its id.
+        # Time at which a message that was given back is shown again, by its id.
         self._again: dict[str, float] = {}
         self._changed = asyncio.Event()
 
     def again(self, message_id: str, after_seconds: float) -> None:
-        """Let a message arrive once more, later, if it is still there."""
+        """Yield a message once more, later, if it is still unread."""
         self._again[message_id] = asyncio.get_running_loop().time() + after_seconds
 
     def __aiter__(self) -> AsyncIterator[SpoolMessage]:
@@ -46,7 +46,7 @@ class Arrivals:
         notifying = asyncio.create_task(self._notify())
         try:
             while True:
-                # The watch is set up by then, or the next look finds what it missed.
+                # The watch may be active by then. If not, the next look finds the messages that the watch missed.
                 await asyncio.sleep(0)
                 self._changed.clear()
                 for message in self._look():
@@ -66,7 +66,7 @@ class Arrivals:
         for message_id in due:
             del self._again[message_id]
         fresh = (waiting - self._seen - self._again.keys()) | (due & waiting)
-        # Those to be shown again are not seen yet; what cannot be read is not looked at twice.
+        # Messages to show again do not count as seen. Unreadable files count as seen, so they are read only once.
         self._seen = waiting - self._again.keys()
         found = (self._spool.peek(self._agent, message_id) for message_id in fresh)
         return sorted((message for message in found if message is not None), key=lambda each: (each.ts, each.id))
@@ -79,7 +79,7 @@ class Arrivals:
         from watchfiles import awatch  # noqa: PLC0415 - only those who watch need it
 
         folder = self._spool.folder(self._agent) / "new"
-        # Without notifications the looks from time to time have to do.
+        # Without notifications, the regular rescan finds new messages.
         with contextlib.suppress(OSError, RuntimeError):
             async for _ in awatch(folder, watch_filter=None, step=_STEP_MS, debounce=2 * _STEP_MS, recursive=False):
                 self._changed.set()

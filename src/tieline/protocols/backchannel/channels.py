@@ -1,8 +1,8 @@
-"""Channels of an adopted spool: who subscribes to what is said twice, in the hub and in records, and must be one.
+"""Channels of an adopted spool: keeps the subscriptions in the hub and in the agent records the same.
 
-Above: the adoption. Below: the Hub port, and the agent records. For a member who is elsewhere the hub decides, and its
-record follows. A local agent may subscribe on either side: what one of them added or took away since they last agreed
-happens on the other too. What they agreed on is kept in the mailbox, so that this works across restarts.
+Above: the adoption. Below: the Hub port, and the agent records. For a remote member the hub decides, and the record
+follows. A local agent may subscribe on either side: a channel that one side added or removed since the last agreement
+is added or removed on the other side too. The mailbox stores the last agreement, so that this works across restarts.
 """
 
 import asyncio
@@ -34,41 +34,41 @@ class Channels:
     def __init__(self, hub: Hub, agent_records: AgentRecords) -> None:
         self._hub = hub
         self._agent_records = agent_records
-        # Whether the hub's channels are others than those known here.
+        # True if the hub's channels may have changed since the last refresh.
         self.stale = False
-        # Channels by member, as the hub has them.
+        # Channels of each member in the hub.
         self._joined: dict[str, list[str]] = {}
-        # Channels that the records of remote members say; `None` if that is not known.
+        # Channels in the record of each remote member; `None` if unknown.
         self._remote: dict[str, tuple[str, ...] | None] = {}
-        # Local agents: their mailboxes, what was agreed on, and their records.
+        # Local agents: their mailboxes, their last agreements, and their records.
         self._local: dict[str, tuple[Mailbox, MailboxInfo]] = {}
         self._records: dict[str, AgentRecord] = {}
-        # Whose sides may differ.
+        # Members whose hub and record may differ.
         self.unsettled: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
-        """Whether this is a local agent."""
+        """True if this is a local agent."""
         return name in self._local
 
     def add_remote(self, name: str) -> None:
-        """Keep the record of a remote member."""
+        """Keep the record of a remote member up to date."""
         self._remote.setdefault(name, None)
         self.unsettled.add(name)
 
     def add_local(self, mailbox: Mailbox, info: MailboxInfo) -> None:
-        """Keep the sides of a local agent together."""
+        """Keep the hub and the record of a local agent the same."""
         self._local[mailbox.name] = (mailbox, info)
         self.unsettled.add(mailbox.name)
 
     def forget(self, name: str) -> None:
-        """It is neither any more."""
+        """Forget a member, remote or local."""
         self._remote.pop(name, None)
         self._local.pop(name, None)
         self._records.pop(name, None)
         self.unsettled.discard(name)
 
     def note(self, channels: Sequence[ChannelView]) -> None:
-        """These are the hub's channels now."""
+        """Store the hub's current channels."""
         joined = subscriptions(channels)
         known = {*self._remote, *self._local}
         self.unsettled |= {name for name in known if joined.get(name, []) != self._joined.get(name, [])}
@@ -76,14 +76,14 @@ class Channels:
 
     async def refresh(self, operator: SessionId) -> None:
         """Ask the hub for its channels."""
-        # Before the question: what changes after it was answered makes them stale again.
+        # Before the question: a change after the answer makes the channels stale again.
         self.stale = False
         reply = await self._hub.ask(c.ListChannels(operator))
         if isinstance(reply, Listed):
             self.note(reply.channels)
 
     def read(self, changed: Mapping[str, AgentRecord | None]) -> None:
-        """These records are new, or say something else, or are gone."""
+        """Store records that are new or changed; `None` for a record that is gone."""
         for name, record in changed.items():
             if name in self._remote:
                 self._remote[name] = record.subscriptions if record is not None else None
@@ -94,7 +94,7 @@ class Channels:
             self.unsettled.add(name)
 
     async def settle(self, operator: SessionId) -> None:
-        """Bring both sides together where they differ."""
+        """Make hub and record the same for all members in `unsettled`."""
         unsettled, self.unsettled = self.unsettled, set()
         said = {name: self._said(name) for name in unsettled if name in self._remote}
         wanted = {name: channels for name, channels in said.items() if self._remote[name] != channels}
@@ -107,14 +107,14 @@ class Channels:
             if name in self._records:
                 await self._agree(name, operator)
             elif name not in self._agent_records:
-                # A member has a record: whoever wants neither removes the member.
+                # Every member has a record. To remove the record for good, remove the member.
                 await asyncio.to_thread(self._agent_records.write, {name: self._local[name][1].channels})
 
     def _said(self, name: str) -> tuple[str, ...]:
         return (EVERYBODY, *sorted(self._joined.get(name, ())))
 
     async def _agree(self, name: str, operator: SessionId) -> None:
-        """Let hub and record of a local agent say the same."""
+        """Make hub and record of a local agent have the same channels."""
         mailbox, info = self._local[name]
         record = self._records[name]
         before = set(info.channels)
@@ -131,7 +131,7 @@ class Channels:
             replies = await ask_all(self._hub, commands)
             for channel, reply in zip(joins, replies, strict=False):
                 if isinstance(reply, Refusal):
-                    # The record may say it all the same: only local senders look there.
+                    # The record may keep the channel all the same: only local senders read it.
                     log.warning("a local agent cannot join a channel", member=name, channel=channel, code=reply.code)
                     agreed.discard(channel)
                     here.discard(channel)
@@ -148,7 +148,7 @@ class Channels:
 
 
 def _is_shared(channel: str) -> bool:
-    """Whether the hub can have a channel of this name that one joins."""
+    """True if the hub can have a channel of this name that members join by themselves."""
     name = parse_channel_name(channel.removeprefix("#"))
     return channel.startswith("#") and not isinstance(name, Refusal) and name not in (GENERAL, USERS)
 

@@ -1,9 +1,9 @@
 """Claims: taking messages out of a spool so that exactly one reader handles each.
 
-Above: the command line, the hub. Below: `rename`, which one of many racers wins. A claimed message is in `cur/` under
-a name of its own until its reader has finished with it, so a reader that is killed loses nothing: its claims stay
-there, and since the lock that it held ended with it, they can be told from those of a reader at work and be given
-back. A message that was kept on purpose is in `cur/` under its usual name.
+Above: the command line, the hub. Below: `rename`, which only one of several processes wins. A claimed message is in
+`cur/` under a special name until its reader has finished with it. So a reader that is killed loses nothing: its claims
+stay in `cur/`. The reader's lock ends with the reader, so abandoned claims can be recognised and given back. A message
+that was kept on purpose is in `cur/` under its usual name.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _LOCK = ".lock"
 
 
 def read_message(path: str | Path, message_id: str) -> SpoolMessage | str | None:
-    """The message in a file, `None` when it is gone, or why it is none."""
+    """Return the message in a file; `None` if the file is gone; a text if the file is no message."""
     try:
         data = disk.read(path, DEFAULT_LIMITS.message_bytes_max)
     except FileNotFoundError:
@@ -44,12 +44,12 @@ def read_message(path: str | Path, message_id: str) -> SpoolMessage | str | None
 
 
 class Claims:
-    """What one reader took from an agent's spool and has not finished. Close it, or use it as a context manager."""
+    """Messages that one reader took from an agent's spool and has not finished. Close it, or use it in a `with`."""
 
     def __init__(self, folder: Path) -> None:
         self._new = folder / "new"
         self._cur = folder / "cur"
-        # Names the claims of this reader, and its lock.
+        # Part of the file names of this reader's claims and lock.
         self._reader = secrets.token_hex(8)
         self._lock: int | None = None
         self._open: set[str] = set()
@@ -64,14 +64,14 @@ class Claims:
         self.close()
 
     def claim(self, message_id: str) -> SpoolMessage | None:
-        """Take a message; `None` when another was first, or there is none that can be read.
+        """Take a message; `None` if another reader was first, or the file cannot be read.
 
-        Call `sync` before anybody hears of it, and `finish` or `release` in the end.
+        Call `sync` before the message is shown to anybody, and `finish` or `release` in the end.
         """
         if not is_id(message_id):
             return None
         waiting = self._new / f"{message_id}{SUFFIX}"
-        # Read first: what cannot be read stays where it is seen.
+        # Read first: an unreadable file stays in `new/`, where a person sees it.
         message = read_message(waiting, message_id)
         if not isinstance(message, SpoolMessage):
             return None
@@ -94,7 +94,7 @@ class Claims:
             self._synced = True
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """Be done with a message: it is deleted, or kept in `cur/`."""
+        """Finish a message: delete it, or keep it in `cur/`."""
         self._open.remove(message_id)
         if keep:
             self._claimed(message_id).rename(self._cur / f"{message_id}{SUFFIX}")
@@ -102,12 +102,12 @@ class Claims:
             self._claimed(message_id).unlink()
 
     def release(self, message_id: str) -> None:
-        """Give a message back: it is unread again."""
+        """Give a message back: make it unread again."""
         self._open.remove(message_id)
         self._claimed(message_id).rename(self._new / f"{message_id}{SUFFIX}")
 
     def close(self) -> None:
-        """Give back what was not finished."""
+        """Give back all messages that are not finished, and release the lock."""
         for message_id in list(self._open):
             self.release(message_id)
         if self._lock is not None:
@@ -123,17 +123,17 @@ class Claims:
         return self._cur / f"{message_id}.{self._reader}{_CLAIM}"
 
     def _announce(self) -> None:
-        """Hold a lock before the first claim: as long as it is held, the claims have a reader."""
+        """Take a lock before the first claim. As long as the lock is held, the claims have a live reader."""
         if self._lock is not None:
             return
         disk.make_folder(self._cur)
         self._lock = disk.create(self._lock_path, b"")
-        # Only somebody who looks whether it is held can hold it now, for an instant.
+        # Only a process that tests the lock can hold it now, for an instant.
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
 
 def abandoned(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Claims in an agent's spool whose reader is gone, with the ids of their messages."""
+    """Yield the claims in an agent's spool whose reader is gone, with the ids of their messages."""
     dead: dict[str, bool] = {}
     for path in sorted(_listed(folder / "cur", _CLAIM)):
         message_id, _, reader = path.name.removesuffix(_CLAIM).rpartition(".")
@@ -146,14 +146,14 @@ def abandoned(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def loose_locks(folder: Path) -> Iterator[Path]:
-    """Locks in an agent's spool that nobody holds."""
+    """Yield the lock files in an agent's spool that no process holds."""
     for path in sorted(_listed(folder / "cur", _LOCK)):
         if not _is_held(path):
             yield path
 
 
 def give_back(folder: Path, claim: Path, message_id: str) -> bool:
-    """Make an abandoned claim unread again; false when another did so meanwhile."""
+    """Make an abandoned claim unread again; false if another process did so before."""
     try:
         claim.rename(folder / "new" / f"{message_id}{SUFFIX}")
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """The client of a relay: the spool's verbs over HTTP, for commands that ask once and end.
 
 Above: the command line. Below: the standard library's HTTP client, which blocks; `RelayArrivals` reads its stream on a
-thread of its own. A relay proves who speaks by a token, so the sender is never ours to say.
+thread of its own. The token proves to the relay who the sender is, so a client never names the sender.
 """
 
 import asyncio
@@ -27,25 +27,25 @@ _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _LINE_BYTES_MAX = 2 * DEFAULT_LIMITS.message_bytes_max
 _QUEUE_MAX = 64
 _SEEN_MAX = 10_000
-"""Ids remembered against showing a message twice; past it the oldest may be shown again after a reconnection."""
+"""Ids remembered, so that no message is shown twice. Beyond this, a reconnection may show the oldest again."""
 _OK = 200
 _CLIENT_ERRORS = range(400, 500)
 
 
 class RelayError(Exception):
-    """The root of what can go wrong with a relay."""
+    """Base class of the errors of a relay."""
 
 
 class RelayUnreachable(RelayError):
-    """Nobody answers there, or not as a relay does."""
+    """No server answers at the address, or the answer is not a relay's."""
 
 
 class RelayRefused(RelayError):
-    """The relay said no; the text is its own."""
+    """The relay refused the request. The text is the relay's."""
 
 
 class RelayClient:
-    """A relay, and the token by which it knows us."""
+    """A relay, and the token that proves who we are."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
@@ -60,7 +60,7 @@ class RelayClient:
     # The verbs.
 
     def register(self, name: str) -> tuple[AgentRecord, str | None]:
-        """Make an agent known, or note that it was here; a new one gets a token, this once."""
+        """Register an agent, or update when it was last seen. Only a new agent gets a token, and only now."""
         document = self._object(self._ask("POST", "/v1/register", {"name": name}))
         token = document.pop("token", None)
         return _record(document), token if isinstance(token, str) else None
@@ -82,7 +82,7 @@ class RelayClient:
         self._ask("POST", "/v1/unsubscribe", {"agent": agent, "channel": channel})
 
     def send(self, form: dict[str, Any]) -> SpoolMessage:
-        """Send a message: `to`, `body`, and what else it has."""
+        """Send a message. The form has `to`, `body` and the optional keys."""
         said = {key: value for key, value in form.items() if value}
         return _message(self._ask("POST", "/v1/send", said))
 
@@ -91,13 +91,13 @@ class RelayClient:
         return [_message(document) for document in self._list(self._ask("GET", f"/v1/inbox/{quote(agent, safe='')}"))]
 
     def take(self, agent: str, message_id: str, *, keep: bool = False) -> SpoolMessage | None:
-        """Claim one message; `None` when another was first."""
+        """Claim one message; `None` if another reader was first."""
         form = {"agent": agent, "id": message_id, "keep": keep}
         document = self._object(self._ask("POST", "/v1/take", form)).get("message")
         return None if document is None else _message(document)
 
     def events(self, agent: str) -> Iterator[SpoolMessage]:
-        """Messages as the relay streams them, those that wait first, until the connection ends."""
+        """Yield messages as the relay streams them, until the connection ends. Waiting messages come first."""
         with self._connection(_SILENCE_SECONDS) as connection:
             response = self._request(connection, "GET", f"/v1/events/{quote(agent, safe='')}", None)
             if response.status != _OK:
@@ -184,10 +184,11 @@ def _record(document: dict[str, Any]) -> AgentRecord:
 
 
 class RelayClaims:
-    """What one reader takes through a relay, which has no way to give anything back.
+    """Claims of one reader through a relay. A relay has no request to give a message back.
 
-    Where `late`, a message is taken when its reader has finished with it, as the protocol wants it of whoever handles
-    a stream: a reader that fails leaves it unread, and two readers may handle it. Otherwise it is taken at once.
+    With `late`, a message is taken when its reader has finished with it, as the protocol asks of readers of a stream.
+    If the reader fails, the message stays unread; two readers may handle the same message. Without `late`, a message
+    is taken at once.
     """
 
     def __init__(self, client: RelayClient, agent: str, *, late: bool, keep: bool) -> None:
@@ -203,21 +204,21 @@ class RelayClaims:
         return None
 
     def claim(self, message_id: str) -> SpoolMessage | None:
-        """Take a message, or where it is taken late, see whether it is still there."""
+        """Take a message. With `late`, only check that the message is still unread; `None` if it is gone."""
         if not self._late:
             return self._client.take(self._agent, message_id, keep=self._keep)
         return next((message for message in self._client.inbox(self._agent) if message.id == message_id), None)
 
     def sync(self) -> None:
-        """The relay answered after it had."""
+        """Nothing to do: a claim is durable when the relay answers."""
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """Be done with a message."""
+        """Finish a message. With `late`, this takes it."""
         if self._late:
             self._client.take(self._agent, message_id, keep=keep)
 
     def release(self, message_id: str) -> None:
-        """Leave a message unread. What was taken at once stays taken."""
+        """Leave a message unread. Without `late`, the message stays taken."""
 
 
 class RelayArrivals:
@@ -228,13 +229,13 @@ class RelayArrivals:
         self._agent = agent
         self._queue: asyncio.Queue[SpoolMessage | RelayRefused] = asyncio.Queue(_QUEUE_MAX)
         self._stopped = threading.Event()
-        # Ids that came before, oldest first: each new stream begins with all that is unread.
+        # Ids that came before, oldest first: each new stream begins with all unread messages.
         self._seen: dict[str, None] = {}
         self._asking: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
 
     def again(self, message_id: str, after_seconds: float) -> None:
-        """Let a message arrive once more, later, if it is still there."""
+        """Yield a message once more, later, if it is still unread."""
 
         async def ask() -> None:
             await asyncio.sleep(after_seconds)
@@ -283,6 +284,6 @@ class RelayArrivals:
             del self._seen[next(iter(self._seen))]
 
     def _put(self, found: SpoolMessage | RelayRefused) -> None:
-        # Ends with the loop, so this thread does too.
+        # The wait ends when the event loop ends, so this thread ends too.
         with contextlib.suppress(RuntimeError, asyncio.CancelledError):
             asyncio.run_coroutine_threadsafe(self._queue.put(found), self._loop).result()

@@ -30,7 +30,7 @@ class BadMessage(Exception):
 
 
 class SpoolMessage(Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
-    """One message. `from` is what its writer claims: only a relay proves it."""
+    """One message. `from` is a claim of the writer: only a relay proves `from`."""
 
     id: str
     sender: str
@@ -47,12 +47,12 @@ class SpoolMessage(Struct, frozen=True, kw_only=True, rename={"sender": "from"})
 
     @property
     def urgent(self) -> bool:
-        """Whether it asks for the recipient to be woken."""
+        """True if the message asks to wake the recipient."""
         return self.priority == URGENT
 
 
 def document_of(message: SpoolMessage) -> dict[str, Any]:
-    """A message with the keys of the protocol in their order; what is empty is left out."""
+    """Return a message with the keys of the protocol in their order. Empty optional keys are left out."""
     # spec, Message: scope, thread and refs are optional.
     document: dict[str, Any] = {
         "id": message.id,
@@ -72,15 +72,15 @@ def document_of(message: SpoolMessage) -> dict[str, Any]:
 
 
 def encode(message: SpoolMessage) -> bytes:
-    """A message as a file or a relay has it."""
+    """Encode a message as JSON, for a file or a relay."""
     return msgspec.json.encode(document_of(message))
 
 
 def decode(data: bytes) -> SpoolMessage:
-    """A message from what somebody wrote. Keys that are null or unknown count as not there."""
+    """Decode a message from JSON. Keys that are null or unknown are ignored."""
     try:
         document = msgspec.json.decode(data, type=dict[str, Any])
-        # spec, Trust model: whoever can write to a spool can forge a message; nothing of it is taken for granted.
+        # spec, Trust model: anybody who can write to a spool can forge a message, so every key is checked.
         said = {key: value for key, value in document.items() if value is not None}
         return msgspec.convert(said, SpoolMessage)
     except RecursionError as error:
@@ -90,7 +90,7 @@ def decode(data: bytes) -> SpoolMessage:
 
 
 def check_message(message: SpoolMessage) -> Refusal | None:
-    """Refuse what nobody could deliver."""
+    """Refuse a message that cannot be delivered: empty, too large, or not encodable."""
     if not message.body:
         return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
     try:
@@ -107,19 +107,19 @@ def check_message(message: SpoolMessage) -> Refusal | None:
 
 
 def check_name(name: str) -> Refusal | None:
-    """Refuse a name that no agent can have. The sentence is one that existing clients look for."""
+    """Refuse a name that no agent can have. Existing clients look for this wording of the refusal."""
     if _NAME.match(name):
         return None
     return Refusal(Code.INVALID_NAME, f'invalid agent name "{name[:140]}" (use letters, digits, . _ -)')
 
 
 def is_id(text: str) -> bool:
-    """Whether this can be a message's id: a UUID, as every client makes them."""
+    """True if this can be a message's id: a UUID, as every client makes them."""
     return _ID.match(text) is not None
 
 
 def is_channel(target: str) -> bool:
-    """Whether a target names a channel; everything else names an agent."""
+    """True if a target names a channel. Any other target names an agent."""
     # spec, Message: to is the original target, @agent or #channel.
     return target.startswith("#")
 
@@ -141,19 +141,19 @@ def channel_of(text: str) -> str | Refusal:
 
 
 def timestamp(at_ms: int) -> str:
-    """A moment as messages and records have it."""
+    """Format a time as in messages and records."""
     # spec, Message: ts is written in milliseconds and UTC.
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03}Z"
 
 
 @lru_cache(maxsize=256)
 def _second(seconds: int) -> str:
-    # Remembered, because an inbox or a busy minute has many messages of the same second.
+    # Cached, because an inbox often has many messages of the same second.
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def moment(ts: str) -> int | None:
-    """The milliseconds of a timestamp, if it is one."""
+    """Parse a timestamp to milliseconds; `None` if the text is no timestamp."""
     try:
         found = datetime.fromisoformat(ts)
     except ValueError:

@@ -1,7 +1,7 @@
-"""The disk: private folders and files, synced where a promise hangs on it.
+"""The disk: private folders and files, synced where a promise depends on the sync.
 
-Above: the spool. Below: the operating system. A rename is durable once its folder is synced, and what it names is
-whole only if the file was synced before.
+Above: the spool. Below: the operating system. A rename is durable once its folder is synced. The renamed file is whole
+only if the file was synced before the rename.
 """
 
 import contextlib
@@ -16,16 +16,16 @@ FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 
 _LOCK_SECONDS_MAX = 10.0
-"""Whoever holds the lock of a folder writes one small file; longer means that it is stopped or hangs."""
+"""Timeout: a process holds the lock of a folder to write one small file. If it takes longer, the process hangs."""
 _LOCK_PAUSE_SECONDS = 0.005  # locks are held for about as long
 
 
 class LockBusy(Exception):
-    """Another process holds the lock of a folder and does not let go."""
+    """Another process holds the lock of a folder and does not release it."""
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for its owner alone, with all above it, so that it is there after a power failure."""
+    """Make a folder and its parents, private to the owner. The folder survives a power failure."""
     if path.is_dir():
         return
     make_folder(path.parent)
@@ -44,7 +44,7 @@ def sync_folder(path: Path) -> None:
 
 
 def create(path: Path, content: bytes) -> int:
-    """Write a new file; returns it open, for `sync`."""
+    """Write a new file. Return its open descriptor, for `sync`."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, FILE_MODE)
     try:
@@ -66,7 +66,7 @@ def sync(descriptor: int) -> None:
 
 
 def replace(path: Path, content: bytes, *, durably: bool = True) -> None:
-    """Let a file appear whole or not at all, durably. Its name meanwhile does not end like those that are read."""
+    """Replace a file in one step, durably unless told. The temporary name has a suffix that no reader looks for."""
     temporary = path.with_name(f".{path.name}.tmp")
     descriptor = create(temporary, content)
     if durably:
@@ -79,9 +79,9 @@ def replace(path: Path, content: bytes, *, durably: bool = True) -> None:
 
 
 def read(path: str | Path, bytes_max: int) -> bytes | None:
-    """The content of a plain file of bounded size; `None` for anything else that has this name.
+    """Return the content of a plain file of limited size; `None` for anything else of this name.
 
-    A name in a folder that many write to may be a pipe, which would make us wait, or a link to elsewhere.
+    In a shared folder a name may be a pipe, which would block the reader, or a link to another place.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -98,7 +98,7 @@ def read(path: str | Path, bytes_max: int) -> bytes | None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock that a file stands for. It ends with the process that holds it, however that ends."""
+    """Hold the lock of a file. The lock ends with the process that holds it, even after a crash."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     try:
         deadline = time.monotonic() + _LOCK_SECONDS_MAX
@@ -112,7 +112,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take the lock of an open file, unless another has it."""
+    """Take the lock of an open file; false if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,7 @@
-"""The stream of an agent's messages: all that is unread, then each new one, for as long as the reader stays.
+"""The stream of an agent's messages: all unread messages, then each new one, until the reader disconnects.
 
-Above: the relay. Below: a `SessionPump` for each reader, which holds it back by its socket alone. Writing a message
-here offers it and claims nothing: until it is taken, it comes again in the next stream.
+Above: the relay. Below: a `SessionPump` for each reader. The only back-pressure is the reader's socket. Writing a
+message to a stream offers it and claims nothing: until the message is taken, each new stream has it again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def not_yours(owner: str, name: str) -> Answer:
-    """The answer to whoever asks for another agent's messages."""
+    """Answer a client that asks for another agent's messages."""
     return failure(403, f'token is for "{owner}", not "{name[:140]}"')
 
 
@@ -49,15 +49,15 @@ class _Reader:
         return parcels
 
     def write_progress(self, step: Progress) -> None:
-        """Nothing is followed here."""
+        """Never called: a stream follows no message."""
 
     def end(self, why: Refusal) -> None:
-        """Say why, for a person who looks, and end the stream."""
+        """Write the reason as a comment, for a person to read, and end the stream."""
         self.stream.write(comment(why.message))
         self.stream.close()
 
     def pause_reading(self) -> None:
-        """A reader says nothing that could be left unread."""
+        """Nothing to pause: a reader of a stream sends nothing."""
 
     def resume_reading(self) -> None:
         """See `pause_reading`."""
@@ -73,13 +73,13 @@ class Events:
         self._readers: set[_Reader] = set()
 
     async def serve(self, token: str, name: str, receive: Receive, send: Send) -> Answer | Refusal | None:
-        """Stream an agent's messages to whoever shows its token; returns when that is over, or why it never began."""
+        """Stream an agent's messages to a client with its token. Return the reason if the stream never began."""
         reader = _Reader(self._hub, self._keepalive_seconds)
         pump = reader.pump
         attached: asyncio.Future[Attached | Refusal] = asyncio.get_running_loop().create_future()
 
         def opened(reply: Attached | Refusal) -> None:
-            # Whoever waited may be gone.
+            # The caller may have stopped waiting.
             if not attached.done():
                 attached.set_result(reply)
 
@@ -99,6 +99,6 @@ class Events:
             pump.close()
 
     def close(self) -> None:
-        """The hub stops."""
+        """End all streams, because the hub stops."""
         for reader in list(self._readers):
             reader.end(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))

@@ -1,8 +1,8 @@
 """File senders: the hub's sessions for the senders that files in a spool name.
 
-Above: the intake. Below: the Hub port. A file proves nothing about its writer, so its `from` may be a local agent's
-name, or any other name that a local session made, or one that nobody has; the message is unverified in any case. The
-hub sends nothing under a name that was made by a token, or that differs from a member's in case.
+Above: the intake. Below: the Hub port. A file proves nothing about its writer, so the message is always unverified. Its
+`from` may be the name of a local agent, another name that a local session made, or a name that no member has. The hub
+sends nothing under a name that a token made, or that differs from a member's name only in case.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,12 @@ class FileSenders:
         self._hub = hub
         self._protocol = protocol
         self._operator = operator
-        # The session of a local agent, which has one anyway.
+        # Returns the session of a local agent, which always has one.
         self._local_session = local_session
         self._opened: dict[str, SessionId | Refusal] = {}
 
     async def session_of(self, sender: str) -> SessionId | Refusal:
-        """The session that sends for a sender, or the reason why there is none."""
+        """Return the session that sends for a sender, or the reason why there is none."""
         own = self._local_session(sender)
         if own is not None:
             return own

@@ -14,7 +14,7 @@ import structlog
 from tieline.protocols.backchannel.inotify import Inotify
 
 _STEP_MS = 10
-"""Changes within this time are told of together: many files are one look into their folder."""
+"""Changes within this time are reported together, so that many new files cause one look into their folder."""
 
 log = structlog.get_logger(__name__)
 
@@ -25,7 +25,7 @@ class FolderWatch:
     def __init__(self, root: Path, *, mailbox: Callable[[str], None], records: Callable[[], None]) -> None:
         self._agents = root.resolve() / "agents"
         self._spool = root.resolve() / "spool"
-        # Told whose mailbox has changed, and that a record has.
+        # Callbacks: the mailbox of this owner has changed; a record has changed.
         self._mailbox = mailbox
         self._records = records
         self._loop = asyncio.get_running_loop()
@@ -38,7 +38,7 @@ class FolderWatch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to watch. The folders are there, because whoever adopts the spool makes them first."""
+        """Begin to watch. The adoption has made the folders before."""
         try:
             self._inotify = Inotify()
             self._records_number = self._inotify.add(str(self._agents))
@@ -49,14 +49,14 @@ class FolderWatch:
             self._loop.add_reader(self._inotify.file, self._read)
 
     async def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._close()
 
     def watch(self, name: str) -> None:
-        """Watch a mailbox too; one that is watched already stays so."""
+        """Watch a mailbox too. No effect if the mailbox is watched already."""
         if self._inotify is None or name in self._numbers:
             return
         try:
@@ -70,7 +70,7 @@ class FolderWatch:
         self._numbers[name] = number
 
     def forget(self, name: str) -> None:
-        """A mailbox is gone."""
+        """Stop watching a mailbox that is gone."""
         number = self._numbers.pop(name, None)
         if number is not None and self._inotify is not None:
             del self._names[number]
@@ -127,6 +127,6 @@ class FolderWatch:
 
 
 def _owner(path: str) -> str:
-    """Whose `new/` a path is in or is, if it is one."""
+    """Return the owner of the `new/` folder that a path is, or is in; an empty string for any other path."""
     name, _, rest = path.partition("/")
     return name if rest == "new" or rest.startswith("new/") else ""

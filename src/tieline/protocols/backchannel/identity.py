@@ -27,21 +27,21 @@ class BadConfig(Exception):
 
 
 class Identity(Struct, frozen=True):
-    """Who speaks, and through which relay."""
+    """The agent that speaks, and the relay that it uses."""
 
     agent: str | None = None
     url: str | None = None
     token: str | None = None
     hub: str | None = None
-    """The address again when a hub of ours is there, which can do more than a relay."""
+    """Same as `url`, if the server there is a Tieline hub, which can do more than a relay."""
 
     @property
     def is_hub(self) -> bool:
-        """Whether the address is known to be a hub's."""
+        """True if the address is known to be a hub's."""
         return self.url is not None and self.url == self.hub
 
     def with_environment(self) -> "Identity":
-        """The identity with what the variables of backchannel override. The stored token is for the stored address."""
+        """Apply backchannel's environment variables. The stored token is used only for the stored address."""
         url = os.environ.get(URL_VARIABLE) or self.url
         return msgspec.structs.replace(
             self,
@@ -52,13 +52,13 @@ class Identity(Struct, frozen=True):
 
 
 def default_root() -> Path:
-    """Where a spool is that nobody named."""
+    """Return the default folder of the spool: `BACKCHANNEL_HOME`, else `~/.backchannel`."""
     named = os.environ.get(HOME_VARIABLE)
     return Path(named).expanduser().absolute() if named else Path.home() / ".backchannel"
 
 
 def read_identity(root: Path) -> Identity:
-    """What `config.json` says; nothing when there is none."""
+    """Read `config.json`. Without the file, the identity is empty."""
     try:
         return msgspec.convert(_document(root), Identity)
     except msgspec.ValidationError as error:
@@ -66,7 +66,7 @@ def read_identity(root: Path) -> Identity:
 
 
 def save_identity(root: Path, identity: Identity) -> None:
-    """Write it down; what else is in the file stays."""
+    """Write the identity to `config.json`. Other keys in the file stay."""
     said = {key: value for key, value in msgspec.structs.asdict(identity).items() if value is not None}
     kept = {key: value for key, value in _document(root).items() if key not in Identity.__struct_fields__}
     disk.make_folder(root)

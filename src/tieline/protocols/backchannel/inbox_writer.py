@@ -15,7 +15,7 @@ from tieline.protocols.backchannel.local_inbox import LocalInbox, Placement
 from tieline.wire.session_pump import Parcel
 
 _ROUND = 512
-"""Deliveries of one round, though always all of one agent's: each is a file that is open for a moment."""
+"""Deliveries of one round, because each is an open file. All deliveries of one agent are in one round."""
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +28,7 @@ class InboxOwner(Protocol):
     inbox: LocalInbox
 
     def collect(self) -> Load:
-        """Deliveries for the inbox; there may be none any more."""
+        """Return the deliveries for the inbox; there may be none."""
 
     def placed(self, parcels: Load, placement: Placement) -> None:
         """These deliveries were written; `placement` says what became of each."""
@@ -45,22 +45,22 @@ class InboxWriter:
         self._requests: dict[InboxOwner, None] = {}
         self._awake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        # The round that is on its way.
+        # The round that is being written.
         self._round: asyncio.Future[list[Placement | str]] | None = None
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the task."""
         self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """Finish the round and stop; what is not shown yet is staged again by the next hub."""
+        """Finish the round and stop. The next hub stages deliveries again that are not shown yet."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self.settle()
 
     async def settle(self) -> None:
-        """Wait until no round is on its way that began before."""
+        """Wait until the current round, if any, has ended."""
         if self._round is not None:
             await asyncio.wait((self._round,))
 
@@ -84,7 +84,7 @@ class InboxWriter:
             if not self._requests:
                 self._awake.clear()
             rounds = [(owner.inbox, load) for owner, load in loads]
-            # Shielded: a round that has begun is finished, so that its files are where they belong.
+            # Shielded: a round that has begun is finished, so that no file stays half written.
             self._round = asyncio.ensure_future(asyncio.to_thread(_place, rounds))
             outcomes = await asyncio.shield(self._round)
             self._round = None
@@ -97,7 +97,7 @@ class InboxWriter:
 
 
 def _place(loads: Sequence[tuple[LocalInbox, Load]]) -> list[Placement | str]:
-    """Write each load into its inbox; a text says why one could not be written."""
+    """Write each load into its inbox. A text in the result is the reason of a failure."""
     outcomes: list[Placement | str] = []
     for inbox, load in loads:
         placement = Placement()

@@ -1,8 +1,7 @@
-"""Inotify: what Linux tells of folders as it happens.
+"""Inotify: Linux's notifications of changes in folders.
 
-Above: the folder watch. Below: the kernel, through the C library. A folder is added in a few microseconds and nobody
-else waits meanwhile; a library that walks a whole tree keeps the interpreter for a second where there are thousands of
-mailboxes.
+Above: the folder watch. Below: the kernel, through the C library. Adding a folder takes a few microseconds and blocks
+nobody. A library that walks a whole tree blocks the interpreter for a second if there are thousands of mailboxes.
 """
 
 import ctypes
@@ -13,17 +12,17 @@ from collections.abc import Iterator
 _CREATE_OR_GO = 0x00000100 | 0x00000200 | 0x00000040 | 0x00000080
 """IN_CREATE, IN_DELETE, IN_MOVED_FROM, IN_MOVED_TO."""
 _WRITTEN = 0x00000008
-"""IN_CLOSE_WRITE: a file that was not renamed into place is whole now."""
+"""IN_CLOSE_WRITE: a file that was written in place is now complete."""
 _ONLY_FOLDERS = 0x01000000 | 0x02000000
 """IN_ONLYDIR, IN_DONT_FOLLOW."""
 _OVER = 0x00008000
-"""IN_IGNORED: the folder is gone, or nobody watches it any more."""
+"""IN_IGNORED: the folder is gone, or is no longer watched."""
 _EVENT = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024  # thousands of events at once
 
 
 class Inotify:
-    """Watched folders, by number. Its file is readable when something has happened in one of them."""
+    """Watched folders, by number. `file` is readable when one of the folders has changed."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None, use_errno=True)
@@ -32,16 +31,16 @@ class Inotify:
         self.file = _checked(self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def add(self, folder: str) -> int:
-        """Watch a folder; returns its number. Raises `OSError` if it is none, or there are too many."""
+        """Watch a folder and return its number. Raise `OSError` if it is no folder, or too many are watched."""
         wanted = _CREATE_OR_GO | _WRITTEN | _ONLY_FOLDERS
         return _checked(self._library.inotify_add_watch(self.file, os.fsencode(folder), wanted))
 
     def remove(self, number: int) -> None:
-        """Watch a folder no more; one that is gone is no error."""
+        """Stop watching a folder. No error if the folder is gone."""
         self._library.inotify_rm_watch(self.file, number)
 
     def read(self) -> Iterator[tuple[int, bool]]:
-        """Folders in which something has happened, and whether that was the end of them."""
+        """Yield the numbers of folders that have changed; true if the folder is no longer watched."""
         try:
             data = os.read(self.file, _READ_BYTES)
         except BlockingIOError:
@@ -53,7 +52,7 @@ class Inotify:
             place += _EVENT.size + name_bytes
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Stop watching all folders."""
         os.close(self.file)
 
 

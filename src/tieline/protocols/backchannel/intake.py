@@ -1,11 +1,12 @@
-"""The intake: what local processes put into the mailboxes of an adopted spool becomes messages of the hub.
+"""The intake: sends files that local processes put into the mailboxes of an adopted spool to the hub, as messages.
 
-Above: the adoption, which says which mailboxes have something new. Below: the mailboxes, and the Hub port. A sender has
-fanned its message out already, one file for each recipient under one id, so each file is one delivery to the owner of
-its mailbox, and the hub adds nobody. Files of one id that are there together are one message. The wire id is the id of
-the file, so that doing it again changes nothing: one that comes later is a message of its own, to its owner alone.
+Above: the adoption, which says which mailboxes have new files. Below: the mailboxes, and the Hub port. The sender has
+already fanned out its message: one file for each recipient, all with one id. So each file is one delivery to the owner
+of its mailbox, and the hub adds no recipients. Files with the same id that are found together are one message. The wire
+id is the id of the file, so that a repetition changes nothing. A copy that comes later is a message of its own, only to
+the owner of its mailbox.
 
-A file in the mailbox of a remote member is claimed by rename, routed, and removed after the commit. One in a local
+A file in the mailbox of a remote member is claimed by rename, routed, and removed after the commit. A file in a local
 agent's mailbox is recorded and stays where it is.
 """
 
@@ -33,11 +34,11 @@ from tieline.protocols.backchannel.view import Draft, content_of, target_of
 from tieline.wire.sessions import ask_all
 
 BATCH = 128
-"""Messages of one round: bounds what is in memory, and how long a new file waits behind old ones."""
+"""Messages of one round: limits the memory, and the time that a new file waits behind old ones."""
 _FAN_OUT_SECONDS = 0.03
-"""How long a channel's message waits for its other copies, which their sender renames one after the other."""
+"""Delay of a channel's message, to wait for its other copies: the sender renames the copies one after the other."""
 WHAT = "a file in a spool"
-"""What was attempted, in the log of refusals."""
+"""Description of the attempt in the log of refusals."""
 
 _LATER = frozenset(
     {
@@ -53,19 +54,19 @@ _LATER = frozenset(
         Code.UNKNOWN_MEMBER,
     }
 )
-"""Refusals that may be none another time: a file cannot be told of them, so it waits."""
+"""Refusals that may pass: a file cannot receive an answer, so it waits and is retried."""
 _LATER_SECONDS = 15.0
 _TROUBLE = frozenset({Code.STORE_FAILED, Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION})
-"""Those that are the hub's own, and pass soon."""
+"""Refusals that come from the state of the hub itself and pass soon."""
 _TROUBLE_SECONDS = 1.0
 _PERSONAL = frozenset({Code.BACKLOG_FULL, Code.TOO_MANY_STREAMS, Code.UNKNOWN_MEMBER})
-"""Refusals that are about one recipient, and no reason to keep a message from the others."""
+"""Refusals that concern one recipient: the other recipients still get the message."""
 
 log = structlog.get_logger(__name__)
 
 
 class Found(Struct, frozen=True):
-    """One message, and whose mailboxes it is in."""
+    """One message, and the owners of the mailboxes that hold it."""
 
     message: SpoolMessage
     owners: tuple[str, ...]
@@ -81,7 +82,7 @@ class Submission(Struct, frozen=True):
 
 
 class Intake:
-    """What waits to be taken in, oldest first."""
+    """Queue of files to take in, oldest first."""
 
     def __init__(
         self,
@@ -93,28 +94,28 @@ class Intake:
     ) -> None:
         self._hub = hub
         self._mailboxes = mailboxes
-        # Of those owners who are local.
+        # Inboxes of the owners that are local agents.
         self._inboxes = inboxes
         self._local_session = local_session
-        # Asks for another look into a mailbox.
+        # Callback: look into this mailbox again.
         self._again = again
-        # Whose mailboxes each message is in, by id; and when it was written.
+        # Owners of the mailboxes that hold each message, by id. Then a heap of (timestamp, id), oldest first.
         self._owners: dict[str, dict[str, None]] = {}
         self._order: list[tuple[str, str]] = []
-        # When a channel's message has waited long enough for its other copies, by the loop's clock.
+        # Time at which a channel's message stops waiting for its other copies, by the loop's clock.
         self._due: dict[str, float] = {}
-        # Claimed files of this round that the hub has now.
+        # Claimed files of this round that the hub has accepted.
         self._done: list[tuple[Mailbox, str]] = []
 
     def delay(self) -> float | None:
-        """How long until there is something to take in; `None` if nothing waits."""
+        """Seconds until the next file can be taken in; `None` if no file waits."""
         if not self._order:
             return None
         now = asyncio.get_running_loop().time()
         return max(0.0, self._due.get(self._order[0][1], 0.0) - now)
 
     async def add(self, arrivals: Mapping[str, set[str]]) -> None:
-        """Note ids that are new in mailboxes, by owner."""
+        """Queue new ids. The argument has the new ids of each owner's mailbox."""
         fresh = [
             (owner, message_id)
             for owner, ids in arrivals.items()
@@ -137,7 +138,7 @@ class Intake:
         return [(owner, message_id, self._mailboxes[owner].read(message_id)) for owner, message_id in fresh]
 
     async def take_in(self, operator: SessionId) -> None:
-        """Take in the oldest of what waits."""
+        """Take in the oldest messages of the queue."""
         batch: list[str] = []
         while len(batch) < BATCH and self.delay() == 0.0:
             batch.append(heapq.heappop(self._order)[1])
@@ -157,7 +158,7 @@ class Intake:
             await asyncio.to_thread(_drop, done)
 
     def _claim(self, owners: Mapping[str, Sequence[str]]) -> list[Found]:
-        """Read the messages, and take those that are not for local agents out of `new/`."""
+        """Read the messages. Move the files of remote members out of `new/`."""
         together: dict[SpoolMessage, list[str]] = {}
         for message_id, names in owners.items():
             for name in names:
@@ -170,7 +171,7 @@ class Intake:
         return [Found(message, tuple(names)) for message, names in together.items()]
 
     async def _without_own(self, operator: SessionId, found: Sequence[Found]) -> list[Found]:
-        """Leave out what the hub itself wrote: files that somebody took and put back, or that a crash left."""
+        """Leave out messages that the hub itself wrote: a reader took and returned the file, or a crash left it."""
         suspects = [one for one in found if _is_ours(one.message.id)]
         if not suspects:
             return list(found)
@@ -187,7 +188,7 @@ class Intake:
         return left
 
     async def _reconcile(self, message_id: str, owners: Sequence[str], receipts: r.Receipts) -> tuple[str, ...]:
-        """Be done with the files of deliveries that are known; returns the owners that have none."""
+        """Finish the files whose deliveries the hub knows. Return the owners without a delivery."""
         steps = {receipt.member: receipt.steps for receipt in receipts.receipts}
         for owner in owners:
             if owner not in steps:
@@ -197,7 +198,7 @@ class Intake:
             if inbox is None:
                 self._done.append((self._mailboxes[owner], message_id))
             elif last.state in SETTLED and last.protocol != PROTOCOL:
-                # The hub had it settled, and then the rename that had won it was lost with the power.
+                # The hub settled the delivery, and then a power failure undid the rename that had won it.
                 await asyncio.to_thread(inbox.withdraw, message_id)
             else:
                 inbox.accept((message_id,))
@@ -206,7 +207,7 @@ class Intake:
     async def _send(
         self, operator: SessionId, senders: FileSenders, submissions: Sequence[Submission]
     ) -> list[Submission]:
-        """Send what may be sent; returns the submissions for owners that a known message had not reached."""
+        """Send the submissions. Return new submissions for owners that did not get their message yet."""
         sends: list[tuple[Submission, c.Send]] = []
         for submission in submissions:
             session = await senders.session_of(submission.found.message.sender)
@@ -251,7 +252,7 @@ class Intake:
                 self._done.append((self._mailboxes[owner], message_id))
 
     async def _known(self, operator: SessionId, submission: Submission, message_id: MessageId) -> list[Submission]:
-        """The wire id was used before for the same content: it was this very file, or one of the same message."""
+        """Handle a duplicate: the wire id and content came before, from this file or another copy of the message."""
         receipts = await self._hub.ask(c.ReadReceipts(operator, message_id=message_id, members=submission.owners))
         if not isinstance(receipts, r.Receipts):
             assert isinstance(receipts, Refusal), "receipts are asked for"
@@ -261,7 +262,7 @@ class Intake:
         return [_alone(submission.found, owner) for owner in missed]
 
     async def _refuse(self, submission: Submission, refusal: Refusal, *, by_hub: bool) -> None:
-        """Keep the files: for another try, or for a person to look at."""
+        """Keep the files of a refused submission: for a retry, or for a person to look at."""
         message_id = submission.found.message.id
         later = refusal.code in _LATER
         if not later:
@@ -274,7 +275,7 @@ class Intake:
             if mailbox is None:
                 continue
             if owner in self._inboxes:
-                # Its reader sees it in any case: file permissions are all that protects a local agent.
+                # The local agent can read the file in any case: only file permissions protect a local agent.
                 mailbox.passed.add(message_id)
             elif later:
                 mailbox.passed.add(message_id)
@@ -298,12 +299,12 @@ def _drop(done: Sequence[tuple[Mailbox, str]]) -> None:
 
 
 def _is_ours(message_id: str) -> bool:
-    """Whether the hub may have made this id: a UUIDv7, which no other program of backchannel makes."""
+    """True if the hub may have made this id: a UUIDv7, which no other program of backchannel makes."""
     return message_id[14] == "7"
 
 
 def _submissions(found: Found) -> list[Submission]:
-    """One for all owners of a channel's message; for anything else one each, because its mailbox says who gets it."""
+    """Return one submission for a channel's message, and one for each owner of a mailbox for any other message."""
     message = found.message
     target = target_of(message.to)
     if isinstance(target, Target) and target.kind is TargetKind.CHANNEL:
@@ -317,7 +318,7 @@ def _submissions(found: Found) -> list[Submission]:
 
 
 def _alone(found: Found, owner: str) -> Submission:
-    """To the owner of one mailbox, whatever the message says of whom it is for; that is noted."""
+    """Submit a message to the owner of one mailbox only. A note keeps the target that the message names."""
     message = found.message
     content = _content(message, to_member(MemberName(owner)))
     notes = (*content.notes, f"addressed to {message.to[:200]}")

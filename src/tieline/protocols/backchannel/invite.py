@@ -1,6 +1,6 @@
 """Invites: one string to paste, with all that a newcomer needs to join a relay.
 
-Above: the command line. Below: nothing. It usually holds the relay's room token, so it is a secret.
+Above: the command line. Below: nothing. An invite usually holds the relay's room token, so an invite is a secret.
 """
 
 import base64
@@ -18,7 +18,7 @@ class BadInvite(Exception):
 
 
 class Invite(Struct, frozen=True, omit_defaults=True):
-    """Where to join, and how."""
+    """Data that a newcomer needs to join a relay."""
 
     url: str
     token: str | None = None

@@ -1,8 +1,8 @@
 """A local agent of an adopted spool, as a member of the hub.
 
 Above: the adoption. Below: the Hub port through a pump, and the agent's local inbox. Its session lasts as long
-as the spool is adopted, so that it counts as present. Its deliveries become files in the inbox, where its own programs
-find them. A file that is gone from there was taken, and its delivery is acknowledged.
+as the spool is adopted, so that the agent counts as present. Its deliveries become files in the inbox, where the
+agent's own programs find them. If a file is gone from the inbox, it was taken, and its delivery is acknowledged.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ TAKEN = "taken from the spool"
 TOO_LARGE = "too_large"
 
 _RETRY_SECONDS = 2.0
-"""A disk that is full, or a folder that cannot be written to, is tried again this often."""
+"""Delay before a retry, if the disk is full or the folder cannot be written to."""
 _PAGE = 256
 
 log = structlog.get_logger(__name__)
@@ -51,10 +51,10 @@ class LocalAgent:
         self.inbox = inbox
         self._hub = hub
         self._inbox_writer = inbox_writer
-        # Does what the hub asks of an external inbox, in that order.
+        # Runs the hub's requests to the external inbox, in their order.
         self._spool_thread = spool_thread
         self._loop = asyncio.get_running_loop()
-        # Told when the hub has ended the session.
+        # Callback: the hub has ended the session.
         self._ended = ended
         self._pump: SessionPump | None = None
         # Deliveries that are not in the inbox yet.
@@ -65,25 +65,25 @@ class LocalAgent:
 
     @property
     def session(self) -> SessionId | None:
-        """Its session, if one is open."""
+        """The agent's session; `None` if no session is open."""
         return self._pump.session if self._pump is not None else None
 
     @property
     def caught_up(self) -> bool:
-        """True once all that waited when the session began is in the inbox: it knows its deliveries by then."""
+        """True once the deliveries that waited at the start of the session are in the inbox, and so are known."""
         pump = self._pump
         if not self._caught_up and pump is not None:
             self._caught_up = pump.caught_up and not self._parcels
         return self._caught_up
 
     async def attach(self, credential: Credential | None = None) -> Attached | Refusal:
-        """Open its session; this makes the member, if there is none of this name yet."""
+        """Open the agent's session. This makes the member, if no member has this name yet."""
         pump = self._pump = SessionPump(self._hub, self)
         attached: asyncio.Future[Attached | Refusal] = asyncio.get_running_loop().create_future()
         attach = c.Attach(protocol=PROTOCOL, credential=credential or ByUser(), member=self.name)
 
         def opened(reply: Attached | Refusal) -> None:
-            # Whoever waited may be gone.
+            # The caller may have stopped waiting.
             if not attached.done():
                 attached.set_result(reply)
 
@@ -97,20 +97,20 @@ class LocalAgent:
         return reply
 
     def resign(self) -> None:
-        """Be asked no more before the hub settles a delivery."""
+        """Stop being the external inbox: the hub settles deliveries without asking."""
         self._hub.set_external_inbox(self.name, self.inbox.session, None)
 
     async def receive(self, info: MailboxInfo, *, anew: bool) -> Refusal | None:
-        """Bring the inbox to where a hub before this one left it, and put the waiting deliveries there.
+        """Restore the inbox to the state in which an earlier hub left it, and put the waiting deliveries there.
 
-        If the hub cannot say what waits, this ends the session and returns why.
+        If the hub refuses to list the waiting deliveries, this ends the session and returns the refusal.
         """
         pump = self._pump
         assert pump is not None, "attached before"
         await self._put_down()
         await asyncio.to_thread(self.inbox.begin, info, anew=anew)
         if anew:
-            # Not before the inbox is empty: what is marked there is another member's.
+            # Not before the inbox is empty: its marked files belong to another member.
             await asyncio.to_thread(self.inbox.mailbox.write_info, info, durably=True)
         for leftover in await asyncio.to_thread(self.inbox.leftovers):
             fetch = c.Fetch(pump.session, after=leftover.key - 1, limit=1)
@@ -127,19 +127,19 @@ class LocalAgent:
         return None
 
     async def _put_down(self) -> None:
-        """Wait until nothing is on its way to the inbox."""
+        """Wait until no delivery is being written to the inbox."""
         self._parcels = []
         self._caught_up = False
         await self._inbox_writer.settle()
 
     def close(self) -> None:
-        """End its session."""
+        """End the agent's session."""
         if self._pump is not None:
             self._pump.close()
             self._pump = None
 
     async def retire(self) -> bool:
-        """Take everything out of the spool, because the agent is no local one any more; false to try again."""
+        """Take all deliveries out of the spool, because the agent is no longer local. False means: retry."""
         await self._put_down()
         attached = await self.attach(ByPlace())
         if isinstance(attached, Refusal):
@@ -167,10 +167,10 @@ class LocalAgent:
                 )
         return True
 
-    # What the hub asks: the ExternalInbox port.
+    # Called by the hub: the ExternalInbox port.
 
     def asked(self, question: Question) -> None:
-        """Win deliveries from whoever could take them from the inbox."""
+        """Win deliveries: take them from the inbox before any reader does."""
         self._spool_thread.submit(self._win, question)
 
     def _win(self, question: Question) -> None:
@@ -185,7 +185,7 @@ class LocalAgent:
             self._loop.call_soon_threadsafe(self._hub.resolve, question.number, won, taken)
 
     def finish(self, keys: Sequence[int]) -> None:
-        """What was won is settled."""
+        """The hub settled deliveries that were won."""
         self._spool_thread.submit(self.inbox.finish, keys)
 
     def give_back(self, keys: Sequence[int]) -> None:
@@ -196,13 +196,13 @@ class LocalAgent:
         try:
             self.inbox.give_back(keys)
         except OSError as error:
-            # The next hub finds it, and shows it again.
+            # The next hub finds the file and shows it again.
             log.error("a message could not be put back into the spool", agent=self.name, error=str(error))
 
-    # What the spool tells.
+    # Called when the spool has changed.
 
     def taken(self, names: Iterable[str]) -> None:
-        """Messages are gone from the inbox."""
+        """Acknowledge messages that are gone from the inbox."""
         ids = tuple(names)
         own = tuple(f"{each}|{self.name}" for each in ids)
         message_ids = tuple(map(MessageId, ids))
@@ -213,14 +213,14 @@ class LocalAgent:
     # Called by the inbox writer.
 
     def collect(self) -> Sequence[Parcel]:
-        """Deliveries for the inbox."""
+        """Return the deliveries for the inbox."""
         return self._parcels
 
     def placed(self, parcels: Sequence[Parcel], placement: Placement) -> None:
-        """These are where they belong."""
+        """Report to the hub what became of deliveries that were written."""
         pump = self._pump
         if pump is None or parcels is not self._parcels:
-            # Another session has begun meanwhile, and starts from the beginning.
+            # Another session has begun, and it starts from the beginning.
             return
         self._parcels = []
         session = pump.session
@@ -240,26 +240,26 @@ class LocalAgent:
         pump.resume_writing()
 
     def failed(self) -> None:
-        """They could not be written: again, after a while."""
+        """Retry later: the deliveries could not be written."""
         asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._request_again)
 
     def _request_again(self) -> None:
         if self._parcels:
             self._inbox_writer.request(self)
 
-    # What the session pump calls: the Wire port.
+    # Called by the session pump: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Have these put into the inbox. They count as offered when they are there, so none does yet."""
+        """Queue deliveries for the inbox. None counts as offered before it is in the inbox, so return none."""
         self._parcels = [*self._parcels, *parcels]
         if self._pump is not None:
-            # What comes meanwhile waits in the hub.
+            # Until then, new deliveries wait in the hub.
             self._pump.pause_writing()
         self._inbox_writer.request(self)
         return ()
 
     def write_progress(self, step: Progress) -> None:
-        """Nothing is followed from here."""
+        """Never called: a local agent follows no message."""
 
     def end(self, why: Refusal) -> None:
         """The hub ended the session."""

@@ -5,11 +5,11 @@ One lock per inbox makes each rename and the record of it one step; it is held f
 enough to do everything exactly once, however the hub ends:
 
 - a delivery is first *staged* (`hub/<id>.<key>.staged`, synced), then *marked* (`hub/placed` holds its key, synced),
-  and then *shown* (renamed into `new/`). After a crash, what is not marked is staged again; what is marked and still
-  staged is shown; what is marked and nowhere to be found was taken;
-- what the hub wins is renamed to `hub/<id>.<key>.won` and removed after the commit. After a crash it is settled, or it
-  is given back;
-- a file that somebody else put into `new/` is a delivery once the hub has recorded it; it keeps its own id.
+  and then *shown* (renamed into `new/`). After a crash, a delivery that is not marked is staged again. A delivery that
+  is marked and still staged is shown. A delivery that is marked and has no file was taken;
+- a delivery that the hub wins is renamed to `hub/<id>.<key>.won`, and the file is removed after the commit. After a
+  crash the delivery is settled, or it is given back;
+- a file that another program put into `new/` is a delivery once the hub has recorded it. The file keeps its own id.
 """
 
 import os
@@ -31,26 +31,26 @@ from tieline.protocols.backchannel.view import received
 from tieline.wire.session_pump import Parcel
 
 PROTOCOL = "spool"
-"""What sessions of the spool are called, and what says that a message came as a file."""
+"""Protocol name of the spool's sessions. A message with this protocol came as a file."""
 
 _PLACED = "placed"
 _STAGED = ".staged"
 _WON = ".won"
 _MARK = "{:020d}\n"
 _SURELY_FITS = 1024 * 1024
-"""A body of this many characters is far from the limit of a file, whatever has to be escaped in it."""
+"""A body of up to this many characters fits into a file, however much of the body JSON must escape."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def file_id(message: Message) -> str:
-    """The id of the file that a message came as."""
+    """Return the id of the file in which a message came."""
     assert message.wire_id is not None, "what comes from the spool has the id of its file"
     return message.wire_id.partition("|")[0]
 
 
 def _is_too_large(message: Message) -> bool:
-    """Whether no reader of the spool would take the file."""
+    """True if the file would be too large for every reader of the spool."""
     if len(message.content.body) < _SURELY_FITS and message.content.data is None:
         return False
     return len(_encode(received(message))) > DEFAULT_LIMITS.message_bytes_max
@@ -69,9 +69,9 @@ class Placement(Struct):
 
     copies: list[Copy] = []
     open: list[int] = []
-    """Files that are written and not synced."""
+    """Descriptors of files that are written and not synced."""
     shown: list[int] = []
-    """Keys of those that are in `new/`."""
+    """Keys of the deliveries that are in `new/`."""
     taken: list[int] = []
     too_large: list[int] = []
 
@@ -86,7 +86,7 @@ class Leftover(Struct, frozen=True):
 
 
 class Fate(StrEnum):
-    """What became of a delivery that is called back."""
+    """Outcome of calling back a delivery."""
 
     RECALLED = "recalled"
     TAKEN = "taken"
@@ -98,24 +98,24 @@ class LocalInbox:
     def __init__(self, mailbox: Mailbox, info: MailboxInfo, sweep: Callable[[], None]) -> None:
         self.mailbox = mailbox
         self.session = SessionId("")
-        # Called when there is something to sweep, from any thread.
+        # Callback, from any thread: there are files to sweep.
         self._sweep = sweep
         self._lock = threading.Lock()
         self._since = info.since
-        # Deliveries up to this key are shown, or were; a file's own deliveries count no matter what their key is.
+        # Deliveries up to this key are shown or were shown. A delivery that came as a file was shown, whatever its key.
         self._placed = self._marked = self._read_mark()
         # Ids of deliveries in `new/`.
         self._shown: set[str] = set()
-        # Keys that the hub settles before they are shown, and whether that is durable.
+        # Keys of deliveries that the hub settles before they are shown; true once the settlement is durable.
         self._withheld: dict[int, bool] = {}
-        # Files that the hub has won and not settled durably, by key; and settled files, which are to be removed.
+        # Files that the hub has won and not yet settled durably, by key. Then settled files, which are to be removed.
         self._won: dict[int, Path] = {}
         self._removable: list[Path] = []
-        # Ids that were called back: nobody else can take them any more.
+        # Ids that were called back: no other program can take them.
         self._recalled: set[str] = set()
 
     def begin(self, info: MailboxInfo, *, anew: bool) -> None:
-        """The session is open: forget what an earlier one had begun; with `anew`, the member itself is another."""
+        """Start a session: forget the unfinished work of an earlier one. With `anew` the member is a different one."""
         with self._lock:
             self._since = info.since
             self._withheld.clear()
@@ -147,7 +147,7 @@ class LocalInbox:
     # Showing deliveries, in three steps: each is for a thread.
 
     def stage(self, parcels: Sequence[Parcel], placement: Placement) -> None:
-        """Find out what has become of deliveries that are no news here, and write down the others."""
+        """Write new deliveries to staged files. For deliveries that were shown before, find out what became of them."""
         if not self.mailbox.is_there():
             raise FileNotFoundError(f"the mailbox {self.mailbox.folder} is gone")
         disk.make_folder(self.mailbox.new)
@@ -162,7 +162,7 @@ class LocalInbox:
             elif not self._withheld.get(key, False):
                 path = self.mailbox.hub / f"{name}.{key}{_STAGED}"
                 placement.copies.append(Copy(key, name, path))
-                # One that was marked before must stay whole: a crash would show it as it is.
+                # A file that was marked before must stay whole: after a crash it would be shown as it is.
                 if key > self._marked or not path.exists():
                     placement.open.append(disk.create(path, _encode(received(message))))
 
@@ -176,11 +176,11 @@ class LocalInbox:
                 placement.taken.append(key)
 
     def mark(self, placement: Placement) -> None:
-        """Make the copies durable, and that they are about to be shown."""
+        """Make the copies durable, and then the mark that they are about to be shown."""
         while placement.open:
             disk.sync(placement.open.pop())
         disk.sync_folder(self.mailbox.hub)
-        # In place, because its length never changes: one sync instead of three.
+        # The mark is written in place, because its length never changes: one sync instead of three.
         descriptor = os.open(self.mailbox.hub / _PLACED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, disk.FILE_MODE)
         try:
             os.pwrite(descriptor, _MARK.format(placement.copies[-1].key).encode(), 0)
@@ -190,7 +190,7 @@ class LocalInbox:
         self._marked = placement.copies[-1].key
 
     def show(self, placement: Placement) -> None:
-        """Let everybody see the copies."""
+        """Move the copies into `new/`, where every reader sees them."""
         for copy in placement.copies:
             with self._lock:
                 self._show(copy, placement)
@@ -214,13 +214,13 @@ class LocalInbox:
         elif settled:
             copy.path.unlink(missing_ok=True)
         else:
-            # It stays until the commit, because a crash before that must find it.
+            # The file stays until the commit: after a crash before the commit, the next hub must find the file.
             self._won[copy.key] = copy.path
 
     # The work of an external inbox, on a thread of its own.
 
     def win(self, message: Message, key: int) -> bool | None:
-        """Take a delivery away from whoever could take it here."""
+        """Take a delivery before any reader does. True if won, false if a reader was first, `None` if unknown."""
         name = self._name(message, key)
         won = self.mailbox.hub / f"{name}.{key}{_WON}"
         with self._lock:
@@ -235,7 +235,7 @@ class LocalInbox:
                 self._won[key] = won
                 return True
             if won.exists():
-                # Won before for a commit that failed, and not given back yet.
+                # The delivery was won before, for a commit that failed, and is not given back yet.
                 self._won[key] = won
                 return True
             if name in self._recalled:
@@ -249,7 +249,7 @@ class LocalInbox:
             return False
 
     def finish(self, keys: Sequence[int]) -> None:
-        """What was won is settled: its files can go."""
+        """The hub settled these won deliveries: their files may be removed."""
         with self._lock:
             for key in keys:
                 path = self._won.pop(key, None)
@@ -260,7 +260,10 @@ class LocalInbox:
         self._sweep()
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """What was won is not settled: it is here again. What was never shown is staged again, and then shown."""
+        """The hub did not settle these won deliveries: put them back.
+
+        A delivery that was shown before is shown again. A delivery that was never shown is staged and then shown.
+        """
         with self._lock:
             for key in keys:
                 self._withheld.pop(key, None)
@@ -275,7 +278,7 @@ class LocalInbox:
                     self._shown.add(name)
 
     def sweep(self) -> None:
-        """Remove the files of what is settled; for a thread, because that may wait for the disk."""
+        """Remove the files of settled deliveries. Call it on a thread, because it may wait for the disk."""
         with self._lock:
             removable, self._removable = self._removable, []
         for path in removable:
@@ -284,7 +287,7 @@ class LocalInbox:
     # Looking.
 
     def look(self) -> tuple[set[str], list[str]]:
-        """Ids in `new/` that are no deliveries yet, and those of deliveries that are gone from it: they were taken."""
+        """Return the ids in `new/` that are no deliveries yet, and the ids of deliveries that readers have taken."""
         with self._lock:
             before = set(self._shown)
         waiting = self.mailbox.waiting()
@@ -296,7 +299,7 @@ class LocalInbox:
             return waiting - self._shown - self.mailbox.passed, gone
 
     def accept(self, names: Iterable[str]) -> None:
-        """Files that somebody put here are deliveries now."""
+        """Count these files, which other programs put here, as deliveries from now on."""
         with self._lock:
             self._shown.update(names)
 
@@ -309,7 +312,7 @@ class LocalInbox:
     # Beginnings and ends.
 
     def leftovers(self) -> list[Leftover]:
-        """What a hub was in the middle of when it ended."""
+        """Return the staged and won files that a hub left when it ended."""
         found = []
         for path in self.mailbox.hub.iterdir():
             name, _, key = path.stem.rpartition(".")
@@ -318,15 +321,15 @@ class LocalInbox:
         return found
 
     def clear(self) -> None:
-        """Remove what was left: it is nobody's here."""
+        """Remove all leftovers: they belong to nobody here."""
         for leftover in self.leftovers():
             leftover.path.unlink(missing_ok=True)
 
     def recover(self, leftover: Leftover, *, unsettled: bool) -> None:
-        """Show a leftover whose delivery waits; remove any other, which is settled or will be staged again."""
+        """Show a leftover whose delivery waits. Remove any other leftover: it is settled or will be staged again."""
         with self._lock:
             if leftover.key in self._won:
-                # The hub has won it meanwhile.
+                # The hub has won the delivery meanwhile.
                 return
             if unsettled and (leftover.won or leftover.key <= self._placed):
                 leftover.path.rename(self._waiting(leftover.name))
@@ -343,7 +346,7 @@ class LocalInbox:
             won = self.mailbox.hub / f"{name}.{key}{_WON}"
             for path in (self._waiting(name), self.mailbox.hub / f"{name}.{key}{_STAGED}"):
                 try:
-                    # Removed when the mailbox is no local agent's any more: until then it says that nobody took it.
+                    # The file proves that nobody took the message. It is removed once the agent is no longer local.
                     path.rename(won)
                 except FileNotFoundError:
                     continue

@@ -1,14 +1,13 @@
 """A mailbox that a hub keeps in an adopted spool: the folder of one member.
 
-    new/<id>.json             unread, for whoever is first
-    hub/mailbox.json          whose mailbox it is: a local agent's, or a member's who is elsewhere
-    hub/<id>.json             claimed by the hub, on its way into it
-    refused/<id>.<code>.json  not accepted from it, and kept for a person to look at
+    new/<id>.json             unread, for the first reader
+    hub/mailbox.json          owner of the mailbox: a local agent, or a remote member
+    hub/<id>.json             claimed by the hub, and not yet accepted
+    refused/<id>.<code>.json  refused by the hub, and kept for a person to look at
 
-Above: intake, inboxes. Below: the disk. `hub/` and `refused/` are known to no other program, so nothing is lost there
-when others tidy up. Whose mailbox it is stands beside the messages and not in the agent's record, because records are
-rewritten by other programs, and not in the hub's home, because it is a fact about this spool. Methods touch the disk:
-they are for threads.
+Above: intake, inboxes. Below: the disk. No other program knows `hub/` and `refused/`, so other programs delete nothing
+there. The owner is stored beside the messages: not in the agent's record, because other programs rewrite records, and
+not in the hub's home, because it is a fact about this spool. Methods touch the disk, so call them on threads.
 """
 
 import contextlib
@@ -37,11 +36,11 @@ class MailboxInfo(Struct, frozen=True, omit_defaults=True):
     local: bool = False
     """True if the owner reads the mailbox here; else the hub takes messages out of it."""
     member: int = 0
-    """When the hub made the member, in milliseconds: a later one of the same name is another."""
+    """Time at which the hub made the member, in milliseconds. A later member of the same name is another member."""
     since: int = 1
-    """Deliveries from this key on that came from the spool are files that their senders put here."""
+    """From this key on, a delivery that came from the spool is a file that its sender put here."""
     channels: tuple[str, ...] = ()
-    """A local agent's channels as hub and record last agreed on them."""
+    """Channels of a local agent on which the hub and the record last agreed."""
 
 
 class Mailbox:
@@ -52,11 +51,11 @@ class Mailbox:
         self.folder = folder
         self.new = folder / "new"
         self.hub = folder / "hub"
-        # Ids in `new/` that are left alone while they are there: unreadable, refused, or for later.
+        # Ids in `new/` that are skipped while they are there: unreadable, refused, or waiting for a retry.
         self.passed: set[str] = set()
-        # When the next look is worth its while, by the loop's clock.
+        # Earliest time of the next look, by the loop's clock.
         self.rests_until = 0.0
-        # When `new/` had changed at the last look, if that look cannot have missed anything.
+        # Change time of `new/` at the last look; `None` if that look may have missed a change.
         self._changed_ns: int | None = None
 
     # The folder.
@@ -68,11 +67,11 @@ class Mailbox:
         return None
 
     def is_there(self) -> bool:
-        """Whether the folder is: a disk that was taken away must not look like messages that were."""
+        """True if the folder exists. A missing disk must not look like messages that were taken."""
         return (self.hub / INFO_FILE).exists()
 
     def is_up_to_date(self, info: MailboxInfo) -> bool:
-        """True if the folder is made and says this, so that nothing has to be done."""
+        """True if the folder exists and its `mailbox.json` has this content."""
         return self.info() == info and self.new.is_dir()
 
     def make(self, *, durably: bool) -> None:
@@ -85,11 +84,11 @@ class Mailbox:
                     path.mkdir(mode=disk.FOLDER_MODE)
 
     def write_info(self, info: MailboxInfo, *, durably: bool) -> None:
-        """Write `mailbox.json`, which says whose the mailbox is."""
+        """Write `mailbox.json`, which names the owner of the mailbox."""
         disk.replace(self.hub / INFO_FILE, msgspec.json.encode(info), durably=durably)
 
     def remove(self) -> None:
-        """Remove the folder, but for messages that are in it."""
+        """Remove the folder, except the messages in it."""
         with contextlib.suppress(OSError):
             for path in self.hub.iterdir():
                 if path.suffix != SUFFIX or path.name == INFO_FILE:
@@ -98,17 +97,17 @@ class Mailbox:
             with contextlib.suppress(OSError):
                 path.rmdir()
 
-    # What waits in it.
+    # Messages that wait in the mailbox.
 
     def has_changed(self) -> bool:
-        """Whether `new/` may hold something else than at the last look."""
+        """True if `new/` may have changed since the last look."""
         try:
             return self._changed_ns is None or self.new.stat().st_mtime_ns != self._changed_ns
         except OSError:
             return True
 
     def waiting(self) -> set[str]:
-        """The ids in `new/`; those that are passed over are forgotten once they are gone."""
+        """Return the ids in `new/`. Skipped ids that are gone from `new/` are forgotten."""
         try:
             changed_ns = self.new.stat().st_mtime_ns
             self._changed_ns = changed_ns if changed_ns + _MOMENT_NS < time.time_ns() else None
@@ -120,7 +119,7 @@ class Mailbox:
         return {each for each in ids if is_id(each)}
 
     def claimed(self) -> list[str]:
-        """The ids that the hub had claimed and not finished with."""
+        """Return the ids that the hub has claimed and not finished."""
         try:
             names = os.listdir(self.hub)  # noqa: PTH208 - names are all we want
         except FileNotFoundError:
@@ -131,12 +130,12 @@ class Mailbox:
     # One message.
 
     def read(self, message_id: str) -> SpoolMessage | str | None:
-        """The message that waits or is claimed, `None` when it is gone, or why it is none."""
+        """Return a waiting or claimed message; `None` if the file is gone; a text if the file is no message."""
         claimed = read_message(self.hub / f"{message_id}{SUFFIX}", message_id)
         return read_message(self.new / f"{message_id}{SUFFIX}", message_id) if claimed is None else claimed
 
     def claim(self, message_id: str) -> bool:
-        """Take a message out of `new/`; false when another was first."""
+        """Take a message out of `new/`; false if another reader was first."""
         claimed = self.hub / f"{message_id}{SUFFIX}"
         try:
             (self.new / f"{message_id}{SUFFIX}").rename(claimed)
@@ -145,16 +144,16 @@ class Mailbox:
         return True
 
     def give_back(self, message_id: str) -> None:
-        """Let a claimed message be unread again."""
+        """Make a claimed message unread again."""
         with contextlib.suppress(FileNotFoundError):
             (self.hub / f"{message_id}{SUFFIX}").rename(self.new / f"{message_id}{SUFFIX}")
 
     def drop(self, message_id: str) -> None:
-        """Be done with a claimed message."""
+        """Delete the file of a claimed message."""
         (self.hub / f"{message_id}{SUFFIX}").unlink(missing_ok=True)
 
     def refuse(self, message_id: str, code: Code) -> None:
-        """Keep a claimed message aside, under a name that says why."""
+        """Move a claimed message to `refused/`, with the code of the refusal in its name."""
         refused = self.folder / "refused"
         disk.make_folder(refused)
         with contextlib.suppress(FileNotFoundError):

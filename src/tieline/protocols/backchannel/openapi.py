@@ -1,7 +1,7 @@
 """The relay's API as an OpenAPI 3.1 document, served at `/v1/openapi.json`.
 
-Above: the relay, and whoever makes a client. Below: nothing. It is a table of routes; one test holds it to what the
-relay serves, and another sends the relay whatever the document allows and what it does not.
+Above: the relay, and authors of clients. Below: nothing. It is a table of routes. One test compares the table with the
+relay's routes. Another test sends the relay requests that the document allows, and requests that it forbids.
 """
 
 from typing import Any
@@ -92,7 +92,7 @@ def _list(items: Json) -> Json:
 
 
 def _route(summary: str, result: Json, *, body: str = "", errors: tuple[int, ...] = (), **fields: Any) -> Json:
-    """One operation: what it returns, what it takes, and which errors it has besides those of every route."""
+    """Return one operation: its result, its body, and its errors besides those of every route."""
     kind = fields.pop("kind", "application/json")
     statuses = sorted({400, 403, *((408, 413) if body else ()), *errors})
     operation: Json = {

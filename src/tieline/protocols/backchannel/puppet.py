@@ -15,7 +15,7 @@ _NO_ROUTE = 404
 
 
 class BackchannelPuppet(Puppet):
-    """backchannel: it sends by a request, hears by a stream of events, and takes what it heard."""
+    """Puppet of backchannel: sends by a request, hears by a stream of events, and takes each message."""
 
     protocol = "backchannel"
 
@@ -42,7 +42,7 @@ class BackchannelPuppet(Puppet):
         await self.take(heard)
 
     async def take(self, heard: Heard) -> bool:
-        """Take a message; false when somebody else was first."""
+        """Take a message; false if another reader was first."""
         return await asyncio.to_thread(self._client.take, self.place.name, heard.delivery) is not None
 
     async def close(self) -> None:

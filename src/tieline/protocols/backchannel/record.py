@@ -1,7 +1,7 @@
-"""The record of an agent as JSON: its name, what it subscribes to, and when it was seen.
+"""The record of an agent as JSON: its name, its channels, and when it was last seen.
 
-Above: the spool, the relay. Below: nothing. Other programs write these files too and may keep more in them than we
-know, so a record is changed key by key and never made anew.
+Above: the spool, the relay. Below: nothing. Other programs write these files too and may store keys that we do not
+know, so a record is changed key by key and never replaced by a new one.
 """
 
 from collections.abc import Sequence
@@ -24,40 +24,40 @@ class AgentRecord(Struct, frozen=True):
     created_at: str
     last_seen: str
     document: dict[str, Any]
-    """All that the file says, in its order."""
+    """All keys of the file, in their order."""
 
     def seen_at(self, ts: str) -> "AgentRecord":
-        """The same agent, seen now."""
+        """Return the record with a new time of last being seen."""
         return _record(self.name, {**self.document, "lastSeen": ts})
 
     def subscribed(self, channel: str) -> "AgentRecord":
-        """The same agent, in one more channel."""
+        """Return the record with one more channel."""
         if channel in self.subscriptions:
             return self
         return _record(self.name, {**self.document, "subscriptions": [*self.subscriptions, channel]})
 
     def unsubscribed(self, channel: str) -> "AgentRecord":
-        """The same agent, in one channel less."""
+        """Return the record without one channel."""
         left = [each for each in self.subscriptions if each != channel]
         return _record(self.name, {**self.document, "subscriptions": left})
 
     def in_channels(self, channels: Sequence[str]) -> "AgentRecord":
-        """The same agent, in just these channels."""
+        """Return the record with exactly these channels."""
         return _record(self.name, {**self.document, "subscriptions": list(channels)})
 
 
 def new_record(name: str, ts: str) -> AgentRecord:
-    """An agent that nobody knew before."""
+    """Return the record of a new agent."""
     return _record(name, {"name": name, "subscriptions": [], "createdAt": ts, "lastSeen": ts})
 
 
 def encode_record(record: AgentRecord) -> bytes:
-    """A record as its file has it."""
+    """Encode a record as JSON, for its file."""
     return msgspec.json.format(msgspec.json.encode(record.document), indent=2)
 
 
 def decode_record(name: str, data: bytes) -> AgentRecord:
-    """The record of the agent whose file it is."""
+    """Decode the record of an agent from its file."""
     try:
         return _record(name, msgspec.json.decode(data, type=dict[str, Any]))
     except RecursionError as error:
@@ -67,7 +67,7 @@ def decode_record(name: str, data: bytes) -> AgentRecord:
 
 
 class _Known(Struct, rename="camel"):
-    """The keys that we read."""
+    """The keys of a record that we read."""
 
     name: str | None = None
     subscriptions: list[str] | None = None

@@ -1,8 +1,9 @@
-"""Registration: how a name comes to belong to a token, for whoever knows the room's token.
+"""Registration: a client that knows the room's token registers a name, and the hub gives the name a token.
 
-Above: the relay. Below: the Hub port, as an operator, because making members is for those alone. The room's token opens
-this and nothing else. A name that a member holds is given to nobody, not even a name that a local session made and no
-token opens: whoever knows the room's token is not the person at the hub's machine, and the name has mail waiting.
+Above: the relay. Below: the Hub port, as an operator, because only operators make members. The room's token allows
+registration and nothing else. The hub gives nobody a name that a member already holds. This includes a name that a
+local session made and that has no token: a client that knows the room's token is not the person at the hub's machine,
+and messages wait for that name.
 """
 
 import hmac
@@ -23,11 +24,11 @@ from tieline.wire.sessions import ask_all
 _TOKEN_BYTES = 32
 _OPEN_NAMES_MAX = 100
 _OPEN_WINDOW_MS = 3600 * 1000
-"""Names registered in an hour without a room token: strangers may come in, and members are kept for ever."""
+"""Limit for one hour without a room token: strangers may register names, and members stay for ever."""
 
 
 class Registered(Struct, frozen=True):
-    """A name that has its token now, which is shown this once."""
+    """A new member, with its token. The token is shown only this once."""
 
     token: str
     presence: Presence
@@ -41,25 +42,25 @@ class Registrar:
         self._hub = hub
         self._protocol = protocol
         self._operator = operator
-        # Digests, so that how long a comparison takes says nothing.
+        # A digest, so that the duration of a comparison reveals nothing.
         self._room = sha256(room_token.encode()).digest() if room_token else None
-        # Names that may still be registered without it.
+        # Rate limit for names that are registered without a room token.
         self._open = RateLimit(_OPEN_NAMES_MAX, _OPEN_WINDOW_MS)
 
     def is_room(self, token: str) -> bool:
-        """Whether this is the room's token."""
+        """True if this is the room's token."""
         return self._room is not None and hmac.compare_digest(sha256(token.encode()).digest(), self._room)
 
     def admits(self, token: str | None) -> bool:
-        """Whether whoever shows this may register a new name."""
+        """True if a client with this token may register a new name."""
         return self._room is None or (token is not None and self.is_room(token))
 
     def is_full(self, now_ms: int) -> bool:
-        """Whether strangers have registered as many names as they may for now."""
+        """True if the rate limit for registration without a room token is reached."""
         return self._room is None and self._open.wait_ms(None, now_ms) > 0
 
     async def holder(self, name: MemberName) -> Member | Refusal | None:
-        """The member that holds a name, perhaps in another spelling."""
+        """Return the member that holds a name. The member's spelling of the name may differ."""
         session = await self._attach()
         if isinstance(session, Refusal):
             return session
@@ -71,11 +72,11 @@ class Registrar:
         return roster.members[0].member if roster.members else None
 
     async def register(self, name: MemberName, now_ms: int) -> Registered | Member | Refusal:
-        """Make the member; returns who holds the name if somebody does."""
+        """Make the member. If a member already holds the name, return that member."""
         session = await self._attach()
         if isinstance(session, Refusal):
             return session
-        # Before the answer, so that many at once do not get past it.
+        # Count before the hub answers, so that many requests at once cannot pass the limit.
         self._open.count(None, now_ms)
         token = secrets.token_hex(_TOKEN_BYTES)
         issued, roster, channels = await ask_all(
@@ -97,7 +98,7 @@ class Registrar:
                 return issued
 
     async def _attach(self) -> SessionId | Refusal:
-        # A session for each time: it is rare, and one that is kept would end when the store fails once.
+        # A new session each time: registration is rare, and a kept session would end at the first store failure.
         attached = await self._hub.ask(c.Attach(protocol=self._protocol, credential=self._operator))
         if isinstance(attached, Refusal):
             return attached

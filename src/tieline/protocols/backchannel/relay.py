@@ -1,7 +1,7 @@
 """backchannel's relay: the HTTP API under `/v1/`, before the hub.
 
-Above: the server's assembly, which gives it the port. Below: the Hub port. Whoever shows an agent's token is that
-agent; the room's token admits new ones and opens nothing else.
+Above: the server's assembly, which gives it the port. Below: the Hub port. An agent proves its name with its token. The
+room's token only registers new agents.
 """
 
 import time
@@ -33,11 +33,11 @@ PROTOCOL = "backchannel"
 PREFIX = "/v1/"
 
 _FORM_BYTES_MAX = 64 * 1024
-"""A name, a channel, an id: all that is ever asked but for sending, and before anybody has shown who it is."""
+"""Limit for requests other than send: they hold a name, a channel or an id, and may come without a token."""
 _NAME_EXCERPT = 140
-"""Longer than any name; what is longer is not worth repeating."""
+"""Characters of a name to repeat in an error: no valid name is longer."""
 _PAGE = 1000
-"""Deliveries read at once for an inbox, so that nobody else waits long behind a large one."""
+"""Deliveries read at once for an inbox, so that no other request waits long behind a large inbox."""
 
 _STATUS = {
     Code.UNAUTHORIZED: 401,
@@ -53,7 +53,7 @@ _STATUS = {
     Code.STORE_FAILED: 503,
     Code.SHUTTING_DOWN: 503,
 }
-"""Any other refusal is 400, the protocol's status for whatever is wrong with a request."""
+"""HTTP status of a refusal. Any other refusal is 400, the protocol's status for a bad request."""
 
 _UNAUTHORIZED = failure(401, "unauthorized — agent token required (get one via /v1/register)")
 _NOT_ADMITTED = failure(401, "unauthorized — registration requires the room token")
@@ -118,7 +118,7 @@ class Relay(RouteApp):
             Route("POST", "/v1/send", self.send, body_bytes_max=message_bytes_max),
             form("/v1/take", self.take),
             Route("GET", "/v1/inbox/{rest}", self.inbox),
-            # Open to everybody, because a stream has a session of its own, which proves the token.
+            # Open, because a stream has its own session, and that session checks the token.
             Route("GET", "/v1/events/{rest}", self.events, open=True),
         )
 
@@ -133,7 +133,7 @@ class Relay(RouteApp):
         await self.serve(self.find(scope["method"], _path(scope)), scope, receive, send)
 
     def close(self) -> None:
-        """The hub stops: streams end, and so do the sessions of requests."""
+        """End all streams and the sessions of requests, because the hub stops."""
         self._events.close()
         super().close()
 
@@ -175,7 +175,7 @@ class Relay(RouteApp):
         return answer(view.agent(registered.presence, joined, _now_ms(), registered.token))
 
     async def _record(self, token: str, held: Held) -> Answer:
-        """An agent that shows its token registers again: all that is new is that it was seen."""
+        """Answer an agent that registers again with its own token: return its record, last seen now."""
         listed = await self._sessions.ask(
             token, held, lambda session: (c.ListMembers(session, name=held.member), c.ListChannels(session))
         )
@@ -262,7 +262,7 @@ class Relay(RouteApp):
                     page = [(item.message.sent_at_ms, _encode(view.received(item.message))) for item in deliveries]
                     unread += page
                     size += sum(len(encoded) for _, encoded in page)
-        # As they were accepted, unless the clock was set back meanwhile; sorting keeps what is sorted.
+        # Messages come in the order of acceptance. The sort changes it only if the clock was set back.
         unread.sort(key=lambda item: item[0])
         return Answer(200, b"[" + b",".join(encoded for _, encoded in unread) + b"]")
 
@@ -292,7 +292,7 @@ def _refused(refusal: Refusal) -> Answer:
 
 
 def _unsent(refusal: Refusal, to: str) -> Answer:
-    """Why a message was not sent, in the words that existing clients look for."""
+    """Answer a send that was refused, in the wording that existing clients look for."""
     match refusal.code:
         case Code.UNKNOWN_MEMBER | Code.INVALID_NAME | Code.RESERVED_NAME if not is_channel(to):
             name = agent_of(to)[:_NAME_EXCERPT]

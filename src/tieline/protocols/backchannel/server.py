@@ -1,6 +1,6 @@
 """backchannel as a protocol of the hub: its relay on the HTTP port, and the spool that the hub adopts.
 
-Above: whoever runs protocols. Below: `relay` and `adoption`.
+Above: the hub's server, which runs protocols. Below: `relay` and `adoption`.
 """
 
 import os
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 def find_spool(home: Path, *, home_named: bool) -> Path:
-    """The spool of a hub whose configuration names none."""
+    """Return the spool of a hub whose configuration names no spool."""
     return default_root() if os.environ.get(HOME_VARIABLE) or not home_named else home / SPOOL_FOLDER
 
 
@@ -29,17 +29,17 @@ class BackchannelServer(Server):
     """The relay, and the adopted spool if there is one."""
 
     def __init__(self, host: Host, settings: BackchannelSettings) -> None:
-        # Shown to whoever starts the hub; none if the relay is not spoken.
+        # Shown to the person who starts the hub; none if the relay is off.
         self._room_token = settings.room_token if settings.enabled else None
         if settings.enabled:
             self.http = Relay(host.hub, host.operator, settings.room_token, unfinished=host.unfinished)
-        # Whether somebody named the spool: then it must be adopted, or the hub does not start.
+        # True if the settings name the spool. Then the hub does not start if it cannot adopt the spool.
         self._named = settings.spool_path is not None
         root = settings.spool_path or find_spool(host.home, home_named=host.home_named)
         self._adoption = Adoption(host.hub, host.operator, root) if settings.adopt else None
 
     async def prepare(self) -> None:
-        """Adopt the spool, before anybody else can act as one of its agents."""
+        """Adopt the spool, before another client can act as one of its agents."""
         if self._adoption is None:
             return
         try:
@@ -56,12 +56,12 @@ class BackchannelServer(Server):
         return {"spool": str(self._adoption.root)} if self._adoption is not None else {}
 
     def follow(self) -> None:
-        """Look into all mailboxes, which the start of thousands of sockets would have to share."""
+        """Start to look into all mailboxes. This is late, so that it does not slow down the start of the sockets."""
         if self._adoption is not None:
             self._adoption.follow()
 
     def welcome(self, http: str, *, first: bool) -> Iterator[str]:
-        """The way to register from elsewhere."""
+        """Yield lines that explain how to register from another machine."""
         if self._room_token == "":
             yield "Anybody who reaches that HTTP address can register with it: it has no room token."
         elif first and self._room_token is not None:
@@ -69,6 +69,6 @@ class BackchannelServer(Server):
             yield f"  bch init NAME --url {http} --token {self._room_token}"
 
     async def stop(self) -> None:
-        """Let go of the spool."""
+        """Release the spool."""
         if self._adoption is not None:
             await self._adoption.stop()

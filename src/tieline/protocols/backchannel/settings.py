@@ -23,33 +23,33 @@ spool = ""
 
 def template() -> str:
     """The section of a new hub, with a room token of its own."""
-    # Slow to import, and needed once in the life of a home.
+    # Slow to import, and needed only once for each home.
     import secrets
 
     return _TEMPLATE.format(room_token=secrets.token_urlsafe(24))
 
 
 class BackchannelSettings(Settings, frozen=True):
-    """The section `[backchannel]`. The room token is kept as it is, because inviting somebody means showing it."""
+    """The section `[backchannel]`. The room token is stored as plain text, because an invite contains it."""
 
     room_token: str = ""
     adopt: bool = True
     spool: str = ""
     spool_alone: bool = False
-    """Adopt the spool although the relay is not spoken: an option of `tieline serve` names it."""
+    """Adopt the spool even if the relay is off, because an option of `tieline serve` names the spool."""
 
     @property
     def starts(self) -> bool:
-        """True if there is a relay, or a spool without one."""
+        """True if there is a relay, or a spool without a relay."""
         return self.enabled or self.spool_alone
 
     @property
     def spool_path(self) -> Path | None:
-        """The spool that is named."""
+        """The spool that the settings name, if any."""
         return Path(self.spool).expanduser().absolute() if self.spool else None
 
     def with_environment(self, environment: Mapping[str, str]) -> Self:
-        """The room token may come from a variable."""
+        """Take the room token from the environment, if it is set there."""
         room_token = environment.get(TOKEN_VARIABLE)
         return replace(self, room_token=room_token) if room_token else self
 

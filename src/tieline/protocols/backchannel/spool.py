@@ -6,9 +6,9 @@
     spool/<agent>/new/<id>.json     unread
     spool/<agent>/cur/              claimed, or kept
 
-Above: the command line, the hub. Below: the disk. There is no daemon: file permissions are the boundary, `rename` is
-the only arbiter, and a message is accepted once its file and the name in `new/` are on the disk. What others wrote is
-read with tolerance: a file that is no message is passed over here and reported by `upkeep`.
+Above: the command line, the hub. Below: the disk. There is no daemon: file permissions are the only protection, and
+`rename` alone decides which reader gets a message. A message is accepted once its file and its name in `new/` are on
+the disk. A file that is no message is skipped here and reported by `upkeep`.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _BOXES = ("tmp", "new", "cur")
 _RECORD_BYTES_MAX = 1024 * 1024
 """A record is a name and a list of channels."""
 _SEEN_MS = 10_000
-"""How stale `lastSeen` may be: writing it with every message would cost as much as the message."""
+"""Largest age of `lastSeen` before it is updated: an update with every message would cost as much as the message."""
 _READ_TRIES = 20
 _READ_PAUSE_SECONDS = 0.01
 """Other programs write records in place, so a reader may see half of one for a moment."""
@@ -54,11 +54,11 @@ _NEAR_MAX = 3  # so many names help
 
 
 class SpoolError(Exception):
-    """The root of all errors of the spool."""
+    """Base class of all errors of the spool."""
 
 
 class SpoolRefused(SpoolError):
-    """The spool does not do this; the refusal says why."""
+    """The spool refused the operation; the refusal gives the reason."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -82,7 +82,7 @@ class SpoolDraft(Struct, frozen=True, kw_only=True):
 
 
 class Sent(Struct, frozen=True):
-    """A message that was accepted, and who received it."""
+    """A message that was accepted, and its recipients."""
 
     message: SpoolMessage
     recipients: tuple[str, ...]
@@ -97,7 +97,7 @@ def _new_id() -> str:
 
 
 class Spool:
-    """One spool folder. It holds nothing open, so any number of processes may use the same one."""
+    """One spool folder. This object keeps no file open, so any number of processes may use the same folder."""
 
     def __init__(self, root: Path, *, now_ms: Callable[[], int] = _now_ms, new_id: Callable[[], str] = _new_id) -> None:
         self.root = root
@@ -112,7 +112,7 @@ class Spool:
     # Agents.
 
     def register(self, name: str) -> AgentRecord:
-        """Make an agent known, or note that it was here."""
+        """Register an agent, or update when it was last seen."""
         _refuse(check_name(name))
         own_folder(self.root)
         with self._locked():
@@ -130,7 +130,7 @@ class Spool:
         return known
 
     def touch(self, name: str) -> None:
-        """Note that an agent was here; nothing for one that is not registered."""
+        """Update when an agent was last seen. No effect for an agent that is not registered."""
         known = self.record(name)
         if known is None or not self._is_stale(known):
             return
@@ -140,7 +140,7 @@ class Spool:
                 self._refresh(known)
 
     def names(self) -> list[str]:
-        """The agents that have a record, by name."""
+        """Return the names of the agents that have a record, sorted."""
         try:
             found = os.listdir(self.root / "agents")  # noqa: PTH208 - names are all we want
         except FileNotFoundError:
@@ -149,7 +149,7 @@ class Spool:
         return sorted(name for name in names if check_name(name) is None)
 
     def record(self, name: str) -> AgentRecord | None:
-        """What is known of an agent."""
+        """Return the record of an agent; `None` if the agent has no record."""
         _refuse(check_name(name))
         path = self.root / "agents" / f"{name}{SUFFIX}"
         problem = "it is no plain file, or too large"
@@ -172,7 +172,7 @@ class Spool:
         return [record for record in records if record is not None]
 
     def describe(self, channels: Mapping[str, Sequence[str]]) -> None:
-        """Give agents a record that says just these channels, by name. Not synced: who knows them can say it again."""
+        """Write records with exactly these channels, by agent. Not synced: the caller can write the records again."""
         with self._locked():
             for name, said in channels.items():
                 try:
@@ -191,7 +191,7 @@ class Spool:
     # Channels.
 
     def subscribe(self, agent: str, channel: str) -> None:
-        """Join a channel, which exists as long as somebody is in it."""
+        """Join a channel. A channel exists as long as it has a subscriber."""
         name = _channel(channel)
         with self._changing(agent) as record:
             if record is None:
@@ -200,14 +200,14 @@ class Spool:
             self._write(record.subscribed(name))
 
     def unsubscribe(self, agent: str, channel: str) -> None:
-        """Leave a channel. Not being in it, or not being known, is no error."""
+        """Leave a channel. No error if the agent is not in the channel, or is unknown."""
         name = _channel(channel)
         with self._changing(agent) as record:
             if record is not None and name in record.subscriptions:
                 self._write(record.unsubscribed(name))
 
     def channels(self) -> list[str]:
-        """The channels that somebody subscribes to, with their `#`."""
+        """Return the channels that have subscribers, with their `#`."""
         return sorted({channel for record in self.agents() for channel in record.subscriptions})
 
     # Sending.
@@ -218,9 +218,9 @@ class Spool:
         return sent
 
     def send_many(self, drafts: Sequence[SpoolDraft]) -> list[Sent]:
-        """Send messages for the price of few syncs; all are durable when this returns, or one is refused and none is.
+        """Send messages with few syncs. All are durable when this returns. If one is refused, none is sent.
 
-        A full disk may stop it between two messages: those whose names are in `new/` by then are delivered.
+        A full disk may stop this between two messages. The messages that are in `new/` by then are delivered.
         """
         recipients = self._recipients(drafts)
         # Messages of one millisecond are read in the order of their ids, so ids follow the order of the drafts.
@@ -246,7 +246,7 @@ class Spool:
         return sent
 
     def deliver(self, copies: Sequence[tuple[str, SpoolMessage]]) -> None:
-        """Put messages into the spools of these agents, each in its own copy."""
+        """Put messages into the spools of these agents. Each agent gets its own copy."""
         for start in range(0, len(copies), _OPEN_MAX):
             self._deliver(copies[start : start + _OPEN_MAX])
 
@@ -264,7 +264,7 @@ class Spool:
                     disk.make_folder(folder / box)
                 written.append((folder / "tmp" / name, folder / "new" / name))
                 descriptors.append(disk.create(written[-1][0], content))
-            # All are written before the first is synced: one sync of the journal then covers many.
+            # All files are written before the first is synced: one sync of the disk's journal then covers many files.
             while descriptors:
                 disk.sync(descriptors.pop())
             for temporary, final in written:
@@ -279,7 +279,7 @@ class Spool:
             disk.sync_folder(folder)
 
     def _recipients(self, drafts: Sequence[SpoolDraft]) -> Callable[[str, str], tuple[str, ...]]:
-        """A function that finds the recipients of a sender's target; records are read once for all drafts."""
+        """Return a function that finds the recipients of a target. Records are read once for all drafts."""
         subscribers: dict[str, list[str]] = {}
         if any(is_channel(draft.to) for draft in drafts):
             for record in self.agents():
@@ -312,7 +312,7 @@ class Spool:
     # Reading.
 
     def waiting(self, agent: str) -> list[str]:
-        """The ids of an agent's unread messages, in no order. Other names in `new/` are not ours to read."""
+        """Return the ids of an agent's unread messages, unordered. Files in `new/` with other names are ignored."""
         try:
             names = os.listdir(self.folder(agent) / "new")  # noqa: PTH208 - names are all we want
         except FileNotFoundError:
@@ -328,21 +328,21 @@ class Spool:
         return message if isinstance(message, SpoolMessage) else None
 
     def inbox(self, agent: str) -> list[SpoolMessage]:
-        """An agent's unread messages, oldest first, without claiming them; the agent was here."""
+        """Return an agent's unread messages, oldest first, without claiming them. This updates `lastSeen`."""
         self.touch(agent)
         return self.unread(agent)
 
     def unread(self, agent: str) -> list[SpoolMessage]:
-        """The same, for somebody else who looks."""
+        """Return an agent's unread messages like `inbox`, but leave `lastSeen` as it is: another reader looks."""
         found = (self.peek(agent, message_id) for message_id in self.waiting(agent))
         return sorted((message for message in found if message is not None), key=lambda each: (each.ts, each.id))
 
     def claims(self, agent: str) -> Claims:
-        """What a reader of this agent's messages takes, to be finished or given back."""
+        """Open the claims of one reader of this agent's messages. The reader finishes each claim or gives it back."""
         return Claims(self.folder(agent))
 
     def take(self, agent: str, message_id: str, *, keep: bool = False) -> SpoolMessage | None:
-        """Claim one message and be done with it; `None` when another was first or there is no such message."""
+        """Claim one message and finish it; `None` if another reader was first or there is no such message."""
         with self.claims(agent) as claims:
             message = claims.claim(message_id)
             if message is not None:
@@ -351,7 +351,7 @@ class Spool:
             return message
 
     def recover(self, agent: str) -> int:
-        """Make unread again what readers had claimed when they were killed; returns how many messages."""
+        """Make the claims of killed readers unread again. Return the number of messages."""
         folder = self.folder(agent)
         return sum(give_back(folder, claim, message_id) for claim, message_id in abandoned(folder))
 
@@ -359,7 +359,7 @@ class Spool:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Alone with the records, as far as programs go that know this lock."""
+        """Hold the lock of the records. Programs that do not know this lock can still change the records."""
         folder = self.root / "agents"
         disk.make_folder(folder)
         try:

@@ -1,10 +1,10 @@
-"""Upkeep: what is wrong in a spool, and putting it right where that loses nothing.
+"""Upkeep: finds faults in a spool, and repairs those that can be repaired without loss.
 
-Above: `tieline doctor`. Below: a spool. Three things are left by killed processes: a file in `tmp/` of a writer that
-had not said "accepted" (it is removed), a claim in `cur/` of a reader that had not finished (it is made unread again),
-and a reader's lock (it is removed). What others wrote and we cannot read is reported and left to its owner. A message
-in `cur/` under its usual name was kept, or is all that a killed reader of another program left: nothing tells them
-apart, so they are counted.
+Above: `tieline doctor`. Below: a spool. Killed processes leave three things: a file in `tmp/` of a writer that had not
+said "accepted" (it is removed), a claim in `cur/` of a reader that had not finished (it is made unread again), and a
+reader's lock (it is removed). Unreadable files of other programs are reported and left to their owner. A message in
+`cur/` under its usual name was kept, or a killed reader of another program left it. The two cases look the same, so
+such messages are only counted.
 """
 
 import os
@@ -20,13 +20,13 @@ from tieline.protocols.backchannel.codec import SpoolMessage, check_name, is_id
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 
 _LEFT_SECONDS = 60.0
-"""A writer renames what it wrote within moments; what is older than this has no writer any more."""
+"""A writer renames its file within moments. An older file has no writer any more."""
 _OTHERS = 0o077
 """Permissions of everybody but the owner."""
 
 
 class SpoolFault(StrEnum):
-    """What can be wrong in a spool."""
+    """Kinds of faults in a spool."""
 
     UNFINISHED_WRITE = "unfinished_write"
     UNFINISHED_CLAIM = "unfinished_claim"
@@ -42,7 +42,7 @@ REPAIRABLE = frozenset({SpoolFault.UNFINISHED_WRITE, SpoolFault.UNFINISHED_CLAIM
 
 
 class SpoolFinding(Struct, frozen=True):
-    """One thing that is wrong."""
+    """One fault that was found."""
 
     fault: SpoolFault
     path: str
@@ -50,7 +50,7 @@ class SpoolFinding(Struct, frozen=True):
 
     @property
     def repairable(self) -> bool:
-        """Whether `repair` puts it right."""
+        """True if `repair` can repair the fault."""
         return self.fault in REPAIRABLE
 
 
@@ -64,7 +64,7 @@ class SpoolReport(Struct, frozen=True):
 
 
 def check(spool: Spool, *, now: Callable[[], float] = time.time) -> SpoolReport:
-    """Look at everything and change nothing."""
+    """Check the whole spool, and change nothing."""
     names = spool.names()
     folders = sorted(path.name for path in _entries(spool.root / "spool") if path.is_dir())
     findings = [*_openness(spool), *_records(spool), *_strangers(spool, names, folders)]
@@ -80,13 +80,13 @@ def check(spool: Spool, *, now: Callable[[], float] = time.time) -> SpoolReport:
 
 
 def repair(spool: Spool, report: SpoolReport) -> list[SpoolFinding]:
-    """Put right what can be; returns what was."""
+    """Repair all faults that can be repaired. Return the repaired ones."""
     done = []
     for finding in report.findings:
         path = Path(finding.path)
         match finding.fault:
             case SpoolFault.UNFINISHED_CLAIM:
-                # Asked again: only what has no reader now is given back.
+                # Checked again: a claim is given back only if it has no reader now.
                 folder = path.parent.parent
                 repaired = any(
                     give_back(folder, claim, message_id) for claim, message_id in abandoned(folder) if claim == path

@@ -1,7 +1,7 @@
-"""The hub's messages and members in backchannel's words, and what its clients ask to send in the hub's.
+"""Translation between the hub and backchannel: messages and members for its clients, and drafts for the hub.
 
-Above: the relay. Below: `message`, which has the keys. What those cannot carry of a message from another protocol goes
-under one more key, `tieline`, so that nothing is dropped in silence and no client trips over it.
+Above: the relay. Below: `codec`, which has the keys. A message from another protocol may have fields that these keys
+cannot carry. Such fields go under one more key, `tieline`, so that nothing is lost and no client fails on them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from tieline.wire.fidelity import Carriage, Field, beyond
 
 
 class Draft(Struct, frozen=True):
-    """What a client asks to send. Whatever else it says, its name for one, counts for nothing."""
+    """A message that a client asks to send. Other keys, such as the sender's name, are ignored."""
 
     to: str
     body: str
@@ -40,7 +40,7 @@ class Draft(Struct, frozen=True):
 
 
 def agent_name(text: str) -> MemberName | Refusal:
-    """A name that an agent may have, or why not in the words that existing clients look for."""
+    """Parse an agent's name. A refusal has the wording that existing clients look for."""
     refusal = check_name(text)
     if refusal is not None:
         return refusal
@@ -51,7 +51,7 @@ def agent_name(text: str) -> MemberName | Refusal:
 
 
 def target_of(to: str) -> Target | Refusal:
-    """Where a message goes: a leading `#` means a channel, `*` everybody, `obj:` an objective; all else is a name."""
+    """Parse a target: `#` at the start means a channel, `*` everybody, `obj:` an objective, anything else a name."""
     if to == "*" or to.startswith("obj:"):
         # No agent can have such a name.
         return parse_target(to)
@@ -63,7 +63,7 @@ def target_of(to: str) -> Target | Refusal:
 
 
 def content_of(draft: Draft, target: Target) -> m.Content:
-    """What a client says. Its thread is the id of the message that it answers, where it is an id at all."""
+    """Convert a draft to the hub's content. If the thread is an id, it is the message that the draft answers."""
     thread = draft.thread or None
     return m.Content(
         target=target,
@@ -77,7 +77,7 @@ def content_of(draft: Draft, target: Target) -> m.Content:
 
 
 def sent(message_id: MessageId, sender: str, draft: Draft) -> dict[str, Any]:
-    """A message as its sender reads it back: `to` is as it was written."""
+    """Return a message for its sender. `to` is as the sender wrote it."""
     return document_of(
         SpoolMessage(
             id=message_id,
@@ -94,12 +94,12 @@ def sent(message_id: MessageId, sender: str, draft: Draft) -> dict[str, Any]:
 
 
 def _made_at_ms(message_id: MessageId) -> int:
-    """When the hub accepted a message: its id is a UUIDv7, which begins with that."""
+    """Time at which the hub accepted a message. The id is a UUIDv7, which begins with the time."""
     return int(message_id[:8] + message_id[9:13], 16)
 
 
 def received(message: m.Message) -> dict[str, Any]:
-    """A message as its recipients read it, whatever protocol it came by."""
+    """Return a message for its recipients, from any protocol."""
     said = message.content
     document = document_of(
         SpoolMessage(
@@ -121,16 +121,16 @@ def received(message: m.Message) -> dict[str, Any]:
 
 
 def _address(target: Target) -> str:
-    # Everybody is the channel that holds everybody; an objective's thread has no word here and keeps the hub's.
+    # The target "everybody" becomes the channel that has all members. An objective's thread keeps the hub's notation.
     return f"#{GENERAL}" if target.kind is TargetKind.EVERYBODY else str(target)
 
 
 def _more(message: m.Message) -> dict[str, Any]:
-    """What backchannel's own keys cannot carry."""
+    """Return the fields that backchannel's own keys cannot carry."""
     more = beyond(message, CARRIAGE.carries)
     said = message.content
     if said.thread in (None, said.reply_to):
-        # Its thread is the message that it answers.
+        # `thread` already carries the message that this one answers.
         more.pop(Field.REPLY_TO.value, None)
     return more
 
@@ -157,7 +157,7 @@ CARRIAGE = Carriage(
 def agent(
     presence: Presence, channels: Mapping[str, Sequence[str]], now_ms: int, token: str | None = None
 ) -> dict[str, Any]:
-    """A member as an agent's record; `token` is shown once, when it is given. Who is connected is seen now."""
+    """Return a member as an agent's record. A connected member is seen now. `token` is shown only when issued."""
     member = presence.member
     seen_ms = now_ms if presence.sessions else presence.last_seen_ms
     record: dict[str, Any] = {
@@ -172,7 +172,7 @@ def agent(
 
 
 def subscriptions(channels: Sequence[ChannelView]) -> dict[str, list[str]]:
-    """The channels that each member joined, by its name; the one that holds everybody is nobody's doing."""
+    """Return the channels that each member joined, by name. The channel that has all members is left out."""
     joined: dict[str, list[str]] = {}
     for channel in channels:
         if channel.name != GENERAL:

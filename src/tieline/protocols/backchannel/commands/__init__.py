@@ -1,8 +1,8 @@
 """backchannel on the command line: working on a spool without a hub, joining, and leaving it for a hub.
 
 Above: the command line, which finds `BackchannelCommands` through the protocol's declaration. Below: the spool, the
-relay's client, and the hub's home. `local` has the commands without a hub, over a `postbox`; `spool_location` finds it;
-`joining` and `importing` have commands of their own; `upkeep` and `failures` say what is wrong.
+relay's client, and the hub's home. `local` has the commands without a hub, over a `postbox`; `spool_location` finds the
+spool; `joining` and `importing` have further commands; `upkeep` and `failures` report faults and errors.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class BackchannelCommands(Extension):
     prefixes = ("BCH_",)
 
     def commands(self) -> Iterator[Command]:
-        """Give the commands by which a name is taken and given, and the import of a spool."""
+        """Yield the commands `init`, `invite` and `join`, and the import of a spool."""
         from tieline.protocols.backchannel.commands.importing import import_spool
         from tieline.protocols.backchannel.commands.joining import init, invite, join
 
@@ -37,7 +37,7 @@ class BackchannelCommands(Extension):
         yield Command(name="backchannel", run=import_spool, group="import")
 
     def failure(self, error: Exception) -> "Failure | None":
-        """Say what goes wrong on a spool or with a relay."""
+        """Return the failure for an error of a spool or a relay."""
         from tieline.protocols.backchannel.commands.failures import failure_of
 
         return failure_of(error)

@@ -8,7 +8,7 @@ from tieline.protocols.backchannel.spool import SpoolBroken, SpoolRefused
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """The failure that an error stands for; `None` for an error of something else."""
+    """Return the failure for an error; `None` if the error is not from a spool, a relay or `config.json`."""
     match error:
         case SpoolRefused(refusal=refusal) if refusal.code is Code.UNKNOWN_MEMBER:
             near = f"; did you mean {' or '.join(refusal.near)}?" if refusal.near else ""

@@ -1,9 +1,9 @@
 """`tieline import backchannel`: bringing the agents and messages of a spool into a hub's home.
 
 Above: the command line. Below: a session with the hub for each member that spoke, or `offline` when no hub runs, and
-the spool that is read. The hub stamps who speaks, so each message is said by its sender's own session; what the hub
-cannot stamp, its first id, time and target, is carried in its data. The first id is its wire id too, so a second
-import says nothing twice.
+the spool that is read. The hub stamps the sender, so each message is sent by its sender's own session. The hub cannot
+stamp the original id, time and target, so they are in the message's data. The original id is also part of the wire id,
+so a second import sends nothing twice.
 """
 
 from contextlib import AsyncExitStack
@@ -45,7 +45,7 @@ class ImportCounts:
     subscriptions: int = 0
     messages: int = 0
     known: int = 0
-    """Messages that an import before this one had brought."""
+    """Messages that an earlier import had brought."""
     left: list[str] = field(default_factory=list)
     """Everything that could not be brought, and why."""
 
@@ -120,7 +120,7 @@ class Importer:
                     self._spool.take(agent, message.id, keep=True)
 
     async def _bring(self, agent: str, message: "SpoolMessage") -> str | None:
-        """Say one message to one of its recipients; returns why it could not be."""
+        """Send one message to one of its recipients. Return the reason if that fails."""
         from tieline.client import HubRefused
         from tieline.protocols.backchannel.codec import agent_of
 
@@ -151,7 +151,7 @@ class Importer:
         return None
 
     async def _speaker(self, name: str) -> Speaker | str:
-        """A session of this member, made now if there is none; or why there cannot be one."""
+        """Return a session of this member, opened if needed; or the reason why there can be none."""
         if name not in self._speakers:
             self._speakers[name] = await self._open(name)
         return self._speakers[name]

@@ -140,7 +140,7 @@ def _join(link: Link, text: str) -> None:
 
 
 async def _register(link: Link, stored: "Identity", url: str, name: str, token: str | None) -> "Identity":
-    """Register at a relay or a hub, and store what it takes to be known there."""
+    """Register at a relay or a hub, and store the name, the address and the token."""
     from tieline.protocols.backchannel.client import RelayClient
     from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.protocols.backchannel.identity import Identity, save_identity
@@ -156,7 +156,7 @@ async def _register(link: Link, stored: "Identity", url: str, name: str, token: 
 
 
 async def _is_hub(url: str, token: str | None) -> bool:
-    """True if a hub of ours is there: one that knows the token in its own protocol too."""
+    """True if the server is a Tieline hub, which knows the token in its own protocol too."""
     import asyncio
 
     from tieline.client import HubError, connect

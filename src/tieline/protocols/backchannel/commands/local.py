@@ -1,8 +1,8 @@
 """Local mode: the commands without a hub, on a spool that any number of programs share, or through a relay.
 
-Above: the commands, which come here when there is no hub. Below: a postbox. Messages look the same as with a hub, on
-the screen and in JSON, but for what only a hub knows: keys, sequence numbers, offsets, receipts. The sender's name is
-what the file says; file permissions are all that stands behind it, and JSON says so (`verified`).
+Above: the commands, which call this when there is no hub. Below: a postbox. Messages look the same as with a hub, on
+the screen and in JSON, except for the facts that only a hub has: keys, sequence numbers, offsets, receipts. The
+sender's name comes from the file. Only file permissions protect the name, and JSON says so (`verified`).
 """
 
 import os
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 HOOK_HEADER = "[backchannel] {count} message(s) for {name}:"
 
 _TRIES_MAX = 5
-"""The times that a command is run for a message that it fails for; after that the message stays in the inbox."""
+"""Most runs of a command that fails for a message. After that the message stays in the inbox."""
 _FAILURES_MAX = 10_000
 """Messages that are remembered as failed."""
 _PAUSE_SECONDS = 1.0
-"""Before the second try; each further one waits twice as long."""
+"""Delay before the first retry. Each further retry waits twice as long."""
 
 
 @contextmanager
 def _disk() -> Iterator[None]:
-    """Make a sentence of what the disk refuses."""
+    """Turn an error of the disk into a failure with one sentence."""
     try:
         yield
     except OSError as error:
@@ -82,7 +82,7 @@ def _print(messages: "Sequence[SpoolMessage]") -> None:
     import msgspec
 
     for message in messages:
-        # Nobody is verified here, so marking everybody would tell nothing.
+        # No sender is verified here, so a mark on every sender would say nothing.
         print_message(msgspec.structs.replace(shown(message), verified=True))
 
 
@@ -97,7 +97,7 @@ class LocalMailbox:
         self.postbox = postbox
 
     def send(self, target: str, body: str, parts: dict[str, Any], *, json: bool) -> None:
-        """Say something; done once it is on the disk, or the relay has it."""
+        """Send a message. It is on the disk, or the relay has it, when this returns."""
         from tieline.protocols.backchannel.codec import NORMAL, URGENT
         from tieline.protocols.backchannel.spool import SpoolDraft
 
@@ -123,7 +123,7 @@ class LocalMailbox:
             say(f"{message.id}  accepted for {recipients} {'recipient' if recipients == 1 else 'recipients'}")
 
     def inbox(self, match: str | None, *, brief: bool, json: bool) -> None:
-        """Show what waits. Without a context everything, as the protocol has it."""
+        """Show waiting messages. Without a context show all, as the protocol does."""
         from tieline.contract.scope import matches
 
         name = self._speak()
@@ -154,11 +154,11 @@ class LocalMailbox:
                 print_json(_document(message, "acked"))
             else:
                 _print([message])
-            # Whoever is killed before it has shown a message has not lost it.
+            # Finished only now: if the process is killed before the message is shown, the message is not lost.
             taking.finish(whole, keep=keep)
 
     def drain(self, context: "Context", *, hook: bool, json: bool) -> None:
-        """Take everything that is for a reader here."""
+        """Take all messages whose scope matches the context."""
         name = self._speak()
         with _disk(), self.postbox.taking(name) as taking:
             self.postbox.recover(name)
@@ -180,7 +180,7 @@ class LocalMailbox:
                 taking.finish(message.id)
 
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
-        """Answer a program's hook with what waits, and take what it is shown: a spool knows no other evidence."""
+        """Answer a program's hook with waiting messages, and take the shown ones: a spool has no other evidence."""
         import time
 
         from tieline.agents import unread
@@ -199,7 +199,7 @@ class LocalMailbox:
             taken = [item for item in answer.items if taking.claim(item.message.id) is not None]
             taking.sync()
             if taken != list(answer.items):
-                # Another was first with some of them.
+                # Another reader took some of the messages first.
                 answer = unread.show(taken, member=name, now_ms=now_ms, tokens_max=tokens_max, taken=True)
             say_shown(program, question, answer)
             for item in taken:
@@ -210,21 +210,21 @@ class LocalMailbox:
         await LocalWatch(self.postbox, self._speak(), options).run()
 
     def subscribe(self, channel: str) -> str:
-        """Join a channel; returns who did."""
+        """Join a channel. Return the name that joined."""
         name = self._speak()
         with _disk():
             self.postbox.subscribe(name, channel)
         return name
 
     def unsubscribe(self, channel: str) -> str:
-        """Leave a channel; returns who did."""
+        """Leave a channel. Return the name that left."""
         name = self._speak()
         with _disk():
             self.postbox.unsubscribe(name, channel)
         return name
 
     def members(self, *, json: bool) -> None:
-        """List agents, and what waits for them."""
+        """List agents, with the number of messages that wait for each."""
         with _disk():
             rows = [(record, self.postbox.backlog(record.name)) for record in self.postbox.agents()]
         if json:
@@ -246,7 +246,7 @@ class LocalMailbox:
         )
 
     def channels(self, *, json: bool) -> None:
-        """List channels and who is in them."""
+        """List channels and their subscribers."""
         with _disk():
             records = self.postbox.agents()
         found = sorted({channel for record in records for channel in record.subscriptions})
@@ -258,7 +258,7 @@ class LocalMailbox:
         print_table(("channel", "subscribers"), rows, empty="No channels yet: 'tieline sub CHANNEL' makes one.")
 
     def whoami(self, *, json: bool) -> None:
-        """Say who speaks here, and where."""
+        """Print the name that speaks here, and the spool or relay."""
         name = speaker_without_hub(self._link)
         if json:
             print_json({"speaker": name, "member": name, "place": self.postbox.where})
@@ -266,7 +266,7 @@ class LocalMailbox:
             say(neutral_line(f"{name}, through {self.postbox.where}"))
 
     def _speak(self) -> str:
-        """The name that does this; registered by its first command."""
+        """Return the name that speaks. The first command of a name registers it."""
         name = speaker_without_hub(self._link)
         with _disk():
             self.postbox.register(name)
@@ -274,7 +274,7 @@ class LocalMailbox:
 
 
 def refuse_hub_parts(parts: dict[str, Any]) -> None:
-    """Refuse what no message of a spool has, rather than leave it out in silence."""
+    """Refuse options that a spool's message cannot carry, instead of dropping them silently."""
     asked = [
         option
         for option, given in (
@@ -326,7 +326,7 @@ class LocalWatch:
         self._postbox = postbox
         self._options = options
         self._name = name
-        # How often the command failed, for each message that it failed for.
+        # Number of failed runs of the command, by message id.
         self._failures: dict[str, int] = {}
 
     async def run(self) -> None:
@@ -348,7 +348,7 @@ class LocalWatch:
                         coming.again(message.id, pause)
 
     async def _take(self, taking: "Taking", message: "SpoolMessage") -> float | None:
-        """Handle what was claimed; returns after how long to try again, if it shall be."""
+        """Handle a claimed message. Return the delay before a retry, or `None` for no retry."""
         if await self._handle(message):
             taking.finish(message.id)
             self._failures.pop(message.id, None)
@@ -359,14 +359,14 @@ class LocalWatch:
         if failures < _TRIES_MAX:
             warn(f"{message.id} stays unread, and the command is run for it again in {pause:g} s.")
             return pause
-        # Remembered, so that two watchers do not hand it to each other for ever.
+        # The message is remembered, so that two watchers do not retry it in turn for ever.
         if len(self._failures) > _FAILURES_MAX:
             del self._failures[next(iter(self._failures))]
         warn(f"{message.id} stays unread: the command failed for it {failures} times.")
         return None
 
     async def _handle(self, message: "SpoolMessage") -> bool:
-        """Print it, or run the command; false when that failed."""
+        """Print a message, or run the command for it; false if the command failed."""
         if self._options.reaction is not None:
             environment = {**os.environ, **self._postbox.environment(self._name)}
             code = await self._options.reaction.run(shown(message), environment)

@@ -1,6 +1,6 @@
-"""Postboxes: where a command without a hub leaves and finds messages, be it a folder or a relay that serves one.
+"""Postboxes: the places of messages for a command without a hub: a folder, or a relay that serves one.
 
-Above: `local`, which does the commands. Below: the spool and the relay's client, under one set of verbs.
+Above: `local`, which runs the commands. Below: the spool and the relay's client, under one set of verbs.
 """
 
 from collections.abc import AsyncIterator
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Taking(Protocol):
-    """Messages that one reader takes, to be finished or given back."""
+    """Claims of one reader. The reader finishes each message or gives it back."""
 
     def claim(self, message_id: str) -> "SpoolMessage | None":
-        """Take a message; `None` when another was first."""
+        """Take a message; `None` if another reader was first."""
 
     def sync(self) -> None:
         """Make the claims so far durable."""
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """Be done with a message."""
+        """Finish a message."""
 
     def release(self, message_id: str) -> None:
         """Give a message back."""
@@ -34,7 +34,7 @@ class Coming(Protocol):
     """Messages as they arrive."""
 
     def again(self, message_id: str, after_seconds: float) -> None:
-        """Let a message arrive once more."""
+        """Yield a message once more, after a delay."""
 
     def __aiter__(self) -> "AsyncIterator[SpoolMessage]": ...
 
@@ -44,13 +44,13 @@ class Postbox(Protocol):
 
     @property
     def where(self) -> str:
-        """Its kind and place, for people."""
+        """Kind and place of the postbox, for people."""
 
     def environment(self, agent: str) -> dict[str, str]:
-        """Variables that let a `tieline` or `bch` in a command of ours use the same postbox as the same agent."""
+        """Variables for a command that we run: with them, `tieline` and `bch` use this postbox as the same agent."""
 
     def register(self, name: str) -> None:
-        """Make an agent known that is not, by its first command."""
+        """Register an agent that is unknown. The first command of an agent calls this."""
 
     def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
         """Send a message; returns it and the number of its recipients, if that is known."""
@@ -59,10 +59,10 @@ class Postbox(Protocol):
         """Unread messages, oldest first."""
 
     def taking(self, agent: str, *, late: bool = False, keep: bool = False) -> AbstractContextManager[Taking]:
-        """The messages that a reader takes. Where it is `late`, a failing reader must leave the message unread."""
+        """Open the claims of a reader. With `late`, a message stays unread if the reader fails."""
 
     def recover(self, agent: str) -> int:
-        """Make unread again what killed readers had claimed; returns how many messages."""
+        """Make the claims of killed readers unread again. Return the number of messages."""
 
     def subscribe(self, agent: str, channel: str) -> None:
         """Join a channel."""
@@ -107,7 +107,7 @@ class SpoolPostbox:
         return self._spool.inbox(agent)
 
     def taking(self, agent: str, *, late: bool = False, keep: bool = False) -> AbstractContextManager[Taking]:
-        # A claim of a spool can be given back, and says at its end whether it is kept.
+        # Neither option is needed: a spool's claim can be given back, and `finish` decides whether to keep the message.
         return self._spool.claims(agent)
 
     def recover(self, agent: str) -> int:
@@ -149,7 +149,7 @@ class RelayPostbox:
         return {**here, TOKEN_VARIABLE: self._client.token} if self._client.token else here
 
     def register(self, name: str) -> None:
-        # Whoever has a token was registered when it was issued; without one, the relay says what it wants.
+        # An agent with a token is registered already. Without a token, the relay refuses and says why.
         return
 
     def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":

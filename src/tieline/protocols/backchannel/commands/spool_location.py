@@ -20,7 +20,7 @@ _SPOOL_HOME = "spool-home"
 
 
 def spool_root(link: "Link") -> Path:
-    """The folder of the spool: named, else the environment's, else in the home that was named, else the user's."""
+    """Return the spool's folder: named by `--spool`, else by the environment, else in a named home, else the user's."""
     from tieline.protocols.backchannel.identity import HOME_VARIABLE, default_root
     from tieline.wire.home import HOME_VARIABLE as HUB_HOME_VARIABLE
 
@@ -32,14 +32,14 @@ def spool_root(link: "Link") -> Path:
 
 
 def stored_identity(link: "Link") -> "Identity":
-    """The identity that `init` or `join` stored, or another program, with the variables that override it."""
+    """Return the identity that `init`, `join` or another program stored. Environment variables override it."""
     from tieline.protocols.backchannel.identity import read_identity
 
     return read_identity(spool_root(link)).with_environment()
 
 
 def speaker_without_hub(link: "Link") -> str:
-    """The name that speaks: by flag, by the environment, or by what is stored."""
+    """Return the name that speaks: from the flag, the environment, or the stored identity."""
     from tieline.client.client import MEMBER_VARIABLE
 
     name = link.member or os.environ.get(MEMBER_VARIABLE) or stored_identity(link).agent
@@ -50,14 +50,14 @@ def speaker_without_hub(link: "Link") -> str:
 
 
 class SpoolMailboxProvider:
-    """Working on a spool, or through a relay."""
+    """Provider of a mailbox on a spool, or through a relay."""
 
     def stored(self, link: "Link") -> "Identity":
         """The identity that is kept in the spool's folder."""
         return stored_identity(link)
 
     def mailbox(self, link: "Link") -> "LocalMailbox":
-        """The spool that is named; else the relay that is stored, or the spool that is found."""
+        """Return the named spool; else the stored relay; else the spool that is found."""
         from tieline.protocols.backchannel.commands.local import LocalMailbox
         from tieline.protocols.backchannel.commands.postbox import RelayPostbox, SpoolPostbox
 

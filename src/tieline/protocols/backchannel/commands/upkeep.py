@@ -1,6 +1,6 @@
-"""The doctor's look at the spool: what killed processes left there, and what the hub did not take from it.
+"""The doctor's look at the spool: the remains of killed processes, and files that the hub refused.
 
-Above: `tieline doctor`. Below: the spool's upkeep. Without being asked to repair it changes nothing.
+Above: `tieline doctor`. Below: the spool's upkeep. It changes nothing unless `repair` is set.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _ABOUT = "spool"
 
 
 def examine(link: "Link", *, repair: bool) -> Examined:
-    """Look at the spool of a link, and put right what can be."""
+    """Check the spool of a link. With `repair`, repair the faults that can be repaired."""
     from tieline.protocols.backchannel import upkeep
     from tieline.protocols.backchannel.spool import Spool
 
@@ -40,7 +40,7 @@ def examine(link: "Link", *, repair: bool) -> Examined:
 
 
 def _root(link: "Link") -> Path:
-    """The spool that is named or found; a running hub knows best which one it adopted."""
+    """Return the named spool, else the spool that a running hub adopted, else the one that is found."""
     from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.wire.home import read_running
 
@@ -76,7 +76,7 @@ def _advice(finding: "upkeep.SpoolFinding") -> str:
 
 
 def _refused_files(root: Path) -> Iterator[DoctorFinding]:
-    """Tell of what the hub did not take from its spool, and kept for a person to look at."""
+    """Yield a finding for each folder of files that the hub refused and kept for a person to look at."""
     for folder in sorted(root.glob("spool/*/refused")):
         files = sorted(folder.glob("*.json"))
         if files:
