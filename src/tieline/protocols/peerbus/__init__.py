@@ -1,7 +1,7 @@
-"""peerbus: peers under unique names, messages signed end to end, each kept until its recipient acknowledged it.
+"""peerbus: peers under unique names, messages signed end to end, each kept until its recipient acknowledges it.
 
-`canonical` has the signed bytes and `codec` the frames; `server` joins them to the hub, `client` is an adapter. See
-PROTOCOL.md.
+`canonical` makes the signed bytes and `codec` the frames; `server` connects them to the hub, `client` is an adapter.
+See PROTOCOL.md.
 """
 
 from collections.abc import Callable

@@ -20,36 +20,36 @@ if TYPE_CHECKING:
 PATHS = frozenset({"/", "/peerbus"})
 
 _CLOSE_SECONDS = 1.0
-"""How long a peer may take to read what is before a close frame."""
+"""Time that a peer has to read the frames before a close frame."""
 
 
 class PeerbusHttp:
-    """What the HTTP port has of this protocol; see `wire.http.HttpApp`."""
+    """This protocol's part of the HTTP port; see `wire.http.HttpApp`."""
 
     def __init__(self, server: "PeerbusServer") -> None:
         self._server = server
 
     def serves(self, scope: Scope) -> bool:
-        """Whether this request is for it."""
+        """True if this request is for peerbus."""
         return scope["type"] == "websocket" and scope["path"] in PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Carry one connection to its end."""
+        """Run one connection to its end."""
         await receive()
         if foreign(scope):
-            # Before it is accepted, this is answered by 403.
+            # A close before the accept is answered with 403.
             await send({"type": "websocket.close"})
             return
         await send({"type": "websocket.accept"})
         await _AsgiCarrier(self._server, door(scope), receive, send).run()
 
     def close(self) -> None:
-        """The hub stops."""
+        """Say goodbye to all peers: the hub stops."""
         self._server.say_goodbye()
 
 
 class _AsgiCarrier:
-    """One connection."""
+    """One connection on the HTTP port."""
 
     __slots__ = ("_closing", "_connection", "_door", "_last", "_readable", "_receive", "_send", "_unsent", "_writing")
 
@@ -57,11 +57,11 @@ class _AsgiCarrier:
         self._door = door
         self._receive = receive
         self._send = send
-        # The close frame, once it is known.
+        # The close frame; `close` adds code and reason.
         self._last: dict[str, Any] = {"type": "websocket.close"}
-        # Sends; it may wait long for a peer that does not read.
+        # The task that sends; it may wait long for a peer that does not read.
         self._writing: asyncio.Task[None] | None = None
-        # Ends the connection when the peer does not read what is before the close frame.
+        # Timer that ends the connection if the peer does not read the frames before the close frame.
         self._closing: asyncio.TimerHandle | None = None
         self._readable = asyncio.Event()
         self._readable.set()
@@ -75,7 +75,7 @@ class _AsgiCarrier:
         writing = self._writing = asyncio.create_task(self._write())
         reading = asyncio.create_task(self._read())
         try:
-            # Returning without a close frame is how a connection is dropped here.
+            # To drop a connection, this function returns without a close frame.
             await asyncio.wait((writing, reading), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._unsent.close()
@@ -83,7 +83,7 @@ class _AsgiCarrier:
             for task in (writing, reading):
                 task.cancel()
             await asyncio.gather(writing, reading, return_exceptions=True)
-            # A task that was cancelled refers back to this.
+            # A cancelled task refers back to this carrier.
             self._writing = None
             if self._closing is not None:
                 self._closing.cancel()
@@ -102,7 +102,7 @@ class _AsgiCarrier:
             await self._readable.wait()
 
     async def _write(self) -> None:
-        # The server raises when the peer is gone, which the reader hears too.
+        # The server raises when the peer is gone; the reader notices that too.
         with contextlib.suppress(OSError, RuntimeError):
             await self._unsent.send_all(self._send_text)
             await self._send(self._last)
@@ -110,7 +110,7 @@ class _AsgiCarrier:
     async def _send_text(self, text: str) -> None:
         await self._send({"type": "websocket.send", "text": text})
 
-    # What the connection calls: the Carrier port.
+    # Calls of the connection: the Carrier port.
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """Send frames."""
@@ -118,13 +118,13 @@ class _AsgiCarrier:
             self._unsent.write(payload.decode(), len(payload))
 
     def close(self, code: int, reason: str) -> None:
-        """Close behind what is on its way."""
+        """Send the close frame after the frames that are queued."""
         self._last = {"type": "websocket.close", "code": code, "reason": reason}
         self._unsent.close()
         self._closing = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
 
     def admit(self, name: str) -> None:
-        """It is known who speaks."""
+        """The peer is authenticated."""
         self._door.admit(name, FRAME_BYTES_MAX)
 
     def abort(self) -> None:
@@ -134,9 +134,9 @@ class _AsgiCarrier:
             self._writing.cancel()
 
     def pause_reading(self) -> None:
-        """Take no more frames."""
+        """Stop reading frames."""
         self._readable.clear()
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Read frames again."""
         self._readable.set()

@@ -2,12 +2,12 @@
 
 Above: `codec`. Below: `wire.json_text`. It refuses to know sockets, and it never decodes a body.
 
-The form is what Go's `encoding/json` writes for a struct of seven strings and a raw message, because the first
-implementation signs that. So every string is escaped as Go escapes it, and of the body only two things change: white
-space between tokens goes, and the five characters that Go writes as escapes inside strings become escapes. Keys keep
-their order, numbers their digits, and escapes that were there stay as they are. Doing it twice is doing it once.
+The form is Go's `encoding/json` output for a struct of seven strings and a raw message, because the first
+implementation signs that. So every string is escaped as Go escapes it. Of the body only two things change: white space
+between tokens is removed, and the five characters that Go escapes inside strings become escapes. Keys keep their order,
+numbers keep their digits, and existing escapes stay as they are. A second pass changes nothing.
 
-Both work on whole strings with calls into C, and in time that grows with the length alone.
+Both work on whole strings with calls into C. Their time grows with the length alone.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ SECRET_BYTES_MIN: Final = 32
 """A shared secret shorter than this is refused on both sides."""
 
 NESTING_MAX: Final = 512
-"""Levels of objects and lists in an envelope, its own included: every reader here can decode them, whatever stands on
-its stack already, and the answer does not depend on that."""
+"""Levels of objects and lists in an envelope, the envelope's own included. Every reader here can decode that many
+levels at any depth of its call stack, so the result does not depend on the stack."""
 
 FIELDS: Final = ("protocol_version", "id", "from", "to", "ts", "source", "kind")
 """The signed fields before `body`, in the order in which they are signed."""
@@ -36,7 +36,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 _WHITE_SPACE = b" \t\r\n"
 _HAS_WHITE_SPACE = re.compile(rb"[ \t\r\n]")
-# One up for an opening bracket, one down for a closing one, as signed bytes; everything else is no step.
+# An opening bracket is a step up, a closing bracket a step down, as signed bytes. Every other byte is no step.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
 _ESCAPED = (
@@ -52,7 +52,7 @@ _HEX_DIGEST = re.compile(r"[0-9a-fA-F]{64}\Z")
 
 
 def quote(text: str) -> str:
-    """A string as JSON, escaped as Go does it. Half a surrogate pair, which UTF-8 cannot say, is `\\ufffd`."""
+    """A string as JSON, escaped as Go does it. Half a surrogate pair is not valid in UTF-8 and becomes `\\ufffd`."""
     return f'"{_UNSAFE.sub(_escape, text)}"'
 
 
@@ -69,20 +69,20 @@ def sound(text: str) -> str:
 
 
 def compact(body: bytes) -> bytes:
-    """A body's canonical bytes. It must be valid JSON, or nothing at all, which is `null`."""
+    """The canonical bytes of a body. The body must be valid JSON, or empty, which means `null`."""
     # spec 4: a body that is absent is signed as null; white space between tokens does not count.
     if not body:
         return b"null"
     if _HAS_WHITE_SPACE.search(body):
         body = _without_white_space(body)
     for character, escape in _ESCAPED:
-        # In valid JSON these stand in strings only.
+        # In valid JSON these characters occur in strings only.
         body = body.replace(character, escape)
     return body or b"null"
 
 
 def nested_deeper(text: bytes, levels: int) -> bool:
-    """Whether objects and lists in a JSON text are nested deeper than this many levels."""
+    """True if objects and lists in a JSON text are nested deeper than this many levels."""
     if text.count(b"[") + text.count(b"{") <= levels:
         return False
     steps = array("b", without_strings(text).translate(_STEPS, _NO_STEPS))
@@ -90,7 +90,7 @@ def nested_deeper(text: bytes, levels: int) -> bool:
 
 
 def _without_white_space(body: bytes) -> bytes:
-    """Drop white space between tokens: the parts between strings are cleaned all at once, then joined again."""
+    """Remove white space between tokens: the parts between strings are cleaned all at once, then joined again."""
     parts = masked(body).split(b'"')
     if b"\\" in body:
         ends = list(accumulate(len(part) + 1 for part in parts))
@@ -120,18 +120,18 @@ def sign(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: 
 
 
 def verify(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: bytes, signature: str) -> bool:
-    """Whether a signature is right. Compares in constant time; anything but 64 hex digits is wrong."""
-    # spec 4: rejected when it is short or wrong, and compared in constant time.
+    """True if a signature is right. Compares in constant time; anything but 64 hex digits is wrong."""
+    # spec 4: a signature that is short or wrong is rejected, and the comparison takes constant time.
     if not _HEX_DIGEST.match(signature):
         return False
     return hmac.compare_digest(_digest(secret, canonical(fields, body)), bytes.fromhex(signature))
 
 
 def _digest(secret: bytes, data: bytes) -> bytes:
-    """HMAC-SHA256, from hashes that have taken the key already.
+    """HMAC-SHA256, computed from cached hashes that already contain the key.
 
-    `hmac.digest` gives the same in the same time, but lets go of the interpreter each time, however short the data is;
-    in a busy hub it would wait long to get hold of it again.
+    `hmac.digest` takes the same time, but releases the interpreter lock on each call, however short the data is. In a
+    busy hub it would wait long to get the lock again.
     """
     inner, outer = (begun.copy() for begun in _begun(secret))
     inner.update(data)

@@ -1,7 +1,7 @@
-"""The audit chain as the first broker keeps it: three kinds of events, in bytes that its own verifier accepts.
+"""The audit chain in the first broker's format: three kinds of events, in bytes that the broker's verifier accepts.
 
-Above: `tieline audit export` and `tieline import`. Below: `canonical`, because the events are written as Go writes
-JSON. It refuses to know databases: events go in, links come out.
+Above: `tieline audit export` and `tieline import`. Below: `canonical`, because the events use Go's form of JSON. It
+refuses to know databases: events go in, links come out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,17 +25,17 @@ class Link(Struct, frozen=True):
 
 
 def encode_event(kind: str, key: str, sender: str, to: str) -> bytes:
-    """An event as it is hashed."""
+    """The bytes of an event, as they are hashed."""
     return f'{{"event":{quote(kind)},"id":{quote(key)},"from":{quote(sender)},"to":{quote(to)}}}'.encode()
 
 
 def follow(previous: str, event: bytes) -> str:
-    """The hash of a row behind the row with this hash."""
+    """The hash of a row that follows the row with this hash."""
     return blake3(previous.encode() + event).hexdigest()
 
 
 def link(events: Iterable[bytes]) -> Iterator[Link]:
-    """Chain events, from the first row on."""
+    """Chain events, starting with the first row."""
     previous = GENESIS
     for seq, event in enumerate(events):
         digest = follow(previous, event)
@@ -44,7 +44,7 @@ def link(events: Iterable[bytes]) -> Iterator[Link]:
 
 
 def first_break(links: Iterable[Link]) -> str | None:
-    """Where a chain is broken, or `None` if it is whole."""
+    """A description of the first break in a chain, or `None` if the chain is intact."""
     previous = GENESIS
     for seq, row in enumerate(links):
         if row.seq != seq:

@@ -1,12 +1,13 @@
 """The adapter: a peer's side of the bus, for a host written in Python.
 
-Above: the host. Below: a WebSocket. It connects again and again under one name, so that the broker gives it what was
-not acknowledged; each message is verified, then known or new by its envelope's id, then surfaced, and acknowledged only
-when the host says that it consumed it. So the host sees each id once, though the wire may bring it often.
+Above: the host. Below: a WebSocket. The adapter reconnects under one name, so that the broker sends unacknowledged
+messages again. The adapter verifies each message, checks its envelope's id for a repeat, and gives it to the host. It
+acknowledges a message only when the host says that it consumed the message. So the host sees each id once, even if the
+broker sends it often.
 
-The protocol never says that a message was accepted, but the answer to a `peers` request leaves only after everything
-before it is durable. `confirm` waits for that; what was not confirmed is sent again after a lost connection, under the
-same id, which the broker takes for what it is.
+The protocol never confirms that a message was accepted. But the answer to a `peers` request comes only after everything
+before it is durable, and `confirm` waits for that answer. After a lost connection, unconfirmed messages are sent again
+under the same ids, and the broker recognizes the repeats.
 """
 
 import asyncio
@@ -29,16 +30,16 @@ from tieline.wire.backoff import Backoff
 
 REDIAL = Backoff(wait_ms_max=5000, jitter=0, attempts_max=None)
 _WELL_SECONDS = 5.0
-"""A connection that lasted so long was well: its broker need not be spared."""
+"""A connection that lasted this long was healthy: after it the backoff starts again from its shortest wait."""
 SEEN_MAX = 4096
-"""Ids of consumed messages that are remembered, and messages that the host may hold without consuming them."""
+"""Ids of consumed messages that are remembered; also the number of unconsumed messages that the host may hold."""
 UNCONFIRMED_MAX = 1024
-"""Messages sent and not known to be durable; past it a sender waits."""
-ANSWER_SECONDS = 5.0  # a broker that works answers in milliseconds
+"""Messages that were sent but are not known to be durable. Past this limit a sender waits."""
+ANSWER_SECONDS = 5.0  # a working broker answers in milliseconds
 SOURCE = "peer-bus"
 
 _FINAL_CODES = frozenset({1002, 1003, 1007, 1008})
-"""Close codes of a handshake that will end the same way every time."""
+"""Close codes of a handshake that would fail the same way every time."""
 
 
 class Rejected(Exception):
@@ -51,16 +52,16 @@ class Rejected(Exception):
 
 
 class Tally(Struct):
-    """What the adapter dropped or suppressed."""
+    """Counts of messages that the adapter dropped or suppressed, and of connections."""
 
     forged: int = 0
-    """Dropped, unacknowledged: the signature is not right."""
+    """Dropped without an acknowledgement: the signature is wrong."""
     keyless: int = 0
-    """Dropped, unacknowledged: there is no key to acknowledge them by."""
+    """Dropped without an acknowledgement: the delivery has no key to acknowledge it by."""
     malformed: int = 0
-    """Dropped: no frames of this protocol."""
+    """Dropped: not a frame of this protocol."""
     repeated: int = 0
-    """Suppressed: the host had them before."""
+    """Suppressed: the host had the message before."""
     connections: int = 0
 
 
@@ -72,11 +73,11 @@ class Delivery(Struct, frozen=True):
 
     @property
     def sender(self) -> str:
-        """Who signed it."""
+        """The name that signed the message."""
         return self.envelope.sender
 
     def json(self) -> Any:
-        """Its body, decoded: half a surrogate pair as the replacement character, too large a number as infinity."""
+        """The decoded body. Half a surrogate pair becomes the replacement character, too large a number infinity."""
         return codec.decode_body(self.envelope.body)
 
 
@@ -85,7 +86,7 @@ class _Link:
 
     def __init__(self, websocket: ClientConnection) -> None:
         self.websocket = websocket
-        # Who waits for answers, in the order of the questions.
+        # Futures of the waiting callers, in the order of their questions.
         self.questions: deque[asyncio.Future[tuple[str, ...]]] = deque()
 
     async def send(self, frame: bytes) -> None:
@@ -107,12 +108,12 @@ class _Link:
         for answer in self.questions:
             if not answer.done():
                 answer.set_exception(ConnectionError("the connection to the broker is lost"))
-                # Whoever asked may be gone.
+                # The caller may be gone: mark the exception as retrieved.
                 answer.exception()
 
 
 class Adapter:
-    """A peer. Use it as an async context manager; iterate over it for what it is sent."""
+    """A peer. Use it as an async context manager; iterate over it to get its messages."""
 
     def __init__(
         self,
@@ -133,15 +134,16 @@ class Adapter:
             raise ValueError(f"the secret needs at least {canonical.SECRET_BYTES_MIN} bytes")
         self._chance = chance
         self._seen_max = seen_max
-        # Ids of messages that the host consumed, oldest first, and keys of those that it has and did not consume yet.
+        # Ids of messages that the host consumed, oldest first; and keys of messages that the host has but did not
+        # consume yet.
         self._seen: dict[str, None] = {}
         self._open: dict[str, str] = {}
-        # Wakes the reader, which stops while the host has its hands full.
+        # Wakes the reader, which stops while the host holds the maximum of messages.
         self._room = asyncio.Event()
-        # Whether this connection brought more than that; the next one brings it again.
+        # True if this connection skipped deliveries beyond that maximum; the next connection brings them again.
         self._passed_over = False
         self._inbound: asyncio.Queue[Delivery | None] = asyncio.Queue()
-        # Sent and not confirmed, by number.
+        # Messages sent and not confirmed, by number.
         self._unconfirmed: dict[int, bytes] = {}
         self._number = 0
         self._link: _Link | None = None
@@ -164,7 +166,7 @@ class Adapter:
         await self.close()
 
     async def close(self) -> None:
-        """Hang up. What was not acknowledged comes again to the next connection under this name."""
+        """Hang up. Unacknowledged messages come again on the next connection under this name."""
         if self._running is not None:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -173,15 +175,15 @@ class Adapter:
     # Speaking.
 
     async def send(self, to: str, body: object) -> str:
-        """Send a message to one peer; returns its id. `confirm` says when it is durable."""
+        """Send a message to one peer; returns its id. `confirm` waits until it is durable."""
         return await self._send(to, codec.MESSAGE, codec.encode_body(body))
 
     async def broadcast(self, body: object) -> str:
-        """Send a message to every other peer that is there now; returns its id."""
+        """Send a message to every other peer that is connected now; returns its id."""
         return await self._send(codec.ALL, codec.BROADCAST, codec.encode_body(body))
 
     async def confirm(self) -> None:
-        """Wait until everything that was sent is durable at the broker, however often the connection breaks."""
+        """Wait until every sent message is durable at the broker, however often the connection breaks."""
         while self._unconfirmed:
             link = await self._connected()
             last = self._number
@@ -189,7 +191,7 @@ class Adapter:
                 self._confirmed(last)
 
     async def peers(self, timeout: float = ANSWER_SECONDS) -> list[str]:
-        """Who is there, this one included."""
+        """Names of the connected peers, this one included."""
         async with asyncio.timeout(timeout):
             while True:
                 names = await self._ask(await self._connected())
@@ -222,23 +224,23 @@ class Adapter:
         return self.deliveries()
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
-        """What comes, each id once. Acknowledge each by `ack` when it is consumed."""
+        """The received messages, each id once. Acknowledge each by `ack` when it is consumed."""
         while (delivery := await self._inbound.get()) is not None:
             yield delivery
-        # For whoever iterates next.
+        # End the next iteration too.
         self._inbound.put_nowait(None)
         if isinstance(self._failure, Rejected):
             raise self._failure
 
     async def ack(self, delivery: Delivery) -> None:
-        """The host has consumed a message: the broker may forget it."""
+        """Acknowledge a message that the host has consumed: the broker may forget it."""
         ident = delivery.envelope.id
         key = self._open.pop(ident, delivery.key)
         self._seen[ident] = None
         if len(self._seen) > self._seen_max:
             del self._seen[next(iter(self._seen))]
         self._room.set()
-        # Without a connection, it comes again and is acknowledged then.
+        # Without a connection the message comes again, and is acknowledged then.
         if (link := self._link) is not None:
             await self._put(link, codec.encode_ack(key))
             if self._passed_over and len(self._open) <= self._seen_max // 2:
@@ -260,7 +262,7 @@ class Adapter:
             self._drop(link)
 
     async def _ask(self, link: _Link) -> tuple[str, ...] | None:
-        # The answer is behind whatever the host has no room for.
+        # The answer may come after deliveries that the host has no room for, so the reader must read on.
         self._room.set()
         try:
             return await link.ask()
@@ -269,7 +271,7 @@ class Adapter:
             return None
 
     def _drop(self, link: _Link) -> None:
-        """This connection is lost: whoever needs one waits for the next."""
+        """Forget a lost connection: callers that need a connection wait for the next."""
         if self._link is link:
             self._link = None
             self._linked.clear()
@@ -283,15 +285,15 @@ class Adapter:
                 with contextlib.suppress(OSError, ConnectionClosed, InvalidHandshake, EOFError):
                     await self._attend()
                 if self._passed_over:
-                    # It ended for what was passed over.
+                    # This connection was closed to get the skipped deliveries again: reconnect at once.
                     self._passed_over = False
                     continue
                 if loop.time() - started > _WELL_SECONDS:
                     attempts = 0
-                # Only longer, never shorter, which is this protocol's rule.
+                # The random part only adds time, by this protocol's rule.
                 await asyncio.sleep(REDIAL.wait_seconds(attempts) * (1 + self._chance() / 2))
                 attempts += 1
-        except Exception as error:  # noqa: BLE001 - whoever uses the adapter hears of it, whatever it is
+        except Exception as error:  # noqa: BLE001 - every error is reported to the adapter's user
             self._failure = error
         finally:
             if self._failure is None:
@@ -300,7 +302,7 @@ class Adapter:
             self._inbound.put_nowait(None)
 
     async def _attend(self) -> None:
-        """One connection, from dialling to its end."""
+        """Run one connection, from connect to its end."""
         async with connect(
             self._url, compression=None, max_size=codec.FRAME_BYTES_MAX, proxy=None, ping_interval=None
         ) as websocket:
@@ -332,7 +334,7 @@ class Adapter:
             raise ConnectionError("the broker did not answer the handshake")
 
     async def _say_again(self, link: _Link) -> None:
-        """Send what the last connection may have lost, in order, and only then anything new."""
+        """Send the messages that the last connection may have lost, in order, and only then anything new."""
         sent = 0
         while waiting := [number for number in self._unconfirmed if number > sent]:
             for number in waiting:
@@ -346,7 +348,7 @@ class Adapter:
     async def _read(self, link: _Link) -> None:
         while True:
             while len(self._open) >= self._seen_max and not link.questions:
-                # The host has its hands full, so no more is read; the rest is safe with the broker.
+                # The host holds the maximum of messages, so the reader stops. The broker keeps the rest.
                 self._room.clear()
                 await self._room.wait()
             frame = await link.websocket.recv(decode=False)
@@ -376,7 +378,8 @@ class Adapter:
             self.tally.repeated += 1
             self._open[ident] = push.key
         elif self._passed_over or len(self._open) >= self._seen_max:
-            # Read on the way to an answer. All that follows is passed over too, which keeps the order.
+            # This delivery was read while waiting for an answer. All later deliveries are skipped too, which keeps the
+            # order.
             self._passed_over = True
         else:
             self._open[ident] = push.key

@@ -1,10 +1,10 @@
-"""The frames of peerbus, and how envelopes become the hub's words and back.
+"""The frames of peerbus, and the translation of envelopes to the hub's messages and back.
 
-Above: `connection` and `adapter`. Below: `canonical`. It refuses to know sockets and sessions.
+Above: `connection` and `client`. Below: `canonical`. It refuses to know sockets and sessions.
 
-A frame is one JSON object. It is read as the first implementation reads it: keys in any case, the last of several
-wins, `null` is the same as absent, and half a surrogate pair in a string is no reason to refuse it. What a sender wrote
-is kept as it came (`Envelope.raw`), and a recipient gets those very bytes.
+A frame is one JSON object. It is read as the first implementation reads it: keys in any case, the last of several equal
+keys wins, `null` means absent, and half a surrogate pair in a string is no reason to refuse the frame. The sender's
+bytes are kept unchanged (`Envelope.raw`), and a recipient gets exactly those bytes.
 """
 
 import json
@@ -25,7 +25,7 @@ from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels
 from tieline.wire.json_text import masked, mend_pairs
 
 PROTOCOL = "peerbus"
-# Sections are those of the specification that PROTOCOL.md names.
+# "spec N" is a section of the specification that PROTOCOL.md names.
 
 VERSION = "v1"  # spec 6: any other is rejected at register
 # spec 1: 1 MiB for a message and for a line.
@@ -36,15 +36,15 @@ ALL = "*"
 MESSAGE = "msg"
 BROADCAST = "broadcast"
 SOURCE = "tieline"
-"""In envelopes that the hub made and signed, because the message came through another protocol."""
+"""The `source` of envelopes that the hub made and signed, because the message came through another protocol."""
 
 
 class FrameError(ValueError):
-    """What came is no frame of this protocol."""
+    """The received bytes are not a frame of this protocol."""
 
 
 class Handshake(Struct, frozen=True):
-    """The first frame of a connection, whatever its type is."""
+    """The first frame of a connection, of any type."""
 
     type: str
     version: str
@@ -53,13 +53,13 @@ class Handshake(Struct, frozen=True):
 
 
 class Ack(Struct, frozen=True, gc=False):
-    """The host has consumed a delivery."""
+    """A frame that says that the host has consumed a delivery."""
 
     key: str
 
 
 class Peers(Struct, frozen=True):
-    """Asks who is there, or says it."""
+    """A question for the connected peers, or the answer with their names."""
 
     names: tuple[str, ...] = ()
 
@@ -78,7 +78,7 @@ class Envelope(Struct, frozen=True, gc=False):
     """Raw JSON; empty when absent."""
     hmac: str
     raw: bytes
-    """The whole of it, as it came."""
+    """The whole envelope, unchanged."""
 
     @property
     def fields(self) -> tuple[str, str, str, str, str, str, str]:
@@ -86,12 +86,12 @@ class Envelope(Struct, frozen=True, gc=False):
         return self.version, self.id, self.sender, self.to, self.ts, self.source, self.kind
 
     def verify(self, secret: bytes) -> bool:
-        """Whether its signature is right."""
+        """True if the signature is right."""
         return canonical.verify(secret, self.fields, self.body, self.hmac)
 
 
 class Deliver(Struct, frozen=True):
-    """An envelope for its recipient, with the key to acknowledge it by."""
+    """An envelope for its recipient, with the key that acknowledges it."""
 
     key: str
     envelope: Envelope
@@ -101,7 +101,7 @@ class Deliver(Struct, frozen=True):
 
 
 class _Frame(Struct, forbid_unknown_fields=True, rename={"sender": "from"}, gc=False):
-    """Every field that a frame can have, spelt as the protocol spells it: most frames are read in one step."""
+    """Every field that a frame can have, spelt as in the protocol. Most frames are decoded in one step with it."""
 
     protocol_version: str | None = None
     type: str | None = None
@@ -147,7 +147,7 @@ def decode_handshake(data: bytes) -> Handshake:
 
 
 def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
-    """A later frame of a client; `None` for those that mean nothing here. Raises `FrameError`."""
+    """A later frame of a client; `None` for a frame that has no meaning here. Raises `FrameError`."""
     _check_nesting(data)
     try:
         frame = _decoder.decode(data)
@@ -162,13 +162,13 @@ def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
             # spec 2.1, 2.4: ignored from a client that is registered.
             return None
         case _:
-            # spec 3: any frame that is no control frame is an envelope.
+            # spec 3: any frame that is not a control frame is an envelope.
             return _envelope(frame, data)
 
 
 def decode_push(data: bytes) -> Deliver | Peers | None:
-    """A frame of a broker; `None` for one that a client need not know. Raises `FrameError`."""
-    # An envelope at its limit is one level down in it.
+    """A frame of a broker; `None` for a frame that a client can ignore. Raises `FrameError`."""
+    # The frame adds one level around the envelope, which may itself be at the limit.
     _check_nesting(data, canonical.NESTING_MAX + 1)
     try:
         frame = _decoder.decode(data)
@@ -204,7 +204,7 @@ def decode_envelope(data: bytes) -> Envelope:
 
 
 def is_signed(original: bytes, secret: bytes) -> bool:
-    """Say if kept bytes are an envelope that was signed with a secret."""
+    """True if the stored bytes are an envelope that was signed with the secret."""
     try:
         return decode_envelope(original).verify(secret)
     except (msgspec.MsgspecError, ValueError):
@@ -238,7 +238,7 @@ def _names(value: bytes) -> tuple[str, ...]:
         raise FrameError(f"names is no list of names: {error}") from error
 
 
-# Reading what is spelt otherwise: keys in another case, unknown keys, half surrogate pairs.
+# Reading frames in another spelling: keys in another case, unknown keys, half surrogate pairs.
 
 _TOKENS = re.compile(rb'"[^"]*+"|[{}\[\],:]')
 _FOLDED = str.maketrans({"\N{LATIN SMALL LETTER LONG S}": "s", "\N{KELVIN SIGN}": "k"})
@@ -251,11 +251,11 @@ class _Loose:
 
     def __init__(self, values: dict[str, bytes], *, mended: bool) -> None:
         self._values = values
-        # Whether some of them have to be mended before they can be read.
+        # True if surrogate pairs must be repaired before a value can be decoded.
         self._mended = mended
 
     def value(self, key: str) -> bytes:
-        """The JSON of a member, as it was written; empty when it is absent."""
+        """The JSON of a member, as it was written; empty if the member is absent."""
         return self._values.get(key, _ABSENT)
 
     def text(self, key: str) -> str:
@@ -279,7 +279,7 @@ def _loose(data: bytes) -> _Loose:
         raise FrameError(f"not an object: {error}") from error
     except _BAD:
         pass
-    # Half a surrogate pair, or one key in two spellings, of which the last wins.
+    # The text has half a surrogate pair, or one key in two spellings, of which the last wins.
     mended = mend_pairs(data)
     try:
         _raw_decoder.decode(mended)
@@ -290,7 +290,7 @@ def _loose(data: bytes) -> _Loose:
 
 
 def _members(data: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Keys of the outermost object and where their values stand. The text must be valid JSON."""
+    """Keys of the outermost object, with the positions of their values. The text must be valid JSON."""
     depth = 0
     key = ""
     pending: re.Match[bytes] | None = None
@@ -326,11 +326,11 @@ def _decode_loose_request(data: bytes) -> Ack | Peers | Envelope | None:
     try:
         type_ = loose.text("type")
     except FrameError:
-        # Whatever that is, it names no control frame.
+        # A `type` that is not a string names no control frame.
         type_ = ""
     match type_:
         case "ack":
-            # Of the wrong type it spoils the frame, though nobody asks what it says.
+            # A version of the wrong type makes the frame invalid, although its value is not used.
             loose.text("protocol_version")
             return Ack(loose.text("id"))
         case "peers":
@@ -361,7 +361,7 @@ def encode_ack(key: str) -> bytes:
 
 
 def encode_peers(names: list[str] | None = None) -> bytes:
-    """Ask who is there, or say it."""
+    """Ask for the connected peers, or answer with their names."""
     return _encoder.encode({"protocol_version": VERSION, "type": "peers", "names": names})
 
 
@@ -370,7 +370,7 @@ _DELIVER_HEAD = f'{{"protocol_version":"{VERSION}","type":"deliver","delivery_ke
 
 def encode_deliver(key: str, envelope: bytes) -> bytes:
     """An envelope for its recipient, byte for byte as it was signed."""
-    # spec 2.4: the key stands outside the envelope, which stays what its sender signed.
+    # spec 2.4: the key stands outside the envelope, so the signed envelope stays unchanged.
     return b"".join((_DELIVER_HEAD, _encoder.encode(key), b',"envelope":', envelope, b"}"))
 
 
@@ -382,7 +382,7 @@ def encode_envelope(fields: tuple[str, str, str, str, str, str, str], body: byte
 
 
 def encode_body(value: object) -> bytes:
-    """A body as JSON, without white space. Raises `ValueError` for what JSON or an envelope cannot say."""
+    """A body as JSON, without white space. Raises `ValueError` if JSON or an envelope cannot represent the value."""
     try:
         body = _encoder.encode(value)
     except (TypeError, UnicodeEncodeError, RecursionError) as error:
@@ -393,9 +393,9 @@ def encode_body(value: object) -> bytes:
 
 
 def decode_body(body: bytes) -> Any:
-    """What a body of an envelope says; it always says something.
+    """The value of an envelope's body; every body has a value.
 
-    Half a surrogate pair is the replacement character, and a number that is too large for any of Python's is infinite.
+    Half a surrogate pair becomes the replacement character. A number that is too large for Python becomes infinity.
     """
     try:
         return _decode_any(body or b"null")
@@ -418,7 +418,7 @@ _UNREADABLE = "the body holds numbers that cannot be shown as data; peers get it
 
 
 def content_of(envelope: Envelope) -> m.Content | Refusal:
-    """What an envelope says."""
+    """The content of an envelope."""
     # spec 3: an envelope without id or recipient is dropped.
     if not envelope.id or not envelope.to:
         return Refusal(Code.INVALID_MESSAGE, "an envelope needs an id and a recipient")
@@ -429,7 +429,7 @@ def content_of(envelope: Envelope) -> m.Content | Refusal:
     if isinstance(target, Refusal):
         return target
     try:
-        # JSON is UTF-8, and a carrier that insists on it could not take the message on.
+        # JSON is UTF-8. A carrier that requires UTF-8 could not pass the message on.
         envelope.raw.decode()
     except UnicodeDecodeError:
         return Refusal(Code.INVALID_MESSAGE, "the envelope is no UTF-8")
@@ -438,12 +438,12 @@ def content_of(envelope: Envelope) -> m.Content | Refusal:
 
 
 def wire_id_of(envelope: Envelope) -> str:
-    """The id that all peers share: a broadcast and a direct message of one id are two messages."""
+    """The id that all peers share. A broadcast and a direct message with the same id are two messages."""
     return f"{envelope.id}|{ALL}" if envelope.to == ALL else envelope.id
 
 
 def signature_of(envelope: Envelope, sender: str, secret: bytes | None) -> m.Signature:
-    """What the hub finds of an envelope that this sender brought."""
+    """The result of the hub's signature check, for an envelope from this sender."""
     if secret is not None and not envelope.verify(secret):
         return m.Signature.FAILED
     # spec 3: the bound name routes; from is carried as it was signed.
@@ -453,7 +453,7 @@ def signature_of(envelope: Envelope, sender: str, secret: bytes | None) -> m.Sig
 
 
 def _said(body: bytes) -> tuple[str, dict[str, Any] | None, tuple[str, ...]]:
-    """A body as text, as data where it has more to say, and what was lost by that."""
+    """A body as text, as data if it contains more than text, and notes on what was lost."""
     written = (body or b"null").decode()
     try:
         value = _decode_any(body or b"null")
@@ -488,14 +488,14 @@ def _decode_any(body: bytes) -> object:
 
 
 def key_of(message: m.Message, recipient: str) -> str:
-    """The key that a recipient acknowledges a delivery by."""
+    """The key with which a recipient acknowledges a delivery."""
     everybody = message.content.target.kind is TargetKind.EVERYBODY
     wire_id = message.wire_id if message.protocol == PROTOCOL else None
     return delivery_key(wire_id, message.id, recipient, everybody=everybody)
 
 
 def delivery_key(wire_id: str | None, message_id: str, recipient: str, *, everybody: bool) -> str:
-    """The key of one recipient's delivery of a message that has an id of this protocol, or none."""
+    """The key of one recipient's delivery. `wire_id` is the message's id in this protocol, if it has one."""
     # spec 2.4: the id of a direct message, "<id>|<recipient>" for a copy of a broadcast.
     if wire_id is not None:
         return f"{wire_id.removesuffix(ALL)}{recipient}" if everybody else wire_id
@@ -503,12 +503,12 @@ def delivery_key(wire_id: str | None, message_id: str, recipient: str, *, everyb
 
 
 def original_of(message: m.Message) -> bytes | None:
-    """The envelope that its sender signed, if it came through this protocol."""
+    """The envelope that the sender signed, if the message came through this protocol."""
     return message.content.original if message.protocol == PROTOCOL else None
 
 
 def translate(message: m.Message, recipient: str, secret: bytes) -> bytes:
-    """An envelope for what was said through another protocol, signed by the hub, which says so in `source`."""
+    """An envelope for a message from another protocol. The hub signs it, and marks it in `source`."""
     said = message.content
     everybody = said.target.kind is TargetKind.EVERYBODY
     to, kind = (ALL, BROADCAST) if everybody else (recipient, MESSAGE)

@@ -1,10 +1,10 @@
-"""One peer: its handshake, what it says, what it is given, what it acknowledges; whatever carries its frames.
+"""One peer: its handshake, its messages, its deliveries and its acknowledgements, over any carrier of frames.
 
-Above: a carrier (a WebSocket of either port, or lines), which hands in frames and sends what it is given. Below: a
-`SessionPump`.
+Above: a carrier (a WebSocket of either port, or lines), which hands in frames and sends the frames it is given. Below:
+a `SessionPump`.
 
-Once the handshake is over this protocol has no way to say "no". What is refused is dropped, as its first broker did,
-and the audit chain keeps it.
+After the handshake this protocol has no frame that refuses. A refused frame is dropped, as the first broker drops it,
+and the refusal is kept in the audit chain.
 """
 
 from collections.abc import Sequence
@@ -55,54 +55,54 @@ CLOSINGS: dict[Code, tuple[int, str]] = {
     Code.RESERVED_NAME: BAD_NAME,
     Code.SHUTTING_DOWN: STOPPING,
 }
-"""How a connection ends by a refusal; any other is a fault of the hub."""
+"""Close code and reason for each refusal; any other refusal is a fault of the hub."""
 
 _KEYS_MAX = 4096
 _KEYS_CHARACTERS_MAX = 256 * 1024
-"""Delivery keys remembered for acknowledging, and how long they are all together; past either all are forgotten, and
-the hub looks them up. A peer that never acknowledges costs no more than that."""
+"""Limits on the delivery keys remembered for acknowledging: their number, and their total length. Past either limit all
+keys are forgotten, and the hub looks them up. A peer that never acknowledges costs no more than that."""
 _QUESTIONS_MAX = 8
-"""`peers` requests at once: each answer may be as long as the list of all members."""
+"""`peers` requests in progress at once: each answer may be as long as the list of all members."""
 
 
 class Carrier(Protocol):
-    """What a connection needs of whatever carries its frames. All methods return at once."""
+    """The functions that a connection needs from the carrier of its frames. All methods return at once."""
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """Send frames, in this order."""
 
     def close(self, code: int, reason: str) -> None:
-        """Say why, where the carrier has a way to, and end the connection."""
+        """End the connection, with the reason if the carrier can send one."""
 
     def admit(self, name: str) -> None:
-        """It is known who speaks: frames may have their full size."""
+        """The peer is authenticated: its frames may have their full size."""
 
     def abort(self) -> None:
-        """End the connection at once, without a word."""
+        """End the connection at once, without a reason."""
 
     def pause_reading(self) -> None:
-        """Hand in no more frames."""
+        """Stop handing in frames."""
 
     def resume_reading(self) -> None:
-        """Go on handing in frames."""
+        """Hand in frames again."""
 
 
 class _Gone:
-    """In the place of a carrier that is gone: nothing leaves any more, and nothing holds on to the carrier."""
+    """Replaces a carrier that is gone: it sends nothing, and no reference keeps the carrier alive."""
 
     __slots__ = ()
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Nobody hears it."""
+        """Drop the frames."""
 
     def close(self, code: int, reason: str) -> None:
-        """It is closed."""
+        """Do nothing: the carrier is gone."""
 
     def admit(self, name: str) -> None:
-        """Nobody is there."""
+        """Do nothing: the carrier is gone."""
 
     def abort(self) -> None:
-        """It is closed."""
+        """Do nothing: the carrier is gone."""
 
     pause_reading = resume_reading = abort
 
@@ -111,7 +111,7 @@ _GONE = _Gone()
 
 
 class PeerConnection:
-    """One peer."""
+    """The connection of one peer."""
 
     __slots__ = (
         "_acked",
@@ -133,32 +133,32 @@ class PeerConnection:
         self._server = server
         self._carrier = carrier
         self._pump = SessionPump(server.hub, self)
-        # Also keeps frames that wait behind too many questions.
+        # Also keeps the frames that wait because too many `peers` requests are in progress.
         self._greeting: Greeting[bytes] = Greeting(self._pump)
-        # Its name, once it is registered.
+        # The peer's name, once the peer is registered.
         self.name = ""
         self._questions = 0
         self._writable = True
-        # Whether the peer has said that it will say no more.
+        # True if the peer has ended its side of the stream.
         self._heard_all = False
-        # What this turn's frames ask of the hub, and the deliveries that they acknowledge.
+        # Commands of this turn's frames for the hub, and the deliveries that the frames acknowledge.
         self._commands: list[c.Command] = []
         self._acked: list[Range] = []
-        # Deliveries given to it, by the key that it acknowledges them by. Two may have one key, though only by malice.
+        # Deliveries given to the peer, by the key that acknowledges them. Two deliveries share a key only by malice.
         self._keys: dict[str, tuple[int, ...]] = {}
         self._keys_characters = 0
-        # Deliveries below this one waited for the peer to register.
+        # Deliveries with a smaller key waited before the peer registered.
         self._flush_until = 0
 
-    # What the carrier calls.
+    # Calls of the carrier.
 
     def expect_handshake(self) -> None:
-        """The carrier is there: from now on the peer has a little time to say who it is."""
+        """Start the handshake timeout: the carrier is connected."""
         self._server.connections.add(self)
         self._greeting.expect(partial(self._fail, NO_HANDSHAKE))
 
     def receive_text(self, payload: bytes) -> None:
-        """A frame came. Follow the last of a turn by `finish_turn`."""
+        """Handle a text frame. Call `finish_turn` after the last frame of a turn."""
         if len(payload) > FRAME_BYTES_MAX:
             self._fail((TOO_BIG, f"a frame has at most {FRAME_BYTES_MAX} bytes"))
         elif self._greeting.waits:
@@ -169,24 +169,24 @@ class PeerConnection:
             self._greet(payload)
 
     def receive_binary(self) -> None:
-        """A message came that is no text: it means nothing, but for the first."""
+        """Handle a message that is not text: it is ignored, unless it is the first message."""
         if self._greeting.phase is Phase.GREETING:
             self._fail(NOT_TEXT)
 
     def finish_turn(self) -> None:
-        """No more frames for now: what they ask goes to the hub together."""
+        """Send the commands of this turn's frames to the hub together."""
         self._flush_acks()
         if self._commands:
             commands, self._commands = self._commands, []
             self._pump.insist(commands, self._decided)
 
     def _decided(self, replies: Sequence[r.Reply]) -> None:
-        # The wire has no refusal, and a peer that stays would take what the hub failed at for accepted.
+        # The protocol has no refusal. A peer that stays connected would believe that a failed message was accepted.
         if any(isinstance(reply, Refusal) and reply.code is Code.INTERNAL_ERROR for reply in replies):
             self._fail(NOT_KEPT)
 
     def receive_eof(self) -> None:
-        """The peer will say no more: the connection ends when everything it asked is answered."""
+        """Note that the peer sends no more. The connection ends when all its requests are answered."""
         self._heard_all = True
         if self._greeting.phase is Phase.GREETING:
             self._fail(NO_HANDSHAKE)
@@ -205,14 +205,14 @@ class PeerConnection:
         self._release()
 
     def connection_lost(self) -> None:
-        """The carrier is gone."""
+        """Leave: the carrier is gone."""
         self._leave()
         self._carrier = _GONE
 
-    # What the session pump calls: the Wire port.
+    # Calls of the session pump: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Push deliveries. What waited comes sender by sender, as the first broker gives it."""
+        """Push deliveries. Deliveries that waited are sorted by sender, as the first broker sends them."""
         if parcels[0][1] < self._flush_until:
             waited = [parcel for parcel in parcels if parcel[1] < self._flush_until]
             ordered = [*sorted(waited, key=lambda parcel: parcel[0].sender), *parcels[len(waited) :]]
@@ -240,23 +240,23 @@ class PeerConnection:
         return parcels if not left_out else [parcel for parcel in parcels if parcel[1] not in left_out]
 
     def write_progress(self, step: r.Progress) -> None:
-        """Nothing is followed from here."""
+        """Do nothing: this connection follows no progress."""
 
     def end(self, why: Refusal) -> None:
-        """The hub ended the session."""
+        """Close the connection: the hub ended the session."""
         if why.code is Code.TAKEN_OVER:
-            # The newer connection has the name; this one hears nothing, as if the line had broken.
+            # The newer connection has the name. This connection ends without a reason, as if the network had failed.
             self._leave()
             self._carrier.abort()
         else:
             self._fail(CLOSINGS.get(why.code, NOT_KEPT))
 
     def pause_reading(self) -> None:
-        """It sends more than the hub can take down."""
+        """Stop reading: the peer sends more than the hub can record."""
         self._carrier.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Read from the peer again."""
         self._carrier.resume_reading()
 
     # Inside: ending.
@@ -268,13 +268,13 @@ class PeerConnection:
 
     def _finish(self) -> None:
         self.finish_turn()
-        # Answers come in order, so that of nothing at all comes last.
+        # Answers come in order, so this callback runs after the last one.
         self._pump.after(lambda: self._pump.when_kept(lambda: self._fail(DONE)))
 
     def _leave(self) -> None:
         try:
             if self._greeting.phase is Phase.ACTIVE:
-                # What it said is the hub's, whatever comes after.
+                # Frames that were received still go to the hub.
                 self.finish_turn()
         finally:
             self._greeting.close()
@@ -327,7 +327,7 @@ class PeerConnection:
         self._pump.receive(window=None)
         self._handle_waiting(waiting)
 
-    # Inside: what it says.
+    # Inside: frames from the peer.
 
     def _handle(self, payload: bytes) -> None:
         try:
@@ -343,7 +343,7 @@ class PeerConnection:
             case codec.Peers() if self._questions < _QUESTIONS_MAX and self._writable:
                 self._ask()
             case codec.Peers():
-                # The answers to those before it must leave first.
+                # The answers to the earlier `peers` requests must be sent first.
                 self._greeting.wait((payload,))
             case None:
                 pass
@@ -382,7 +382,7 @@ class PeerConnection:
             else:
                 self._keys_characters -= len(name)
             return
-        # Given to an earlier connection, or so long ago that it is forgotten here.
+        # The delivery went to an earlier connection, or its key is forgotten here.
         self._flush_acks()
         stem = name.removesuffix(f"|{self.name}")
         wire_ids = (name,) if stem == name else (name, f"{stem}|{codec.ALL}")
@@ -396,10 +396,10 @@ class PeerConnection:
             acked, self._acked = tuple(self._acked), []
             self._commands.append(c.Advance(self._pump.session, ranges=acked, state=State.ACKED, evidence="ack"))
 
-    # Inside: who is there.
+    # Inside: the connected peers.
 
     def _ask(self) -> None:
-        # Behind everything that was said before, so that the answer means that all of it is durable.
+        # The request follows everything sent before it, so the answer means that all of it is durable.
         self.finish_turn()
         self._questions += 1
         self._pump.submit(
@@ -423,7 +423,7 @@ class PeerConnection:
             self._handle_waiting(self._greeting.take())
 
     def _handle_waiting(self, waiting: Sequence[bytes]) -> None:
-        """Handle frames that waited, until one of them has to wait again."""
+        """Handle frames that waited, until one of them must wait again."""
         for index, payload in enumerate(waiting):
             if self._greeting.phase is not Phase.ACTIVE:
                 return
@@ -436,10 +436,10 @@ class PeerConnection:
             if self._heard_all and not self._greeting.waits:
                 self._finish()
 
-    # Inside: what it is given.
+    # Inside: deliveries to the peer.
 
     def _envelope(self, message: Message) -> bytes | None:
-        """What the sender signed, or what the hub signs for it; `None` without a secret to do so."""
+        """The sender's signed envelope, or one that the hub signs for the sender; `None` without a secret."""
         original = codec.original_of(message)
         if original is not None:
             return original

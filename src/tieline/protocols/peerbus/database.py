@@ -1,4 +1,4 @@
-"""A database of the first broker: written for its own tools to check, read to take over what waits in it.
+"""A database of the first broker: written so that the broker's tools can check it, read to import waiting messages.
 
 Above: `tieline audit export` and `tieline import`. Below: SQLite; the statements are in `database.sql`.
 """
@@ -29,7 +29,7 @@ _QUERIES = _statements()
 
 
 class DatabaseError(Exception):
-    """This is no database of a peerbus broker, or it cannot be read or written."""
+    """The file is not a database of a peerbus broker, or it cannot be read or written."""
 
 
 class Waiting(Struct, frozen=True):
@@ -42,19 +42,19 @@ class Waiting(Struct, frozen=True):
 
 
 class Copy(Struct, frozen=True):
-    """A delivery of a message, as the chain speaks of it."""
+    """A delivery of a message, as it appears in the chain."""
 
     number: int
     """The number of the recipient."""
     place: int
-    """Which of the recipient's deliveries it is."""
+    """The number of the delivery among the recipient's deliveries."""
     key: str
     sender: str
     recipient: str
 
 
 class Moves(Struct, frozen=True):
-    """Deliveries of one member that were given to it, or that it acknowledged."""
+    """Deliveries of one member that were given to the member, or that the member acknowledged."""
 
     kind: str
     member: str
@@ -63,7 +63,7 @@ class Moves(Struct, frozen=True):
 
 
 class Export:
-    """A new database with a chain in it. What it is given comes in the order of the hub's log."""
+    """A new database with a chain in it. Rows must be added in the order of the hub's log."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -77,22 +77,22 @@ class Export:
         self._head = chain.GENESIS
 
     def add_peer(self, name: str, at_ms: int) -> None:
-        """A name that somebody has."""
+        """Add the name of a peer."""
         self._connection.execute(_QUERIES["insert_peer"], (name, at_ms * _MS_NANOSECONDS, at_ms * _MS_NANOSECONDS))
 
     def add_sent(self, copies: Iterable[Copy], at_ms: int) -> None:
-        """A message was accepted: a row for each of its recipients."""
+        """Add an accepted message: one row for each of its recipients."""
         for copy in copies:
             values = (copy.number, copy.place, copy.key, copy.sender, copy.recipient)
             self._connection.execute(_QUERIES["insert_delivery"], values)
             self._append(chain.encode_event(chain.SEND, copy.key, copy.sender, copy.recipient), at_ms)
 
     def add_forgotten(self, key: str, sender: str, to: str, at_ms: int) -> None:
-        """A message was accepted that retention has forgotten since."""
+        """Add an accepted message that retention has deleted since."""
         self._append(chain.encode_event(chain.SEND, key, sender, to), at_ms)
 
     def add_moves(self, moves: Moves, at_ms: int) -> None:
-        """Deliveries were given to their recipient, or acknowledged by it: a row for each that is still known."""
+        """Add deliveries that were given or acknowledged: one row for each delivery that is still known."""
         for first, last in moves.ranges:
             found = self._connection.execute(_QUERIES["find_deliveries"], (moves.number, first, last)).fetchall()
             for key, sender, recipient in (map(str, row) for row in found):
@@ -109,14 +109,14 @@ class Export:
         self._head = digest
 
     def finish(self) -> int:
-        """Make it durable; returns how many rows the chain has."""
+        """Commit the database; returns the number of rows in the chain."""
         self._connection.execute("COMMIT")
         self._connection.close()
         return self._end
 
 
 class Source:
-    """A database of a broker, read at one instant."""
+    """A database of a broker, read in one snapshot."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -134,20 +134,20 @@ class Source:
         return [str(row[0]) for row in self._connection.execute(_QUERIES["peers"])]
 
     def waiting(self) -> Iterator[Waiting]:
-        """What is not acknowledged, in the order in which it was sent."""
+        """Unacknowledged messages, in the order in which they were sent."""
         for key, sender, recipient, envelope in self._connection.execute(_QUERIES["unacknowledged"]):
             yield Waiting(str(key), str(sender), str(recipient), _bytes(envelope))
 
     def chain_break(self) -> str | None:
-        """Where its audit chain is broken, or `None`."""
+        """A description of the first break in the audit chain, or `None` if the chain is intact."""
         rows = self._connection.execute(_QUERIES["audit"])
         return chain.first_break(Link(seq, previous, digest, _bytes(event)) for seq, previous, digest, event in rows)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the database."""
         self._connection.close()
 
 
 def _bytes(value: object) -> bytes:
-    """A column of bytes, which SQLite may hold as anything at all."""
+    """A column of bytes; SQLite may store the value with any type."""
     return value if isinstance(value, bytes) else str(value).encode()

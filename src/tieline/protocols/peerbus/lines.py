@@ -1,6 +1,6 @@
-"""Lines as the carrier of a peer's frames: one JSON object each, ended by a single newline.
+"""Lines as the carrier of a peer's frames: one JSON object per line, ended by a single newline.
 
-Above: a byte stream, such as a Unix socket. Below: a `PeerConnection`. A line has no way to say why a connection ends.
+Above: a byte stream, such as a Unix socket. Below: a `PeerConnection`. A line cannot carry the reason for a close.
 """
 
 import asyncio
@@ -17,24 +17,24 @@ _NEWLINE = b"\n"
 
 
 class LineTooLong(ValueError):
-    """A line beyond the limit. What follows it cannot be told apart, so the stream is over."""
+    """A line is longer than the limit. The lines after it cannot be told apart, so the stream ends."""
 
 
 class LineBuffer:
-    """Collects the bytes of one stream and gives back its lines, in order and without their ends."""
+    """Collects the bytes of one stream and returns its lines, in order and without their line ends."""
 
     __slots__ = ("_data", "_searched", "line_bytes_max")
 
     def __init__(self, line_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        # May be changed between two lines.
+        # The limit may be changed between two lines.
         self.line_bytes_max = line_bytes_max
         self._data = bytearray()
-        # How much of it is known to hold no newline, so that no byte is looked at twice.
+        # Number of first bytes that are known to hold no newline, so that no byte is searched twice.
         self._searched = 0
 
     @property
     def held(self) -> int:
-        """Bytes of a line that is not whole yet."""
+        """Bytes of a line that is not complete yet."""
         return len(self._data)
 
     def receive_data(self, data: bytes) -> None:
@@ -42,12 +42,12 @@ class LineBuffer:
         self._data += data
 
     def reset(self) -> None:
-        """Forget them."""
+        """Drop the buffered bytes."""
         self._data = bytearray()
         self._searched = 0
 
     def next_lines(self) -> Iterator[bytes]:
-        """Every whole line that says something. Raises `LineTooLong` after those before it were given."""
+        """Every complete line that is not blank. Raises `LineTooLong` after the lines before the long one."""
         start = 0
         data = self._data
         try:
@@ -66,12 +66,12 @@ class LineBuffer:
 
 
 def encode_line(payload: bytes) -> bytes:
-    """A frame as a line. A newline can only stand between tokens, where a space means the same."""
+    """A frame as a line. In JSON a raw newline stands only between tokens, so a space can replace it."""
     return payload.replace(_NEWLINE, b" ") + _NEWLINE
 
 
 class LineCarrier(Stream):
-    """One connection."""
+    """One connection that carries lines."""
 
     __slots__ = ("_buffer", "_connection", "_server", "_share")
 
@@ -82,7 +82,7 @@ class LineCarrier(Stream):
         self._buffer = LineBuffer(min(server.hub.limits.greeting_bytes_max, FRAME_BYTES_MAX))
         self._share = server.unfinished.share(self._too_much)
 
-    # What asyncio calls.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if self.begin(transport, self._server.hub.limits.unsent_bytes_max):
@@ -94,7 +94,7 @@ class LineCarrier(Stream):
         self._buffer.receive_data(data)
         try:
             for line in self._buffer.next_lines():
-                # The first was small. Until the peer is let in, nothing is read behind it.
+                # The first line was small. No line after it is read until the peer is admitted.
                 self._buffer.line_bytes_max = FRAME_BYTES_MAX
                 self._connection.receive_text(line)
         except LineTooLong:
@@ -105,7 +105,7 @@ class LineCarrier(Stream):
 
     def eof_received(self) -> bool:
         self._connection.receive_eof()
-        # The connection ends it, after what there is still to be said.
+        # The connection closes the stream, after its last frames.
         return True
 
     def pause_writing(self) -> None:
@@ -120,18 +120,18 @@ class LineCarrier(Stream):
         self._share.close()
         self._connection.connection_lost()
 
-    # What the connection calls: the Carrier port, with what a stream has of it.
+    # Calls of the connection: the Carrier port, as far as a stream has it.
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """Send frames."""
         self.write(b"".join(map(encode_line, payloads)))
 
     def close(self, code: int, reason: str) -> None:
-        """End the connection, which says nothing of why."""
+        """End the connection; the reason cannot be sent."""
         self.hang_up()
 
     def admit(self, name: str) -> None:
-        """It is known who speaks."""
+        """The peer is authenticated."""
         self._share.admit(name)
 
     # Inside.

@@ -1,4 +1,4 @@
-"""peerbus as a protocol of the hub: its tokens, its secret, its listeners, and the connections of all of them.
+"""peerbus as a protocol of the hub: its tokens, its secret, its listeners, and all their connections.
 
 Above: the server's assembly. Below: the Hub port, and this folder's carriers.
 """
@@ -28,11 +28,11 @@ from tieline.wire.unix import UnixServer, listen
 BACKLOG = 1024
 
 _GOODBYE_SECONDS = 0.5
-"""How long peers may take to answer the last close frame."""
+"""Time that peers have to answer the last close frame."""
 
 
 class SecretTooShort(ValueError):
-    """The shared secret could be guessed."""
+    """The shared secret is short enough to guess."""
 
 
 def check_secret(secret: str | None) -> bytes | None:
@@ -60,27 +60,27 @@ class PeerbusServer(Server):
         hosts: Sequence[str] = (),
     ) -> None:
         self.hub = hub
-        # Where `start` listens: a socket for lines, and a port of its own with the names that it answers to.
+        # Addresses for `start`: a socket for lines, and a separate port with its host names.
         self._socket = socket
         self._port = port
         self._names = hosts
-        # What all carriers may hold of frames that are not whole yet.
+        # Limit on the bytes of incomplete frames, over all carriers.
         self.unfinished = unfinished or Unfinished(hub.limits)
-        # What the hub checks signatures with, and signs what other protocols say.
+        # The secret with which the hub checks signatures, and signs messages from other protocols.
         self.secret = check_secret(secret)
         self.connections: set[PeerConnection] = set()
         self.http = PeerbusHttp(self)
         self._tokens = [sha256(token.encode()).digest() for token in tokens if token]
         self._listeners: list[asyncio.Server | UnixServer] = []
-        # Carriers of the separate port, to wait for at the end.
+        # Carriers of the separate port; `stop` waits for them.
         self._carriers: set[WebSocketCarrier] = set()
         self._alone = asyncio.Event()
         self.address: str | None = None
-        # The names that this port answers to.
+        # The host names that the separate port answers to.
         self.hosts = Hosts((), "127.0.0.1")
 
     def credential(self, token: str) -> Credential:
-        """What a token stands for: one of those that names share, or else a member's own."""
+        """The credential of a token: a token that several names share, or else a member's own token."""
         digest = sha256(token.encode()).digest()
         known = [hmac.compare_digest(digest, other) for other in self._tokens]
         return ByShared(token) if any(known) else ByToken(token)
@@ -100,12 +100,12 @@ class PeerbusServer(Server):
                 raise CannotListen(self._port, "peerbus", error) from error
 
     def places(self) -> Mapping[str, str]:
-        """The port of its own and the socket for lines, as far as they are there."""
+        """The separate port and the socket for lines, if they exist."""
         found = {"peerbus": f"ws://{self.address}"} if self.address is not None else {}
         return found if self._socket is None else {**found, "peerbus_socket": str(self._socket)}
 
     async def listen(self, host: str, port: int, *, names: Sequence[str] = ()) -> None:
-        """Open the port that speaks peerbus alone; `names` are its own beside `localhost` and IP addresses."""
+        """Open the port for peerbus alone; `names` are its host names beside `localhost` and IP addresses."""
         loop = asyncio.get_running_loop()
         family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
         server = await loop.create_server(lambda: WebSocketCarrier(self), host, port, family=family, backlog=BACKLOG)
@@ -115,11 +115,11 @@ class PeerbusServer(Server):
         self.address = f"[{bound_host}]:{bound_port}" if family == sockets.AF_INET6 else f"{bound_host}:{bound_port}"
 
     async def listen_unix(self, path: Path) -> None:
-        """Open the socket that carries lines, for the hub's own user alone."""
+        """Open the socket for lines, which only the hub's own user can open."""
         self._listeners.append(await listen(path, lambda: LineCarrier(self), mode=0o600))
 
     async def stop(self) -> None:
-        """Say goodbye to everybody and stop listening."""
+        """Say goodbye to all peers and stop listening."""
         for listener in self._listeners:
             listener.close()
         self.say_goodbye()
@@ -135,12 +135,12 @@ class PeerbusServer(Server):
             connection.end(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))
 
     def enter(self, carrier: WebSocketCarrier) -> None:
-        """A carrier of the separate port is there."""
+        """Add a carrier of the separate port."""
         self._carriers.add(carrier)
         self._alone.clear()
 
     def leave(self, carrier: WebSocketCarrier) -> None:
-        """It is gone."""
+        """Remove a carrier of the separate port."""
         self._carriers.discard(carrier)
         if not self._carriers:
             self._alone.set()

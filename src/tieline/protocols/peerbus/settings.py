@@ -30,8 +30,8 @@ listen = ""
 
 
 def template() -> str:
-    """The section of a new hub, with a token and a secret of its own."""
-    # Slow to import, and needed once in the life of a home.
+    """The section for a new hub, with a new token and a new secret."""
+    # The import is slow, and needed only once in the life of a home.
     import secrets
 
     return _TEMPLATE.format(
@@ -51,11 +51,11 @@ class PeerbusSettings(Settings, frozen=True):
 
     @property
     def signs(self) -> bool:
-        """Peers take signed messages only."""
+        """True if the hub has a secret to sign with: peers accept signed messages only."""
         return bool(self.hmac_secret)
 
     def with_environment(self, environment: Mapping[str, str]) -> Self:
-        """Tokens, secret and port may come from variables."""
+        """Take tokens, secret and port from environment variables, if they are set."""
         tokens = tuple(filter(None, map(str.strip, environment.get(TOKENS_VARIABLE, "").split(","))))
         return replace(
             self,
@@ -65,7 +65,7 @@ class PeerbusSettings(Settings, frozen=True):
         )
 
     def check(self) -> None:
-        """A secret that could be guessed signs nothing."""
+        """Refuse a secret that is short enough to guess. Raises `ValueError`."""
         size = len(self.hmac_secret.encode())
         if 0 < size < SECRET_BYTES_MIN:
             raise ValueError(f"the peerbus secret has {size} bytes, and needs at least {SECRET_BYTES_MIN}")

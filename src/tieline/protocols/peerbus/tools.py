@@ -1,4 +1,4 @@
-"""peerbus's own tools, for agents that were taught those names. They answer JSON, as its adapters do."""
+"""peerbus's own tools, for agents that were taught those names. They answer in JSON, as peerbus's adapters do."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tieline.client import Message
 _TEXT_KEYS = ("text", "message", "content")
 _TAKEN_MAX = 100
 _DATA_CHARS_MAX = 4_096
-"""Of data beside a body, as JSON: longer is left out, and the answer says so."""
+"""Largest data beside a body, as JSON characters. Longer data is left out, and the answer says so."""
 
 
 class Send(Arguments, frozen=True):
@@ -28,13 +28,13 @@ class Broadcast(Arguments, frozen=True):
 
 
 async def send(context: ToolContext, asked: Send) -> Answer:
-    """Say something to one."""
+    """Send a message to one peer."""
     to = asked.to.removeprefix("@")
     return await _say(context, "*" if to == "*" else f"@{to}", asked.body)
 
 
 async def broadcast(context: ToolContext, asked: Broadcast) -> Answer:
-    """Say something to everybody."""
+    """Send a message to every peer."""
     return await _say(context, "*", asked.body)
 
 
@@ -45,7 +45,7 @@ async def _say(context: ToolContext, target: str, body: Any) -> Answer:
 
 
 def _spoken(body: Any) -> tuple[str, dict[str, Any] | None]:
-    """A body of any JSON as text, and as data where it has more to say: as the hub reads an envelope."""
+    """A body of any JSON as text, and as data if it contains more than text; the hub reads an envelope the same way."""
     if isinstance(body, str):
         return body, None
     if isinstance(body, dict):
@@ -56,7 +56,7 @@ def _spoken(body: Any) -> tuple[str, dict[str, Any] | None]:
 
 
 async def peers(context: ToolContext, _asked: Nothing) -> Answer:
-    """Who is connected."""
+    """List the connected peers."""
     found = await context.client.members()
     return json_answer(
         {"self": context.member, "peers": [one.name for one in found if one.sessions and one.name != context.member]}
@@ -64,7 +64,7 @@ async def peers(context: ToolContext, _asked: Nothing) -> Answer:
 
 
 async def drain(context: ToolContext, _asked: Nothing) -> Answer:
-    """Take what waits."""
+    """Take the waiting messages."""
     taken, _ = await claim_some(context, _TAKEN_MAX, told=lambda message: json_answer(_told(message), taken=True).text)
     context.shown.extend(item.message.id for item in taken)
     said = [_told(item.message) for item in taken]

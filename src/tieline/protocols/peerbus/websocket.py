@@ -1,7 +1,7 @@
-"""A WebSocket as the carrier of a peer's frames, on a port that speaks nothing else.
+"""A WebSocket as the carrier of a peer's frames, on a port for peerbus alone.
 
 Above: the event loop. Below: a `PeerConnection`. The library's sans-I/O protocol does the handshakes, all frames and
-everything that is wrong with them. See docs/adr/0008 for what that costs.
+all checks for errors in them. See docs/adr/0008 for the cost.
 """
 
 import asyncio
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from tieline.protocols.peerbus.server import PeerbusServer
 
 _REQUEST_BYTES_MAX = 16 * 1024
-"""The opening request with all its headers."""
+"""Largest opening request, with all its headers."""
 _REASON_BYTES_MAX = 123
-"""What fits into a close frame beside its code."""
+"""Bytes of a close frame beside its code."""
 _SILENCE_SECONDS = 60
-"""After so long without a word the system asks whether the peer's machine is still there."""
+"""Idle time after which the operating system probes the peer's machine."""
 _STRANGER_UNSENT_BYTES_MAX = 16 * 1024
-"""What waits for a stranger before it is read no further."""
+"""Unsent bytes for an unregistered peer; above this limit the peer is not read."""
 _CLOSE_SECONDS = 1.0
-"""How long the peer may take to answer a close frame."""
+"""Time that the peer has to answer a close frame."""
 
-# Strangers can provoke what the library logs; what matters is in the audit chain.
+# Unregistered peers could flood the log through the library. Important events are in the audit chain.
 _silent = logging.getLogger("tieline.protocols.peerbus.websocket.library")
 _silent.setLevel(logging.CRITICAL + 1)
 
 
 class _Greeted(ServerProtocol):
-    """Takes a small text message first, and larger ones from then on."""
+    """Accepts a small text message first, and larger messages after it."""
 
-    # Whether the message under way is text.
+    # True if the message in progress is text.
     _text = False
 
     def recv_frame(self, frame: Frame) -> None:
@@ -52,12 +52,12 @@ class _Greeted(ServerProtocol):
         if frame.opcode in (Opcode.TEXT, Opcode.BINARY):
             self._text = frame.opcode is Opcode.TEXT
         if frame.fin and self._text and frame.opcode in (Opcode.TEXT, Opcode.CONT):
-            # Here and not after the chunk: the header of the next frame may be in it.
+            # Raise the limit here and not after the chunk: the chunk may contain the header of the next frame.
             self.max_message_size = FRAME_BYTES_MAX
 
 
 class WebSocketCarrier(asyncio.Protocol):
-    """One connection."""
+    """One connection that carries WebSocket frames."""
 
     __slots__ = (
         "_admitted",
@@ -74,29 +74,29 @@ class WebSocketCarrier(asyncio.Protocol):
     def __init__(self, server: "PeerbusServer") -> None:
         self._server = server
         self._connection = server.connect(self)
-        # A stranger has one small message. Behind it frames may be large, because nothing is read until the hub knows
-        # the peer.
+        # An unregistered peer may send one small message. Later frames may be large, because nothing is read until the
+        # hub knows the peer.
         self._protocol = _Greeted(max_size=self._first_bytes_max, logger=_silent)
         self._admitted = False
         self._share = server.unfinished.share(self._too_much)
         self._transport: asyncio.Transport | None = None
-        # Bytes of an opening request that is not whole yet.
+        # Bytes of an opening request that is not complete yet.
         self._held = bytearray()
-        # A text message that comes in several frames, as far as it came; `None` for any other message.
+        # The received part of a text message in several frames; `None` for any other message.
         self._fragments: bytearray | None = None
-        # Ends the connection when the peer does not answer our close frame.
+        # Timer that ends the connection if the peer does not answer our close frame.
         self._closing: asyncio.TimerHandle | None = None
 
-    # What asyncio calls.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
+        # No `isinstance` check: uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
-        # Pongs are all that a stranger can ask for.
+        # An unregistered peer can ask for nothing but pongs.
         bound(self._transport, _STRANGER_UNSENT_BYTES_MAX)
         sock = transport.get_extra_info("socket")
         with contextlib.suppress(OSError, AttributeError):
-            # The protocol has no heartbeat; a peer whose machine is gone must not count as connected for ever.
+            # The protocol has no heartbeat. A peer whose machine is gone must not count as connected for ever.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _SILENCE_SECONDS)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _SILENCE_SECONDS // 4)
@@ -119,7 +119,7 @@ class WebSocketCarrier(asyncio.Protocol):
         self._receive(data)
 
     def eof_received(self) -> None:
-        """The peer says no more, which ends the connection."""
+        """Let asyncio close the connection: the peer sends no more."""
 
     def pause_writing(self) -> None:
         self._connection.pause_writing()
@@ -137,7 +137,7 @@ class WebSocketCarrier(asyncio.Protocol):
             self._closing.cancel()
         self._connection.connection_lost()
 
-    # What the connection calls: the Carrier port.
+    # Calls of the connection: the Carrier port.
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """Send frames."""
@@ -162,7 +162,7 @@ class WebSocketCarrier(asyncio.Protocol):
         self._closing = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
 
     def admit(self, name: str) -> None:
-        """It is known who speaks."""
+        """The peer is authenticated."""
         self._admitted = True
         self._share.admit(name)
         if self._transport is not None:
@@ -174,12 +174,12 @@ class WebSocketCarrier(asyncio.Protocol):
             self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Take no more bytes."""
+        """Stop reading bytes."""
         if self._transport is not None and self._protocol.state is State.OPEN:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Read bytes again."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -222,7 +222,7 @@ class WebSocketCarrier(asyncio.Protocol):
             self._count()
 
     def _gather(self, frame: Frame) -> None:
-        """Hand on a text message when it is whole."""
+        """Hand on a text message when it is complete."""
         match frame.opcode:
             case Opcode.TEXT if frame.fin:
                 self._connection.receive_text(bytes(frame.data))
@@ -252,7 +252,7 @@ class WebSocketCarrier(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _forget(self) -> None:
-        """Let go of what is not whole: it may be large, and the garbage collector takes its time."""
+        """Free incomplete data now: it may be large, and the garbage collector may free it late."""
         self._share.close()
         self._held = bytearray()
         self._protocol.reader.buffer = bytearray()
@@ -265,6 +265,6 @@ class WebSocketCarrier(asyncio.Protocol):
 
 
 def _foreign(request: Request) -> bool:
-    """Whether a page of another site asks, through its visitor's browser."""
+    """True if the request comes from a page of another site, through a browser."""
     hosts = [host.lower() for host in request.headers.get_all("Host")]
     return any(origin.partition("://")[2].lower() not in hosts for origin in request.headers.get_all("Origin"))

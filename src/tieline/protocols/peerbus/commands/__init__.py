@@ -1,7 +1,7 @@
-"""peerbus on the command line: its wire through a pipe, its audit chain, and leaving a broker of it for a hub.
+"""peerbus on the command line: its frames through a pipe, its audit chain, and the move from its broker to a hub.
 
 Above: the command line, which finds `PeerbusCommands` through the protocol's declaration. Below: the running hub's
-socket, or the home of one that does not run.
+socket, or the home of a hub that does not run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ class PeerbusCommands(Extension):
     sockets = (SOCKET,)
 
     def commands(self) -> Iterator[Command]:
-        """Give the pipe, and the import of a broker's database."""
+        """Yield the pipe, and the import of a broker's database."""
         from tieline.protocols.peerbus.commands.importing import import_peerbus
         from tieline.protocols.peerbus.commands.stdio import peerbus_app
 
@@ -42,14 +42,14 @@ class PeerbusCommands(Extension):
         yield Command(name="peerbus", run=import_peerbus, group="import")
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
-        """Give the socket for lines, and the port for peers alone if there is one."""
+        """Yield the socket for lines, and the separate port for peers if there is one."""
         for place in ("peerbus_socket", "peerbus"):
             where = places.get(place)
             if where is not None:
                 yield where
 
     def look_at_settings(self, settings: PeerbusSettings, path: Path) -> Iterator[DoctorFinding]:
-        """Tell of a hub that cannot sign."""
+        """Report a hub that cannot sign."""
         if settings.enabled and not settings.hmac_secret:
             why = "what other protocols say to peers is refused, because the hub cannot sign it"
             yield note("home", f"peerbus has no secret: {why}", f"set hmac_secret under [peerbus] in {path}")

@@ -1,8 +1,8 @@
-"""The hub's log as the first peerbus broker would have kept it.
+"""The hub's log in the form in which the first peerbus broker would have kept it.
 
-Above: `tieline audit export`. Below: a store's inspection, and `protocols.peerbus.database`. That chain knows three
-kinds of events: a message was sent to a recipient, given to it, acknowledged by it. What else the hub's log says has no
-place in it, nor have the later steps of messages that retention has forgotten.
+Above: `tieline audit export`. Below: a store's inspection, and `protocols.peerbus.database`. That chain has three kinds
+of events: a message was sent to a recipient, given to the recipient, acknowledged by the recipient. Other events of the
+hub's log are left out, and so are the later steps of messages that retention has deleted.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _KINDS: dict[type[e.Event], str] = {
 
 
 def write(inspection: "SqliteInspection", path: Path) -> int:
-    """Write the whole log; returns how many rows the chain has."""
+    """Write the whole log; returns the number of rows in the chain."""
     try:
         return _write(inspection, Export(path))
     except DatabaseError as error:
@@ -40,7 +40,7 @@ def _write(inspection: "SqliteInspection", export: Export) -> int:
     peers: dict[str, int] = {}
     for number, name, created_at_ms in inspection.members():
         names[number] = name
-        # A name may have been given anew.
+        # The same name may have been given to a new member.
         peers.setdefault(name, created_at_ms)
     for name, created_at_ms in peers.items():
         export.add_peer(name, created_at_ms)

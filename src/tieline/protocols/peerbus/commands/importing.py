@@ -1,8 +1,8 @@
-"""`tieline import peerbus`: taking over the peers of a peerbus broker and what they have not acknowledged.
+"""`tieline import peerbus`: imports the peers of a peerbus broker and their unacknowledged messages.
 
 Above: the command line. Below: the broker's own rules over the home's store, while no hub runs, and the database that
-is read. Each message is said by its sender's own session, with the bytes that it signed, under the key that its
-recipient acknowledges it by; so doing it twice brings nothing twice.
+is read. The importer sends each message in its sender's own session, with the sender's signed bytes, under the key with
+which the recipient acknowledges it. So a second import creates no duplicates.
 """
 
 import contextlib
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 _BATCH = 1000
 _BATCH_BYTES = 8 * 1024 * 1024
-"""Messages in one transaction, and what their envelopes come to."""
+"""Messages in one transaction, and the total size of their envelopes."""
 
 
 @dataclass
 class ImportCounts:
-    """The work of one import."""
+    """Counts and problems of one import."""
 
     peers: int = 0
     messages: int = 0
     known: int = 0
-    """Messages that an import before this one had brought."""
+    """Messages that an earlier import had already brought."""
     audit: str = "intact"
-    """The state of its audit chain."""
+    """The state of the broker's audit chain."""
     left: list[str] = field(default_factory=list)
-    """Everything that could not be brought, and why."""
+    """Everything that could not be imported, with the reason."""
 
 
 def import_peerbus(
@@ -113,7 +113,7 @@ class Importer:
         self.counts = ImportCounts()
 
     def run(self) -> None:
-        """Bring everything."""
+        """Import all peers and messages."""
         self.counts.audit = self._source.chain_break() or "intact"
         before = len(self._broker.directory.accounts)
         for name in self._source.peers():
@@ -133,7 +133,7 @@ class Importer:
         self.counts.peers = len(self._broker.directory.accounts) - before
 
     def _bring(self, waiting: "Waiting") -> str | None:
-        """Say one message to its recipient; returns why it could not be."""
+        """Send one message to its recipient; returns the reason if that failed."""
         from msgspec import structs
 
         from tieline.contract import command as c
@@ -154,7 +154,7 @@ class Importer:
             return content.message
         if isinstance(target, Refusal):
             return target.message
-        # A copy of a broadcast is for this recipient alone, though its envelope says otherwise.
+        # A copy of a broadcast is for this recipient alone, although its envelope is addressed to everybody.
         content = structs.replace(content, target=target)
         signature = codec.signature_of(envelope, waiting.sender, self._secret)
         command = c.Send(session, content=content, wire_id=waiting.key, shared_id=True, signature=signature)
@@ -169,13 +169,13 @@ class Importer:
     def _ask(self, command: "Command") -> "Reply | Deferred":
         outcome = self._broker.handle((command,))
         for fault in outcome.faults:
-            # It took what was not committed yet with it; whoever imports again starts from what is.
+            # The fault discarded everything that was not committed; another import starts from the committed state.
             raise fault.error
         (reply,) = outcome.replies
         return reply
 
     def _session(self, name: str) -> "SessionId | _Problem":
-        """A session under this name, which is made if need be; or why there cannot be one."""
+        """A session under this name, created if needed; or the reason why there cannot be one."""
         if name not in self._sessions:
             self._sessions[name] = self._attach(name)
         return self._sessions[name]
@@ -193,7 +193,7 @@ class Importer:
 
 
 class _Problem(str):
-    """Why something cannot be done; a session id is a text too."""
+    """The reason for a failure. It has its own type because a session id is a string too."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """`tieline peerbus`: the peerbus protocol over standard input and output, for programs that speak it through a pipe.
 
-Above: such a program, or a person with a terminal. Below: the hub's own socket for lines; what passes is not looked at.
+Above: such a program, or a person with a terminal. Below: the hub's own socket for lines. The frames are not read here.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def stdio(
 
 def _stdio(home: Path | None) -> None:
     with _connected(home) as connection:
-        # Not waited for: a read from a terminal cannot be called off.
+        # The thread is not joined: a read from a terminal cannot be cancelled.
         threading.Thread(target=_send, args=(connection,), daemon=True).start()
         answered = False
         with contextlib.suppress(BrokenPipeError, ConnectionError):
