@@ -30,9 +30,9 @@ BENCHMARKS: dict[str, Callable[[Context], Report]] = {
     "pipeline": pipeline.measure,
 }
 ON_REQUEST = frozenset({"pipeline"})
-"""Those that take longer than all others together, and run only when they are named."""
+"""Benchmarks that take longer than all others together; they run only when they are named."""
 DEFAULT_FOLDER = ROOT / ".tieline" / "bench"
-"""Ignored by git, and on the disk that holds the repository; a temporary folder may be memory."""
+"""This folder is ignored by git, and is on the disk of the repository; a temporary folder may be in memory."""
 
 
 def _arguments() -> argparse.Namespace:
@@ -51,7 +51,7 @@ def _stop(*_: object) -> None:
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the benchmarks that the arguments name."""
     arguments = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 150)
     if arguments.names == ["list"]:
@@ -63,7 +63,7 @@ def main() -> int:
     if unknown:
         console.print(f"no benchmark {', '.join(unknown)}: one of {', '.join(BENCHMARKS)}", highlight=False)
         return 2
-    # An end by signal takes the same way out as Ctrl-C, so that every process and folder is cleaned up.
+    # Handle SIGTERM like Ctrl-C, so that every process and folder is cleaned up.
     signal.signal(signal.SIGTERM, _stop)
     folder = arguments.dir.absolute()
     folder.mkdir(parents=True, exist_ok=True)

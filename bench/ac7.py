@@ -43,7 +43,7 @@ def _hub(context: Context, store: str) -> Iterator[Server]:
 
 
 class _Line:
-    """One connection that is kept."""
+    """One connection that stays open."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
         self._reader, self._writer, self._token = reader, writer, token
@@ -62,7 +62,7 @@ class _Line:
 
 
 class _Client:
-    """Two members of one hub, and how they reach it."""
+    """Two members of one hub, with its address and their tokens."""
 
     def __init__(self, server: Server, alice: str, bob: str, stack: AsyncExitStack) -> None:
         self._address = urlsplit(server.http).netloc
@@ -78,7 +78,7 @@ class _Client:
 
     @asynccontextmanager
     async def stream(self, kind: str) -> AsyncIterator[Callable[[], Awaitable[object]]]:
-        """The recipient's stream; gives what waits for its next message."""
+        """The recipient's stream; yields a function that waits for the next message."""
         if kind == SSE:
             host, _, port = self._address.rpartition(":")
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -103,7 +103,7 @@ async def _open(server: Server, stack: AsyncExitStack) -> _Client:
 
 
 async def _p50(count: int, work: Callable[[], Awaitable[object]]) -> float:
-    """The middle of what one at a time takes, in microseconds."""
+    """Median time of one call, in microseconds; the calls run one at a time."""
     taken = []
     for _ in range(WARM_UP + count):
         started = time.perf_counter()
@@ -113,7 +113,7 @@ async def _p50(count: int, work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def _rate(client: _Client, count: int, path: str) -> float:
-    """Requests a second of many connections."""
+    """Requests per second over many connections."""
     lines = [await client.line() for _ in range(LANES)]
 
     async def lane(line: _Line) -> None:
@@ -135,7 +135,7 @@ async def _measure(context: Context, server: Server, store: str, report: Report)
         for kind in (SSE, WEBSOCKET):
             line = await client.line()
             async with client.stream(kind) as next_message:
-                # That a session is online is said on the stream first.
+                # The first message on the stream says that a session is online.
                 await next_message()
                 report.add(f"{store} {kind} us", await _p50(singles, partial(_reach, line, next_message)))
         line = await client.line()

@@ -21,22 +21,22 @@ _BODY_BYTES_MAX = 65536
 
 
 class _Echo:
-    """Answers with what it was sent."""
+    """Answers with the body of the request."""
 
     def __init__(self) -> None:
         self._bodies = Bodies(Unfinished(DEFAULT_LIMITS))
 
     def serves(self, scope: Scope) -> bool:
-        """Whether it is asked for."""
+        """True if the request is for the echo path."""
         return bool(scope["path"] == ECHO_PATH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
+        """Answer the request with its own body."""
         body = await self._bodies.read(scope, receive, _BODY_BYTES_MAX)
         await respond(send, body if isinstance(body, Answer) else Answer(200, body))
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Do nothing: there is nothing to close."""
 
 
 class _Hub(RunningHub):

@@ -21,7 +21,7 @@ from tieline.server.config import load_config
 
 STORES = ("sqlite", "sqlite:unsafe")
 CONNECTIONS = 32
-"""At once: what an office of agents might have; each waits for its answer before it asks again."""
+"""Open connections, as many as a team of agents might have. Each waits for its answer before it asks again."""
 REQUESTS = 8_000
 LIGHT = 200
 PAUSE_SECONDS_MAX = 0.01
@@ -29,7 +29,7 @@ ANSWER_SECONDS_MAX = 30.0
 
 
 class Caller(asyncio.Protocol):
-    """One connection that is kept, written to and read from by hand, so that the client costs nearly nothing."""
+    """One connection that stays open. It writes and reads bytes by hand, so that the client costs nearly nothing."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -37,12 +37,12 @@ class Caller(asyncio.Protocol):
         self._answer: asyncio.Future[bytes] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ready to ask."""
-        # Not an `isinstance` check: uvloop's transports are none of asyncio's classes.
+        """Keep the transport for requests."""
+        # No `isinstance` check: uvloop's transports do not inherit from asyncio's classes.
         self._transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        """Give the answer once it is whole."""
+        """Set the answer once it is complete."""
         self._data += data
         head, found, body = self._data.partition(b"\r\n\r\n")
         if not found:
@@ -54,7 +54,7 @@ class Caller(asyncio.Protocol):
             self._answer.set_result(body[:size])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody waits for ever."""
+        """Fail the open request, so that nobody waits forever."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError("the hub hung up"))
 
@@ -107,7 +107,7 @@ class Relay:
 
     @property
     def echo(self) -> bytes:
-        """A request that the hub itself never hears of."""
+        """A request that the HTTP server answers without asking the hub."""
         return self.request("GET", "/v1/health", self.tokens["alice"])
 
     @property
@@ -116,11 +116,11 @@ class Relay:
         return self.request("POST", "/v1/send", self.tokens["alice"], {"to": "@bob", "body": BODY})
 
     def take(self, message_id: str) -> bytes:
-        """Bob's claim of it."""
+        """Bob's claim of a message."""
         return self.request("POST", "/v1/take", self.tokens["bob"], {"id": message_id})
 
     async def stream(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The stream of bob's messages, past its headers; it lasts as long as both ends are kept."""
+        """The stream of bob's messages, after its headers; it stays open while reader and writer are kept."""
         reader, writer = await asyncio.open_connection(self._host, self._port, limit=2**20)
         writer.write(self.request("GET", "/v1/events/bob", self.tokens["bob"]))
         await reader.readuntil(b"\r\n\r\n")
@@ -128,7 +128,10 @@ class Relay:
 
 
 async def _run(relay: Relay, requests: list[bytes]) -> tuple[float, float, list[bytes]]:
-    """Ask all of it over all connections; requests a second, processor seconds of the hub for each, and the answers."""
+    """Send all requests over all connections.
+
+    Returns the requests per second, the hub's processor seconds per request, and the answers.
+    """
     waiting = iter(requests)
     answers: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""What every benchmark is given: how much to do, where, and until when."""
+"""Context of every benchmark: how much to do, in which folder, and until when."""
 
 import random
 import time
@@ -22,7 +22,7 @@ class Context:
         self.cut_short = 0
 
     def rounds(self) -> Iterator[int]:
-        """Rounds to do, at least one; ends early when the time is up."""
+        """Numbers of the rounds to run, at least one; ends early when the time is up."""
         for number in range(self._rounds):
             if number and time.monotonic() > self._deadline:
                 self.cut_short += 1
@@ -30,5 +30,5 @@ class Context:
             yield number
 
     def scaled(self, count: int) -> int:
-        """A count of the full run as this run has it."""
+        """A count of the full run, scaled for this run."""
         return count // 4 if self.quick else count

@@ -21,7 +21,7 @@ REDIS = "redis"
 
 
 class Load(Struct, frozen=True):
-    """A shape of traffic; its messages are those of a full run."""
+    """A shape of traffic; `messages` is the count of a full run."""
 
     name: str
     client: str
@@ -50,7 +50,7 @@ WHAT = {
 
 @contextmanager
 def servers(context: Context) -> Iterator[dict[str, Server]]:
-    """One of each, all running at once; those without load are idle."""
+    """One server of each kind, all running at once; servers without load are idle."""
     with ExitStack() as stack:
         found = {store: stack.enter_context(processes.hub(context.folder, store)) for store in (DURABLE, NO_SYNC)}
         found[FILE_LOG] = stack.enter_context(processes.file_log(context.folder))
@@ -70,7 +70,7 @@ def put(load: Load, target: str, server: Server, messages: int, name: str) -> Re
         recipients=load.recipients,
         fan_out=load.fan_out,
         messages=messages,
-        # A tenth, but as many from every sender.
+        # A tenth, rounded so that every sender sends the same number.
         warm_up=messages // 10 // load.senders * load.senders,
         name=name,
     )
@@ -106,7 +106,7 @@ def _takes(target: str, load: Load) -> bool:
 
 
 def _keep(report: Report, load: Load, target: str, result: Result) -> None:
-    # Of a fan-out the unit is the delivery, of anything else the message.
+    # The unit of a fan-out is the delivery; the unit of any other load is the message.
     units = result.deliveries
     series = f"{load.name} | {target} | "
     report.add(f"{series}per s", units / result.seconds)

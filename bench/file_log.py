@@ -1,10 +1,10 @@
 """The least that a durable hub could do: a reference server around a file. `python -m bench.file_log FOLDER`.
 
-It speaks enough of the hub's own protocol for the clients of these benchmarks (hello, send, ack), so that both are
-measured by the same client over the same frames. A message becomes a record of 320 bytes in one file; a thread writes
-whatever queued while the last sync ran and calls fdatasync once for it; then the sender hears `accepted` and the
-recipient gets the delivery. It has no members, rights, inboxes, redelivery, audit or queries, and ignores acks: nobody
-could use it, and no hub can be faster.
+The server speaks enough of the hub's own protocol for the clients of these benchmarks (hello, send, ack), so that the
+same client measures both over the same frames. A message becomes a record of 320 bytes in one file. A thread writes all
+records that were queued during the last sync, and calls fdatasync once for them. Then the sender gets `accepted` and
+the recipient gets the delivery. The server has no members, rights, inboxes, redelivery, audit or queries, and ignores
+acks: nobody could use it, and no hub can be faster.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _Item = tuple["_Connection", list[f.Send]]
 
 
 class FileLog:
-    """Everything but the sockets."""
+    """The server without its sockets: queue, file and deliveries."""
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.get_running_loop()
@@ -41,17 +41,17 @@ class FileLog:
         self.receivers: dict[str, _Connection] = {}
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the writer thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what is left."""
+        """Write the queued records, and close the file."""
         self._queue.put(None)
         self._thread.join()
         os.close(self._file)
 
     def put(self, connection: "_Connection", sends: list[f.Send]) -> None:
-        """Take messages down."""
+        """Queue messages for writing."""
         self._queue.put((connection, sends))
 
     def _run(self) -> None:
@@ -119,7 +119,7 @@ class _Connection(asyncio.Protocol):
         self.send([f.Welcome(f.VERSION, "", self._name, self._name, hello.window, _FRAME_BYTES_MAX)])
 
     def send(self, frames: list[f.Frame]) -> None:
-        """Write a batch."""
+        """Write a batch of frames."""
         if self._transport is not None:
             self._transport.write(encode_frame(f.encode_batch(frames)))
 

@@ -42,13 +42,13 @@ class SyncProbe:
         return time.perf_counter() - started
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         os.close(self._growing)
         os.close(self._existing)
 
 
 def _log_rate(folder: Path, batch: int, records: int) -> tuple[float, float]:
-    """Records a second, and seconds of processor time a record, of a loop that writes and syncs batches."""
+    """Records per second, and processor seconds per record, of a loop that writes and syncs batches."""
     record = b"r" * RECORD_BYTES
     file = os.open(folder / f"log-{batch}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:

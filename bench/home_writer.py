@@ -1,6 +1,6 @@
 """A home in the making: the hub's own schema, filled by plain inserts, with a valid audit chain.
 
-Above: the generator. It is for homes that no hub has opened yet, so it trades durability for speed until it closes.
+Above: the generator. No hub has opened these homes yet, so the writer trades durability for speed until `close`.
 """
 
 from array import array
@@ -29,11 +29,11 @@ class HomeWriter:
         self._activity = open_database(home / ACTIVITY_FILE, "activity", synchronous="OFF")
         # Offset of the next row, and hash of the last one.
         self.end = 0
-        # When the last row was written.
+        # Time of the last row.
         self.at_ms = at_ms
         self._head = GENESIS_DIGEST
         self._rows: dict[str, list[_Row]] = {name: [] for name in _QUERIES}
-        # Most of an insert needs no Python, so it can be done beside the making.
+        # Most of an insert runs without the Python lock, so it can run while the next rows are made.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tieline-synth")
         self._inserting: Future[None] | None = None
         self._rows["member"] += [(number, name, "agent", at_ms) for number, name in enumerate(names, start=1)]
@@ -48,11 +48,11 @@ class HomeWriter:
         return offset
 
     def keep(self, table: str, row: _Row) -> None:
-        """Keep a row of another table."""
+        """Buffer a row of another table."""
         self._rows[table].append(row)
 
     def flush(self) -> None:
-        """Insert what was kept, while the next rows are being made."""
+        """Insert the buffered rows in the background, while the next rows are made."""
         if self._inserting is not None:
             self._inserting.result()
         rows, self._rows = self._rows, {name: [] for name in _QUERIES}

@@ -35,7 +35,7 @@ def _raise_file_limit() -> None:
 
 def _dial(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # With a time limit from the start, a full backlog would be an error instead of a moment's wait.
+    # Set the timeout only after connecting: with a timeout, a full backlog raises an error instead of a short wait.
     sock.connect(str(path))
     sock.settimeout(WAIT_SECONDS_MAX)
     return sock
@@ -89,10 +89,10 @@ def _hub_with_members(context: Context) -> Iterator[tuple[Server, str]]:
 
 
 def _measure(server: Server, dial: Dial, sessions: str | None, connections: int) -> float:
-    """Bytes a connection. The hub's open files count what it accepted; `sessions` names the figure to check too."""
+    """Bytes per connection. The hub's open files count the accepted connections; `sessions` names a metric to check."""
     time.sleep(SETTLE_SECONDS)
     files = _open_files(server.pid)
-    # The first connections pay for code paths and free lists that all others share.
+    # The first connections load code and fill free lists that all others share.
     for sock in [dial(number) for number in range(WARM_UP)]:
         sock.close()
     _wait_for_files(server.pid, files)

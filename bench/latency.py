@@ -31,7 +31,7 @@ class _Pair:
         self.delivered: list[float] = []
 
     async def pass_one(self) -> None:
-        """Send one message; note when it was accepted and when it was delivered."""
+        """Send one message; record the times until it was accepted and until it was delivered."""
         started = time.perf_counter()
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             await asyncio.gather(self._send(started), self._receive(started))
@@ -46,7 +46,7 @@ class _Pair:
         self._recipient.ack(delivery)
 
     def forget(self) -> None:
-        """The warm-up does not count."""
+        """Drop the figures of the warm-up."""
         self.accepted.clear()
         self.delivered.clear()
 

@@ -1,4 +1,4 @@
-"""A client without comfort: bytes made by hand, no future a message. It tells the hub's cost from the SDK's."""
+"""A minimal client: builds bytes by hand, without a future per message. It separates the hub's cost from the SDK's."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _FRAME_BYTES_MAX = 64 * 1024 * 1024
 
 
 class _Frame(Struct, tag_field="t"):
-    """What is read of a frame; the rest is skipped by the decoder."""
+    """The fields of a frame that are read; the decoder skips the others."""
 
 
 class _Welcome(_Frame, tag="welcome"):
@@ -46,14 +46,14 @@ class LeanConnection(asyncio.Protocol):
         self._buffer = FrameBuffer(_FRAME_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # What `send` has left to send and to hear of.
+        # State of `send`: the form of a message, and how many are still unsent and unanswered.
         self._form = b""
         self._unsent = 0
         self._unanswered = 0
         self._finished: asyncio.Future[None] | None = None
 
     async def send(self, target: str, body: str, count: int, window: int) -> None:
-        """Send a message so many times, up to `window` at once; returns when all are accepted."""
+        """Send a message `count` times, up to `window` at once; returns when all are accepted."""
         self._form = b'{"t":"send","n":%%d,"target":"%s","body":"%s"}' % (target.encode(), body.encode())
         self._unsent = self._unanswered = count
         self._finished = asyncio.get_running_loop().create_future()
@@ -114,7 +114,7 @@ class LeanConnection(asyncio.Protocol):
         self._fail(f"the server hung up: {exc}")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
@@ -122,7 +122,7 @@ class LeanConnection(asyncio.Protocol):
 async def dial(
     path: Path, key: str, member: str, *, credit: int = 0, delivered: Callable[[int], None] = lambda _: None
 ) -> LeanConnection:
-    """Open a session as `member`; it receives when it has credit."""
+    """Open a session as `member`; the session receives deliveries if `credit` is above zero."""
     hello = {"t": "hello", "key": key, "member": member, "receive": credit > 0, "window": credit or 1}
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_unix_connection(

@@ -21,7 +21,7 @@ from tieline.client import Client, connect
 from tieline.wire.home import read_key
 
 REST_SECONDS = 0.2
-"""After the last acknowledgement the hub still commits it; four times its limit for that."""
+"""Wait after the last acknowledgement, which the hub still commits: four times the hub's limit for that."""
 
 
 class Traffic(Protocol):
@@ -42,18 +42,18 @@ class Meter:
         self._done = asyncio.Event()
 
     def expect(self, deliveries: int) -> None:
-        """Begin to count."""
+        """Set the expected number, and start to count."""
         self._left = deliveries
         self._done.clear()
 
     def count(self, deliveries: int = 1) -> None:
-        """Some came."""
+        """Count received deliveries."""
         self._left -= deliveries
         if self._left <= 0:
             self._done.set()
 
     async def wait(self) -> None:
-        """Wait for the last."""
+        """Wait for the last delivery."""
         await self._done.wait()
         assert self._left == 0, f"{-self._left} more deliveries than were sent"
 
@@ -100,7 +100,7 @@ class SdkTraffic:
         self._readers: list[asyncio.Task[None]] = []
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Connect everybody."""
+        """Connect all senders and recipients."""
         plan = self._plan
         senders, recipients, targets = names(plan)
         for name in recipients:
@@ -142,7 +142,7 @@ class SdkTraffic:
 
 
 class LeanTraffic:
-    """Connections of `bench.lean`: what the server can do before a client that costs nearly nothing."""
+    """Connections of `bench.lean`: shows the server's speed with a client that costs nearly nothing."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -150,7 +150,7 @@ class LeanTraffic:
         self._senders: list[tuple[LeanConnection, str]] = []
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Connect everybody."""
+        """Connect all senders and recipients."""
         plan = self._plan
         key = read_key(Path(plan.home)) if plan.is_hub else "none"
         assert key is not None, "the hub of this home has made its key"

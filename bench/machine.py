@@ -1,4 +1,4 @@
-"""The machine under the benchmarks: what it is, and what a process on it costs. Linux shows this in `/proc`."""
+"""The machine under the benchmarks: its description, and the cost of a process on it, both from Linux's `/proc`."""
 
 import os
 import platform
@@ -19,18 +19,18 @@ class Cpu(Struct, frozen=True):
 
     @property
     def total(self) -> float:
-        """All threads."""
+        """Processor time of all threads."""
         return self.main + self.others
 
     def since(self, before: "Cpu") -> "Cpu":
-        """What was used in between."""
+        """Processor time used since `before`."""
         return Cpu(self.main - before.main, self.others - before.others)
 
 
 def read_cpu(pid: int) -> Cpu:
     """Processor time of a process so far, user and system, as the scheduler counts it: in nanoseconds per thread.
 
-    A thread that ended in between is lost from the sum; a hub's threads live as long as it does.
+    A thread that has ended is missing from the sum; a hub's threads live as long as the hub.
     """
     main = others = 0.0
     for task in Path(f"/proc/{pid}/task").iterdir():
@@ -58,7 +58,7 @@ def file_system(folder: Path) -> str:
 
 
 def describe(folder: Path) -> dict[str, str]:
-    """What a reader must know before comparing these figures with others."""
+    """Machine, software and load: needed to compare these figures with others."""
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {

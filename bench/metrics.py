@@ -7,7 +7,7 @@ COMMITS = "tieline_commits_total"
 
 
 def read_figures(http: str) -> dict[str, float]:
-    """What the hub at this address says now, by name with its labels; nothing for an empty address."""
+    """Current metrics of the hub at this address, by name with labels; empty for an empty address."""
     if not http:
         return {}
     with urllib.request.urlopen(f"{http}/metrics", timeout=30) as answer:

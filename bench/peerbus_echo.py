@@ -16,7 +16,7 @@ from tieline.protocols.peerbus.websocket import WebSocketCarrier
 
 
 class _Echo:
-    """Sends every frame back, those of one turn together."""
+    """Sends every frame back; frames of one turn go back together."""
 
     def __init__(self, carrier: Carrier, *, silent: bool) -> None:
         self._carrier = carrier
@@ -24,38 +24,38 @@ class _Echo:
         self._frames: list[bytes] = []
 
     def receive_text(self, payload: bytes) -> None:
-        """A frame came."""
+        """Keep a received frame until the end of the turn."""
         self._frames.append(payload)
 
     def finish_turn(self) -> None:
-        """No more for now."""
+        """Send the frames of this turn back."""
         frames: Sequence[bytes] = self._frames
         self._frames = []
         if frames and not self._silent:
             self._carrier.send(frames)
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else a carrier tells a connection means nothing here."""
+        """Ignore every other call of a carrier."""
         return lambda *_: None
 
 
 class EchoServer:
-    """As much of a server as a carrier needs."""
+    """The part of a server that a carrier needs."""
 
     limits = DEFAULT_LIMITS
 
     def __init__(self, *, silent: bool = False) -> None:
-        # Takes frames and sends none back.
+        # A silent server takes frames and sends none back.
         self._silent = silent
 
     @property
     def server(self) -> PeerbusServer:
-        """What to give to a carrier."""
+        """This server, typed as the server that a carrier expects."""
         return cast(PeerbusServer, self)
 
     @property
     def hub(self) -> "EchoServer":
-        """Where a carrier looks for limits."""
+        """The object from which a carrier reads limits."""
         return self
 
     def connect(self, carrier: Carrier) -> _Echo:
@@ -63,10 +63,10 @@ class EchoServer:
         return _Echo(carrier, silent=self._silent)
 
     def enter(self, carrier: WebSocketCarrier) -> None:
-        """A carrier is there."""
+        """Ignore a new carrier."""
 
     def leave(self, carrier: WebSocketCarrier) -> None:
-        """It is gone."""
+        """Ignore that a carrier is gone."""
 
 
 async def _serve() -> None:

@@ -1,8 +1,8 @@
 """A load of signed messages over a WebSocket: `python -m bench.peerbus_load PLAN`.
 
-Every message is signed when it is sent and verified when it comes. On a hub there are two peers, and each delivery is
-acknowledged; an echo is its own recipient. The client writes its frames by hand, so that its own cost does not hide the
-server's.
+Every message is signed when it is sent and verified when it arrives. On a hub there are two peers, and each delivery is
+acknowledged; with an echo server, the sender is also the recipient. The client writes its frames by hand, so that its
+own cost does not hide the server's cost.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _SETTLE_SECONDS = 0.2
 
 
 class Plan(Struct, frozen=True):
-    """What to do, and to whom."""
+    """A load on one server."""
 
     address: str
     server_pid: int
@@ -41,7 +41,7 @@ class Plan(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What it took."""
+    """Time and processor use of a load."""
 
     seconds: float
     messages: int
@@ -50,7 +50,7 @@ class Result(Struct, frozen=True):
 
 
 class Wire(asyncio.Protocol):
-    """A WebSocket client of bytes."""
+    """A WebSocket client that builds its frames by hand."""
 
     def __init__(self, received: Callable[[bytes], None]) -> None:
         self._received = received
@@ -95,7 +95,7 @@ class Wire(asyncio.Protocol):
 
 
 class Load:
-    """Sends within a window and counts what comes back."""
+    """Sends within a window and counts the messages that come back."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -108,7 +108,7 @@ class Load:
         self._recipient: Wire | None = None
 
     async def connect(self) -> None:
-        """Connect, and on a hub register."""
+        """Connect; on a hub, also register the peers."""
         host, _, port = self._plan.address.rpartition(":")
         loop = asyncio.get_running_loop()
 
@@ -129,7 +129,7 @@ class Load:
         self._answered.clear()
 
     async def pass_on(self, count: int) -> None:
-        """Send messages as fast as the window lets, until all came."""
+        """Send messages as fast as the window allows, until all have arrived."""
         self._wanted = self._received + count
         self._done.clear()
         self._fill()

@@ -1,8 +1,8 @@
 """The pipeline: its job against DuckDB's on the same log, peak memory at two sizes, and the source against Parquet.
 
-Each engine works in a process of its own, one after the other, with the machine to itself as far as that goes. Spark's
-session has done the job before on a small log, because a service's has. Memory is what the processes of an engine hold
-together, pages that they share counted once.
+Each engine works in its own process, one engine after the other, so that no other engine uses the machine. Spark's
+session has done the job before on a small log, like the session of a running service. Memory is the sum over the
+processes of an engine; shared pages count once.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ _TIMES_DUCK, _MEMORY_GROWTH, _SOURCE_SHARE, _GROWTH_SHARE = 5.0, 1.5, 0.4, 0.1
 
 
 class _Peak:
-    """A process and its children: the most memory that was seen, and the processor time, by what it was doing."""
+    """Peak memory and processor time of a process and its children, by the step that the process was in."""
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)
         self.doing = "start"
         self.bytes: dict[str, int] = {}
         self.cpu: dict[str, float] = {}
-        # Seconds of every process that was ever seen.
+        # Processor seconds of every process that was ever seen.
         self._used: dict[int, float] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -56,13 +56,13 @@ class _Peak:
             self.cpu[doing] = self.cpu.get(doing, 0.0) + sum(self._used.values()) - before
 
     def stop(self) -> None:
-        """Look no further."""
+        """Stop measuring."""
         self._ended.set()
         self._thread.join()
 
 
 def _job(*arguments: object) -> dict[str, Any]:
-    """What a process of `pipeline_job` found, with the memory and the processor time that its job took."""
+    """Run `pipeline_job` in a process. Returns its result, with the memory and the processor time of the job."""
     command = [sys.executable, "-m", "bench.pipeline_job", *(str(one) for one in arguments)]
     with subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         peak = _Peak(process.pid)
@@ -85,7 +85,7 @@ def _job(*arguments: object) -> dict[str, Any]:
 
 
 def measure(context: Context) -> Report:
-    """Do the job at both sizes."""
+    """Run the job at both sizes."""
     report = Report("pipeline")
     times = Table(
         "From the log to every table: seconds",
@@ -99,7 +99,7 @@ def measure(context: Context) -> Report:
     stages = Table("Where Spark's time went, seconds", ["events", "bronze", "silver", "gold", "commit"])
     report.tables += [times, memory, reads, stages]
     peaks: list[int] = []
-    # A round is a size, so that --rounds 1 measures the first one only.
+    # Each round measures one size, so that --rounds 1 measures only the first size.
     for _, size in zip(context.rounds(), SIZES_QUICK if context.quick else SIZES, strict=False):
         with temporary_home(context.folder) as folder:
             _job("synth", folder / "warmup", WARMUP_QUICK if context.quick else WARMUP)
@@ -117,9 +117,9 @@ def measure(context: Context) -> Report:
 
 
 def _grow(report: Report, folder: Path, size: int) -> None:
-    """What a few new events cost next to those before them: processor time, without the start of a session.
+    """Measure the cost of a few new events compared with the events before: processor time, without session start.
 
-    A run over nothing makes no table, so what a run costs however little is new is seen in one over next to nothing.
+    A run without new events makes no table. So the fixed cost of a run is measured with almost no new events.
     """
     first, new = size * 2 // 5, max(1_000, size // 500)
     table = Table("New events after others: processor seconds", ["events before", "new events", "cpu s", "share"])

@@ -1,4 +1,4 @@
-"""A process of the pipeline's benchmark: does one engine's job and prints what it took as a line of JSON.
+"""A process of the pipeline's benchmark: does one engine's job and prints its figures as a line of JSON.
 
 `synth HOME EVENTS`, `spark HOME SCRATCH WARMUP`, `duck HOME SCRATCH`, `grow HOME SCRATCH EVENTS`.
 """
@@ -14,12 +14,12 @@ from typing import Any
 SQL = Path(__file__).with_name("pipeline.sql")
 _READS = 3
 _ACTIVITY = 10
-"""Every so manieth event of a made-up log is of its activity."""
+"""One of so many events of a generated log is in the activity log."""
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 def synth(home: Path, events: int) -> dict[str, Any]:
-    """Make a log."""
+    """Generate a log."""
     from bench.synth import Generator  # noqa: PLC0415 - each process imports what it measures
 
     begun = time.monotonic()
@@ -28,7 +28,7 @@ def synth(home: Path, events: int) -> dict[str, Any]:
 
 
 def spark(home: Path, scratch: Path, warmup: Path) -> dict[str, Any]:
-    """The whole job in a session that has done it before, then reads of the log and of the same rows in Parquet."""
+    """Run the whole job in a session that has done it before; then read the log, and the same rows in Parquet."""
     from tieline.pipeline.lake import Lake  # noqa: PLC0415 - the same
     from tieline.pipeline.run import run  # noqa: PLC0415 - the same
     from tieline.pipeline.session import start_session  # noqa: PLC0415 - the same
@@ -63,7 +63,7 @@ def spark(home: Path, scratch: Path, warmup: Path) -> dict[str, Any]:
 
 
 def grow(home: Path, scratch: Path, events: int) -> dict[str, Any]:
-    """Bring a lake to so many events, in a session that has done nothing before; its start is not of the job."""
+    """Bring a lake to `events` events in a new session; the session's start does not count as part of the job."""
     from tieline.pipeline.lake import Lake  # noqa: PLC0415 - each process imports what it measures
     from tieline.pipeline.run import is_brief, run  # noqa: PLC0415 - the same
     from tieline.pipeline.session import start_session  # noqa: PLC0415 - the same
@@ -81,7 +81,7 @@ def grow(home: Path, scratch: Path, events: int) -> dict[str, Any]:
 
 
 def _watch(stages: dict[str, float]) -> Any:
-    """Adds up how long each table took."""
+    """A watch that adds up the time of each table."""
     from tieline.pipeline.run import Watch  # noqa: PLC0415 - the same
 
     last: list[Any] = [None, time.monotonic()]
@@ -96,7 +96,7 @@ def _watch(stages: dict[str, float]) -> Any:
 
 
 def duck(home: Path, scratch: Path) -> dict[str, Any]:
-    """The same job with DuckDB: the log to Parquet by one Python process, and from there every table."""
+    """Run the same job with DuckDB: one Python process writes the log to Parquet; DuckDB makes the tables from that."""
     import duckdb  # noqa: PLC0415 - each process imports what it measures
     import pyarrow as pa  # noqa: PLC0415 - the same
     from pyarrow import parquet  # noqa: PLC0415 - the same
@@ -133,12 +133,12 @@ def duck(home: Path, scratch: Path) -> dict[str, Any]:
 
 
 def _mark(what: str) -> None:
-    """Tell the process that looks at this one's memory where it is."""
+    """Tell the process that measures this one's memory which step begins."""
     print(what, flush=True)
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run the job that the arguments name."""
     job, home, *rest = sys.argv[1:]
     if job == "synth":
         found = synth(Path(home), int(rest[0]))

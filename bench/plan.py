@@ -1,11 +1,11 @@
-"""What a client process is told to do, and what it tells back."""
+"""The plan that a client process gets, and the result that it returns."""
 
 from msgspec import Struct
 
 from bench.machine import Cpu
 
 BODY = "x" * 200
-"""What every message says."""
+"""Body of every message."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -16,25 +16,25 @@ class Plan(Struct, frozen=True, kw_only=True):
     server_pid: int
     home: str
     http: str = ""
-    """Where a hub says its figures; empty for a server that is no hub, without members and inboxes."""
+    """Address of a hub's metrics; empty for a server that is no hub and has no members and inboxes."""
     senders: int = 1
     recipients: int = 1
     fan_out: bool = False
     """Every message goes to all recipients through a channel; otherwise sender i writes to recipient i."""
     messages: int
-    """Sends of all senders together that are measured."""
+    """Measured sends of all senders together."""
     warm_up: int
-    """Sends before them that are not."""
+    """Sends before the measured ones."""
     window: int = 256
-    """Sends of one sender that wait for their `accepted`."""
+    """Limit of sends of one sender that wait for `accepted`."""
     credit: int = 1024
-    """Deliveries of one recipient that wait for its acknowledgement."""
+    """Limit of deliveries of one recipient that wait for its acknowledgement."""
     name: str = "bench"
-    """Begins the names of members and channels, so that runs on one server do not meet."""
+    """Prefix of the names of members and channels, so that runs on one server do not share any."""
 
     @property
     def is_hub(self) -> bool:
-        """Whether it has members to make and inboxes to look into."""
+        """True if the server is a hub, with members to create and inboxes to read."""
         return bool(self.http)
 
     @property
@@ -44,15 +44,15 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True):
-    """What a load took."""
+    """Time, processor use and counts of a load."""
 
     seconds: float
-    """From the first send to the last message accepted, received and acknowledged."""
+    """Time from the first send until the last message was accepted, received and acknowledged."""
     messages: int
     deliveries: int
     server: Cpu
-    """Until the server had taken the last acknowledgement and come to rest."""
+    """Processor time until the server had processed the last acknowledgement and was idle."""
     client_cpu: float
     batches: float
-    """What a hub decided in one go, and how often it committed, meanwhile."""
+    """Batches of commands that the hub decided during the load; `commits` counts its commits."""
     commits: float

@@ -26,7 +26,7 @@ _OWN_VARIABLES = ("TIELINE_", "BACKCHANNEL_", "PEERBUS_")
 
 
 class BenchError(Exception):
-    """A benchmark cannot go on; the text says why."""
+    """A benchmark cannot continue; the error text says why."""
 
 
 class Server(Struct, frozen=True):
@@ -38,16 +38,16 @@ class Server(Struct, frozen=True):
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """Path of the hub's socket."""
         return self.home / HUB_SOCKET
 
     def figures(self) -> dict[str, float]:
-        """What a hub says of itself now."""
+        """Current metrics of the hub."""
         return read_figures(self.http)
 
 
 def environment() -> dict[str, str]:
-    """This environment without what would configure a hub or a client, and with this checkout's code."""
+    """This environment without variables that configure a hub or a client, and with this checkout's code."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -57,7 +57,7 @@ def environment() -> dict[str, str]:
 
 
 def hub_command(home: Path, store: str) -> list[str]:
-    """How a hub is started: as its users do, or by `bench.hub_main` when it is profiled or has no command line."""
+    """Command that starts a hub: `tieline serve`, or `bench.hub_main` for a profile or without a command line."""
     arguments = ["--home", str(home), "--http", "127.0.0.1:0", "--store", store]
     if hub_main.PROFILE_VARIABLE in os.environ or find_spec("tieline.cli.main") is None:
         return [sys.executable, "-m", hub_main.__name__, *arguments]
@@ -66,7 +66,7 @@ def hub_command(home: Path, store: str) -> list[str]:
 
 @contextlib.contextmanager
 def temporary_home(folder: Path) -> Iterator[Path]:
-    """A folder that is gone afterwards. Its name is short, because socket paths are."""
+    """A folder that is removed afterwards. Its name is short, because the length of socket paths is limited."""
     home = Path(tempfile.mkdtemp(prefix="b", dir=folder))
     try:
         yield home
@@ -94,7 +94,7 @@ def started(command: Sequence[str], log: Path, ready: Callable[[], bool]) -> Ite
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process politely, then not."""
+    """End a process with SIGTERM, and with SIGKILL if that takes too long."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -145,7 +145,7 @@ def redis(folder: Path) -> Iterator[Server]:
 
 
 def run_client(module: str, plan: Struct, seconds_max: float) -> bytes:
-    """Run a client process with a plan; returns what it printed."""
+    """Run a client process with a plan; returns its output."""
     command = [sys.executable, "-m", module, msgspec.json.encode(plan).decode()]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT
@@ -162,7 +162,7 @@ def run_client(module: str, plan: Struct, seconds_max: float) -> bytes:
 
 
 def end_by_pid(pid: int, parent: subprocess.Popen[bytes]) -> None:
-    """End a process that another one of ours started, and wait for that one to follow."""
+    """End a process that one of our processes started, and wait until that parent ends too."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     try:

@@ -13,7 +13,7 @@ _GROUP = "readers"
 
 
 class RedisTraffic:
-    """One stream a pair of sender and recipient; a connection for each of them."""
+    """One stream per pair of sender and recipient, and one connection for each of the two."""
 
     def __init__(self, plan: Plan, connections: list[Redis]) -> None:
         self._plan = plan
@@ -35,7 +35,7 @@ class RedisTraffic:
                 group.create_task(self._receive(recipient, stream, each))
 
     async def _send(self, sender: Redis, stream: str, count: int) -> None:
-        """Lock step: a pipeline of one window, then the next."""
+        """Send one window as a pipeline, wait for its answers, then send the next."""
         for start in range(0, count, self._plan.window):
             pipeline = sender.pipeline(transaction=False)
             for _ in range(min(self._plan.window, count - start)):
@@ -62,7 +62,7 @@ class RedisTraffic:
 
 @asynccontextmanager
 async def redis_traffic(plan: Plan) -> AsyncIterator[RedisTraffic]:
-    """Connect everybody to a Redis."""
+    """Connect all senders and recipients to a Redis."""
     assert not plan.fan_out, "Redis is a reference for pairs only"
     path = f"{plan.home}/hub.sock"
     connections = [Redis(unix_socket_path=path) for _ in range(plan.senders + plan.recipients)]

@@ -1,8 +1,8 @@
 """The relay's round trip: SEND, DELIVER, ACK at light load, against one synced write measured between the messages.
 
-A sender asks and waits for its recipient's answer, through the shipped client of the Agent Relay Protocol. The clock
-runs from the call until the recipient's ACK is back at the sender, so it holds the hub's commit before anything is
-delivered, four passages of the socket, and both clients, which share a process and its event loop.
+A sender asks and waits for its recipient's answer, through the shipped client of the Agent Relay Protocol. The measured
+time runs from the call until the recipient's ACK is back at the sender. It includes the hub's commit before delivery,
+four transfers over the socket, and both clients, which share one process and event loop.
 """
 
 import asyncio
@@ -42,24 +42,24 @@ class _Pair:
         self.answered: list[float] = []
 
     async def answer(self) -> None:
-        """Answer whatever comes."""
+        """Acknowledge every delivery."""
         async for delivery in self._recipient:
             delivery.ack(True)
 
     async def send(self) -> None:
-        """Say one message; note when it was accepted."""
+        """Send one message; record the time until it was accepted."""
         started = time.perf_counter()
         await self._sender.send("bob", BODY)
         self.accepted.append(time.perf_counter() - started)
 
     async def ask(self) -> None:
-        """Ask once; note when the answer came."""
+        """Ask once; record the time until the answer came."""
         started = time.perf_counter()
         await self._sender.request("bob", BODY, timeout_ms=ANSWER_MS_MAX)
         self.answered.append(time.perf_counter() - started)
 
     def forget(self) -> None:
-        """The warm-up does not count."""
+        """Drop the figures of the warm-up."""
         self.accepted.clear()
         self.answered.clear()
 
@@ -71,7 +71,7 @@ async def _open(home: Path, stack: AsyncExitStack) -> _Pair:
     recipient = await stack.enter_async_context(RelayClient(running.places["relay_socket"], "bob"))
     sender = await stack.enter_async_context(RelayClient(running.places["relay_socket"], "alice"))
     pair = _Pair(sender, recipient)
-    # Ends when the recipient is closed.
+    # This task ends when the recipient is closed.
     answering = asyncio.create_task(pair.answer())
     stack.push_async_callback(asyncio.wait, {answering})
     stack.push_async_callback(recipient.close)
@@ -86,7 +86,7 @@ class _Probe:
         self._data = b""
 
     def resize(self, size: int) -> None:
-        """Write so many bytes from now on."""
+        """Set the number of bytes of each write."""
         self._data = random.Random(1).randbytes(size)
 
     def append(self) -> float:
@@ -97,17 +97,17 @@ class _Probe:
         return time.perf_counter() - started
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         os.close(self._file)
 
 
 async def _written_bytes(home: Path, pair: _Pair) -> int:
-    """What one round trip adds to the write-ahead log."""
+    """Bytes that one round trip adds to the write-ahead log."""
     log = home / "tieline.db-wal"
     before = log.stat().st_size
     for _ in range(WARM_UP):
         await pair.ask()
-    # The last acknowledgement is still to be committed; the one before the first was counted instead.
+    # The last acknowledgement is not committed yet; the one before the first round trip was counted instead.
     return (log.stat().st_size - before) // WARM_UP
 
 

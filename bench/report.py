@@ -1,4 +1,4 @@
-"""Reports: what a benchmark found, for people as a table and for programs as JSON."""
+"""Reports: the results of a benchmark, for people as a table and for programs as JSON."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -17,17 +17,17 @@ class Table(Struct):
 
 
 class Goal(Struct, frozen=True):
-    """A figure that the project aims at, and what this run reached."""
+    """A figure that the project aims at, and the figure that this run reached."""
 
     name: str
     wanted: str
     reached: str
     met: bool | None
-    """`None` when it was not measured."""
+    """`None` when the figure was not measured."""
 
 
 class Report(Struct):
-    """What one benchmark found."""
+    """Results of one benchmark."""
 
     name: str
     tables: list[Table] = field(default_factory=list)
@@ -37,26 +37,26 @@ class Report(Struct):
     """Every figure of every round, by series, in the order of the rounds."""
 
     def add(self, series: str, value: float) -> None:
-        """Keep a figure of this round."""
+        """Add a figure of this round."""
         self.samples.setdefault(series, []).append(value)
 
     def median(self, series: str) -> float | None:
-        """The middle of a series."""
+        """Median of a series."""
         values = self.samples.get(series)
         return median(values) if values else None
 
     def spread(self, series: str, form: str = "{:,.0f}") -> str:
-        """The middle of a series with its range."""
+        """Median of a series with its range."""
         return spread(self.samples.get(series, []), form)
 
     def ratios(self, series: str, reference: str) -> list[float]:
-        """Round by round, a series over its reference."""
+        """Ratio of a series to its reference, for each round."""
         pairs = zip(self.samples.get(series, []), self.samples.get(reference, []), strict=False)
         return [value / other for value, other in pairs if other]
 
 
 def spread(values: Sequence[float], form: str = "{:,.0f}") -> str:
-    """The middle of some figures with their range."""
+    """Median of some figures with their range."""
     if not values:
         return "–"
     low, high = form.format(min(values)), form.format(max(values))

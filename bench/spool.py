@@ -1,8 +1,8 @@
 """The spool without a hub: sending and taking through files, against the least that a durable file costs here.
 
-The floor is one message as a file that survives a power failure and is never seen half: write, sync, rename, sync the
-folder. Taking costs syncs of its own, because a claim is durable before anybody hears of it. Steps of all kinds
-alternate within a round, so that a busy disk is busy for all of them.
+The floor is one message as a file that survives a power failure and never appears half-written: write, sync, rename,
+sync the folder. Taking needs syncs too, because a claim is durable before it is reported. Steps of all kinds alternate
+within a round, so that a busy disk slows all of them alike.
 """
 
 import os
@@ -22,7 +22,7 @@ BATCH = 50
 
 
 class _Floor:
-    """A message's bytes as a file that is whole and durable, and no more than that."""
+    """Writes a message's bytes as a whole and durable file, and does nothing else."""
 
     def __init__(self, folder: Path, content: bytes) -> None:
         self._tmp = folder / "tmp"
@@ -45,7 +45,7 @@ class _Floor:
 
 
 class _Post:
-    """Alice and bob on one spool; what is sent is taken, so that folders stay small."""
+    """Alice and bob on one spool. Every sent message is taken, so that folders stay small."""
 
     def __init__(self, folder: Path) -> None:
         self._spool = Spool(folder)
@@ -56,26 +56,26 @@ class _Post:
         self._waiting: list[str] = []
 
     def content(self) -> bytes:
-        """The bytes of one message, and nothing left behind."""
+        """The bytes of one message; the message is taken again."""
         message = self._spool.send(self._draft).message
         self._spool.take("bob", message.id)
         return encode(message)
 
     def send(self) -> None:
-        """One message."""
+        """Send one message."""
         self._waiting.append(self._spool.send(self._draft).message.id)
 
     def take(self) -> None:
-        """That message, for good."""
+        """Take that message for good."""
         taken = self._spool.take("bob", self._waiting.pop())
         assert taken is not None, "nobody else reads here"
 
     def send_batch(self) -> None:
-        """Several messages at once."""
+        """Send several messages at once."""
         self._spool.send_many([self._draft] * BATCH)
 
     def drain(self) -> None:
-        """All of them, as `tieline drain` does."""
+        """Take all messages, as `tieline drain` does."""
         with self._spool.claims("bob") as claims:
             taken = [message for message in self._spool.inbox("bob") if claims.claim(message.id)]
             assert len(taken) == BATCH, "nobody else reads here"
@@ -84,7 +84,7 @@ class _Post:
                 claims.finish(message.id)
 
     def fan_out(self) -> None:
-        """One message to a channel of many."""
+        """Send one message to a channel with many members."""
         self._spool.send(SpoolDraft(sender="bob", to="#all", body=BODY))
 
 

@@ -1,9 +1,9 @@
-"""Which SQLite binding costs less: apsw, which brings its own SQLite, or the standard library's sqlite3.
+"""Compares the cost of two SQLite bindings: apsw, which brings its own SQLite, and the standard library's sqlite3.
 
-Both write what one durable message costs the hub — a log row, a message row and its part of a step row, with the
-statements and the schema of the store itself — in transactions of 1, 10, 100 and 1000 messages, in WAL mode with
-`synchronous=FULL`. Each pair runs both, one after the other, on fresh files; the order alternates. Printed are medians
-of CPU and wall time per message, and the medians of the ratios within the pairs. Run it with
+Both write the rows of a durable message: a log row, a message row and its part of a step row, with the statements and
+the schema of the store itself. Transactions have 1, 10, 100 and 1000 messages, in WAL mode with `synchronous=FULL`.
+Each pair runs both, one after the other, on fresh files; the order alternates. The benchmark prints medians of CPU and
+wall time per message, and the medians of the ratios within the pairs. Run it with
 `.venv/bin/python -m bench.sqlite_binding`.
 """
 
@@ -38,7 +38,7 @@ Batch = tuple[Rows, Rows, Rows]
 
 
 def make_batches(messages: int, batch: int) -> list[Batch]:
-    """The rows of so many messages, made beforehand so that only the binding is measured."""
+    """The rows of `messages` messages, made beforehand so that only the binding is measured."""
     ledger = Ledger()
     batches: list[Batch] = []
     key = 0
@@ -59,7 +59,7 @@ def make_batches(messages: int, batch: int) -> list[Batch]:
             route = array("q", (2, key, key)).tobytes()
             stamp = ("ada", "hub", f"wire-{number}", "@bob", at_ms, None, True, 0, None)
             sent.append((row.offset, message_id, *stamp, encoded, route))
-        # The recipient's acknowledgements of the batch ride on the same commit, as one range.
+        # The recipient's acknowledgements of the batch are in the same commit, as one range.
         acked = Acknowledged(
             member="bob", number=2, keys=((first, key),), at_ms=1_800_000_000_000, session="session", protocol="hub"
         )
@@ -148,7 +148,7 @@ def main() -> None:
     print("| batch | apsw CPU | sqlite3 CPU | CPU ratio | apsw wall | sqlite3 wall | wall ratio |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for batch in BATCHES:
-        # Small batches are slow by their syncs, large ones need many messages to be measurable.
+        # Small batches are slow because of their syncs; large batches need many messages to be measurable.
         messages = int(options.scale * {1: 1_000, 10: 5_000, 100: 20_000, 1000: 40_000}[batch])
         print(compare(batch, messages, pairs), flush=True)
 

@@ -1,6 +1,6 @@
 """Syncs: how often the hub makes the disk sync in a burst, counted by the kernel, against its batches and commits.
 
-The hub runs under strace, which stops it at fsync and fdatasync alone (a seccomp filter lets everything else pass).
+The hub runs under strace, which stops it only at fsync and fdatasync (a seccomp filter lets every other call pass).
 """
 
 import re
@@ -19,7 +19,7 @@ _CALL = re.compile(r"^\d+ +(\d+\.\d+) (?:fdatasync|fsync|sync_file_range|msync)\
 
 
 def _read_calls(path: Path, start: float, end: float) -> Counter[str]:
-    """Syncs between two moments, by the name of the file."""
+    """Number of syncs between two times, by name of the file."""
     calls: Counter[str] = Counter()
     for line in path.read_text().splitlines():
         found = _CALL.match(line)
@@ -51,7 +51,7 @@ def _round(context: Context, report: Report) -> Counter[str]:
         report.add(name, after[f"tieline_{name}_total"] - before[f"tieline_{name}_total"])
     report.add("syncs", found.total())
     report.add("log syncs", sum(count for name, count in found.items() if name.endswith("-wal")))
-    # A checkpoint syncs the database once, and the write-ahead log before it and when it starts over.
+    # A checkpoint syncs the database once. It also syncs the write-ahead log, before that and when the log restarts.
     checkpoints = sum(count for name, count in found.items() if name.endswith(".db"))
     report.add("checkpoints", checkpoints)
     report.add("syncs of commits", found.total() - SYNCS_PER_CHECKPOINT * checkpoints)

@@ -1,8 +1,8 @@
 """The generator: a home with the log of a busy team, with known answers, for tests and benchmarks.
 
 `python -m bench.synth --events N --seed S --out HOME` makes one. The same seed makes the same log. Its audit chain is
-valid, so that whatever checks a real home can check this one. Planted in it: loops, storms, members that acknowledge in
-heaps or a day late, failed signatures, exchanges that are told twice or late.
+valid, so that every check of a real home also works on this one. The log contains loops, storms, members that
+acknowledge many deliveries at once or a day late, failed signatures, and exchanges reported twice or late.
 """
 
 import argparse
@@ -27,18 +27,18 @@ from tieline.pipeline.signatures import signing
 from tieline.protocols import protocols
 
 START_MS = 1_767_603_600_000
-"""When the log begins: 2026-01-05, nine o'clock UTC."""
+"""Start of the log: 2026-01-05, nine o'clock UTC."""
 STORM_MESSAGES = 60
-"""Messages of one sender in one minute that are a storm."""
+"""So many messages of one sender in one minute are a storm."""
 ANSWERS_FILE = "answers.json"
 
 _CHUNK = 20_000
-"""Messages that are made at a time."""
+"""Messages that are generated at a time."""
 _NATIVE = "tieline"
 _CHANNEL_SIZE = 8
 _ACTIVITY_SHARE = 0.1
 _ROWS_PER_MESSAGE = 4.1
-"""Rows of the main log that a message comes to, with its deliveries' steps."""
+"""Average number of rows in the main log per message, with the steps of its deliveries."""
 _MESSAGES_PER_OBJECTIVE = 1500
 _LATE_MS = 26 * 3_600_000
 _LOOP_LENGTH = 40
@@ -46,14 +46,14 @@ _STORM_LENGTH = 150
 _TTL_MS = 60_000
 _RECENT = 64
 _SLEEPER, _LAGGARD = 0, 1
-"""The first member reads in heaps, the second one a day late."""
+"""The first member reads many messages at once; the second member reads a day late."""
 
 _OFFERED, _SEEN, _ACKED, _EXPIRED, _DEAD = 1, 2, 3, 4, 5
 _WORDS = {_OFFERED: "deliver", _SEEN: "see", _ACKED: "ack", _EXPIRED: "expire", _DEAD: "die"}
 
 
 class Answers(Struct):
-    """What is known of a log because it was made so."""
+    """Known facts about a log that was generated."""
 
     events: int = 0
     main: int = 0
@@ -61,7 +61,7 @@ class Answers(Struct):
     messages: int = 0
     deliveries: int = 0
     states: dict[str, int] = {}
-    """Deliveries by the rung that they reached last."""
+    """Number of deliveries by the rung that they reached last."""
     late_acks: int = 0
     failed_signatures: int = 0
     loops: list[str] = []
@@ -69,24 +69,24 @@ class Answers(Struct):
     storms: list[tuple[str, int]] = []
     """Sender and minute, in milliseconds."""
     objectives: dict[str, int] = {}
-    """By status."""
+    """Number of objectives by status."""
     counts: dict[str, int] = {}
-    """Of activity: see `ActivityMaker.counts`."""
+    """Counts of activity; see `ActivityMaker.counts`."""
     head: str = ""
 
 
 class _Wires(Struct, frozen=True):
-    """The protocols that members are connected by."""
+    """The protocols that members use."""
 
     names: tuple[str, ...]
-    """The hub's own, then the others, and at the end the one without acknowledgements."""
+    """The hub's own protocol, then the others, and at the end the one without acknowledgements."""
     ackless: str
-    """One of those without an acknowledgement, if there is any: its members never say that they have something."""
+    """A protocol without acknowledgements, or empty: its members never confirm a delivery."""
     signing: frozenset[str]
 
     @classmethod
     def declared(cls) -> "_Wires":
-        """Those that there are."""
+        """The protocols that are registered."""
         ackless = max((protocol.name for protocol in protocols() if not protocol.puppet().acknowledges), default="")
         names = sorted(
             (protocol.name for protocol in protocols()), key=lambda name: (name != ackless, name), reverse=True
@@ -95,7 +95,7 @@ class _Wires(Struct, frozen=True):
 
 
 class _Plan(Struct, frozen=True, gc=False):
-    """A message that is about to be sent; without recipients it answers a recent one."""
+    """A message to send; without recipients, the message answers a recent one."""
 
     sender: int
     recipients: tuple[int, ...] = ()
@@ -103,11 +103,11 @@ class _Plan(Struct, frozen=True, gc=False):
     thread: str | None = None
     hops: int = 0
     soon: bool = False
-    """Whether it follows the one before at once."""
+    """True if the message follows the one before at once."""
 
 
 class Generator:
-    """One log in the making."""
+    """Generates one log."""
 
     def __init__(self, home: Path, events: int, seed: int) -> None:
         self._home = home
@@ -119,12 +119,12 @@ class Generator:
         self._chance = random.Random(seed)
         self._numpy = np.random.default_rng(seed)
         self._messages_left = max(500, int(events * (1 - _ACTIVITY_SHARE) / _ROWS_PER_MESSAGE))
-        # A small log gets a few chunks too, because much is planted once a chunk.
+        # A small log also gets a few chunks, because loops and storms are added once per chunk.
         self._chunk_size = min(_CHUNK, max(_LOOP_LENGTH + _STORM_LENGTH, self._messages_left // 4))
         self._activity_per_message = _ACTIVITY_SHARE * _ROWS_PER_MESSAGE / (1 - _ACTIVITY_SHARE)
         size = max(12, min(400, events // 20_000))
         self._names = [f"agent-{number:03d}" for number in range(1, size + 1)]
-        # What everybody is connected by; the first three have acknowledgements.
+        # The protocol of each member; the first three have acknowledgements.
         wires = self._wires = _Wires.declared()
         self._protocols = [*wires.names[:3], *(self._chance.choice(wires.names) for _ in range(size - 3))]
         self._rooms = [
@@ -132,22 +132,22 @@ class Generator:
             for index in range(max(2, size // 10))
         ]
         self._keys = [0] * size
-        # What every event of a member's deliveries says of it.
+        # The part that all events about a member's deliveries share.
         self._told = [f'"member":"{name}","number":{number},"keys":' for number, name in enumerate(self._names, 1)]
         self._writer = HomeWriter(home, self._names, START_MS)
         self._activity = ActivityMaker(self._writer, self._names, self._chance)
         self._now_ms = START_MS
-        # Steps to come: when, which rung, whose, the delivery's key.
+        # Steps to come: time, rung, recipient, and key of the delivery.
         self._due: list[tuple[int, int, int, int]] = []
-        # Keys that wait to be acknowledged together, and much later.
+        # Keys to acknowledge together (`_heap`), and keys to acknowledge much later (`_late`).
         self._heap: list[int] = []
         self._late: list[int] = []
         # Messages that may be answered: id, sender, recipient, thread.
         self._recent: list[tuple[str, int, int, str | None]] = []
 
     def run(self, progress: Callable[[int], None] = lambda events: None) -> Answers:
-        """Make all of it, and write the answers beside it."""
-        # Millions of small values, none of them in a cycle: looking for cycles would take a fifth of the time.
+        """Generate the whole log, and write the answers beside it."""
+        # There are millions of small values and no cycles; garbage collection would take a fifth of the time.
         collected = gc.isenabled()
         gc.disable()
         try:
@@ -195,7 +195,7 @@ class Generator:
             self._heap = []
 
     def _times(self, plans: list[_Plan]) -> list[int]:
-        """When messages are sent: in bursts, four a minute and agent on the average."""
+        """Times of the messages: in bursts, on average four per minute and agent."""
         count = len(plans)
         pace = np.repeat(self._numpy.choice([0.2, 1.0, 3.0], size=count // 200 + 1), 200)[:count]
         gaps = self._numpy.exponential(15_000 / len(self._names), size=count) * pace
@@ -225,7 +225,7 @@ class Generator:
         return plans
 
     def _plant(self, plans: list[_Plan]) -> None:
-        """A loop of two agents, and an agent that storms."""
+        """Add a loop of two agents, and a storm of one agent."""
         size, serial = len(self._names), len(self.answers.loops)
         if len(plans) <= _LOOP_LENGTH + _STORM_LENGTH:
             return
@@ -297,7 +297,7 @@ class Generator:
             self._recent[place] = (message_id, plan.sender, plan.recipients[0], plan.thread)
 
     def _plan_delivery(self, at_ms: int, recipient: int, key: int, *, expires: bool) -> None:
-        """Decide what will become of a delivery."""
+        """Plan the steps of a delivery."""
         if recipient == _SLEEPER:
             self._heap.append(key)
             return
@@ -322,7 +322,7 @@ class Generator:
                     ends.append((_SEEN, acked - 1))
                 ends.append((_ACKED, acked))
             elif draw > 0.9:
-                # A reply is evidence, long after an offer that was not to be acknowledged.
+                # A reply acknowledges the message, long after a delivery without an acknowledgement.
                 ends.append((_ACKED, offered + int(-60_000 * math.log(1 - chance.random()))))
         for state, after in ends:
             heapq.heappush(self._due, (at_ms + after, state, recipient, key))
@@ -347,7 +347,7 @@ class Generator:
         self._writer.keep("step", (recipient + 1, state, key, key, offset))
 
     def _move_range(self, state: int, recipient: int, keys: list[int]) -> None:
-        """One event for many deliveries, as a member that drains its inbox makes it."""
+        """Write one event for many deliveries, as when a member drains its inbox."""
         first, last = keys[0], keys[-1]
         word, protocol = _WORDS[state], self._protocols[recipient]
         self._catch_up(self._now_ms)
@@ -363,7 +363,7 @@ class Generator:
             self._states["ack"] += len(keys)
 
     def _objective(self) -> None:
-        """One objective from its beginning to its end, within the time of a chunk's last moments."""
+        """Write one objective from start to end, within the last moments of a chunk."""
         serial = sum(self._statuses.values()) + 1
         chance = self._chance
         assignee, originator = chance.randrange(3, len(self._names)), 3
@@ -416,7 +416,7 @@ class Generator:
         self._writer.keep("objective", row)
 
     def _finish(self) -> None:
-        """Let everything happen that is due, and after a day what is late."""
+        """Write all steps that are due, and after a day the late ones."""
         self._catch_up(2**62)
         self._now_ms = max(self._now_ms, self._writer.at_ms) + _LATE_MS
         for code in ("loop_detected", "unauthorized"):
@@ -435,7 +435,7 @@ def _event(**fields: Any) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Make a home; prints what is known of it."""
+    """Generate a home, and print its known answers."""
     parser = argparse.ArgumentParser(prog="bench.synth", description="Make a home with the log of a busy team.")
     parser.add_argument("--out", type=Path, required=True, metavar="HOME", help="the home to make; it must not exist")
     parser.add_argument("--events", type=int, default=100_000, metavar="N", help="about how many events (%(default)s)")

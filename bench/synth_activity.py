@@ -1,4 +1,4 @@
-"""The generator's activity log: exchanges with models, markers of objectives, some told twice and some told late."""
+"""The generator's activity log: exchanges with models and markers of objectives, some reported twice or late."""
 
 import json
 import random
@@ -17,7 +17,7 @@ _LATE_MS = 30 * 3_600_000
 
 
 class ActivityMaker:
-    """The activity log of one home in the making."""
+    """Generates the activity log of one home."""
 
     def __init__(self, writer: HomeWriter, names: Sequence[str], chance: random.Random) -> None:
         self._writer = writer
@@ -25,14 +25,14 @@ class ActivityMaker:
         self._chance = chance
         self.end = 0
         self.counts: Counter[str] = Counter()
-        """How many of what: `exchanges`, `duplicates`, `late`, and `input` and `output` tokens by model."""
-        # What each member works on by its own words.
+        """Counts of `exchanges`, `duplicates` and `late` events, and of `input` and `output` tokens by model."""
+        # The objective that each member says it works on.
         self._focus: dict[int, str] = {}
         self.objectives: list[str] = []
-        """Objectives that there are by now."""
+        """Objectives that exist by now."""
 
     def fill(self, start_ms: int, end_ms: int, count: int) -> None:
-        """Make so many events between two times."""
+        """Generate `count` events between two times."""
         chance = self._chance
         step = max(1, (end_ms - start_ms) // max(1, count))
         last: tuple[int, str, int, bytes] | None = None

@@ -1,8 +1,8 @@
-"""WebSocket servers in Python beside each other: a message back, messages taken, and what an idle connection holds.
+"""Compares WebSocket servers in Python: round trips, received messages, and memory of an idle connection.
 
-`python -m bench.websocket_carriers [ROUNDS]` prints the table of docs/adr/0006. Messages are text of about 300 bytes; a
-client of bytes in this process keeps 64 of them on their way. Every server runs under uvloop in a process of its own,
-without compression and without pings. picows is measured where it is installed.
+`python -m bench.websocket_carriers [ROUNDS]` prints the table of docs/adr/0006. Messages are text of about 300 bytes.
+The client in this process writes bytes by hand and keeps 64 messages in flight. Every server runs under uvloop in its
+own process, without compression and without pings. picows is measured if it is installed.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ FRAME_BYTES_MAX = 1024 * 1024
 _MASK = b"\x37\xfa\x21\x3d"
 
 
-# The servers. Each gives the port it listens on, and something to keep.
+# The servers. Each function returns the port, and an object that must be kept alive.
 
 
 async def _websockets(*, echo: bool) -> tuple[int, object]:
@@ -61,7 +61,7 @@ async def _websockets(*, echo: bool) -> tuple[int, object]:
 
 
 async def _uvicorn(*, echo: bool) -> tuple[int, object]:
-    """The shared port's server, with the same library behind ASGI."""
+    """uvicorn, the server of the shared port, with the same library behind ASGI."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         del scope
@@ -110,14 +110,14 @@ async def _library(*, echo: bool) -> tuple[int, object]:
 
 
 async def _ours(*, echo: bool) -> tuple[int, object]:
-    """The hub's, around that protocol."""
+    """The hub's own carrier, around the sans-I/O protocol of websockets."""
     made = EchoServer(silent=not echo)
     server = await asyncio.get_running_loop().create_server(lambda: WebSocketCarrier(made.server), "127.0.0.1", 0)
     return server.sockets[0].getsockname()[1], server
 
 
 async def _picows(*, echo: bool) -> tuple[int, object]:
-    """A library in Cython."""
+    """picows, a library in Cython."""
     picows = import_module("picows")
 
     class Listener(picows.WSListener):  # type: ignore[name-defined, misc]
@@ -179,7 +179,7 @@ def _dial(port: int) -> socket.socket:
 
 @contextlib.contextmanager
 def _server(name: str, mode: str) -> Iterator[tuple[int, int]]:
-    """A server in a process of its own: its pid and port."""
+    """Start a server in its own process; yields its pid and port."""
     command = [sys.executable, "-m", "bench.websocket_carriers", "serve", name, mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
@@ -190,7 +190,7 @@ def _server(name: str, mode: str) -> Iterator[tuple[int, int]]:
 
 
 def _back(sock: socket.socket, count: int, window: int) -> float:
-    """Seconds for as many messages there and back."""
+    """Seconds until `count` messages were sent and came back."""
     sent = received = 0
     started = time.perf_counter()
     while received < count * BACK_BYTES:
@@ -231,7 +231,7 @@ def _round(name: str) -> dict[str, float]:
 
 
 def main(rounds: int) -> None:
-    """Measure every server in every round, in an order drawn anew, and print the medians."""
+    """Measure every server in every round, in a new random order, and print the medians."""
     names = [name for name in SERVERS if name != "picows" or find_spec("picows") is not None]
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     chance = random.Random(7117)

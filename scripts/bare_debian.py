@@ -1,10 +1,11 @@
-"""A bare Debian 12 in a folder: what a person has who begins with the README.
+"""A bare Debian 12 in a folder: the system of a person who starts with the README.
 
 Above: `fresh`, which runs the README in it. Below: debootstrap, mount, chroot. It refuses to know Tieline.
 
-Only `PACKAGES` are added to the smallest system that debootstrap makes. The host lends its way to the registries of
-packages: apt's sources and proxies, the configuration of pip and npm, certificates, and folders that serve as a
-registry. None of it is written anywhere else. The standard library is enough: this runs before anything is installed.
+Only `PACKAGES` are added to the smallest system that debootstrap makes. The host lends its access to package
+registries: apt's sources and proxies, the configuration of pip and npm, certificates, and folders that serve as a
+registry. None of it is written anywhere else. This module needs only the standard library, because it runs before
+anything is installed.
 """
 
 import os
@@ -19,13 +20,13 @@ SUITE = "bookworm"
 HOME = "/root"
 PACKAGES = ("python3", "python3-venv", "git", "make", "ca-certificates")
 
-# Variables that say how to reach a registry. A bare Debian has none but these and PATH, HOME and TERM.
+# Variables that say how to reach a registry. The bare Debian gets only these and PATH, HOME and TERM.
 _LENT_VARIABLE = re.compile(
     r"(?i:(?:https?|ftp|all|no)_proxy)|(?:PIP|UV|npm_config|NPM_CONFIG)_\w+"
     r"|SSL_CERT_(?:FILE|DIR)|(?:REQUESTS|CURL)_CA_BUNDLE|NODE_EXTRA_CA_CERTS|GIT_SSL_CAINFO"
 )
 _PIP_FILES = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "~/.config/pip/pip.conf", "~/.pip/pip.conf")
-# The system's first, so that the user's own settings come last and win.
+# The system's files come first, so that the user's own settings come last and win.
 _NPM_FILES = ("/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc", "~/.npmrc")
 _HOST_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt", "/etc/apt/auth.conf")
 _HOST_FOLDERS = (
@@ -35,11 +36,11 @@ _HOST_FOLDERS = (
     "/usr/local/share/ca-certificates",
 )
 
-# A path of the host in a setting: where an address begins with file:, or alone.
+# A path of the host in a setting: in a file: address, or alone.
 _FILE_URL = re.compile(r"file://(/[^\s,;\"']+)")
 _PATH = re.compile(r"(?:^|[\s=\"',])(/[^\s,;\"']+)")
 
-# What programs expect in /dev: name, major, minor.
+# Devices that programs expect in /dev: name, major, minor.
 _DEVICES = (("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0))
 
 
@@ -58,7 +59,7 @@ class Source:
 
 
 def debian_sources(text: str) -> Iterator[Source]:
-    """Debian 12's own sources in a file of apt's, whichever of its two formats it has."""
+    """Debian 12's own sources in one of apt's source files, in either of the two formats."""
     for line in text.splitlines():
         found = re.match(r"\s*deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+)", line)
         if found and _is_own(found[3]):
@@ -84,17 +85,17 @@ def lent_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def paths_in(setting: str) -> Iterator[Path]:
-    """Paths that a setting names. The files of an index stand beside it, so of a file: address it is the parent."""
+    """Paths that a setting names. A file: address gives its parent folder, because an index's files are beside it."""
     for url in _FILE_URL.findall(setting):
         yield Path(url).parent
     yield from map(Path, _PATH.findall(_FILE_URL.sub("", setting)))
 
 
 class BareDebian:
-    """One such system in a folder. Its processes and mounts live in the namespace of whoever calls `mount`."""
+    """One bare Debian in a folder. Its processes and mounts live in the namespace of the caller of `mount`."""
 
     def __init__(self, folder: Path) -> None:
-        # Every user of the system may enter its root, and no other user of the host the folder around it.
+        # Every user of the bare Debian may enter its root. No other user of the host may enter the folder around it.
         self.root = folder / "root"
         self.environment = {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -123,7 +124,7 @@ class BareDebian:
             run("cp", "--archive", "--reflink=auto", f"{base}/.", str(self.root))
 
     def lend_configuration(self) -> None:
-        """Copy the host's way to the registries."""
+        """Copy the host's settings for the registries."""
         self._lend_apt()
         for name in (*_HOST_FILES, *self._certificates()):
             self._copy(Path(name), Path(name))
@@ -137,7 +138,7 @@ class BareDebian:
             self.inside(f"{HOME}/.npmrc").write_text("\n".join(npm))
 
     def mount(self) -> None:
-        """Give the system its kernel's folders, and the host's folders that serve as a registry, to read."""
+        """Mount the kernel's folders and, read-only, the host's folders that serve as a registry."""
         device = self.inside("/dev")
         run("mount", "-t", "proc", "proc", str(self.inside("/proc")))
         run("mount", "-t", "sysfs", "-o", "ro", "sysfs", str(self.inside("/sys")))
@@ -186,7 +187,7 @@ class BareDebian:
     def _settings(self) -> Iterator[str]:
         yield from lent_variables(os.environ).values()
         for path in _files((*_PIP_FILES, *_NPM_FILES)):
-            # npm's header files and caches are the host's own.
+            # Settings for npm's header files and caches are only for the host.
             yield from (line for line in path.read_text().splitlines() if not line.startswith(("nodedir", "cache")))
 
     def _copy(self, source: Path, target: Path) -> None:

@@ -2,10 +2,10 @@
 
     python -m scripts.derive [--check]
 
-Four modules come from the commands and replies of `tieline.contract`: the requests of the hub's own protocol with the
-commands they mean, its answers and their parts with how they
-are made from replies, and a method of the SDK for each request. Where
-the wire differs from the contract, `scripts.native` says so. `--check` writes nothing and fails if one is out of date.
+Four modules are generated from the commands and replies of `tieline.contract`: the requests of the hub's own protocol,
+with their commands; its answers, and the parts of answers, with the functions that make them from replies; and a method
+of the SDK for each request. `scripts.native` lists the differences between the wire and the contract. `--check` writes
+nothing, and fails if a module is out of date.
 """
 
 import inspect
@@ -44,17 +44,17 @@ _UNIONS = {
 _WORDS = {State: ".word", MemberKind: ".value", objective.Status: ".value"}
 """Enumerations that answers show as plain words."""
 _POSITIONAL_MAX = 3
-"""A method with no more parameters than these takes all by position."""
+"""A method with at most this many parameters takes all of them by position."""
 
 
 class Field(Struct, frozen=True):
-    """One field of a frame, and where it is in the contract."""
+    """One field of a frame, and its place in the contract."""
 
     name: str
     source: str
     type: Any
     default: Any
-    """`NODEFAULT` if there is none."""
+    """`NODEFAULT` if the field has no default."""
 
 
 class Module:
@@ -62,13 +62,13 @@ class Module:
 
     def __init__(self, docstring: str, views: str = "") -> None:
         self._docstring = docstring
-        # What stands before the name of a view.
+        # Prefix before the name of a view.
         self._views = views
         self._imports: set[tuple[str, str]] = set()
         self._parts: list[str] = []
 
     def use(self, module: str, name: str) -> str:
-        """Import a name; returns what it is called here."""
+        """Import a name; returns the name under which this module knows it."""
         self._imports.add((module, name))
         return name.rpartition(" as ")[2]
 
@@ -77,7 +77,7 @@ class Module:
         self._parts.append(text)
 
     def text(self) -> str:
-        """All of it, as the formatter wants it."""
+        """The whole text of the module, formatted."""
         lines = [f"from {module} import {name}" if module else f"import {name}" for module, name in self._imports]
         whole = "\n\n\n".join([f'"""{self._docstring}"""\n\n{_HEADER}\n' + "\n".join(sorted(lines)), *self._parts])
         for tool in (("check", "--select", "I", "--fix-only", "--quiet"), ("format", "--quiet")):
@@ -86,7 +86,7 @@ class Module:
         return whole
 
     def spell(self, kind: Any, *, numbers: bool = False, words: bool = False) -> str:
-        """A type of the contract as frames have it; identifiers are plain text there."""
+        """A type of the contract as frames spell it; in frames, identifiers are plain text."""
         if kind in _UNIONS:
             return self.use(*_UNIONS[kind])
         parts = [self.spell(part, numbers=numbers, words=words) for part in get_args(kind) if part is not Ellipsis]
@@ -114,7 +114,7 @@ class Module:
         return str(kind.__name__)
 
     def literal(self, value: Any) -> str:
-        """A default as it is written."""
+        """A default value as source text."""
         if isinstance(value, State):
             return repr(value.word)
         if isinstance(value, Enum):
@@ -175,12 +175,12 @@ def parts_of(kind: type[Struct], at: str, without: tuple[str, ...] = (), flat: s
 
 
 def sorted_by(order: tuple[str, ...], parts: Iterator[Field]) -> list[Field]:
-    """Fields in an order; those that it does not name follow."""
+    """Fields in the given order; fields that the order does not name follow."""
     return sorted(parts, key=lambda part: order.index(part.name) if part.name in order else len(order))
 
 
 def class_text(head: str, doc: str, lines: list[str]) -> str:
-    """A struct."""
+    """Text of a struct."""
     return f'class {head}:\n    """{doc}"""\n\n' + "\n".join(f"    {line}" for line in lines)
 
 
@@ -194,7 +194,7 @@ def renaming(parts: list[Field]) -> str:
 
 
 def tag_of(command: type[Struct]) -> str:
-    """The tag of a request: what is listed or set, or else the command."""
+    """The tag of a request: the tag in its row, or else the command's name without `list_` or `set_`."""
     row = native.REQUESTS.get(command, native.Asked())
     return row.tag or re.sub(r"\A(list|set)_", "", snake(command.__name__))
 
@@ -206,7 +206,7 @@ def asked_parts(command: type[Struct]) -> list[Field]:
 
 
 def description(command: type[Struct]) -> str:
-    """What a request is for. One that only asks for something says no more than what answers it."""
+    """Docstring of a request: its purpose and its answer. A request that only reads has just the answer."""
     row = native.REQUESTS.get(command, native.Asked())
     answered = f"Answered by `{answer_name(reply_of(command))[1]}`{row.answered}."
     only_asks = re.match(r"(List|Read|View)[A-Z]", command.__name__)
@@ -214,11 +214,11 @@ def description(command: type[Struct]) -> str:
 
 
 def value_of(module: Module, part: Field) -> str:
-    """A field of a request as its command wants it."""
+    """A field of a request, converted for its command."""
     own = f"self.{part.name}"
     if part.type is State or part.type is Target:
         return part.name
-    # A channel may be named with its sign.
+    # A channel may be named with its `#`.
     stripped = f'{own}.removeprefix("#")' if part.source == ".channel" or _says(part.type, "ChannelName") else own
     if isinstance(part.type, NewType):
         return f"{module.use(part.type.__module__, part.type.__name__)}({stripped})"
@@ -238,7 +238,7 @@ def _says(kind: Any, name: str) -> bool:
 
 
 def command_text(module: Module, command: type[Struct], parts: list[Field]) -> list[str]:
-    """The method that gives the command."""
+    """Text of the method that returns the command."""
     row = native.REQUESTS.get(command, native.Asked())
     own = {part.source.removeprefix("."): part for part in parts if not part.source.startswith(".content.")}
     words = [part for part in own.values() if part.type is State]
@@ -259,7 +259,7 @@ def command_text(module: Module, command: type[Struct], parts: list[Field]) -> l
 
 
 def content_text(module: Module, parts: list[Field]) -> list[str]:
-    """The method that gives what a message says. By position, which takes half the time for that many fields."""
+    """Text of the method that returns a message's content. It passes fields by position, which takes half the time."""
     found = {part.source.removeprefix(".content."): part for part in parts}
     values = [
         value_of(module, found[info.name]) if info.name in found else module.literal(info.default)
@@ -279,7 +279,7 @@ def write_requests() -> str:
         parts = asked_parts(command)
         lines = ["n: int"]
         for part in parts:
-            # What a message says is checked as a whole.
+            # The content of a message is checked as a whole.
             numbers = not part.source.startswith(".content.")
             lines.append(module.define(part, module.spell(part.type, numbers=numbers and part.name != "keys")))
         lines += ["", *command_text(module, command, parts)]
@@ -295,7 +295,7 @@ def write_requests() -> str:
 
 
 def views_in(kind: Any) -> Iterator[type[Struct]]:
-    """Views that a type holds, those first that others are made of."""
+    """Views that a type holds; a view comes after the views that it is made of."""
     if isinstance(kind, type) and kind in native.VIEWS:
         row = native.VIEWS[kind]
         for part in parts_of(kind, "", row.without, row.flat):
@@ -325,7 +325,7 @@ def shown(part: Field, views: str = "") -> str:
 
 
 def view_text(module: Module, kind: type[Struct]) -> None:
-    """A view, and how it is made."""
+    """Write a view and the function that makes it."""
     row = native.VIEWS[kind]
     parts = sorted_by(row.order, parts_of(kind, "value", row.without, row.flat))
     lines = []
@@ -396,7 +396,7 @@ def method_of(command: type[Struct]) -> str:
 
 
 def method_text(module: Module, command: type[Struct]) -> str:
-    """One method."""
+    """Text of one method."""
     row = native.REQUESTS.get(command, native.Asked())
     parts = asked_parts(command)
     required = [part for part in parts if part.default is NODEFAULT]
@@ -452,7 +452,7 @@ def write_methods() -> str:
 
 
 def modules() -> dict[Path, str]:
-    """Every module that is made, with its text."""
+    """Every generated module, with its text."""
     return {
         PACKAGE / "wire" / "native" / "requests.py": write_requests(),
         PACKAGE / "wire" / "native" / "views.py": write_views(),
@@ -462,7 +462,7 @@ def modules() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write what is out of date, or only say so."""
+    """Write the modules that are out of date, or with `--check` only report them."""
     found = modules()
     stale = [path for path, text in found.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:

@@ -1,10 +1,10 @@
-"""`make fresh`: what the README says, done on a bare Debian 12, and a table of how it went.
+"""`make fresh`: runs the steps of the README on a bare Debian 12, and prints a table of the results.
 
 Above: a person, or CI, as root. Below: `bare_debian`.
 
-The program runs twice. The outer one makes a folder, starts the inner one in namespaces of its own for mounts and
-processes, and removes the folder. Whatever ends the inner one, the kernel then unmounts what it mounted and ends what
-it started, so that nothing can be left and the folder is a plain one when it is removed. The network is the host's.
+The program runs twice. The outer program makes a folder, starts the inner program in its own namespaces for mounts and
+processes, and removes the folder. When the inner program ends for any reason, the kernel removes its mounts and ends
+its processes. So nothing is left over, and the folder has no mounts when it is removed. The network is the host's.
 """
 
 import argparse
@@ -30,20 +30,20 @@ CHECKOUT = f"{HOME}/tieline"
 TIELINE = f"{CHECKOUT}/.venv/bin/tieline"
 RUN_FILE = f"{HOME}/.local/state/tieline/run.json"
 
-# A home may be on any port, because the network is the host's.
+# The hub takes any free port, because the network is the host's.
 ANY_PORT = "ARGS=--http 127.0.0.1:0"
 SECONDS_MAX = 3600
-"""Of one command; the slowest, `make test`, is to take a third of it."""
+"""Timeout of one command; the slowest, `make test`, should take a third of it."""
 STOP_SECONDS_MAX = 30
 
 
 class StepFailed(Exception):
-    """A step of the README did not do what it says."""
+    """A step of the README did not do what the README says."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one step; no seconds if it was not reached."""
+    """The result of one step; `seconds` is `None` if the step was not reached."""
 
     step: str
     seconds: float | None
@@ -57,7 +57,7 @@ class Outcome:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Step, time and result, a line each."""
+    """A table of the steps, one line each: step, time and result."""
     rows = [("step", "time", "result")]
     for outcome in outcomes:
         minutes, seconds = divmod(round(outcome.seconds or 0), 60)
@@ -70,7 +70,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def start_and_stop(debian: BareDebian) -> None:
-    """`make run` until it answers, then Ctrl-C."""
+    """Run `make run` until the hub answers, then press Ctrl-C."""
     with hub(debian) as address, urllib.request.urlopen(f"{address}/healthz", timeout=10) as answer:
         say(f"{address}/healthz answers {answer.status}")
 
@@ -123,7 +123,7 @@ def chosen_steps(names: str) -> list[str]:
 
 @contextmanager
 def hub(debian: BareDebian) -> Iterator[str]:
-    """A hub by `make run`, and its address; Ctrl-C at the end, after which nothing of its run may be left."""
+    """Start a hub by `make run`; yields its address. Ends with Ctrl-C, after which no `run.json` may be left."""
     run_file = debian.inside(RUN_FILE)
     process = start(debian, "make", "run", ANY_PORT)
     try:
@@ -137,7 +137,7 @@ def hub(debian: BareDebian) -> Iterator[str]:
         yield str(json.loads(run_file.read_text())["http"])
     finally:
         if process.poll() is None:
-            # As a terminal does it: to everything that make started.
+            # Like a terminal, send the signal to everything that make started.
             os.killpg(process.pid, signal.SIGINT)
             process.wait(STOP_SECONDS_MAX)
     if run_file.exists():
@@ -202,7 +202,7 @@ def timed(step: str, work: Callable[[], None]) -> Outcome:
 
 
 def inner(folder: Path, steps: list[str], base: Path | None) -> int:
-    """Prepare the system and take the steps, in this process's own namespaces."""
+    """Prepare the system and run the steps, in this process's own namespaces."""
     debian = BareDebian(folder)
     outcomes = [timed("debian", lambda: prepare(debian, base))]
     try:
@@ -222,7 +222,7 @@ def inner(folder: Path, steps: list[str], base: Path | None) -> int:
 
 def outer(folder: Path, arguments: Sequence[str], *, keep: bool) -> int:
     """Start the inner program in its namespaces, wait for it, and remove the folder."""
-    # The shell is the first process of its namespace: it collects orphans that have ended, as an init does.
+    # The shell is the first process of its namespace: like an init, it reaps orphans that have ended.
     shell = [
         "sh",
         "-c",
@@ -239,7 +239,7 @@ def outer(folder: Path, arguments: Sequence[str], *, keep: bool) -> int:
     try:
         return process.wait()
     except KeyboardInterrupt:
-        # The terminal told the inner program too, which prints how far it came.
+        # The terminal sent the signal to the inner program too, and that program prints its results so far.
         process.wait(STOP_SECONDS_MAX)
         return 130
     finally:
@@ -252,7 +252,7 @@ def outer(folder: Path, arguments: Sequence[str], *, keep: bool) -> int:
 
 
 def remove(folder: Path) -> None:
-    """Remove the folder. What was killed a moment ago may still be ending, with files open in it."""
+    """Remove the folder. Processes killed a moment ago may still be ending, with files open in the folder."""
     deadline = time.monotonic() + STOP_SECONDS_MAX
     while folder.exists() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""The hub's own protocol, where it differs from the contract: what `scripts.derive` cannot find out by itself.
+"""Exceptions: differences between the hub's own protocol and the contract, which `scripts.derive` cannot infer.
 
-Everything else is a rule there. A new command or field needs a row here only if it is to be an exception too.
+Everything else follows rules in `scripts.derive`. A new command or field needs a row here only if it is an exception.
 """
 
 from msgspec import Struct
@@ -20,29 +20,29 @@ RENAMED = {
     "deliveries": "items",
     "end": "next",
 }
-"""Fields of the contract that frames call otherwise."""
+"""Fields of the contract that have another name in frames."""
 
 ON_THE_WIRE = {"sender": "from"}
-"""Fields whose name on the wire no field of Python can have."""
+"""Fields whose name on the wire is not allowed as a field name in Python."""
 
 
 class Asked(Struct, frozen=True):
-    """A request that differs."""
+    """Exceptions of one request."""
 
     tag: str | None = None
     answered: str = ""
-    """Follows `Answered by …` in its description."""
+    """Text after `Answered by …` in the request's description."""
     order: tuple[str, ...] = ()
-    """Names of its fields on the wire, in this order; others follow. For the bytes of clients that are out there."""
+    """Names of fields on the wire in this order; others follow. Keeps the bytes of existing clients the same."""
     without: tuple[str, ...] = ()
     computed: dict[str, str] = {}
     """Values of fields that are not on the wire."""
     method: str | None = None
-    """Name of the method of the SDK; empty where that is written by hand."""
+    """Name of the SDK's method; empty if the method is written by hand."""
     positional: int = 0
-    """Parameters of that method that may be given by position, if more than those without a default."""
+    """Number of parameters that the method takes by position, if more than those without a default."""
     returns: str | None = None
-    """The field of the answer that it returns."""
+    """The field of the answer that the method returns."""
 
 
 _SAID = (
@@ -63,7 +63,7 @@ _SAID = (
 )
 
 REQUESTS: dict[type[Struct], Asked] = {
-    # Notes are the hub's: they say what it could not translate.
+    # Only the hub writes notes: they name what it could not translate.
     c.Send: Asked(answered=" once it is durable", order=(*_SAID, "wire_id", "allow_empty"), without=("notes",)),
     c.Discard: Asked(method=""),
     c.Fetch: Asked(method="inbox"),
@@ -74,7 +74,7 @@ REQUESTS: dict[type[Struct], Asked] = {
     c.ReadHistory: Asked(positional=1),
     c.ReadLog: Asked(method="read_log"),
     c.SetReach: Asked(method="reach", returns="reach"),
-    # What it was on the wire, nearly; the wire itself counts whole batches.
+    # `size` is nearly the size on the wire; the wire itself counts whole batches.
     c.RecordActivity: Asked(tag="activity", computed={"size": "len(msgspec.json.encode(self.events))"}, method=""),
     c.FollowActivity: Asked(answered=", then `did` frames"),
 }
@@ -93,25 +93,25 @@ ANSWERS: dict[type[Struct], tuple[str, str]] = {
     r.Pauses: ("PauseList", "pause_list"),
     r.Activity: ("ActivityRows", "activity_rows"),
 }
-"""Names and tags of answers that are not those of their replies."""
+"""Names and tags of answers that differ from those of their replies."""
 
 ANSWERED_BY_HAND = {r.Activity}
-"""In `wire/native/activity.py`: its events are written as they are stored, without being read."""
+"""Answers written by hand, in `wire/native/activity.py`: events are sent as they are stored, without decoding."""
 
 
 class Shown(Struct, frozen=True):
-    """A part of a reply that frames show in a form of their own. What is in no row is shown as it is."""
+    """A part of a reply that frames show in another form. Parts without a row are shown unchanged."""
 
     name: str
     doc: str
     order: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    """Fields that are always written although they have a default."""
+    """Fields that are always written, although they have a default."""
     whole: bool = False
-    """Everything is always written."""
+    """True if all fields are always written."""
     without: tuple[str, ...] = ()
     flat: str = ""
-    """A field whose own fields stand in its place."""
+    """A field that is replaced by its own fields."""
 
 
 _MEMBER = ("name", "kind", "permissions")
@@ -186,7 +186,7 @@ VIEWS: dict[type[Struct], Shown] = {
         required=("name", "directive", "context", "presets"),
         whole=True,
     ),
-    # By hand, as the answer that holds it.
+    # Written by hand, like the answer that holds it.
     activity.ActivityRow: Shown("ActivityView", "One thing that a member did."),
     r.Pause: Shown("PauseView", "A conversation that is paused, or whose limits are lifted.", whole=True),
 }

@@ -1,4 +1,4 @@
-"""What tests share: a folder whose path is short enough for a Unix address, and a clean environment."""
+"""Shared by all tests: a folder with a path short enough for a Unix address, and a clean environment."""
 
 import ast
 import functools
@@ -46,7 +46,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tieline")
 
-# Who runs the tests in the background may have told them to ignore these, and processes hand that on to theirs.
+# Tests that run in the background may ignore these signals, and child processes would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

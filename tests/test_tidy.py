@@ -225,7 +225,7 @@ def machine_paths(text: str) -> Offences:
             yield number, f"names a path of one machine ({found[0]}): write it relative to the repository or to ~"
 
 
-# What the rules run over
+# Files that the rules check
 
 
 def modules(*packages: str) -> list[Path]:

@@ -26,7 +26,7 @@ WAIT_SECONDS = 20
 
 
 class ChannelParams(BaseModel):
-    """What a program that shows pushed messages reads."""
+    """Parameters of a pushed message, as a program that shows such messages reads them."""
 
     content: str
     meta: dict[str, str]
@@ -41,7 +41,7 @@ class Pushes(ClientExtension):
         self.seen: list[ChannelParams] = []
 
     def notifications(self) -> Sequence[NotificationBinding[Any]]:
-        """What it observes."""
+        """The notifications that this extension collects."""
 
         async def note(params: ChannelParams) -> None:
             self.seen.append(params)
@@ -64,12 +64,12 @@ class McpAgent:
 
     @property
     def bodies(self) -> list[str]:
-        """What they say."""
+        """The contents of the pushed messages."""
         return [one.content for one in self.pushed]
 
     @property
     def refreshes(self) -> int:
-        """How often the client was told that the tools changed."""
+        """Number of notices to the client that the tools changed."""
         return sum(isinstance(one, mcp_types.ToolListChangedNotification) for one in self._incoming)
 
     async def call(self, name: str, **arguments: Any) -> str:
@@ -81,7 +81,7 @@ class McpAgent:
         return content.text
 
     async def description(self, name: str = "objectives") -> str:
-        """What a model reads about a tool now."""
+        """The current description of a tool, as a model reads it."""
         tools = (await self.client.list_tools()).tools
         return next(tool.description or "" for tool in tools if tool.name == name)
 

@@ -29,7 +29,7 @@ class StandIn:
         self._log = log
 
     def notes(self, what: str) -> list[dict[str, Any]]:
-        """What the program wrote down under a word."""
+        """The program's notes with this `what`."""
         if not self._log.exists():
             return []
         lines = self._log.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -52,7 +52,7 @@ class StandIn:
         return self.told(method)
 
     def answered(self, number: int) -> list[dict[str, Any]]:
-        """What the program was answered to a question of its own."""
+        """The answers that the program got to its own request."""
         messages = [note["message"] for note in self.notes("received")]
         return [message for message in messages if message.get("id") == number and "method" not in message]
 
@@ -85,7 +85,7 @@ class StandIn:
 
 
 def activity(hub: HubProcess, member: str) -> list[ActivityView]:
-    """What is in a member's activity log, newest first."""
+    """A member's activity log, newest first."""
 
     async def ask() -> list[ActivityView]:
         async with await hub.connect(member) as client:
@@ -95,7 +95,7 @@ def activity(hub: HubProcess, member: str) -> list[ActivityView]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that waits to be reaped does not."""
+    """True if a process runs; a zombie does not count."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -26,7 +26,7 @@ def said(body: str = "hello", **parts: Any) -> Message:
 
 
 def happened(sender: str = "alice", objective: str = "obj-1", **parts: Any) -> Message:
-    """What happened to an objective."""
+    """A message about an event of an objective."""
     data = {"kind": KIND, "event": {"kind": "completed"}, "objective_id": objective}
     return said("[objective completed]", sender=sender, target=f"obj:{objective}", kind=Kind.EVENT, data=data, **parts)
 

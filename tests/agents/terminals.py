@@ -69,7 +69,7 @@ class Screen:
 
 
 class Outcome:
-    """What came of a program that ran without a terminal around it."""
+    """Result of a program that ran without a terminal: exit code, output and sent instructions."""
 
     def __init__(self, code: int, output: bytes, sent: list[Instruction]) -> None:
         self.code = code

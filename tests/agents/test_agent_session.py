@@ -36,16 +36,16 @@ class Program:
 
     @property
     def contents(self) -> list[str]:
-        """What was pushed."""
+        """The contents that were pushed."""
         return [params["content"] for method, params in self.notified if method == CHANNEL_METHOD and params]
 
     @property
     def refreshes(self) -> int:
-        """How often the program was told to list its tools again."""
+        """Number of notices to the program to list its tools again."""
         return sum(method == TOOLS_CHANGED_METHOD for method, _ in self.notified)
 
     def description(self, name: str = "objectives") -> str:
-        """What the agent reads about a tool now."""
+        """The current description of a tool, as the agent reads it."""
         return str(next(tool["description"] for tool in self.agent_session.list_tools() if tool["name"] == name))
 
 

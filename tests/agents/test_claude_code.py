@@ -130,7 +130,7 @@ def test_the_program_has_the_terminal(hub: HubProcess, bob: str, folder: Path) -
     with at_terminal(hub.home, "--as", bob, "claude-code", env=env) as person:
         wait_until(lambda: log.exists() and log.read_text().count("heard") >= 2, "the program")
         assert json.loads(log.read_text().splitlines()[0])["terminal"] is True
-        # What the terminal sends to both of us ends the program, and only thereby us.
+        # The terminal's signal reaches both processes. It ends the program, and the program's end ends `tieline`.
         person.type("\x03")
         assert person.leaves() == 128 + signal.SIGINT
 

@@ -1,4 +1,4 @@
-"""What is said with Codex's app-server, without a process: when a turn is started or steered, and what counts as seen.
+"""The conversation with Codex's app-server, without a process: starting and steering turns, and messages seen.
 
 Time is a number here, so nothing waits.
 """
@@ -60,7 +60,7 @@ class Server:
         return [message["method"] for message in self.asked if "method" in message]
 
     def texts(self) -> list[str]:
-        """What was handed over."""
+        """The texts that were handed over."""
         return [one["params"]["input"][0]["text"] for one in self.asked if "input" in one.get("params", {})]
 
     def of(self, kind: type[codex.Event]) -> list[codex.Event]:
@@ -89,7 +89,7 @@ def test_it_greets_and_opens_a_thread_before_anything_else() -> None:
     assert server.asked[2]["params"] == {"cwd": "/there", "developerInstructions": "be brief"}
     assert server.events[0] == codex.Ready("thr")
     assert "jsonrpc" not in server.asked[0]
-    # What came before is handed over now.
+    # A message that came before the thread was ready is handed over now.
     assert server.texts() == ["<1>"]
 
 

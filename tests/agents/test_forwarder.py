@@ -12,7 +12,7 @@ from tieline.client import Client, Complete, Delivery, Disconnected, Item, Messa
 
 
 class Agent:
-    """What bob's agent was pushed, in one run of its program."""
+    """Records the messages pushed to bob's agent, in one run of its program."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
@@ -51,7 +51,7 @@ async def steps(alice: Client, message_id: str) -> list[tuple[str, str]]:
 
 
 async def state(alice: Client, message_id: str) -> str:
-    """How far a message came."""
+    """Last state of a message."""
     return (await steps(alice, message_id))[-1][0]
 
 

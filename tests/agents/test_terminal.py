@@ -32,7 +32,7 @@ from tieline.agents import terminal
 from tieline.agents.terminal import NotStarted, run_in_terminal
 from tieline.wire.extractor import Instruction
 
-# What reaches the screen, and what is sent
+# Output on the screen, and sent messages
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ async def test_an_exception_from_the_callback_hangs_the_program_up_and_is_raised
         os.kill(int(pid.read_text()), 0)
 
 
-# How it starts and ends
+# Start and end of the program
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ async def test_what_a_program_leaves_behind_ends_with_it_when_it_is_terminated(s
 
 
 NAPS = tuple(f"{number}{os.getpid():08}" for number in (1, 2, 3))
-"""How long the programs of these tests sleep: nobody else's do."""
+"""Sleep times of the programs in these tests; no other program sleeps exactly so long."""
 
 
 def sleepers() -> list[str]:

@@ -1,4 +1,4 @@
-"""What a hook shows of what is unread: oldest urgent first, within a budget, in frames that no body can forge."""
+"""Unread messages in a hook: oldest urgent first, within a budget, in frames that no body can forge."""
 
 import pytest
 

@@ -59,7 +59,7 @@ class HubProcess:
     """`tieline serve` in a home of its own, with a short path because sockets are in it."""
 
     def __init__(self, *options: str, home: Path | None = None) -> None:
-        # What is thrown away with the hub; a home that was given is not.
+        # This folder is removed with the hub; a home given by the caller is not.
         self.folder = Path(tempfile.mkdtemp(prefix="tl-", dir="/tmp"))
         self.home = home or self.folder / "home"
         self._options = options
@@ -76,19 +76,19 @@ class HubProcess:
 
     @property
     def running(self) -> Running:
-        """What `run.json` says."""
+        """Contents of `run.json`."""
         running = read_running(self.home)
         assert running is not None, f"no hub runs in {self.home}: {self.stderr}"
         return running
 
     @property
     def stdout(self) -> str:
-        """What the hub printed since its last start."""
+        """Output of the hub since its last start."""
         return (self.folder / "stdout").read_text(encoding="utf-8")
 
     @property
     def stderr(self) -> str:
-        """What the hub logged since its last start."""
+        """Log of the hub since its last start."""
         return (self.folder / "stderr").read_text(encoding="utf-8")
 
     def start(self) -> Running:
@@ -182,7 +182,7 @@ class HubProcess:
         return asyncio.run(say())
 
     def states(self, sender: str, message_id: str) -> dict[str, str]:
-        """How far a message came for each recipient."""
+        """State of a message for each recipient."""
 
         async def ask() -> dict[str, str]:
             async with await self.connect(sender) as client:
@@ -191,7 +191,7 @@ class HubProcess:
         return asyncio.run(ask())
 
     def session_count(self, name: str) -> int:
-        """How many sessions of a member are open."""
+        """Number of open sessions of a member."""
 
         async def ask() -> int:
             async with await self.connect() as operator:

@@ -57,7 +57,7 @@ class Place:
         return [message.body for message in self.spool.inbox(name)]
 
     def is_left(self, *bodies: str) -> bool:
-        """Whether just these are unread, and nothing is being handled."""
+        """True if exactly these bodies are unread and no message is claimed."""
         handled = list((self.root / "spool" / "bob" / "cur").glob("*.claim"))
         return not handled and self.waiting() == list(bodies)
 

@@ -1,4 +1,4 @@
-"""What a program under `tieline run` says, as shell words, and what came of it."""
+"""Helpers for a program under `tieline run`: its messages as shell words, and their results."""
 
 import asyncio
 import shlex
@@ -17,7 +17,7 @@ def fence(target: str, body: str, tags: str = "") -> str:
 
 
 def waiting(hub: HubProcess, member: str) -> list[Message]:
-    """What waits for a member."""
+    """The messages that wait for a member."""
 
     async def look() -> list[Message]:
         async with await hub.connect(member) as client:

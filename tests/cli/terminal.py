@@ -63,7 +63,7 @@ class Person:
 
     def everything(self) -> bytes:
         """All that was on the screen, once the program has ended."""
-        # What is written last comes last, so everything before it is here.
+        # The byte written last arrives last, so all output before it has arrived.
         os.write(self._screen, b"\0")
         wait_until(lambda: self.seen.endswith(b"\0"), "the end of the screen")
         return self.seen[:-1]

@@ -34,7 +34,7 @@ def test_a_digest_separates_current_from_obsolete(hub: HubProcess, alice: str, b
     text = hub.cli("inbox", "--digest", "--as", bob).stdout
     assert "3 current:" in text
     assert "2 over" in text
-    # How a message begins is not the message.
+    # The digest shows only the beginning of a message, so the message stays pending.
     assert hub.states(alice, new) == {bob: "pending"}
 
 

@@ -1,4 +1,4 @@
-"""What the command says of a failure: what went wrong, and what to do."""
+"""The command's text for a failure: the cause, and the remedy."""
 
 from tieline.cli.failure import Exit, failure_of
 from tieline.client import HubRefused

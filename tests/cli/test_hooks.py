@@ -139,7 +139,7 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
     assert install(tmp_path, program="emacs").returncode == 2
 
 
-# What a hook prints.
+# Output of a hook.
 
 
 def ask(hub: HubProcess, name: str, event: str, *options: str, program: str = "claude-code") -> str:

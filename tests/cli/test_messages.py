@@ -123,7 +123,7 @@ def test_a_hostile_body_is_shown_harmless_and_kept_whole_in_json(hub: HubProcess
         assert "\\x1b[31mred" in plain
         assert "[bold]not bold[/bold]" in plain
         assert not re.search("[\x1b\r\x07\u202e]", plain)
-        # What looks like another message stands inside this one.
+        # Text that looks like another message stays inside this one.
         assert [line for line in plain.splitlines() if line.startswith("0189")] == []
     (message,) = json.loads(hub.cli("history", "--as", bob, "--json").stdout)
     assert message["body"] == HOSTILE

@@ -1,4 +1,4 @@
-"""In which ways a member is to be reached, from the command line, and what its senders see of it."""
+"""Setting the ways to reach a member on the command line, and the senders' view of them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What goes wrong around a program that runs: no program, no hub, no name, and each of them gone meanwhile."""
+"""Failures around a running program: no program, no hub, no name, and each of them lost meanwhile."""
 
 import json
 from pathlib import Path

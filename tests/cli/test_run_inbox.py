@@ -1,4 +1,4 @@
-"""What comes for a program that runs: shown when it is idle, or typed where its owner asked for that."""
+"""Messages for a running program: shown when the program is idle, or typed if its owner asked for that."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How far a message came, as its sender sees it."""
+"""The state of a message, as its sender sees it."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from tieline.client import Client
 
 
 async def state_of(client: Client, message_id: str) -> str:
-    """How far a message to one recipient has come."""
+    """State of a message to one recipient."""
     (receipt,) = await client.receipts(message_id)
     return receipt.state
 

@@ -1,4 +1,4 @@
-"""How the SDK finds a hub, and what ends with the connection."""
+"""Finding a hub with the SDK, and the end of a connection."""
 
 import asyncio
 import socket

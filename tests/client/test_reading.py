@@ -1,4 +1,4 @@
-"""What the SDK reads: members, channels, history, receipts, logs."""
+"""Reads of the SDK: members, channels, history, receipts, logs."""
 
 import json
 

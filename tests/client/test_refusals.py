@@ -1,4 +1,4 @@
-"""What the SDK is refused, and how it hears of it."""
+"""Refusals of the hub, and the errors that the SDK raises for them."""
 
 import asyncio
 

@@ -94,7 +94,7 @@ class Program:
     async def close(self) -> None:
         """End it."""
         assert self._process.stdin is not None, "made with a pipe"
-        # What nobody waits for any more may yet be answered, as the client comes to its end.
+        # Requests without a waiter may still be answered while the client ends.
         for answer in self._answers.values():
             answer.cancel()
         self._process.stdin.close()

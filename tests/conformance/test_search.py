@@ -38,7 +38,7 @@ class Library:
         self.index = self._open_index()
 
     def find(self, session: SessionId, query: str, **narrow: Any) -> list[str]:
-        """What a session finds."""
+        """Bodies of the messages that a session finds."""
         self.harness.decide(c.Search(session, query=query, **narrow))
         (deferred,) = self.harness.outcome.replies
         assert isinstance(deferred, Deferred)
@@ -68,7 +68,7 @@ def library(make_library: Callable[[Limits], Library]) -> Library:
     return make_library(DEFAULT_LIMITS)
 
 
-# What is found.
+# Search results.
 
 
 def test_all_words_must_be_there_and_the_newest_comes_first(library: Library) -> None:
@@ -187,7 +187,7 @@ def test_somebody_without_an_identity_may_not_search(library: Library) -> None:
     assert library.harness.refused(c.Search(stranger, query="word")).code is Code.FORBIDDEN
 
 
-# How the index follows the log.
+# The index follows the log.
 
 
 def test_what_was_not_committed_is_not_found(library: Library) -> None:

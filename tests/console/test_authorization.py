@@ -1,4 +1,4 @@
-"""Who may what is the hub's to decide: everything that the page can ask, asked without the page, by who may not."""
+"""The hub decides on permissions: every request of the page, made without the page by a member without permission."""
 
 import asyncio
 import itertools
@@ -29,7 +29,7 @@ SECRET = "elephant"
 
 
 class Known(Struct, frozen=True):
-    """What somebody could ask about."""
+    """Ids and names that a request could be about."""
 
     message: str = ""
     objective: str = ""
@@ -125,7 +125,7 @@ class Page:
                     return frame
 
     async def frames(self) -> list[dict[str, Any]]:
-        """What comes next."""
+        """The next frames."""
         async with asyncio.timeout(10):
             frames: list[dict[str, Any]] = json.loads(await self._stream.recv())
             return frames
@@ -167,7 +167,7 @@ ROUTES = {
     "/api/stream",
     "/api/tokens/{id}",
 }
-"""How the paths that the page asks for begin."""
+"""Prefixes of the paths that the page requests."""
 
 
 def _refused(scene: Known) -> list[tuple[str, dict[str, Any], str]]:
@@ -239,7 +239,7 @@ def test_everything_that_the_page_can_ask_is_asked_here() -> None:
     assert [name for name, text in _sources().items() if reaching.search(text)] == []
 
 
-# Who may not.
+# Members without permission.
 
 
 async def test_a_member_without_permissions_is_refused_by_the_hub_itself(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""What the pipeline left, handed on to those who may read the log."""
+"""The pipeline's report, served to members that may read the log."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

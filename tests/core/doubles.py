@@ -1,4 +1,4 @@
-"""What tests of the broker share: a clock and ids that the test sets, and a harness around a broker."""
+"""Shared by tests of the broker: a clock and ids that the test sets, and a harness around a broker."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -84,10 +84,10 @@ class Winner(Protocol):
         """Take a delivery from those outside; false if one of them was first, `None` if that cannot be told."""
 
     def finish(self, keys: Sequence[int]) -> None:
-        """What was won is settled, durably."""
+        """The deliveries that were won are settled, durably."""
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """What was won is not settled after all."""
+        """The deliveries that were won are not settled after all."""
 
 
 class BrokerHarness:
@@ -136,7 +136,7 @@ class BrokerHarness:
     def _made(self, reply: Reply | Deferred) -> Reply:
         if not isinstance(reply, Deferred):
             return reply
-        # What is looked for, a test of the search hands to an index itself.
+        # A test of the search passes an inquiry to an index itself.
         return Done() if isinstance(reply.work, Inquiry) else self.journal.carry_out(reply.work)[0]
 
     def handle(self, commands: Sequence[c.Command]) -> Outcome:
@@ -253,7 +253,7 @@ class BrokerHarness:
         return [delivery.message.content.body for delivery in self.fetch(session)]
 
     def receipts(self, session: SessionId, message_id: MessageId) -> dict[str, Receipt]:
-        """What became of a message, by recipient."""
+        """Receipts of a message, by recipient."""
         answer = self.expect(Receipts, c.ReadReceipts(session, message_id=message_id))
         assert answer.message_id == message_id
         return {receipt.member: receipt for receipt in answer.receipts}

@@ -87,7 +87,7 @@ class Team:
 
 
 def event_of(message: Message) -> dict[str, Any]:
-    """What a lifecycle message tells."""
+    """The event in a lifecycle message."""
     assert message.content.data is not None
     event = message.content.data["event"]
     assert isinstance(event, dict)

@@ -1,4 +1,4 @@
-"""What a member or a stranger can provoke has bounds."""
+"""Everything that a member or a stranger can provoke has bounds."""
 
 import pytest
 

@@ -64,7 +64,7 @@ def club(harness: BrokerHarness) -> Club:
     return Club(harness)
 
 
-# How they come.
+# Creating channels.
 
 
 def test_whoever_makes_a_channel_is_its_admin(club: Club) -> None:
@@ -143,7 +143,7 @@ def test_there_are_only_so_many_channels_and_archived_ones_count(make_harness: M
     club.harness.subscribe(club.sessions["ada"], "x")
 
 
-# Who is in them.
+# Members of channels.
 
 
 def test_anybody_may_enter_and_leave(club: Club) -> None:
@@ -235,7 +235,7 @@ def test_a_channel_that_its_last_member_leaves_is_gone(club: Club) -> None:
     assert club.create("bob", "dev").id != made.id
 
 
-# How they change.
+# Changing channels.
 
 
 def test_a_renamed_channel_keeps_who_is_in_it_and_what_was_said(club: Club) -> None:
@@ -295,7 +295,7 @@ def test_what_was_said_to_nobody_is_there_for_who_subscribes_first(club: Club) -
     assert club.history("ada", "#dev") == ["to nobody"]
 
 
-# How they end.
+# The end of channels.
 
 
 def test_an_archived_channel_is_read_and_not_written_to(club: Club) -> None:

@@ -34,7 +34,7 @@ class Room:
     def __init__(self, harness: BrokerHarness) -> None:
         self.harness = harness
         self.sessions: dict[str, SessionId] = {}
-        # What each member was given, in that order.
+        # The bodies delivered to each member, in order.
         self.given: dict[str, list[str]] = {}
 
     def join(self, *names: str, kind: MemberKind = MemberKind.AGENT) -> None:
@@ -267,7 +267,7 @@ def test_a_message_in_a_channel_waits_for_those_alone_whose_stream_is_held(stuck
     assert (bool(receipts["ada"].held), bool(receipts["cy"].held)) == (True, False)
 
 
-# What a held delivery is.
+# Properties of a held delivery.
 
 
 def test_a_held_delivery_cannot_be_read_claimed_or_acknowledged(stuck: Room) -> None:
@@ -701,7 +701,7 @@ def test_a_coordinator_with_ten_workers_is_slowed_at_most(make_harness: MakeHarn
     workers = [f"w{number}" for number in range(10)]
     room.join("lead", *workers)
     rounds = dict.fromkeys(workers, 0)
-    # Who speaks to whom next, and when: a step takes a second from when somebody was given something.
+    # Messages to come (time, speaker, hearer): a member answers one second after a delivery.
     due = [(harness.clock_and_ids.time_ms, "lead", name) for name in workers]
     slowed = False
     for _ in range(10_000):

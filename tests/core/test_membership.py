@@ -1,4 +1,4 @@
-"""Who may be whom: members, tokens, sessions, subscriptions."""
+"""Identity: members, tokens, sessions, subscriptions."""
 
 from pathlib import Path
 

@@ -34,7 +34,7 @@ HOME_KEY = "the key of the test's home"
 
 
 class Bug(Exception):
-    """What no rule expects."""
+    """An exception that no rule expects."""
 
 
 class FaultyStore(SqliteStore):
@@ -45,7 +45,7 @@ class FaultyStore(SqliteStore):
     full = False
 
     def count(self) -> bool:
-        """Whether this call is the one."""
+        """True if this call is the one that raises."""
         if self.left is None:
             return False
         self.left -= 1
@@ -273,7 +273,7 @@ class Walk:
             yield entry.key, entry.stream_seq, entry.state, plain(messages[entry.offset].content.body)
 
     def log(self) -> list[str]:
-        """What the log says, without ids and hashes; moves may stand before or after what was said in their batch."""
+        """Events of the log without ids and hashes, sorted: moves may precede or follow the messages of their batch."""
         events = [ledger.decode_event(row.event) for row in self.harness.store.read_log(0, 10_000)[0]]
         return sorted(plain(str(event)) for event in events)
 
@@ -326,7 +326,7 @@ def test_a_life_with_commits_that_fail_is_the_life_without_what_they_held(seed: 
         assert troubled.state() == calm.state()
 
 
-# What is refused alone.
+# A bad command is refused alone.
 
 
 @pytest.mark.parametrize("field", ["after", "before"])
@@ -436,7 +436,7 @@ def test_a_chore_that_raises_rests_and_the_others_are_done(
     assert tried == [1]
 
 
-# What is owed.
+# Answered work survives a failed commit.
 
 
 def test_an_acknowledgement_that_was_answered_survives_a_commit_that_fails(faulty: BrokerHarness) -> None:

@@ -1,4 +1,4 @@
-"""What the hub itself tells members: that a conversation is held, that a message cannot be delivered."""
+"""Notices from the hub to members: a conversation is held, or a message cannot be delivered."""
 
 import shlex
 
@@ -15,7 +15,7 @@ LIMITS = Limits(hops_max=4, backlog_max=12)
 
 
 def told(harness: BrokerHarness, name: str) -> list[Message]:
-    """What the hub told a member."""
+    """The hub's notices to a member."""
     return [one.message for one in harness.fetch(harness.attach(name)) if one.message.sender == SPEAKER]
 
 

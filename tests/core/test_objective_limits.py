@@ -1,4 +1,4 @@
-"""What an objective may not exceed."""
+"""Limits of an objective."""
 
 from typing import Any
 

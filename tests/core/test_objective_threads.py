@@ -1,4 +1,4 @@
-"""Who hears of an objective, and what is said in its thread."""
+"""Recipients of an objective's events, and messages in its thread."""
 
 from tests.core.doubles import BrokerHarness, content
 from tests.core.objective_team import Team, event_of
@@ -10,7 +10,7 @@ from tieline.contract.permission import TEAM_PERMISSIONS
 from tieline.contract.refusal import Code
 from tieline.contract.reply import Accepted, History, ObjectiveState
 
-# Who hears of it.
+# Recipients of an objective's events.
 
 
 def test_everybody_in_the_thread_hears_of_each_step_the_actor_too(team: Team) -> None:

@@ -16,7 +16,7 @@ from tieline.contract.refusal import Code
 from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView, SeenObjective
 from tieline.core.objectives import RIGHTS, rights_of
 
-# What it is.
+# Fields of an objective.
 
 
 def test_a_new_objective_is_active_and_says_who_made_it_and_who_does_it(team: Team) -> None:
@@ -65,7 +65,7 @@ def test_each_change_leaves_its_mark(team: Team) -> None:
     assert (cancelled.status, cancelled.completed_at_ms, cancelled.result) == ("cancelled", None, None)
 
 
-# What may follow what.
+# Transitions between states.
 
 
 @pytest.mark.parametrize(("kind", "status"), list(product(CHANGES, o.Status)), ids=str)
@@ -119,7 +119,7 @@ def test_an_objective_is_not_reassigned_to_whom_it_belongs(team: Team) -> None:
     assert team.refused("boss", team.create(), o.Reassign(MemberName("bob"))) is Code.INVALID_REQUEST
 
 
-# Who may do it.
+# Permissions.
 
 
 @pytest.mark.parametrize("permission", [None, *TEAM_PERMISSIONS])

@@ -127,6 +127,6 @@ def test_much_that_is_missing_is_found_page_by_page_and_nothing_of_it_is_left_ou
         following = told.following
         if following is None:
             break
-    # What is not settled comes by itself.
+    # Unsettled deliveries are pushed without a request.
     assert sorted(found) == list(range(3, total - 9))
     assert pages > 1

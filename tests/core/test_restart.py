@@ -80,7 +80,7 @@ class Restarts(RuleBasedStateMachine):
             self.harness.store.close()
             shutil.rmtree(self.folder)
 
-    # What the machine looks at.
+    # Checks of the state machine.
 
     def decide(self, command: c.Command) -> Any:
         """Ask, and commit nothing; check the posts that came of it."""
@@ -123,7 +123,7 @@ class Restarts(RuleBasedStateMachine):
             assert isinstance(shown[message.id], Receipts)
         return shown
 
-    # What happens.
+    # Rules: actions of members.
 
     @rule(sayings=st.lists(sayings, min_size=1, max_size=5))
     def talk(self, sayings: list[tuple[str, str, str, int | None, str | None, Kind]]) -> None:
@@ -198,7 +198,7 @@ class Restarts(RuleBasedStateMachine):
         self.harness.clock_and_ids.time_ms += milliseconds
         self.decide(c.Tick())
 
-    # How it goes down.
+    # Rules: commits, crashes and restarts.
 
     @rule()
     def commit(self) -> None:

@@ -1,4 +1,4 @@
-"""Who receives a message."""
+"""Recipients of a message."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tieline.contract.reply import Accepted, Attached
 
 
 def receivers(harness: BrokerHarness) -> list[str]:
-    """Who the last message was posted to."""
+    """Recipients of the last message."""
     (post,) = harness.outcome.posts
     assert len(post.keys) == len(post.stream_seqs) == len(post.recipients)
     return sorted(post.recipients)

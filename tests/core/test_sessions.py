@@ -267,7 +267,7 @@ _GIVEN: dict[str, Any] = {
     "token_id": "1",
     "what": "SEND",
 }
-"""What commands need beside their session, by the name of the field."""
+"""Values for the other fields that commands need beside their session, by name of the field."""
 _DONE_ALL_THE_SAME = (c.Detach, c.Offered, c.RecordRefusal)
 """A session may end while one of these is on its way, and nobody waits for the answer."""
 

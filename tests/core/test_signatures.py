@@ -1,4 +1,4 @@
-"""What senders sign themselves: how the hub marks it, and whom it shows what it could not trust."""
+"""Messages that senders sign: the hub's mark on them, and the recipients that see untrusted ones."""
 
 from collections.abc import Callable
 from pathlib import Path

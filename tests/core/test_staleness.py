@@ -1,4 +1,4 @@
-"""What is superseded or discarded is expired, with the evidence of who made it so."""
+"""Superseded and discarded messages expire, with evidence of the member that caused it."""
 
 from tests.core.doubles import BrokerHarness, content
 from tieline.contract import command as c

@@ -147,7 +147,7 @@ def test_presets_are_kept_and_forgotten_by_name(harness: BrokerHarness) -> None:
     assert team.presets == {"watch": ("objectives.watch",)}
 
 
-# Who is at work.
+# Members at work.
 
 
 def test_a_member_is_busy_for_a_while_after_it_said_so(harness: BrokerHarness) -> None:

@@ -16,7 +16,7 @@ from tieline.wire.native import frames
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-"""What people read before they type something."""
+"""Pages that people read before they type a command."""
 ARCHITECTURE = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 NATIVE = (ROOT / "src" / "tieline" / "wire" / "native" / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ def test_every_link_between_documents_leads_somewhere() -> None:
 
 
 def code_of(page: Path) -> str:
-    """What stands in code on a page: its blocks and spans, a line each."""
+    """The code on a page: its blocks and spans, one per line."""
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     spans = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))

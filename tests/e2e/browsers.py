@@ -39,7 +39,7 @@ class Office:
         self.there = there
         self.browser = browser
         self.url = there.running.http
-        # What went wrong in a page: there must be nothing.
+        # Errors in pages; the list must stay empty.
         self.complaints: list[str] = []
         self._contexts: list[BrowserContext] = []
 
@@ -114,7 +114,7 @@ async def office(home: Path, browser: Browser, **options: Any) -> AsyncIterator[
 
 
 async def serious(page: Page) -> list[str]:
-    """What axe finds on a page that is serious or critical."""
+    """Serious and critical findings of axe on a page."""
     await page.evaluate(await asyncio.to_thread(AXE.read_text))
     found = await page.evaluate("axe.run({resultTypes: ['violations']})")
     return [

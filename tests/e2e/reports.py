@@ -1,4 +1,4 @@
-"""What the pipeline may have left for the console."""
+"""A report as the pipeline may have written it for the console."""
 
 import json
 from pathlib import Path

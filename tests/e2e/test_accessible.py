@@ -1,4 +1,4 @@
-"""What axe says of what is not always there: the way in, the palette, alarms, devices, and charts with little room."""
+"""axe on parts that are not always shown: the login, the palette, alarms, devices, and charts with little room."""
 
 import httpx2 as httpx
 import pytest

@@ -23,7 +23,7 @@ _HOME = re.compile(r"as process (\d+), in (\S+),")
 
 
 def processes_of(folder: Path) -> list[str]:
-    """What runs with this folder among its arguments or for its temporary files."""
+    """Processes with this folder in their arguments or environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What holds on every page: the keyboard, what axe says, a hub that comes back, and a page that is there soon."""
+"""Tests for every page: the keyboard, the findings of axe, a hub that comes back, and a page that loads soon."""
 
 import gzip
 import sys

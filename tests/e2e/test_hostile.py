@@ -1,4 +1,4 @@
-"""What members write is untrusted: it stays text wherever it shows."""
+"""Messages of members are untrusted: they stay text wherever they are shown."""
 
 import json
 import re
@@ -37,7 +37,7 @@ MARKUP = (
     "<details open ontoggle=window.hacked=1><summary>x</summary></details><input autofocus onfocus=window.hacked=1>",
     "<object data=data:text/html,<script>window.hacked=1</script>></object><embed src=javascript:window.hacked=1>",
     "<template><img src=x onerror=window.hacked=1></template><noscript><p title='</noscript><img src=x onerror=1>'>",
-    # What once came through sanitisers because it is parsed a second time.
+    # Markup that once passed sanitisers because browsers parse it a second time.
     "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=1 onerror=window.hacked=1&gt;'>",
     "<svg></p><style><a id='</style><img src=1 onerror=window.hacked=1>'>",
     "<form><math><mtext></form><form><mglyph><style></math><img src onerror=window.hacked=1>",
@@ -70,7 +70,7 @@ SIGNS = (
 HOSTILE = (*MARKUP, *MARKDOWN, *SIGNS)
 
 ASKED = ("/assets/", "/api/session", "/api/stream", "/api/insights", "/api/devices")
-"""What the page asks for while one looks at it."""
+"""Paths that an open page requests."""
 
 LOOK = r"""() => {
     const bad = [];

@@ -1,4 +1,4 @@
-"""What the pipeline found, in a real browser."""
+"""The pipeline's report in a real browser."""
 
 import re
 import time

@@ -42,7 +42,7 @@ async def go_to(page: Page, name: str) -> None:
 
 
 async def heard(by: Client) -> tuple[str, str | None]:
-    """What a member hears next, and to what it replies."""
+    """Body of the next message that a member receives, and the message that it replies to."""
     message = (await anext(aiter(by))).message
     return message.body, message.reply_to
 
@@ -101,7 +101,7 @@ async def test_a_person_goes_from_page_to_page_and_blocks_an_objective(there: Of
     await page.keyboard.press("Enter")
     await expect(page.locator(".status.blocked")).to_be_visible()
     await expect(page.locator(".story")).to_contain_text("root blocked it: no wind")
-    # What was pressed is gone, and one is not thrown back to the top of the page.
+    # The pressed button is gone, and the focus does not jump to the top of the page.
     await expect(page.locator("#main")).to_be_focused()
 
 

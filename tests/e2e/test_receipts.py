@@ -1,4 +1,4 @@
-"""What became of a message, for each of its recipients, as a person sees it."""
+"""Receipts of a message for each of its recipients, as a person sees them."""
 
 import contextlib
 import re
@@ -29,7 +29,7 @@ async def look_at(page: Page, words: str) -> Locator:
 
 
 def ladder(aside: Locator, member: str) -> Locator:
-    """What became of it for one recipient."""
+    """The receipt of one recipient."""
     return aside.locator(".receipt", has=aside.page.locator("h3", has_text=member))
 
 
@@ -50,7 +50,7 @@ async def test_each_recipient_has_a_ladder_of_times_protocols_and_evidence(there
     await expect(seen.locator(".wire")).to_have_text(["ac7", "tieline", "tieline"])
     await expect(ladder(aside, "carol").locator("li").last).to_contain_text("member removed")
     await expect(ladder(aside, "root").locator(".state.pending").first).to_be_visible()
-    # Who has not seen it is said in words, and looks unlike all the rest.
+    # The members that have not seen the message are named in words that stand out.
     unseen = aside.get_by_text("Not seen by 2 of 3")
     usual = aside.locator("time").first
     looks = "one => { const {color, fontWeight} = getComputedStyle(one); return [color, Number(fontWeight)]; }"

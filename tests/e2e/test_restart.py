@@ -1,4 +1,4 @@
-"""What a page does when the hub is killed, or its session or permissions end, while it is open."""
+"""An open page when the hub is killed, or when its session or permissions end."""
 
 import asyncio
 import re
@@ -82,7 +82,7 @@ async def whole(page: Page, of: str) -> list[str]:
     keys: dict[str, str] = {}
     box = page.locator(".list")
     before = -1
-    # What is further back than the page has is read when one comes to the top.
+    # Older messages are read when the list is scrolled to the top.
     while len(keys) > before:
         before = len(keys)
         for _ in range(4):
@@ -166,7 +166,7 @@ async def test_pages_catch_up_exactly_with_a_hub_that_was_killed(street: Street)
     await paused.get_by_role("button", name="Go on").click()
     await expect(paused.locator(".row").last).to_contain_text(after[-1])
     assert await whole(paused, ".says") == everything
-    # What was read stays where it was; what came is behind it.
+    # Messages that were read stay in place; new messages come after them.
     await reading.bring_to_front()
     await expect(reading.get_by_text("Connected", exact=True)).to_be_visible()
     assert await at_top(reading) == seen

@@ -29,7 +29,7 @@ WATCH = """() => {
 
 
 class Figures(Struct):
-    """How a page does."""
+    """Performance figures of a page."""
 
     heap: float
     """Megabytes, after what nobody needs was collected."""

@@ -20,7 +20,7 @@ HIDDEN = """hidden => {
     Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true});
     document.dispatchEvent(new Event("visibilitychange"));
 }"""
-"""What a browser tells a page when its tab is hidden or shown."""
+"""Script that tells a page, as a browser does, that its tab is hidden or shown."""
 
 
 async def test_a_person_talks_with_an_agent_and_sees_what_became_of_it(there: Office) -> None:
@@ -114,7 +114,7 @@ async def test_every_conversation_that_was_read_is_acknowledged_however_fast_one
         await page.goto(f"{there.url}/#/talk/%40{name}")
         await expect(page.get_by_role("heading", name=f"@{name}")).to_be_visible()
         await expect(page.locator(".turn")).to_have_count(1)
-        # What was never painted was not read.
+        # A message that was never painted does not count as read.
         await page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 1)))")
     await page.goto(f"{there.url}/#/live")
     for sender, message in sent:

@@ -1,4 +1,4 @@
-"""What an agent asked its model, for who may read that and for nobody else."""
+"""Exchanges of an agent with its model: shown to members that may read them, and to nobody else."""
 
 import pytest
 from playwright.async_api import expect
@@ -31,7 +31,7 @@ async def test_a_trace_has_the_model_its_tokens_and_the_tools_it_called(there: O
     full = page.locator(".exchange", has_text="m-1-today")
     await expect(full.locator("summary")).to_contain_text("1207 → 35 tokens, 1.5 s, called list_files")
     await expect(page.locator(".exchange", has_text="m-2")).to_contain_text("tokens not captured")
-    # What was said to the model is drawn for who opens it, and taken away again.
+    # The text sent to the model is drawn when a reader opens it, and removed when the reader closes it.
     await expect(page.locator(".exchange pre")).to_have_count(0)
     await full.locator("summary").click()
     await expect(full.locator("pre")).to_contain_text("what is in the folder?")

@@ -22,7 +22,7 @@ class HubProcess:
 
     def __init__(self, home: Path, http: str = "127.0.0.1:0") -> None:
         self.home = home
-        # Where it listens when it is started next.
+        # Address for the next start of the hub.
         self.http = http
         self.log = home.with_name(f"{home.name}.log")
         self._process: subprocess.Popen[bytes] | None = None

@@ -78,7 +78,7 @@ def stop(root: str, step: str) -> None:
 
     spool = Spool(Path(root))
     write_all = os.write
-    # What is replaced is the step itself, so the process is exactly before it.
+    # The step itself is replaced, so the process stops exactly before it.
     replaced = {"half-written": (os, "write", half), "written": (disk, "sync", here), "synced": (Path, "rename", here)}
     if step in replaced:
         setattr(*replaced[step])

@@ -60,7 +60,7 @@ class Line:
         return text
 
     async def messages(self) -> AsyncIterator[Json]:
-        """What the member's stream shows."""
+        """The messages of the member's stream."""
         self._write("GET", f"/subscribe?name={self.name}", b"")
         while line := await self._reader.readline():
             if line.startswith(b"data: "):
@@ -174,7 +174,7 @@ async def past(line: Line) -> list[Json]:
 
 
 async def check_through_the_wire(office: Office, url: str) -> None:
-    """What streams showed is in the history, and objectives and their messages say the same."""
+    """Check that the history has all messages of the streams, and that objectives agree with their messages."""
     async with office.line(url, "kim") as line:
         messages = await past(line)
         said: dict[str, list[tuple[str, str, int]]] = {}

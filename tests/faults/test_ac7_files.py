@@ -79,7 +79,7 @@ class FileWriter:
         self.asked = None
 
     def expected(self, path: str) -> set[str | None]:
-        """What may be at a path."""
+        """Contents that may be at a path."""
         may = {self.answered.get(path)}
         return may | {self.asked[1]} if self.asked is not None and self.asked[0] == path else may
 
@@ -110,7 +110,7 @@ def check_disk(home: Path) -> dict[str, str | None]:
 
 
 def attachments(home: Path) -> set[str]:
-    """What objectives refer to."""
+    """Paths that objectives refer to."""
     store = SqliteStore(home)
     rows = store.objectives.select(ObjectiveQuery(None, None, (), None, ALL))
     store.close()
@@ -176,7 +176,7 @@ async def test_copies_for_an_objective_that_was_never_made_go_at_the_next_start_
         made = await boss.do("POST", "/objectives", **form)
         copy: str = made["attachments"][0]["path"]
         await boss.ask("DELETE", "/fs/rm?path=/boss/spec")
-    # What a kill leaves between the copy and the objective, and between the objective and who may read its copy.
+    # Leftovers of a kill between the copy and the objective, and between the objective and the rights on its copy.
     catalogue = SqliteFiles(home)
     files = Files(catalogue, Blobs(home / "files"), lambda: 1)
     boss_view = Viewer("boss", manages=True)

@@ -41,12 +41,12 @@ class Pusher:
 
 
 def wanted(number: int) -> str | None:
-    """To whom the message of this number goes: mostly to one member, now and then to everybody."""
+    """Recipient of the message with this number: mostly one member, now and then everybody."""
     return None if number % 100 == 0 else f"m{number % MEMBERS}"
 
 
 async def read_events(seat: Seat, ready: asyncio.Event) -> list[str]:
-    """What comes on a stream of events until the end is said."""
+    """Bodies on a stream of events, up to the message `end`."""
     host, port = seat.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     head = [f"GET /subscribe?name={seat.name} HTTP/1.1", "host: localhost"]
@@ -64,7 +64,7 @@ async def read_events(seat: Seat, ready: asyncio.Event) -> list[str]:
 
 
 async def read_frames(seat: Seat, ready: asyncio.Event) -> list[str]:
-    """What comes on a WebSocket until the end is said."""
+    """Bodies on a WebSocket, up to the message `end`."""
     url = f"{seat.url.replace('http', 'ws', 1)}/subscribe?name={seat.name}"
     headers = {"authorization": f"Bearer {seat.token}"}
     async with connect(url, additional_headers=headers, proxy=None) as socket:

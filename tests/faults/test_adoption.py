@@ -64,13 +64,13 @@ async def last_words(process: asyncio.subprocess.Process) -> list[str]:
 
 
 class Street:
-    """Who said what, and who got it."""
+    """Messages that were accepted, and messages that each recipient got."""
 
     def __init__(self, hub: HubProcess) -> None:
         self.hub = hub
         self.raw = Raw(hub.home / "spool-home")
         self.tokens: dict[str, str] = {}
-        # What was accepted for each recipient, and what each got.
+        # Messages accepted for each recipient, and messages that each got.
         self.expected: dict[str, set[str]] = {name: set() for name in (TAKER, OTHER, HEARER)}
         self.got: dict[str, Counter[str]] = {name: Counter() for name in (TAKER, OTHER, HEARER)}
         # Words of the hub's own sender that were not answered.
@@ -151,7 +151,7 @@ class Street:
     # In the spool.
 
     def told(self, lines: list[str]) -> None:
-        """What the writer said it has written, and what it may have written without saying so."""
+        """Note the messages that the writer reported, and those it may have written without a report."""
         for line in lines:
             number, target = line.split()
             self.accept(target, f"{WRITER}/{number}")
@@ -164,7 +164,7 @@ class Street:
         return self._written
 
     def taken(self, lines: list[str]) -> None:
-        """What the taker had, or was killed with."""
+        """Note the messages that the taker reported, or held when it was killed."""
         self.got[TAKER].update(lines)
         cur = self.raw.root / "spool" / TAKER / "cur"
         for path in cur.glob("*.json"):

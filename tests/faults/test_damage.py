@@ -133,7 +133,7 @@ async def test_a_full_disk_at_the_start_is_called_a_full_disk(folder: Path) -> N
 
 
 def start_and_stop(home: Path) -> str:
-    """What a hub said that could not start; nothing, if it could."""
+    """Error text of a hub that could not start; empty if the hub started."""
     command = [str(TIELINE), "serve", "--home", str(home), "--http", "127.0.0.1:0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment(home))
     wait_until(lambda: process.poll() is not None or (home / RUN_FILE).exists(), "a start, or its end")

@@ -45,7 +45,7 @@ class Place:
 
     @property
     def url(self) -> str:
-        """Where it speaks HTTP."""
+        """The hub's HTTP address."""
         return f"http://{self.hub.http}"
 
 
@@ -272,7 +272,7 @@ async def open_doors(place: Place, chance: random.Random) -> list[Door]:
 
 
 def is_whole(recipient: Door, doors: list[Door]) -> bool:
-    """Whether a recipient heard all that was accepted for it, and nothing that was not said."""
+    """True if a recipient heard every message accepted for it; fails on messages that were never sent."""
     for door in doors:
         accepted = set(door.accepted.get(recipient.recipient, ()))
         heard = set(recipient.heard.get(door.sender, ()))

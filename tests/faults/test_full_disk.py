@@ -36,7 +36,7 @@ class FlakyStore(SqliteStore):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, synchronous="OFF")
         self.chance = random.Random(0)
-        # How likely the next commit fails.
+        # Probability that the next commit fails.
         self.odds = 0.0
         self.failed = 0
 
@@ -252,7 +252,7 @@ class Company:
 
 
 async def kept(home: Path) -> list[str]:
-    """What a hub that starts with this home has for bob."""
+    """Messages for bob in a hub that starts with this home."""
     async with running_hub(home, http="127.0.0.1:0") as there:
         async with await there.operator() as operator:
             there.tokens["bob"] = (await operator.rotate_token("bob")).token
@@ -378,7 +378,7 @@ async def test_when_the_disk_fails_every_refused_send_is_absent_and_every_accept
                     for _ in range(4):
                         assert not await company.send("while it fails")
                     assert (await health(there))[0] == 503
-                    # What a crash at this moment would leave; what is not synced is there, as after kill -9.
+                    # The files that a crash at this moment would leave; unsynced data are included, as after kill -9.
                     crash = folder / f"c{round_number}"
                     await asyncio.to_thread(shutil.copytree, home, crash, ignore=shutil.ignore_patterns("*.sock"))
                     accepted = list(company.accepted)

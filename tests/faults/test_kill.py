@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 120)]
 
 
 class Place:
-    """Where the hub is now, and how a member gets there."""
+    """The hub's current address, and the members' tokens for it."""
 
     def __init__(self, home: Path, tokens: dict[str, str]) -> None:
         self.home = home

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 120)]
 
 
 class Told:
-    """What clients were told, so that nothing of it may be missing."""
+    """Answers that clients got; none of them may be missing later."""
 
     def __init__(self) -> None:
         # Answered changes, by objective.
@@ -92,7 +92,7 @@ async def upload(client: Client, name: str, told: Told, chance: random.Random) -
 
 
 def replayed(events: list[o.ObjectiveEvent]) -> dict[str, Any]:
-    """What an objective must be, by its event log alone."""
+    """State of an objective, computed from its event log alone."""
     state: dict[str, Any] = {"status": "active", "result": None, "block_reason": None}
     for event in events:
         match event.what:

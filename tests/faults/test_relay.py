@@ -25,8 +25,8 @@ from tieline.protocols.agent_relay.link import Link
 FLOOD = 100_000 if SOAK else 20_000
 BODY_CHARACTERS = 4096
 GROWTH_BYTES_MAX = 64 * 2**20 + 640 * FLOOD
-"""How much larger the hub may get in a flood: by the 4096 commands it reads ahead and its page cache, and by what it
-keeps of a recent message; never by the bodies, which are several times as large."""
+"""Limit of the hub's growth in a flood: 4096 commands read ahead, the page cache, and the data that the hub keeps of a
+recent message. The bodies are several times as large, and must not add to it."""
 
 COUNT = 10_000
 CUTS = 25 if SOAK else 5
@@ -68,7 +68,7 @@ class Recipient:
     def __init__(self, client: RelayClient) -> None:
         self.client = client
         self.taken = 0
-        # How many it may have taken by now; `None` for a recipient that takes whatever comes.
+        # Limit of the messages taken by now; `None` for a recipient without a limit.
         self.allowed: Callable[[], int] | None = None
 
     async def take(self, count: int) -> None:
@@ -96,7 +96,7 @@ class Recipient:
     async def go_on(self) -> None:
         """Take more once there is a connection again."""
         await until(lambda: self.client.state is State.READY, seconds=60)
-        # What comes again comes before this answer.
+        # Repeated messages come before this answer.
         await self.client.ask("STATUS")
         self.allowed = None
 

@@ -112,7 +112,7 @@ async def _general(group: Group, ada: Native) -> None:
 async def _inbox(group: Group, ada: Native) -> None:
     message = await ada.send("@bob", "before anybody listens", refs=["https://example.org"])
     bob = await group.dial("bob", "inbox-bob")
-    # What waits: the words for every member, and these.
+    # Waiting messages: the ones for every member, and this one.
     for _ in range(4):
         await bob.hear()
     await ada.send("@bob", "while somebody listens")

@@ -161,7 +161,7 @@ async def _hub(typed: Shell) -> None:
     await typed.run("invite", "--json")
     await typed.run("audit", "verify", "--json")
     await typed.run("audit", "checkpoint", "--json")
-    # What it finds is another matter on each machine.
+    # The findings differ on each machine.
     found = json.loads((await typed.end("doctor", "--json"))["out"])
     typed.stage.recorder.heard("$", *(f"{key}: {type(value).__name__}" for key, value in found.items()))
 

@@ -54,7 +54,7 @@ if __name__ == "__main__":
     time.time = lambda: NOW_MS / 1000
     from tieline.cli import main
 
-    # What most commands import when they run.
+    # Modules that most commands import when they run.
     for name in ("tieline.client", "tieline.protocols.backchannel.client", "tieline.core.store", "asyncio", "uuid"):
         importlib.import_module(name)
     for line in sys.stdin:

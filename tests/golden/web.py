@@ -41,7 +41,7 @@ class Web:
     def __init__(self, stage: Stage, name: str, token: str = "", *, show: Show | None = None, **headers: str) -> None:
         self.stage = stage
         self.name = name
-        # What of a body is in the transcript.
+        # Function that selects the part of a body for the transcript.
         self._show = show or _shown
         shown = {"authorization": f"Bearer {token}"} if token else {}
         self.headers = {**shown, **{key.replace("_", "-"): value for key, value in headers.items()}}

@@ -28,7 +28,7 @@ from tieline.protocols.peerbus import codec as peerbus
 SECRET = "k" * 32
 CONFIG = f'[peerbus]\nhmac_secret = "{SECRET}"\n'
 _STREAM_BYTES = 64 * 1024 * 1024
-"""What a reader of lines may have to hold: no message of a test is larger."""
+"""Buffer limit of a line reader: no message of a test is larger."""
 
 _NOON = "2026-05-18T12:00:00Z"
 
@@ -166,7 +166,7 @@ class RelayDriver(Driver):
 
     async def send(self, target: str, body: str, **fields: Any) -> None:
         place: Json = {"to": "*", "topic": target[1:]} if target.startswith("#") else {"to": target.removeprefix("@")}
-        # What stands beside the payload: a topic, `payload_meta`, or what a liar puts there.
+        # Fields beside the payload: a topic, `payload_meta`, or a false claim.
         place |= fields.pop("envelope", {})
         await self._write("SEND", {"kind": "message", "body": body, **fields}, **place)
 
@@ -208,7 +208,7 @@ class RelayDriver(Driver):
 
 
 class _HttpDriver(Driver):
-    """What the two protocols over HTTP share: requests with the member's token, and streams of events."""
+    """Base of the two protocols over HTTP: requests with the member's token, and streams of events."""
 
     async def ask(self, method: str, path: str, body: Json | None = None) -> Any:
         """Make a request. Raises `Refused`."""

@@ -14,7 +14,7 @@ OWN, REST, SAME, NOTE, UNSAID = "own", "rest", "as it came", "note", "–"
 
 
 def cell(field: Field, sender: Carriage, recipient: Carriage) -> str:
-    """What becomes of a field on its way from one protocol to another."""
+    """The table cell for a field on its way from one protocol to another."""
     if field not in sender.says:
         return UNSAID
     if sender is recipient:

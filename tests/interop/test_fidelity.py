@@ -32,7 +32,7 @@ def test_the_page_has_the_tables_of_the_code() -> None:
     assert filled(page) == page, "run: python -m tests.interop.table"
 
 
-# How each dialect says it all.
+# Every field in the words of each protocol.
 
 
 def in_words(protocol: str, earlier: str) -> Json:
@@ -63,7 +63,7 @@ def in_words(protocol: str, earlier: str) -> Json:
             raise AssertionError(protocol)
 
 
-# How each dialect is read: the wire's own words, and the place that the hub writes.
+# Reading each protocol: the wire's own fields, and the fields that the hub writes.
 
 
 def own_words(protocol: str, raw: Json) -> dict[Field, Any]:
@@ -84,7 +84,7 @@ def own_words(protocol: str, raw: Json) -> dict[Field, Any]:
 
 
 def written_by_the_hub(protocol: str, raw: Json) -> Json:
-    """What the hub wrote beside them."""
+    """The fields that the hub wrote beside the wire's own fields."""
     match protocol:
         case "agent-channels":
             return dict(raw["data"]["tieline"])
@@ -102,7 +102,7 @@ def written_by_the_hub(protocol: str, raw: Json) -> Json:
 
 
 def same_words(protocol: str, said: Json, raw: Json) -> bool:
-    """Whether a message within one protocol has all that its sender wrote."""
+    """True if a message within one protocol has everything that its sender wrote."""
     match protocol:
         case "agent-relay":
             beside, words = dict(said["envelope"]), {key: said[key] for key in said if key != "envelope"}
@@ -122,7 +122,7 @@ def _holds(found: Any, wanted: Any) -> bool:
 
 
 def is_said(field: Field, value: Any, earlier: str) -> bool:
-    """Whether a value is what was said in a field."""
+    """True if a value is the one that the sender put into a field."""
     match field:
         case Field.DATA:
             return _holds(value, {"n": 1})

@@ -1,4 +1,4 @@
-"""What one member's command breaks is that command's alone, on whichever protocol the others are."""
+"""A command that breaks fails alone, whatever protocols the other members use."""
 
 import asyncio
 import contextlib

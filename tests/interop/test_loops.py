@@ -49,7 +49,7 @@ class Agent:
 
 
 async def held_in(there: HubHarness, conversation: str) -> int:
-    """How many deliveries are held in a conversation."""
+    """Number of deliveries held in a conversation."""
     pauses = await (await there.operator()).pauses()
     return next((pause.held for pause in pauses if pause.thread == conversation), 0)
 
@@ -61,7 +61,7 @@ async def until_held(there: HubHarness, conversation: str, count: int) -> None:
 
 
 def events(notices: list[Heard]) -> list[str]:
-    """What notices tell of; not every protocol carries the data in which that stands too."""
+    """Events of the notices, read from their text: not every protocol carries the data with the event."""
     return ["held" if "held: " in notice.body else "slowed" if "slowed: " in notice.body else "?" for notice in notices]
 
 

@@ -17,7 +17,7 @@ LIES: dict[str, list[dict[str, Any]]] = {
     "peerbus": [{"claimed": "victim"}, {"data": CLAIM, "from": "victim"}],
     "ac7": [{"data": CLAIM}, {"data": {**CLAIM, "ts": 1, "msg_id": "x", "level": "critical"}}],
 }
-"""What a client of each protocol can write to pass for another."""
+"""Fields that a client of each protocol can write to pass for another member."""
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def copied(home: Path, to: Path, *more: str) -> Path:
     return to
 
 
-# What can be done to a row.
+# Ways to damage a row.
 
 
 def change(database: sqlite3.Connection, offset: int) -> None:
@@ -92,7 +92,7 @@ DAMAGES: dict[str, Callable[[sqlite3.Connection, int], None]] = {
 }
 
 
-# What is found.
+# Findings.
 
 
 def walked(home: Path) -> list[tuple[int, bool]]:
@@ -107,7 +107,7 @@ def walked(home: Path) -> list[tuple[int, bool]]:
 
 
 def pages_of(home: Path) -> list[Page]:
-    """What workers would count."""
+    """Pages as workers would count them."""
     log = SqliteLog(str(home), audit=True)
     batches = list(log.read("main", 0, log.end("main")))
     table = pa.Table.from_batches(batches).to_pylist() if batches else []
@@ -131,6 +131,6 @@ def pages_of(home: Path) -> list[Page]:
 
 
 def told(home: Path) -> list[VerifyFinding]:
-    """What an audit says of a home, without Spark."""
+    """Findings of an audit of a home, without Spark; findings about signatures are left out."""
     options = {"home": str(home), "logs": "main", "audit": "true"}
     return [one for one in audit.tell(options, pages_of(home)) if one.kind != "signature"]

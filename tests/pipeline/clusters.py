@@ -18,14 +18,14 @@ _JOINED = "Registering worker"
 
 
 class Cluster:
-    """Where the master is, and the workers' folders."""
+    """The address of the master, and the workers' folders."""
 
     def __init__(self, url: str, work: list[Path]) -> None:
         self.url = url
         self._work = work
 
     def executors(self) -> list[int]:
-        """How many executors each worker started."""
+        """Number of executors that each worker started."""
         return [len(list(folder.glob("app-*/*"))) for folder in self._work]
 
 

@@ -1,4 +1,4 @@
-"""What the pipeline's tests share: one Spark session, made-up homes, and a lake that was filled in one run."""
+"""Shared by the pipeline's tests: one Spark session, generated homes, and a lake that was filled in one run."""
 
 import shutil
 import tempfile

@@ -157,7 +157,7 @@ class Oracle:
         self._duck.execute(_VIEWS)
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
-        """What a gold table must hold, in order."""
+        """The expected rows of a gold table, sorted."""
         return ordered(self._duck.execute(QUERIES[table]).fetchall())
 
     def _table(self, name: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -65,7 +65,7 @@ async def _live(there: HubHarness) -> None:
 
 
 async def _python(program: str, *arguments: str, token: str) -> bytes:
-    """What a Python process of its own printed, because one has one session."""
+    """Output of a separate Python process; it is separate because a process has only one Spark session."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, *arguments,
         env={**os.environ, "TIELINE_TOKEN": token},

@@ -37,7 +37,7 @@ def ask(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
 
 def sentence(result: Result, code: int) -> str:
-    """What a command that failed has to say: a line, and perhaps a hint."""
+    """The error line of a failed command; a hint may follow it."""
     assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
     lines = result.stderr.splitlines()
     assert len(lines) <= 2, lines

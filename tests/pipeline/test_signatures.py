@@ -28,7 +28,7 @@ async def signed_home(home: Path) -> dict[str, int]:
 
 
 def signatures(home: Path) -> list[VerifyFinding]:
-    """What an audit says of them."""
+    """Findings of an audit about signatures."""
     options = {"home": str(home), "logs": "main", "audit": "true"}
     return [one for one in tell(options, pages_of(home)) if one.kind == "signature"]
 
@@ -46,7 +46,7 @@ async def test_a_signature_that_is_wrong_is_found_by_whoever_has_the_secret(
         (places["forged"], f"the signature of the message at row {places['forged']} is wrong")
     ]
     with rows(home) as database:
-        # What was signed is kept as it came, so a word that is changed there is not what was signed.
+        # The signed original is stored as it came; without it, the signature cannot be right.
         database.execute(
             "UPDATE message SET content = CAST(json_replace(content, '$.original', NULL) AS BLOB) WHERE offset = ?",
             (places["right"],),

@@ -20,7 +20,7 @@ def test_a_query_for_offsets_reads_those_and_no_others(spark: SparkSession, made
     plan = few._jdf.queryExecution().executedPlan()
     scan = plan.collectLeaves().head()
     assert scan.metrics().apply("numOutputRows").value() == 10, "the reader yielded no others"
-    # What the source has taken is no work of Spark's any more.
+    # Spark does not apply the filters again that the source has applied.
     assert [
         line for line in plan.toString().splitlines() if "Filter (" in line and ("40" in line or "main" in line)
     ] == []

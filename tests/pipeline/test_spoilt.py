@@ -1,4 +1,4 @@
-"""What members tell and what somebody wrote into the log: none of it stops a run, or moves what others see."""
+"""Bad activity of members and bad rows in the log: none of them stops a run, or changes the figures of others."""
 
 import json
 import re

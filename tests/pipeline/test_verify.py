@@ -67,7 +67,7 @@ def test_whatever_was_done_to_a_row_is_found_at_its_place(
         "double": {("chain", offset + 1)},
         "bridge": {("missing", offset), ("chain", offset + 1)} if offset < end - 1 else set(),
     }[damage]
-    # What is stored beside a row that moved is not what it says any more either.
+    # The data stored beside a moved row do not match the row any more either.
     assert expected <= found
     assert {one for one in found if one[0] in ("chain", "missing")} <= {
         *expected, ("chain", offset + 1), ("chain", offset + 2), *_left_over(home)

@@ -26,7 +26,7 @@ def main() -> None:
         if name != stage:
             return
         if float(seconds):
-            # What the stage does goes on meanwhile.
+            # The stage continues meanwhile.
             threading.Timer(float(seconds), kill).start()
         else:
             kill()

@@ -83,7 +83,7 @@ async def hear(puppet: Puppet) -> tuple[str, str]:
 
 
 def is_from(sender: str, protocol: str) -> bool:
-    """Whether a message is from the member of a protocol; one wire has no names."""
+    """True if a message is from the member of a protocol; one wire has no names."""
     return fnmatchcase(sender, f"m-{protocol}") or fnmatchcase(sender, "client-*@*")
 
 

@@ -114,7 +114,7 @@ async def take(client: Client, count: int, *, ack: bool = False) -> list[Deliver
 
 
 def bodies(deliveries: list[Delivery]) -> list[str]:
-    """What deliveries say."""
+    """Bodies of deliveries."""
     return [delivery.message.body for delivery in deliveries]
 
 

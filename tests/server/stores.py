@@ -18,7 +18,7 @@ class StubbornStore(SqliteStore):
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()
-        # How many of the next commits fail before, or after, they have written to the database.
+        # Number of the next commits that fail, before or after they have written to the database.
         self.failures = 0
         self.restore_fails = False
         self.tried = 0

@@ -193,7 +193,7 @@ async def test_a_reader_that_is_slow_or_gone_costs_no_more_than_it_takes(
 
 
 async def _settled(pages: list[int]) -> int:
-    """How many pages were read, when no more are."""
+    """Wait until no more pages are read; returns the number of pages."""
     before = -1
     while before != len(pages):
         before = len(pages)

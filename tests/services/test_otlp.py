@@ -144,7 +144,7 @@ def one(signal: Signal, body: bytes) -> dict[str, Any]:
     return event
 
 
-# What becomes of records
+# Conversion of records
 
 
 def test_a_span_of_a_model_becomes_an_exchange() -> None:
@@ -263,7 +263,7 @@ def test_a_record_that_cannot_be_kept_is_left_out_and_the_sender_is_told() -> No
     assert encode_answer(Signal.TRACES, PROTOBUF, taken) == (b"", PROTOBUF)
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(

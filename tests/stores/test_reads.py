@@ -1,6 +1,6 @@
-"""What reads cost: a page costs what it shows, however many messages there are.
+"""Cost of reads: a page costs as much as it shows, however many messages there are.
 
-Counted in steps of SQLite's machine, over a store in which what is asked for lies behind everything else.
+The cost is counted in steps of SQLite's virtual machine. In the store, the requested rows lie behind all others.
 """
 
 from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ def fill(folder: Path, count: int) -> SqliteStore:
 
 
 def message(offset: int, said: dict[str, bytes]) -> tuple[Any, ...]:
-    """What stands at an offset of the log."""
+    """The message at an offset of the log."""
     if offset < 4 * PAGE:
         sender, target, number = (
             ("me", "@peer", PEER),

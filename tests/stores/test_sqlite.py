@@ -1,4 +1,4 @@
-"""What the SQLite store promises beyond the port: files, syncs, migrations, and surviving kill -9."""
+"""Promises of the SQLite store beyond the port: files, syncs, migrations, and surviving kill -9."""
 
 import os
 import signal
@@ -415,7 +415,7 @@ def killed_run(folder: Path, lines: int) -> tuple[int, int]:
         assert victim.stdout is not None
         reported = "".join(victim.stdout.readline() for _ in range(lines))
         victim.send_signal(signal.SIGKILL)
-        # What it reported between our last line and its death counts too.
+        # Lines that the victim reported between our last read and its death count too.
         reported += victim.stdout.read()
     end, activity = reported.splitlines()[-1].split()
     return int(end), int(activity)

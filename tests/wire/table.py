@@ -97,12 +97,12 @@ class Table:
 
     @property
     def fetches(self) -> list[tuple[int, int]]:
-        """What was fetched so far, as (after, limit)."""
+        """Fetches so far, as (after, limit)."""
         return [(fetch.after, fetch.limit) for fetch in self.hub.asked(c.Fetch) if isinstance(fetch, c.Fetch)]
 
     @property
     def offered(self) -> list[tuple[int, int]]:
-        """What was noted as offered, as ranges."""
+        """Deliveries recorded as offered, as ranges."""
         return [(note.first, note.last) for note in self.hub.asked(c.Offered) if isinstance(note, c.Offered)]
 
 

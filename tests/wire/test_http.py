@@ -1,4 +1,4 @@
-"""What HTTP protocols share: answers, tokens, and bodies that are bounded in size, number and time."""
+"""Shared code of HTTP protocols: answers, tokens, and bodies that are bounded in size, number and time."""
 
 import asyncio
 import json

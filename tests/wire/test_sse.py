@@ -18,7 +18,7 @@ class Reader:
         self.chunks: list[bytes] = []
         self.complete = False
         self.headers: dict[bytes, bytes] = {}
-        # What the source was told.
+        # Calls to the source: "pause" or "resume".
         self.told: list[str] = []
         self.reads = asyncio.Event()
         self.reads.set()

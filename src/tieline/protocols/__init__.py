@@ -1,4 +1,4 @@
-"""The wire protocols: one folder for each, which declares itself; nothing else of the project names one.
+"""The wire protocols: one folder for each protocol. A folder declares its protocol; no other code names a protocol.
 
 Above: the server, the command line, the agents' programs, the pipeline. Below: `wire`. `docs/protocols.md` says how to
 add one.
@@ -14,7 +14,7 @@ from tieline.wire.protocol import Protocol
 
 @cache
 def protocols() -> tuple[Protocol, ...]:
-    """Every protocol that has a folder here, by name."""
+    """Return every protocol that has a folder here, sorted by name."""
     modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
     found = tuple(sorted((module.PROTOCOL for module in modules), key=lambda protocol: protocol.name))
     for protocol in found:
@@ -23,5 +23,5 @@ def protocols() -> tuple[Protocol, ...]:
 
 
 def named(name: str) -> Protocol:
-    """The protocol of this name. Raises `KeyError`."""
+    """Return the protocol of this name. Raises `KeyError` if no protocol has it."""
     return {protocol.name: protocol for protocol in protocols()}[name]

@@ -31,13 +31,13 @@ from tieline.wire.home import Running
 PEAK_BYTES_MAX = 150 * 1024 * 1024
 HOLD_SECONDS_MAX = 0.050
 ALONE_SECONDS = 5.0 if SOAK else 0.3
-"""How long the innocent session is watched before the attack."""
+"""Time for which the innocent session is watched before the attack."""
 _PATIENCE_SECONDS = 120
 """A hub that does not answer for so long does not answer."""
 
 
 class Figures(Struct, frozen=True):
-    """What an attack cost."""
+    """Cost of an attack."""
 
     name: str
     seconds: float
@@ -79,7 +79,7 @@ class WatchedHub(HubProcess):
 
     @property
     def running(self) -> Running:
-        """What it says of itself."""
+        """The hub's `run.json`."""
         running = self._running
         assert running is not None, "started before"
         return running
@@ -124,12 +124,12 @@ class WatchedHub(HubProcess):
         return int(kilobytes) * 1024
 
     def complaints(self) -> str:
-        """What it logged that nobody expected."""
+        """The first traceback in the hub's log, if any."""
         log = self.log.read_text(errors="replace")
         return log[log.find("Traceback") :][:4000] if "Traceback" in log else ""
 
     def rows(self, event: str) -> int:
-        """How many rows of the log tell of this event."""
+        """Number of rows of the log with this event."""
         with contextlib.closing(sqlite3.connect(f"file:{self.home / 'tieline.db'}?mode=ro", uri=True)) as database:
             found = database.execute("SELECT event FROM log").fetchall()
         return sum(json.loads(row)["event"] == event for (row,) in found)
@@ -146,7 +146,7 @@ class Innocent:
         assert await self._line() == f"{READY}\n".encode()
 
     async def waits(self) -> dict[str, float]:
-        """What it waited since the last time."""
+        """Waiting times since the last call."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         found: dict[str, float] = json.loads(await self._line())
@@ -178,7 +178,7 @@ async def innocent(hub: WatchedHub) -> AsyncIterator[Innocent]:
 async def run(name: str, hub: WatchedHub, attack: Callable[[WatchedHub], Awaitable[None]]) -> Figures:
     """Attack a hub, and see what it costs."""
     async with innocent(hub) as session:
-        # How long the innocent wait is measured without the attack first.
+        # Measure first how long the innocent session waits without the attack.
         await asyncio.sleep(ALONE_SECONDS)
         alone = await session.waits()
         await hub.take_holds()

@@ -57,7 +57,7 @@ class Holds:
         return watched
 
     def collect(self, phase: str, about: dict[str, int]) -> None:
-        """What the garbage collector calls before and after each pass."""
+        """Callback of the garbage collector, before and after each pass."""
         if phase == "start":
             self._collecting = time.thread_time()
         else:
@@ -68,7 +68,7 @@ class Holds:
             self._longest[kind] = (spent, name(*args))
 
     def take(self) -> dict[str, tuple[float, str]]:
-        """What was found; begins anew."""
+        """Return the longest holds, and start again with none."""
         found, self._longest = self._longest, {}
         return found
 

@@ -37,7 +37,7 @@ async def _send(sender: Client, body: str) -> None:
 
 
 class _Talk:
-    """What was waited since somebody asked."""
+    """Collects waiting times until somebody asks for them."""
 
     def __init__(self) -> None:
         self._waits: list[float] = []

@@ -1,4 +1,4 @@
-"""What any member can do: ask for more than it reads, with numbers that nobody needs, in frames that hold thousands."""
+"""Attacks by a member: it asks for more than it reads, with absurd numbers, in frames that hold thousands."""
 
 import asyncio
 import json
@@ -17,10 +17,10 @@ _MESSAGES = 20_000 if SOAK else 400
 _PART = 200
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _SHARE = 1.0 if SOAK else 0.2
-"""How much of each batch a short run asks."""
+"""Share of each batch that a run sends; a short run sends less."""
 _IDLE_SECONDS = 2.0 if SOAK else 0.3
 _READ_SECONDS = 20.0 if SOAK else 3.0
-"""How long it reads: thousands of large answers have no end."""
+"""Limit for reading answers: thousands of large answers have no end."""
 
 Frame = dict[str, Any]
 
@@ -94,7 +94,7 @@ async def _send_batch(hub: WatchedHub, frames: list[Frame], *, reads: bool) -> N
         await _read_frame(reader)
         writer.write(_framed(frames))
         if not reads:
-            # Who does not read holds on to what waits for it.
+            # A client that does not read keeps its waiting answers in the hub.
             await asyncio.sleep(_IDLE_SECONDS)
         elif "n" in frames[-1]:
             last = f'"n":{frames[-1]["n"]}'.encode()

@@ -1,4 +1,4 @@
-"""What somebody without any credential can do: open connections, send bytes on every door, and never finish."""
+"""Attacks by somebody without a credential: open connections, send bytes to every listener, and never finish."""
 
 import asyncio
 import contextlib
@@ -17,9 +17,9 @@ _CHUNK = b"x" * (256 * 1024)
 _ANSWER_SECONDS = 60
 _SILENCE_SECONDS = 1.0
 _FATE = (ConnectionError, BrokenPipeError, asyncio.IncompleteReadError, TimeoutError, OSError)
-"""What a hub may do to a stranger at any time."""
+"""Errors that a stranger may get from a hub at any time."""
 FATES: Counter[str] = Counter()
-"""What it did: the statuses of its answers, and connections without one."""
+"""Counts of the statuses of answers, and of connections without an answer."""
 
 OPEN_ROUTES = ("/v1/register", "/session/totp", "/enroll", "/enroll/poll")
 """That are answered without a token; their bodies are read."""
@@ -303,6 +303,6 @@ async def _greet(hub: WatchedHub, path: str, document: object) -> None:
 
 
 def stored_bytes(home: Path) -> int:
-    """What the hub keeps beside its databases."""
+    """Bytes of the hub's files other than databases."""
     found = [path for path in home.rglob("*") if path.is_file() and not path.name.endswith((".db", "-wal", "-shm"))]
     return sum(path.stat().st_size for path in found)

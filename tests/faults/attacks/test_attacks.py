@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if SOAK else 120)]
 
 
 STORED_BYTES_MAX = 256 * 1024
-"""What invented names may leave in files."""
+"""Limit of the bytes that invented names may leave in files."""
 
 
 @pytest.fixture(scope="function" if SOAK else "module")

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class Reply(Struct, frozen=True):
-    """What came back."""
+    """Answer to a request."""
 
     status: int
     headers: dict[str, str]
@@ -53,7 +53,7 @@ class Seat:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes along with each request."""
+        """Headers of each request."""
         shown = {"authorization": f"Bearer {self.token}"} if self.token is not None else {}
         return {"content-type": "application/json", "x-ac7-protocol": "1", **shown}
 
@@ -89,17 +89,17 @@ class Seat:
         return result
 
     async def history(self, query: str = "") -> list[Json]:
-        """What was said, oldest first."""
+        """Messages of the history, oldest first."""
         messages: list[Json] = (await self.get(f"/history{query}"))["messages"]
         return messages[::-1]
 
     async def said(self, query: str = "") -> list[str]:
-        """What was said, without what the hub says itself."""
+        """Bodies of the history, without the hub's own messages."""
         return [message["body"] for message in await self.history(query) if message["from"] != "ac7"]
 
 
 def subscription(seat: Seat) -> str:
-    """Where a member's own stream is."""
+    """Path of a member's own stream."""
     return f"/subscribe?name={quote(seat.name)}"
 
 

@@ -1,4 +1,4 @@
-"""Who may do what: every route of the document, asked by everybody; and what those learn who may not."""
+"""Permissions: every route of the document, requested by everybody, and the answers to those without permission."""
 
 import asyncio
 import contextlib
@@ -19,15 +19,15 @@ from tests.server.hubs import WAIT_SECONDS
 from tieline.contract.permission import TEAM_PERMISSIONS
 from tieline.protocols.ac7.server import DOCUMENT_PATH
 
-# Who asks.
+# Actors.
 UNKNOWN = ("no token", "wrong token", "expired token")
 PARTIES = ("owner", "joined", "originator", "watcher")
-"""Who has a part in what the path names: the member itself, the channel's admin or the objective's assignee; somebody
-in the channel; who gave the objective; who watches it."""
+"""Actors with a part in the path's resource: the member itself, the channel's admin or the objective's assignee;
+somebody in the channel; the originator of the objective; its watcher."""
 STAFF = (*TEAM_PERMISSIONS, "admin")
 """One for each permission, and one with all of them."""
 BROWSERS = {"cookie of other": "other", "cookie of admin": "admin"}
-"""Who logged in, and may what the member may."""
+"""Actors that logged in with a browser, with the permissions of this member."""
 ALL = frozenset((*PARTIES, "other", *STAFF))
 
 MANAGERS = frozenset({"members.manage", "admin"})
@@ -52,9 +52,9 @@ class Row(Struct, frozen=True):
     query: str = ""
     hidden: frozenset[str] = frozenset()
     open: bool = False
-    """Whether it asks for no token: then it is the same to all."""
+    """True if the route needs no token; then its answer is the same for all."""
     cookie: bool = True
-    """Whether who logged in may ask too."""
+    """True if the route also accepts the cookie of a login."""
 
 
 TABLE: dict[tuple[str, str], Row] = {
@@ -90,7 +90,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("POST", "/enroll"): Row(body={}, open=True),
     ("POST", "/enroll/poll"): Row(400, body={"deviceCode": "none"}, open=True),
     ("GET", "/enroll/pending"): Row(200, MANAGERS),
-    # Who may is told that there is no such device.
+    # A permitted actor learns that there is no such device.
     ("POST", "/enroll/approve"): Row(404, MANAGERS, {"mode": "bind", "userCode": "0000-0000", "memberName": "other"}),
     ("POST", "/enroll/reject"): Row(404, MANAGERS, {"userCode": "0000-0000"}),
     ("POST", "/session/totp"): Row(401, body={"code": "000000", "member": "{new}"}, open=True),
@@ -189,7 +189,7 @@ class Stage:
         return names, owner
 
     async def status(self, method: str, path: str, actor: str, row: Row) -> int:
-        """What a route answers to somebody."""
+        """Status that a route answers to an actor."""
         names, owner = await self.scene(path)
         seat = owner if actor == "owner" else self.seats[actor]
         asked = (path + row.query).format_map(names)
@@ -223,13 +223,13 @@ async def upgrade(seat: Seat, path: str) -> int:
 
 
 def right(row: Row, actor: str) -> int:
-    """What a route must answer to somebody."""
+    """Status that a route must answer to an actor."""
     if row.open:
         return row.ok
     if actor in UNKNOWN or (actor in BROWSERS and not row.cookie):
         return 401
     actor = BROWSERS.get(actor, actor)
-    # Who gave the objective has the permission for it.
+    # The originator of the objective has the permission to create objectives.
     if actor in row.may or (actor == "originator" and "objectives.create" in row.may):
         return row.ok
     return 404 if actor in row.hidden else 403
@@ -259,7 +259,7 @@ async def test_every_route_gives_everybody_the_right_status(crew: Team, part: st
         root = path.split("/")[1]
         if part != (root if root in LARGE else "all others"):
             continue
-        # What is open to all is counted for all of them together, so not everybody asks.
+        # Requests to open routes are counted for all actors together, so only some actors make them.
         some = (*UNKNOWN, "other", "admin")
         for actor in some if row.open else (*UNKNOWN, *PARTIES, "other", *STAFF, *BROWSERS):
             if actor in BROWSERS and path == "/session/logout":

@@ -26,7 +26,7 @@ LARGEST = 25 * MEBIBYTE
 
 
 class Reply:
-    """What came back, in bytes."""
+    """Answer to a request, in bytes."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.status = status
@@ -214,7 +214,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing_behind(crew: Team) -> No
     assert await ann.refused(404, "GET", "/fs/stat?path=/ann/x")
 
 
-# What messages and objectives show.
+# Files in messages and objectives.
 
 
 async def test_what_is_attached_to_a_message_is_what_the_store_knows_and_its_recipient_may_read_it(crew: Team) -> None:

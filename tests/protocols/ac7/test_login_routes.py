@@ -20,7 +20,7 @@ class Browser(Seat):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes along with each request."""
+        """Headers of each request."""
         return {"content-type": "application/json", **({"cookie": self.cookie} if self.cookie else {})}
 
     async def sign_in(self, code: str, member: str | None = None) -> Reply:

@@ -51,7 +51,7 @@ SENSE: dict[str, Json] = {
     "POST /fs/mkdir": {"path": "/boss/folder"},
     "POST /fs/mv": {"from": FILE, "to": FILE},
 }
-"""What makes sense in the hub of this test, in place of what chance gives."""
+"""Values that exist in the hub of this test, in place of random ones."""
 UNREACHED = {"POST /session/totp", "POST /enroll/poll", "POST /enroll/approve", "POST /enroll/reject"}
 """Chance and sense do not find a code."""
 

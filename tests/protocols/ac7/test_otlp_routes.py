@@ -17,7 +17,7 @@ from tieline.services.otlp import JSON, PROTOBUF
 
 
 def post(seat: Seat, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str, bytes]:
-    """What is answered: status, kind and bytes."""
+    """Make a POST request. Returns the status, content type and bytes of the answer."""
     connection = HTTPConnection(urlsplit(seat.url).netloc, timeout=WAIT_SECONDS)
     try:
         connection.request("POST", path, body, {"authorization": f"Bearer {seat.token}", **headers})

@@ -57,7 +57,7 @@ async def hall(folder: Path) -> AsyncIterator[tuple[Channel, Log, list[Peer]]]:
 Hall = tuple[Channel, Log, list[Peer]]
 
 
-# What the specification promises
+# Promises of the specification
 
 
 async def test_when_one_client_sends_a_message_all_others_receive_it_and_the_sender_does_not(hall: Hall) -> None:
@@ -385,7 +385,7 @@ async def test_stop_does_not_wait_for_a_client_that_does_not_read(folder: Path) 
     stuck.close()
 
 
-# What the hub uses
+# Features that the hub uses
 
 
 async def test_post_replaces_the_fan_out(folder: Path) -> None:

@@ -58,7 +58,7 @@ class Scene(HubHarness):
         return peer
 
     async def listeners(self, member: str) -> int:
-        """How many listen at an inbox."""
+        """Number of listeners at an inbox."""
         members = {view.name: view for view in await self.operator_client.members()}
         return members[member].sessions.count("agent-channels")
 
@@ -370,7 +370,7 @@ async def test_a_sender_is_told_that_a_listener_can_never_acknowledge(scene: Sce
     assert "agent-channels" in str(caught.value)
 
 
-# What comes and goes
+# Sockets of members and channels that come and go
 
 
 async def test_members_and_channels_get_sockets_as_they_appear_and_lose_them_as_they_go(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""What an extractor gives for what a program prints."""
+"""Helpers that run an extractor over the output of a program."""
 
 import itertools
 from collections.abc import Iterable

@@ -43,7 +43,7 @@ class Line:
         return client
 
     async def backlog(self, name: str) -> int:
-        """What a member has not settled, as the hub sees it."""
+        """Number of a member's unsettled deliveries, as the hub sees it."""
         operator = await self.hub.operator()
         return next(member.backlog for member in await operator.members() if member.name == name)
 

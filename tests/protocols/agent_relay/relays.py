@@ -22,7 +22,7 @@ class Relay(HubHarness):
 
     @property
     def path(self) -> str:
-        """Where the socket is."""
+        """Path of the socket."""
         assert self.running.places["relay_socket"] is not None
         return self.running.places["relay_socket"]
 
@@ -98,7 +98,7 @@ def numbers(deliveries: list[Frame]) -> list[tuple[str, str | None, int]]:
 
 
 def texts(frames: list[Frame]) -> list[str]:
-    """What the DELIVERs among these say."""
+    """Bodies of the DELIVER frames among these."""
     return [one["payload"]["body"] for one in frames if one["type"] == "DELIVER"]
 
 

@@ -28,7 +28,7 @@ class Agent:
 
     def __init__(self, node: Program, label: str) -> None:
         self._node = node
-        # What the script knows it by; the agent's name, unless several clients have one name.
+        # Name of the client in the script; the agent's name, unless several clients have the same name.
         self.label = label
 
     def _events(self, kind: str) -> list[Fact]:
@@ -36,17 +36,17 @@ class Agent:
 
     @property
     def messages(self) -> list[Fact]:
-        """What `onMessage` was called with."""
+        """Messages with which `onMessage` was called."""
         return self._events("message")
 
     @property
     def bodies(self) -> list[str]:
-        """What the messages say."""
+        """Bodies of the messages."""
         return [message["payload"]["body"] for message in self.messages]
 
     @property
     def channel_messages(self) -> list[Fact]:
-        """What `onChannelMessage` was called with."""
+        """Messages with which `onChannelMessage` was called."""
         return self._events("channel")
 
     @property
@@ -92,7 +92,7 @@ class Place:
 
     @property
     def socket(self) -> Path:
-        """Where the hub speaks the protocol."""
+        """Path of the hub's socket for the protocol."""
         return self.hub.home / "agent-relay.sock"
 
     async def tap(self) -> Tap:
@@ -155,7 +155,7 @@ def numbers(frames: list[Frame]) -> list[int]:
     return [frame["delivery"]["seq"] for frame in frames]
 
 
-# What answers are: what is not optional in the types of the SDK is required here.
+# Shapes of answers: fields that are not optional in the types of the SDK are required here.
 
 
 class Status(Struct, rename="camel", kw_only=True):

@@ -1,4 +1,4 @@
-"""Who wants to hear that its words are taken, and ids against doubles."""
+"""Acknowledgements for senders that ask for them, and ids that prevent duplicates."""
 
 from tests.protocols.agent_relay.relays import Relay, accepting, texts
 from tests.protocols.agent_relay.wire import said

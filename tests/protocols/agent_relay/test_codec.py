@@ -179,7 +179,7 @@ def seconds(work: Callable[[int], None], size: int) -> float:
         work(size)
         return time.thread_time() - started
 
-    # What the collector costs depends on all that lives in this process, and that is not the codec's.
+    # The cost of garbage collection depends on all objects of this process, not on the codec.
     gc.disable()
     try:
         return min(once() for _ in range(5))

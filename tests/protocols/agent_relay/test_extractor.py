@@ -327,7 +327,7 @@ def test_invalid_utf8_passes_unchanged_and_is_replaced_in_bodies() -> None:
     assert extract(b"\xff\n->relay:bob <<<\na\xffb>>>\n") == (b"\xff\n", [Instruction(to="bob", body="a\ufffdb")])
 
 
-# What never ends
+# Fences that never end
 
 
 def test_an_unterminated_fence_is_given_back_at_the_end() -> None:

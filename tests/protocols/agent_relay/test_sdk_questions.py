@@ -1,4 +1,4 @@
-"""What the existing TypeScript client asks the hub, and what it can do that agents rarely need.
+"""Requests of the existing TypeScript client to the hub, and features that agents rarely need.
 
 A test that is expected to fail says what the SDK sends and what it waits for.
 """
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 def misfit(reason: str) -> pytest.MarkDecorator:
-    """What the SDK expects and the hub does not do yet. A failure of another kind is a failure."""
+    """Mark a test of something that the SDK expects and the hub does not do yet. Any other failure counts."""
     return pytest.mark.xfail(strict=True, raises=(AssertionError, msgspec.ValidationError), reason=reason)
 
 
@@ -148,7 +148,7 @@ async def test_removing_an_agent_is_answered(here: Place) -> None:
     assert removal.message == "Alice lacks the permission members.manage"
 
 
-# What the SDK can do, and agents rarely need
+# Features of the SDK that agents rarely need
 
 
 async def test_an_agent_hears_when_another_is_ready(here: Place) -> None:
@@ -156,7 +156,7 @@ async def test_an_agent_hears_when_another_is_ready(here: Place) -> None:
     ready = alice.calling("waitForAgentReady", "Bob")
     await alice.settled()
     bob = await here.join("Bob", cli="claude", task="test")
-    # Who can speak is ready.
+    # An agent that can send is ready.
     await bob.say("Alice", "here")
     await alice.hears("here")
     assert ready.done()

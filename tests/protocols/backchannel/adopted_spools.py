@@ -81,12 +81,12 @@ class AdoptedSpool:
         return found[-1]
 
     async def history(self, name: str, peer: str | None = None) -> list[Any]:
-        """What a member can read of what was said, newest first."""
+        """Messages that a member can read, newest first."""
         client = await self.as_local(name)
         return list(await client.history(peer=peer))
 
     def quiet(self) -> bool:
-        """Whether nothing of the hub's is under way in the spool."""
+        """True if the hub has no unfinished work in the spool."""
         folders = (self.raw.root / "spool").glob("*/hub")
         names = {path.name for folder in folders for path in folder.iterdir()}
         return names <= {"mailbox.json", "placed"}

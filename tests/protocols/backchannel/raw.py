@@ -33,7 +33,7 @@ class Raw:
         self.root = root
 
     def new(self, agent: str) -> Path:
-        """Where an agent's unread messages are."""
+        """Folder of an agent's unread messages."""
         return self.root / "spool" / agent / "new"
 
     def init(self, name: str, *channels: str) -> None:
@@ -84,7 +84,7 @@ class Raw:
         temporary.rename(self.new(agent) / temporary.name)
 
     def names(self, agent: str) -> list[str]:
-        """What is in `new/`."""
+        """Names of the files in `new/`."""
         return [path.name for path in self.new(agent).iterdir()]
 
     @staticmethod
@@ -94,7 +94,7 @@ class Raw:
         return message
 
     def inbox(self, agent: str) -> list[Json]:
-        """What is unread, oldest first."""
+        """Unread messages, oldest first."""
         found = []
         for name in self.names(agent):
             try:

@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 
 class Reply(Struct, frozen=True):
-    """What came back."""
+    """Answer to a request."""
 
     status: int
     headers: dict[str, str]
@@ -66,7 +66,7 @@ class Agent:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the client sends along with each request."""
+        """Headers that the client sends with each request."""
         shown = {"authorization": f"Bearer {self.token}"} if self.token is not None else {}
         return {"content-type": "application/json", **shown}
 
@@ -104,12 +104,12 @@ class Agent:
         return sent
 
     async def inbox(self) -> list[Json]:
-        """What is unread."""
+        """Unread messages."""
         unread: list[Json] = await self.get(f"/v1/inbox/{quote(self.name)}")
         return unread
 
     async def bodies(self) -> list[str]:
-        """What the unread messages say."""
+        """Bodies of the unread messages."""
         return [message["body"] for message in await self.inbox()]
 
     async def take(self, message_id: str, **fields: Any) -> Json | None:

@@ -346,7 +346,7 @@ async def test_subscriptions_are_the_same_in_the_hub_and_in_records(folder: Path
         await eventually(lambda: hub_says("art", "new"))
 
 
-# Which spool, and the command line.
+# Finding the spool, and the command line.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Who is who in a spool that a hub has adopted."""
+"""Identities in a spool that a hub has adopted."""
 
 import json
 from pathlib import Path

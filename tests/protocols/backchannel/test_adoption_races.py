@@ -1,4 +1,4 @@
-"""Who is first, and what goes wrong, in a spool that a hub has adopted."""
+"""Races and failures in a spool that a hub has adopted."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.hub import RunningHub
 from tieline.server.local_hub import LocalHub
 
-# Who is first.
+# Races.
 
 
 @pytest.mark.parametrize("how", ["claim", "ack"])
@@ -107,7 +107,7 @@ async def test_twenty_who_race_for_the_messages_of_a_local_agent_get_each_exactl
     await eventually(none_left)
 
 
-# What goes wrong.
+# Failures.
 
 
 async def test_what_cannot_be_read_is_passed_over_and_told_of_once(place: AdoptedSpool) -> None:

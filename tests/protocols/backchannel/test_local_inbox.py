@@ -85,7 +85,7 @@ class Scene:
 
     @property
     def kept(self) -> list[str]:
-        """What the hub has in its own folder."""
+        """Suffixes of the staged and won files in the hub's own folder."""
         return sorted(path.suffix for path in self.mailbox.hub.iterdir() if path.suffix in (".staged", ".won"))
 
 

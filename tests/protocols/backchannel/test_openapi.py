@@ -86,7 +86,7 @@ class Sender:
         self._room = load_config(hub.home).of(BackchannelSettings).room_token
         self._token = register(hub, "alice")
         register(hub, "bob")
-        # What each route answered.
+        # Statuses that each route answered.
         self.statuses: dict[str, set[int]] = {}
         self._count = 0
 

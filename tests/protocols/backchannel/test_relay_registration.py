@@ -1,4 +1,4 @@
-"""Who gets a name in the relay API, by which token, and what its configuration says."""
+"""Registration of names in the relay API: permitted members, tokens and configuration."""
 
 import re
 from pathlib import Path

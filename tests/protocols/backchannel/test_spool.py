@@ -159,7 +159,7 @@ def test_a_claimed_message_is_out_of_new_until_it_is_finished_or_given_back(spoo
         claims.finish(one)
         claims.release(two)
         assert [message.body for message in spool.inbox("bob")] == ["two"]
-    # What was neither is given back.
+    # A message that was neither finished nor released is given back.
     assert [message.body for message in spool.inbox("bob")] == ["two", "three"]
     assert files(spool, "bob", "cur") == []
 
@@ -171,7 +171,7 @@ def test_a_reader_at_work_keeps_its_claims_and_a_gone_one_does_not(spool: Spool)
     assert at_work.claim(one) is not None
     gone = spool.claims("bob")
     assert gone.claim(two) is not None
-    # What the end of its process does.
+    # The end of its process closes the lock in the same way.
     assert gone._lock is not None
     os.close(gone._lock)
     assert spool.recover("bob") == 1

@@ -1,4 +1,4 @@
-"""What other programs wrote, what arrives, what is left over, and who one is."""
+"""Files of other programs, arriving messages, leftovers, and the identity of the caller."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from tieline.protocols.backchannel.identity import BadConfig, Identity, read_ide
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 from tieline.protocols.backchannel.upkeep import SpoolFault, check, repair
 
-# What other programs wrote.
+# Files of other programs.
 
 
 def test_files_that_a_real_bch_wrote_are_read(spool: Spool) -> None:

@@ -1,4 +1,4 @@
-"""What the hub's own surfaces show of what went over the bus."""
+"""Messages of the bus, as the hub's own interfaces show them."""
 
 import asyncio
 import json

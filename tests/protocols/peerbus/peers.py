@@ -53,7 +53,7 @@ def spliced(frame: bytes) -> bytes:
 
 
 def text(frame: Frame) -> Any:
-    """What a deliver frame says."""
+    """Text of a deliver frame."""
     return frame["envelope"]["body"]["text"]
 
 

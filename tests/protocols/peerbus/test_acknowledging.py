@@ -1,4 +1,4 @@
-"""What an ack settles on a real hub, and what it does not."""
+"""Deliveries that an ack settles on a real hub, and deliveries that it does not."""
 
 import pytest
 

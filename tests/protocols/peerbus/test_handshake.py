@@ -288,7 +288,7 @@ def test_every_refusal_that_can_end_a_connection_has_its_close_code() -> None:
     assert all(len(reason.encode()) <= 123 for _, reason in CLOSINGS.values())
 
 
-# What is accepted
+# Accepted handshakes
 
 
 async def test_the_peers_frame_is_the_handshake_ack_and_lists_the_peer_itself(anyhow: Bus) -> None:

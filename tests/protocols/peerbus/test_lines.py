@@ -100,7 +100,7 @@ async def test_a_line_beyond_1_mib_ends_the_connection_and_what_came_before_coun
     alice.writer.write(b" " * (MIB + 2))
     with pytest.raises(Closed):
         await alice.texts(2)
-    # Whether it came before the end or not: nobody has acknowledged it.
+    # The message comes again, even if it came before the end: nobody has acknowledged it.
     assert await (await line_peer(hub, "alice")).texts(1) == ["before"]
 
 

@@ -95,7 +95,7 @@ async def test_every_carrier_is_the_same_bus(hub: Bus) -> None:
         assert await bob.texts(1) == ["all"]
 
 
-# Who is there
+# Connected peers
 
 
 async def test_peers_lists_who_is_connected_sorted_with_oneself(anyhow: Bus) -> None:

@@ -17,7 +17,7 @@ class Racer:
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
         self.heard: list[Any] = []
-        # How the connection ended.
+        # Close code of the connection.
         self.closed: int | None = None
 
     async def run(self) -> None:

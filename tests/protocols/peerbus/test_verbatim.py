@@ -1,4 +1,4 @@
-"""What a peer signed arrives byte for byte, or not at all."""
+"""A signed message arrives byte for byte, or not at all."""
 
 from pathlib import Path
 

@@ -256,7 +256,7 @@ async def test_a_media_type_that_is_none_is_refused(scene: Scene, media_type: st
     assert code(result) is FileCode.INVALID_INPUT
 
 
-# Who may what
+# Permissions
 
 
 async def test_others_may_not_write_read_or_list_and_learn_nothing(scene: Scene) -> None:

@@ -23,7 +23,7 @@ class PaperHub(Hub):
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.submitted: list[c.Command] = []
-        # What waits for its replies, oldest first.
+        # Commands that wait for their replies, oldest first.
         self.open: deque[tuple[Sequence[c.Command], DoneCall]] = deque()
         self.listening: dict[SessionId, tuple[Listener, MemberName | None]] = {}
         self.tails: dict[SessionId, Callable[[Sequence[ActivityRow]], None]] = {}

@@ -105,7 +105,7 @@ async def test_a_second_view_takes_the_place_of_the_first(there: HubHarness) -> 
     await alice.send("@bob", "two")
     # Nobody can see that the first view was told of it.
     await asyncio.sleep(0.1)
-    # What the first view has told meanwhile is not told twice.
+    # A message that the first view has shown meanwhile is not shown twice.
     assert await look(bob, 2) == ["alice: one", "alice: two"]
 
 

@@ -262,7 +262,7 @@ async def test_a_batch_of_questions_is_answered_as_its_reader_reads_and_holds_no
             for number in range(50):
                 # Each of these would be decided behind all of those, if they stood before it.
                 await alice.send("@mallory", str(number))
-            # What a socket takes without a reader, and what may wait for it.
+            # The limit covers the socket's buffers without a reader, and the requests that may wait.
             assert asked < 100
         finally:
             writer.close()

@@ -15,13 +15,13 @@ class Part(Struct, frozen=True, rename="camel"):
 
 
 class TextBlock(Part, frozen=True, tag_field="type", tag="text"):
-    """What was said."""
+    """Text of a message."""
 
     text: str
 
 
 class ThinkingBlock(Part, frozen=True, tag_field="type", tag="thinking"):
-    """What was thought."""
+    """Text of a thought."""
 
     text: str
 
@@ -35,7 +35,7 @@ class ToolUseBlock(Part, frozen=True, tag_field="type", tag="tool_use"):
 
 
 class ToolResultBlock(Part, frozen=True, tag_field="type", tag="tool_result"):
-    """What a tool answered."""
+    """Answer of a tool."""
 
     tool_use_id: str
     content: Any
@@ -70,7 +70,7 @@ class Tool(Part, frozen=True):
 
 
 class Usage(Part, frozen=True):
-    """What a call cost."""
+    """Tokens of a call."""
 
     input_tokens: float | None
     output_tokens: float | None
@@ -79,7 +79,7 @@ class Usage(Part, frozen=True):
 
 
 class ModelRequest(Part, frozen=True):
-    """What a model was asked."""
+    """Request to a model."""
 
     model: str | None
     max_tokens: float | None
@@ -90,7 +90,7 @@ class ModelRequest(Part, frozen=True):
 
 
 class ModelResponse(Part, frozen=True):
-    """What it answered."""
+    """Response of a model."""
 
     stop_reason: str | None
     stop_sequence: str | None

@@ -97,7 +97,7 @@ SHAPES: dict[tuple[str, str], Any] = {
     ("POST", "/otlp/v1/traces"): ANYTHING,
     ("GET", "/healthz"): Health,
 }
-"""What each route answers with."""
+"""Shape of the answer of each route."""
 
 _OPEN = [
     (method, re.compile(re.sub(r"\{\w+\}", "[^/]+", path) + r"\Z"), shape) for (method, path), shape in SHAPES.items()

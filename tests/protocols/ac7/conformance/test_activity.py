@@ -55,7 +55,7 @@ async def upload(seat: Seat, *events: Json) -> None:
 
 
 async def kept(seat: Seat, name: str, query: str = "") -> list[Json]:
-    """What is kept of a member, oldest first."""
+    """Stored activity of a member, oldest first."""
     rows: list[Json] = (await seat.get(f"/members/{name}/activity{query}"))["activity"]
     return rows[::-1]
 

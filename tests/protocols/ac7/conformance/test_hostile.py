@@ -1,4 +1,4 @@
-"""What no client sends: each gets an answer that says what is wrong, and none is an error in the log."""
+"""Requests that no client sends: each answer names the mistake, and none causes an error in the log."""
 
 import json
 import logging
@@ -52,7 +52,7 @@ ODD: tuple[Any, ...] = (
     {"body": ": not a comment\n\ndata: {}\r\n\r\nevent: x", "title": "a\nb"},
     {"body": "\u2028\u2029\x85"},
 )
-"""What may be said, though nobody does."""
+"""Unusual messages that are allowed."""
 
 
 async def test_whatever_is_wrong_is_answered_with_what_is_wrong_and_is_no_error_in_the_log(

@@ -132,7 +132,7 @@ async def test_watcher_added_says_objective_id_and_name(crew: Team) -> None:
 async def test_watcher_removed_says_objective_id_and_name(crew: Team) -> None:
     work, same = await begun(crew)
     assert (await work.do("boss", "POST", "/watchers", remove=["wes"]))["watchers"] == []
-    # Who is removed hears so, and nothing after it.
+    # A removed watcher hears of the removal, and of nothing after it.
     await work.told({"kind": "watcher_removed", **same, "name": "wes"}, "boss", *THREAD)
     await work.do("ann", "POST", "/complete", result="r")
     await work.told({"kind": "completed", **same, "result": "r"}, "ann", "ann", "boss", "kim")

@@ -1,7 +1,7 @@
-"""What somebody learns who has no part in a thread: nothing, neither from errors nor from counts, lists or history.
+"""A member outside a thread learns nothing of it: neither from errors nor from counts, lists or history.
 
-What is there and not for the one who asks is answered byte for byte like what never was; only the name that was asked
-for is in it, so here both names have the same length.
+A hidden resource gets the same answer, byte for byte, as one that never existed. Only the requested name is in the
+answer, so both names have the same length here.
 """
 
 import json
@@ -24,7 +24,7 @@ READS = (
     "/objectives?assignee=ann",
     "/objectives?status=done",
 )
-"""What a member may ask without naming something that is not for it."""
+"""Requests of a member that name nothing hidden from the member."""
 
 CHANGES: tuple[tuple[str, str, Any], ...] = (
     ("GET", "", None),
@@ -40,7 +40,7 @@ CHANGES: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/watchers", {}),
     ("POST", "/discuss", {"body": "x"}),
 )
-"""What can be asked of an objective."""
+"""Requests about an objective."""
 
 
 def other(objective_id: str) -> str:

@@ -211,7 +211,7 @@ def test_readers_only_claim_messages_whose_scope_is_in_their_match_plus_unscoped
     assert set(bodies(place.cli("inbox", "--as", "bob", "--json"))) == {"unscoped", "api", "web", "ops"}
     matching = place.cli("inbox", "--as", "bob", "--json", "--match", "github.com/acme/web")
     assert set(bodies(matching)) == {"unscoped", "web"}
-    # Where there is no repository and no --match, only unscoped ones.
+    # Without a repository and without --match, only unscoped messages are shown.
     assert bodies(place.cli("drain", "--as", "bob", "--json")) == ["unscoped"]
     assert bodies(place.cli("drain", "--as", "bob", "--json", "--match", "git@github.com:acme/api.git")) == ["api"]
     deep = tmp_path / "web" / "deep"

@@ -1,4 +1,4 @@
-"""Who speaks without a hub, and what is said when that cannot be known."""
+"""Identity of the sender without a hub, and the error when it cannot be known."""
 
 import json
 from pathlib import Path

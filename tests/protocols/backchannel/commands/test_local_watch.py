@@ -91,7 +91,7 @@ def test_of_two_watchers_one_gets_each_message(place: Place) -> None:
         place.running("watch", "--as", "bob", "--json") as second,
     ):
         ids = place.send(*(str(number) for number in range(40)))
-        # What was claimed is printed before the claim's file goes.
+        # A claimed message is printed before the file of its claim is removed.
         wait_until(place.is_left, "all to be taken and finished")
         for watcher in (first, second):
             watcher.send_signal(signal.SIGINT)

@@ -73,7 +73,7 @@ def test_the_export_is_a_chain_that_the_first_verifier_accepts(hub: HubProcess, 
         {"event": "send", "id": translated, "from": "carol", "to": "bob"},
     ]
     found = [event for event in events if event in expected]
-    # What was given and acknowledged rides on a later commit, so it may come behind the next message.
+    # Deliveries and acknowledgements are committed later, so they may come after the next message.
     for ident in {event["id"] for event in expected}:
         assert [event for event in found if event["id"] == ident] == [
             event for event in expected if event["id"] == ident

@@ -1,4 +1,4 @@
-"""What the doctor is told of a hub's settings and listeners."""
+"""The doctor's findings about a hub's settings and listeners."""
 
 from pathlib import Path
 

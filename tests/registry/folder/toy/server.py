@@ -33,7 +33,7 @@ class _Connection(Stream):
         self._greeting: Greeting[codec.ClientLine] = Greeting(self._pump)
         self._data = b""
 
-    # What asyncio calls.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.begin(transport, self._limits.unsent_bytes_max)
@@ -55,7 +55,7 @@ class _Connection(Stream):
         self._greeting.close()
         self._pump.close()
 
-    # What the session pump calls: the Wire port.
+    # Methods that the session pump calls: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         for message, key, _ in parcels:

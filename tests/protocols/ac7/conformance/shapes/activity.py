@@ -18,7 +18,7 @@ class ActivityRow(Closed, frozen=True):
 
 
 class ActivityList(Closed, frozen=True):
-    """What a member did."""
+    """Activity of a member."""
 
     activity: list[ActivityRow]
 

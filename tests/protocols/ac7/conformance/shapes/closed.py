@@ -1,4 +1,4 @@
-"""What every shape of an answer is made of, and the answers that belong to no noun."""
+"""Base types of all answer shapes, and the answers that belong to no resource."""
 
 from typing import Annotated, Any, Literal
 

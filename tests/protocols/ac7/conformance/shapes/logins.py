@@ -10,7 +10,7 @@ from tests.protocols.ac7.conformance.shapes.members import Role, Teammate, Token
 
 
 class Login(Closed, frozen=True):
-    """Who is logged in, and until when."""
+    """A login: the member, and when the login expires."""
 
     member: Name
     role: Role
@@ -19,7 +19,7 @@ class Login(Closed, frozen=True):
 
 
 class Secret(Closed, frozen=True):
-    """What an authenticator app needs."""
+    """Secret for an authenticator app."""
 
     totp_secret: Annotated[str, Meta(pattern=r"^[A-Z2-7]{16,}$")]
     totp_uri: Annotated[str, Meta(pattern=r"^otpauth://totp/")]

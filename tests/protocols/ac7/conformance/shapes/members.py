@@ -9,7 +9,7 @@ from tests.protocols.ac7.conformance.shapes.closed import Closed, Name, Permissi
 
 
 class Role(Closed, frozen=True):
-    """What a member is."""
+    """Role of a member."""
 
     title: Annotated[str, Meta(min_length=1, max_length=64)]
     description: str
@@ -36,7 +36,7 @@ class ListedMember(Teammate, frozen=True):
 
 
 class Team(Closed, frozen=True):
-    """What is said about the team."""
+    """Description of the team."""
 
     name: Annotated[str, Meta(min_length=1)]
     directive: Annotated[str, Meta(min_length=1)]
@@ -45,7 +45,7 @@ class Team(Closed, frozen=True):
 
 
 class Presence(Closed, frozen=True):
-    """Whether a member is there."""
+    """Presence of a member."""
 
     name: Name
     connected: Count
@@ -56,7 +56,7 @@ class Presence(Closed, frozen=True):
 
 
 class Roster(Closed, frozen=True):
-    """Who is on the team, and who is there."""
+    """The members of the team, and their presence."""
 
     teammates: list[Teammate]
     connected: list[Presence]
@@ -82,7 +82,7 @@ class NewToken(Closed, frozen=True):
 
 
 class Token(Closed, frozen=True):
-    """What may be known of a token."""
+    """Public data of a token."""
 
     id: str
     member_name: Name

@@ -33,7 +33,7 @@ class Message(Closed, frozen=True):
 
 
 class Delivery(Closed, frozen=True):
-    """Whom a push reached."""
+    """Number of recipients that a push reached."""
 
     live: Count
     targets: Count
@@ -47,6 +47,6 @@ class Pushed(Closed, frozen=True):
 
 
 class History(Closed, frozen=True):
-    """What was said."""
+    """Messages of the past."""
 
     messages: list[Message]

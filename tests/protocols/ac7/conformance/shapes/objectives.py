@@ -114,7 +114,7 @@ class ObjectiveAnswer(Closed, frozen=True):
 
 
 class Briefing(Member, frozen=True):
-    """What a member is told when it starts."""
+    """Briefing of a member when it starts."""
 
     team: Team
     teammates: list[Teammate]
