@@ -1,4 +1,4 @@
-"""What the hub says over its wires, as OpenAPI documents, of which the build makes the console's types; and colours.
+"""The OpenAPI documents from which the build makes the types of the console, and the colours of the protocols.
 
     python web/documents.py FOLDER
 
