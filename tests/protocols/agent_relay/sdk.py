@@ -40,7 +40,7 @@ class Agent:
         return self._events("message")
 
     @property
-    def bodies(self) -> list[str]:
+    def bodies(self) -> list[Any]:
         """Bodies of the messages."""
         return [message["payload"]["body"] for message in self.messages]
 
@@ -67,9 +67,9 @@ class Agent:
         for body in bodies:
             assert await self.call("sendMessage", to, body) is True
 
-    async def hears(self, *bodies: str) -> None:
+    async def hears(self, *bodies: Any) -> None:
         """Wait until the last of these came, and see that nothing else did: each once, and in this order."""
-        await self._node.until(lambda: bodies[-1] in self.bodies, f"{self.label} to hear {bodies[-1][:80]!r}")
+        await self._node.until(lambda: bodies[-1] in self.bodies, f"{self.label} to hear {str(bodies[-1])[:80]!r}")
         assert self.bodies == list(bodies), self._node.transcript()
 
     async def reaches(self, state: str, *, after: int = 0) -> None:

@@ -1,6 +1,7 @@
 """Members of other protocols, reached from this one and reaching it."""
 
 import asyncio
+import json
 
 from tests.protocols.agent_relay.relays import Relay
 from tests.protocols.agent_relay.wire import frame, said
@@ -31,7 +32,34 @@ async def test_a_topic_is_a_channel_of_the_hub(relay: Relay) -> None:
     await alice.send(frame("SUBSCRIBE", topic="builds"), said("green", "*", topic="builds"))
     assert bodies(await take(nina, 1, ack=True)) == ["green"]
     await nina.send("#builds", "red")
-    assert (await alice.expect("DELIVER"))["delivery"]["originalTo"] == "*"
+    assert (await alice.expect("DELIVER"))["delivery"]["originalTo"] == "#builds"
+
+
+async def test_a_message_to_a_channel_is_to_be_answered_there_whatever_wire_it_came_from(relay: Relay) -> None:
+    await relay.add("nina")
+    nina, (alice, bob) = await relay.join("nina"), await relay.agents("alice", "bob")
+    await bob.send(frame("SUBSCRIBE", topic="dev"))
+    await bob.silent()
+    _, socket = await asyncio.open_unix_connection(relay.home / "channels" / "main" / "dev.sock")
+    # From the CLI's wire, from the channel's socket, from a SEND without a topic and from one with it.
+    await nina.send("#dev", "one")
+    heard = await bob.deliveries(1)
+    said_there = json.dumps({"msg": "two"}).encode()
+    socket.write(len(said_there).to_bytes(4, "big") + said_there)
+    heard += await bob.deliveries(1)
+    await alice.send(said("three", "#dev"), said("four", "#dev", topic="dev"), said("five", "*", topic="dev"))
+    heard += await bob.deliveries(3)
+    assert [(one["payload"]["body"], one["delivery"]["originalTo"], one.get("topic")) for one in heard] == [
+        ("one", "#dev", None),
+        ("two", "#dev", None),
+        ("three", "#dev", None),
+        ("four", "#dev", "dev"),
+        ("five", "*", "dev"),
+    ]
+    await nina.send("*", "six")
+    (heard_last,) = await bob.deliveries(1)
+    assert (heard_last["payload"]["body"], heard_last["delivery"]["originalTo"]) == ("six", "*")
+    socket.close()
 
 
 async def test_what_another_wire_was_offered_without_acknowledging_it_still_comes(relay: Relay) -> None:

@@ -2,6 +2,7 @@
 
 from tests.protocols.agent_relay.relays import Relay
 from tests.protocols.agent_relay.wire import Frame, Wire, frame, said
+from tests.server.hubs import take
 
 
 async def joined(channel: str, *wires: Wire) -> None:
@@ -152,6 +153,50 @@ async def test_a_channel_of_two_is_for_both_of_them_and_nobody_else(relay: Relay
     assert (await alice.ask("CHANNEL_MESSAGE", {"channel": "dm:alice:a b", "body": "x"}))["payload"][
         "code"
     ] == "BAD_REQUEST"
-    assert (await alice.ask("CHANNEL_JOIN", {"channel": "dm:a:b:c"}))["payload"]["code"] == "BAD_REQUEST"
+    assert (await alice.ask("CHANNEL_JOIN", {"channel": "dm:a:b:c"}))["payload"]["code"] == "FORBIDDEN"
+    assert (await alice.ask("CHANNEL_JOIN", {"channel": "dm:alice"}))["payload"]["code"] == "BAD_REQUEST"
     for wire in (alice, bob, mallory):
         await wire.silent()
+
+
+async def test_a_group_is_for_its_members_and_each_of_them_hears_what_another_says(relay: Relay) -> None:
+    alice, bob, carol, mallory = await relay.agents("alice", "bob", "carol", "mallory")
+    group = "dm:alice:bob:carol"
+    for kind in ("CHANNEL_JOIN", "CHANNEL_MESSAGE", "CHANNEL_LEAVE"):
+        refused = await mallory.ask(kind, {"channel": group, "body": "let me in"})
+        assert (refused["type"], refused["payload"]["code"]) == ("ERROR", "FORBIDDEN")
+    await alice.send(frame("CHANNEL_JOIN", {"channel": group}))
+    for one in (alice, bob, carol):
+        words = {"channel": group, "body": f"between us, {one.name}", "data": {"n": 1}}
+        sent = await one.send(frame("CHANNEL_MESSAGE", words))
+        # Said twice under one id, it is told once.
+        await one.send(sent)
+        await one.silent()
+        for other in {alice, bob, carol} - {one}:
+            heard = await other.expect("CHANNEL_MESSAGE")
+            assert (heard["from"], heard["payload"]) == (one.name, words)
+            await other.silent()
+    for wire in (alice, mallory):
+        await wire.silent()
+
+
+async def test_a_group_with_a_stranger_in_it_is_refused_and_nobody_is_told(relay: Relay) -> None:
+    alice, bob = await relay.agents("alice", "bob")
+    for channel, code in (
+        ("dm:alice:bob:nobody", "NOT_FOUND"),
+        ("dm:alice:bob:Bob", "NOT_FOUND"),
+        ("dm:alice:bob:two words", "BAD_REQUEST"),
+        (":".join(["dm", "alice", *(f"a-{number}" for number in range(32))]), "BAD_REQUEST"),
+    ):
+        assert (await alice.ask("CHANNEL_MESSAGE", {"channel": channel, "body": "x"}))["payload"]["code"] == code
+    await bob.silent()
+
+
+async def test_a_member_of_a_group_on_another_wire_gets_a_direct_message_with_a_note(relay: Relay) -> None:
+    await relay.add("nina")
+    nina, (alice, bob) = await relay.join("nina", receive=True), await relay.agents("alice", "bob")
+    await alice.send(frame("CHANNEL_MESSAGE", {"channel": "dm:alice:bob:nina", "body": "all three"}))
+    await bob.expect("CHANNEL_MESSAGE")
+    (heard,) = await take(nina, 1, ack=True)
+    assert (heard.message.target, heard.message.body) == ("@nina", "all three")
+    assert heard.message.notes == ("said to a group: alice, bob, nina",)

@@ -10,16 +10,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.protocols.agent_relay.wire import frame, framed, said
 from tieline.contract import message as m
 from tieline.contract.identifiers import MessageId
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.target import TargetKind
+from tieline.contract.target import Target, TargetKind, parse_target
 from tieline.protocols.agent_relay import codec
-from tieline.protocols.agent_relay.codec import Envelope, EnvelopeBuffer, EnvelopeError, ErrorCode
+from tieline.protocols.agent_relay.codec import Envelope, EnvelopeBuffer, EnvelopeError
+from tieline.protocols.agent_relay.error_code import ERROR_CODES, ErrorCode
 
 scalars = (
     st.none()
@@ -165,7 +166,7 @@ def test_whatever_an_envelope_says_it_becomes_content_or_a_refusal(value: dict[s
         return
     for kind in ("SEND", codec.CHANNEL_MESSAGE):
         found = codec.content_of(msgspec.structs.replace(envelope, type=kind), "alice")
-        assert isinstance(found, m.Content) or codec.ERROR_CODES[found.code]
+        assert isinstance(found, m.Content) or ERROR_CODES[found.code]
 
 
 # Time that grows with the input and no faster. Ratios of two sizes in one run: the machine's speed cancels out.
@@ -278,7 +279,7 @@ def test_bytes_one_by_one_are_the_same_envelope() -> None:
 
 @pytest.mark.parametrize("code", list(Code))
 def test_every_refusal_of_the_hub_has_a_code_on_the_wire(code: Code) -> None:
-    assert isinstance(codec.ERROR_CODES[code], ErrorCode)
+    assert isinstance(ERROR_CODES[code], ErrorCode)
 
 
 # Ids of deliveries
@@ -325,7 +326,7 @@ def test_where_a_send_goes(to: str, topic: str | None, kind: TargetKind, name: s
 def test_a_target_that_is_none_is_refused(to: str | None, topic: str | None) -> None:
     refused = codec.target_of(to, topic)
     assert isinstance(refused, Refusal)
-    assert codec.ERROR_CODES[refused.code] is ErrorCode.BAD_REQUEST
+    assert ERROR_CODES[refused.code] is ErrorCode.BAD_REQUEST
 
 
 @given(st.text(), objects, objects)
@@ -335,13 +336,33 @@ def test_whatever_a_send_says_is_delivered_or_refused(body: str, extra: dict[str
     envelope = Envelope("SEND", id="m", to="bob", topic="chat", payload=extra | {"body": body}, payload_meta=meta)
     found = codec.content_of(envelope, "alice")
     if isinstance(found, Refusal):
-        assert codec.ERROR_CODES[found.code] is ErrorCode.BAD_REQUEST
+        assert ERROR_CODES[found.code] is ErrorCode.BAD_REQUEST
         return
     delivery = codec.deliver(message_with(found), 7, 3, recipient="bob", session_id="s")
-    assert delivery.payload == {"kind": "message", "data": {}} | envelope.payload
+    assert delivery.payload == {"kind": "message"} | envelope.payload
     assert (delivery.payload_meta or {}) == meta
     assert delivery.delivery == {"seq": 3, "session_id": "s"}
     assert codec.decode(codec.encode(delivery)[4:]).payload == delivery.payload
+
+
+@given(values)
+@example("")
+def test_any_json_body_is_delivered_as_it_came_and_is_text_elsewhere(body: Any) -> None:
+    if not encodable(body):
+        return
+    is_text = isinstance(body, str) and body != ""
+    for kind in ("SEND", codec.CHANNEL_MESSAGE):
+        found = codec.content_of(
+            Envelope(kind, id="m", to="bob", payload={"body": body, "channel": "dm:alice:bob"}), "alice"
+        )
+        assert isinstance(found, m.Content)
+        sent = codec.channel_message(message_with(found), 7) or codec.deliver(
+            message_with(found), 7, 3, recipient="bob", session_id="s"
+        )
+        assert sent.payload["body"] == body
+        if not is_text:
+            assert json.loads(found.body) == body
+        assert (codec.JSON_BODY in found.notes) is not is_text
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("message", m.Kind.CHAT), ("state", m.Kind.STATUS)])
@@ -373,7 +394,7 @@ def test_what_another_protocol_kept_beside_a_message_is_not_read() -> None:
 def test_a_name_of_the_relays_own_is_no_target(name: str) -> None:
     refused = codec.target_of(name, None)
     assert isinstance(refused, Refusal)
-    assert codec.ERROR_CODES[refused.code] is ErrorCode.FORBIDDEN
+    assert ERROR_CODES[refused.code] is ErrorCode.FORBIDDEN
 
 
 @given(st.lists(objects, max_size=6), st.integers(codec.ANSWER_BYTES, codec.ANSWER_BYTES + 2000))
@@ -399,3 +420,42 @@ def test_a_channel_message_goes_on_as_one_and_a_send_does_not() -> None:
     assert (envelope.type, envelope.sender) == ("CHANNEL_MESSAGE", "alice")
     assert envelope.payload == {"channel": "#dev", "body": "x", "mentions": ["bob"]}
     assert codec.channel_message(message_with(content(said("x", "#dev"))), 5) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "original_to"),
+    [("@bob", None), ("*", "*"), ("#dev", "#dev"), ("#users", "@users"), ("obj:x-1", "obj:x-1")],
+)
+def test_a_delivery_says_where_its_message_went_unless_it_was_to_the_recipient_alone(
+    target: str, original_to: str | None
+) -> None:
+    parsed = parse_target(target)
+    assert isinstance(parsed, Target)
+    envelope = codec.deliver(
+        message_with(m.Content(target=parsed, body="x")), 5, 1, recipient="bob", session_id="session"
+    )
+    assert envelope.delivery is not None
+    assert envelope.delivery.get("originalTo") == original_to
+
+
+def test_a_time_to_live_of_another_wire_is_in_the_meta_of_a_delivery() -> None:
+    target = parse_target("@bob")
+    assert isinstance(target, Target)
+    said = message_with(m.Content(target=target, body="x", ttl_ms=5000), "backchannel")
+    envelope = codec.deliver(said, 5, 1, recipient="bob", session_id="session")
+    assert envelope.payload_meta == {"ttl_ms": 5000}
+
+
+def test_half_a_pair_is_replaced_and_the_rest_is_read() -> None:
+    envelope = codec.decode(rb'{"v":1,"type":"SEND","id":"1","ts":1,"payload":{"body":"a\ud83d b\ud83d\ude00"}}')
+    assert envelope.payload["body"] == "a\ufffd b\U0001f600"
+
+
+def test_an_envelope_nests_as_deep_as_it_may_and_no_deeper() -> None:
+    def nested(levels: int) -> bytes:
+        inner = b"[" * (levels - 2) + b"]" * (levels - 2)
+        return b'{"v":1,"type":"SEND","id":"1","ts":1,"payload":{"x":%b}}' % inner
+
+    assert codec.decode(nested(codec.NESTING_MAX)).payload["x"]
+    with pytest.raises(EnvelopeError, match=f"nests at most {codec.NESTING_MAX} levels"):
+        codec.decode(nested(codec.NESTING_MAX + 2))

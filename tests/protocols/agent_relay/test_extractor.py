@@ -129,15 +129,15 @@ def test_an_empty_body_sends_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "word"),
+    ("line", "written"),
     [
-        (b"->relay:spawn bob claude <<<", "spawn"),
-        ("⏺ ->relay:spawn bob claude 'do it'".encode(), "spawn"),
-        (b"->relay:release bob", "release"),
+        (b"->relay:spawn bob claude <<<", "->relay:spawn"),
+        ("⏺ ->relay:spawn bob claude 'do it'".encode(), "->relay:spawn"),
+        (b"->relay:release bob", "->relay:release"),
     ],
 )
-def test_starting_and_ending_agents_is_output_and_told_of(line: bytes, word: str) -> None:
-    assert outputs_of(b"a\n" + line + b"\nb\n") == [Passed(b"a\n" + line), Declined(word), Passed(b"\nb\n")]
+def test_starting_and_ending_agents_is_output_and_told_of(line: bytes, written: str) -> None:
+    assert outputs_of(b"a\n" + line + b"\nb\n") == [Passed(b"a\n" + line), Declined(written), Passed(b"\nb\n")]
     assert passes(b"```\n" + line + b"\n```\n"), "not in a code fence"
 
 
@@ -222,8 +222,8 @@ def test_a_block_ends_at_the_end_of_a_line_only() -> None:
 # The start of a line
 
 
-@pytest.mark.parametrize("prefix", ["  ", "\t", "● ", "⏺ ", "• ", "│ ", "\u276f ", "│ ⏺  ", "●"])
-def test_spaces_and_five_glyphs_before_a_start_are_skipped(prefix: str) -> None:
+@pytest.mark.parametrize("prefix", ["  ", "\t", "● ", "⏺ ", "• ", "│ ", "\u276f ", "│ ⏺  ", "●", "✦ "])
+def test_spaces_and_glyphs_before_a_start_are_skipped(prefix: str) -> None:
     passed, sent = extract(prefix.encode() + FENCE + b"after\n")
     assert sent == [HELLO]
     assert passed == prefix.encode() + b"\nafter\n", "what stands before a start stays, on its line"
@@ -443,6 +443,83 @@ def test_a_start_placed_beside_other_text_is_not_at_the_start_of_a_line() -> Non
     assert passes(b"\x1b[5;40H" + FENCE)
     assert passes(b"\x1b[12G" + FENCE)
     assert extract(b"\x1b[5;1H" + FENCE)[1] == [HELLO]
+
+
+# Programs' own ways
+
+
+def test_gemini_prints_a_star_before_what_the_model_says() -> None:
+    fence = "->relay:Lead <<<\nHere is my analysis:\n\n1. Update token validation\n2. Add refresh logic\n>>>\n"
+    sent = Instruction(to="Lead", body="Here is my analysis:\n\n1. Update token validation\n2. Add refresh logic")
+    for before in ("✦ ", "✦  ", "✦", "✦ Processing your request...\n✦ ", "$ ls -la\ntotal 48\n✦ ", "Done.\n"):
+        printed = f"{before}{fence}✦ Ready for the next task.\n".encode()
+        for cut in range(len(printed)):
+            passed, found = extract(printed[:cut], printed[cut:])
+            assert found == [sent]
+            assert passed.endswith("✦ Ready for the next task.\n".encode())
+    assert extract("✦ ->relay:* <<<\nall agents>>>\n".encode())[1] == [Instruction(to="*", body="all agents")]
+    assert extract('✦ [[RELAY]]{"to":"bob","type":"message","body":"hello"}[[/RELAY]]\n'.encode())[1] == [HELLO]
+
+
+def test_an_escape_sequence_that_lost_its_esc_is_skipped_before_a_start() -> None:
+    for before in (b"[?25l[2K", b"[2K", b"[1;31m ", b"[?2026h\xe2\x8f\xba [0m"):
+        printed = before + FENCE
+        for cut in range(len(printed)):
+            assert extract(printed[:cut], printed[cut:]) == (before + b"\n", [HELLO])
+    for before in (b"[Agent ", b"[1] ", b"[?25", b"[" + b"0" * 40 + b"m", b"[2K]"):
+        printed = before + FENCE
+        for cut in range(len(printed)):
+            assert extract(printed[:cut], printed[cut:]) == (printed, [])
+
+
+THOUGHT = b"<thinking>\nLet me think.\n->relay:amy <<<\nnot yet>>>\n"
+
+
+def test_a_thinking_block_is_shown_and_not_sent() -> None:
+    printed = THOUGHT + b"</thinking>\n\n"
+    for cut in range(len(printed)):
+        assert extract(printed[:cut], printed[cut:] + FENCE) == (printed, [HELLO])
+    for printed in (
+        b"<thinking>->relay:amy <<<</thinking>\n",
+        "⏺ ".encode() + THOUGHT + b"so much for that</thinking> and now:\n",
+        b"<thinking>" + b"x" * 5000 + b"</thin\x1b[0mking>\n",
+    ):
+        assert extract(printed + FENCE) == (printed, [HELLO])
+
+
+def test_only_a_block_at_the_start_of_a_line_is_a_thinking_block() -> None:
+    for printed in (
+        b"write <thinking> first\n",
+        b"<thinking\n",
+        b"<think>\n",
+        b"< thinking>\n",
+        b"```\n<thinking>\n```\n",
+        b"</thinking>\n",
+    ):
+        for cut in range(len(printed)):
+            assert extract(printed[:cut], printed[cut:] + FENCE) == (printed, [HELLO])
+    # A pager shows a file.
+    assert extract(b"\x1b[?1049h<thinking>\x1b[?1049l\n" + FENCE)[1] == [HELLO]
+    assert extract(b"->relay:bob <<<\n<thinking>\nhello>>>\n")[1] == [Instruction(to="bob", body="<thinking>\nhello")]
+
+
+@pytest.mark.parametrize("prompt", ["> ", ">", "\u276f run the tests", "│ > what now?  │", "\u203a "])
+def test_a_thinking_block_that_is_never_closed_ends_at_the_next_prompt(prompt: str) -> None:
+    printed = THOUGHT + prompt.encode() + b"\n"
+    for cut in range(len(printed)):
+        assert extract(printed[:cut], printed[cut:] + FENCE) == (printed, [HELLO])
+
+
+def test_a_thinking_block_that_is_never_closed_mutes_nobody() -> None:
+    line = b"x" * 1023 + b"\n"
+    assert passes(THOUGHT + line * 63 + FENCE)
+    printed = THOUGHT + line * 64
+    for size in (1, 1000, 65536):
+        chunks = [printed[start : start + size] for start in range(0, len(printed), size)]
+        assert extract(*chunks, FENCE) == (printed, [HELLO])
+    # A program that addresses the screen prints no line ends.
+    drawn = THOUGHT + (b"\x1b[5;9H" + b"x" * 1024) * 65 + b"\x1b[5;1H"
+    assert extract(drawn + FENCE)[1] == [HELLO]
 
 
 # The page for users

@@ -31,6 +31,7 @@ pieces = st.sampled_from(
         ),
         *(b"->relay:spawn x", b"->relay:release", b"<<<", b"[[RELAY]]{", b'{"a":', b"\\->relay:", b"\x1b[2J", b"\x1bc"),
         *(b"\x1b", b"[", b"-", b"text", b"\xe2", "⏺ ".encode(), "│".encode(), b"\xff", b"\t", b"\x1b[5;9H", FENCE),
+        *(b"<", b"<thinking>", b"</thinking>", b"thinking>", "✦ ".encode(), b"> ", b"[?25l", b"?2", b"2K", b";"),
     ]
 )
 streams = st.lists(st.one_of(pieces, st.binary(max_size=4)), max_size=40).map(b"".join)

@@ -10,7 +10,7 @@ import pytest
 from tests.protocols.agent_relay.relays import MIB, Relay, accepting, running, texts
 from tests.protocols.agent_relay.wire import Wire, frame, framed, greeting, said
 from tests.server.hubs import WAIT_SECONDS, until
-from tests.wire.native.paper import PaperHub
+from tests.wire.native.fake_hub import FakeHub
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
@@ -101,10 +101,10 @@ async def test_a_message_that_would_fit_no_frame_of_its_recipients_is_refused(re
 
 
 class Counter:
-    """A relay before a hub of paper, so that the test says when the hub answers."""
+    """A relay before a fake hub, so that the test says when the hub answers."""
 
     def __init__(self, folder: Path) -> None:
-        self.hub = PaperHub()
+        self.hub = FakeHub()
         self.server = RelayServer(self.hub, folder / "relay.sock")
         self.wires: list[Wire] = []
 
@@ -139,7 +139,7 @@ ATTACHED = Attached(
 
 @pytest.fixture
 async def counter(folder: Path) -> AsyncIterator[Counter]:
-    """Give a relay before a hub of paper."""
+    """Give a relay before a fake hub."""
     made = Counter(folder)
     await made.server.start()
     yield made

@@ -190,10 +190,11 @@ async def test_who_never_says_hello_is_hung_up_on(folder: Path) -> None:
 async def test_an_agent_that_says_what_it_runs_is_announced_to_the_others(relay: Relay) -> None:
     alice = await relay.agent("alice")
     bob = await relay.agent("bob", cli="claude", task="tests")
-    ready = (await alice.expect("AGENT_READY"))["payload"]
+    ready = (await alice.until_ready("bob"))["payload"]
     assert isinstance(ready.pop("connectedAt"), int)
     assert ready == {"name": "bob", "cli": "claude", "task": "tests"}
     await bob.silent()
     # Taking a session up again is no news.
     await relay.agent("bob", cli="claude", resume_token=bob.welcome["resume_token"])
     await alice.silent()
+    assert len(alice.ready) == 1

@@ -171,6 +171,24 @@ async def test_a_past_message_is_told_with_all_that_is_known_of_it(relay: Relay)
     assert (await bob.ask("MESSAGES_QUERY", {"sinceTs": 2**53}))["payload"]["messages"] == []
 
 
+async def test_messages_from_a_time_on_are_queried_oldest_first(relay: Relay) -> None:
+    alice, bob = await relay.agents("alice", "bob")
+    for number in range(12):
+        await alice.send(said(str(number), "bob"))
+        await bob.deliveries(1)
+    times = {one["body"]: one["timestamp"] for one in (await bob.ask("MESSAGES_QUERY"))["payload"]["messages"]}
+    assert await asked(bob, "MESSAGES_QUERY", order="asc") == list(map(str, range(12)))
+    assert await asked(bob, "MESSAGES_QUERY", order="asc", limit=3) == ["0", "1", "2"]
+    for start in (0, 4, 11):
+        since = times[str(start)]
+        expected = [body for body, time in sorted(times.items(), key=lambda one: int(one[0])) if time >= since]
+        assert await asked(bob, "MESSAGES_QUERY", order="asc", sinceTs=since) == expected
+        assert await asked(bob, "MESSAGES_QUERY", order="asc", sinceTs=since, limit=2) == expected[:2]
+        assert await asked(bob, "MESSAGES_QUERY", sinceTs=since, limit=2) == expected[::-1][:2]
+    assert await asked(bob, "MESSAGES_QUERY", order="asc", sinceTs=2**53) == []
+    assert await asked(bob, "MESSAGES_QUERY", order="asc", sinceTs=1, **{"from": "bob"}) == []
+
+
 async def test_few_messages_among_many_are_found_whatever_the_limit(relay: Relay) -> None:
     alice, bob, carol = await relay.agents("alice", "bob", "carol")
     await carol.send(said("needle", "bob"))

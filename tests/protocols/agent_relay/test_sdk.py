@@ -54,6 +54,18 @@ async def test_a_message_arrives_with_its_sender_and_its_number_and_is_acknowled
     assert acknowledged == [{"ack_id": frame["id"], "seq": frame["delivery"]["seq"]} for frame in delivered]
 
 
+async def test_the_sdk_sends_objects_as_bodies_to_an_agent_and_to_a_group(here: Place) -> None:
+    alice, bob, carol = [await here.join(name) for name in ("Alice", "Bob", "Carol")]
+    task = {"type": "task", "steps": [1, {"two": None}]}
+    assert await alice.call("sendMessage", "Bob", task) is True
+    assert await alice.call("sendChannelMessage", "dm:Alice:Bob:Carol", "to both") is True
+    await bob.hears(task, "to both")
+    assert bob.messages[0]["payload"] == {"kind": "message", "body": task}
+    await carol.hears("to both")
+    [heard] = carol.channel_messages
+    assert (heard["from"], heard["channel"]) == ("Alice", "dm:Alice:Bob:Carol")
+
+
 async def test_many_messages_in_one_go_arrive_in_order(here: Place) -> None:
     alice, bob = await here.join("Alice"), await here.join("Bob")
     words = [f"word {number}" for number in range(500)]

@@ -163,6 +163,28 @@ async def test_an_agent_hears_when_another_is_ready(here: Place) -> None:
     assert (ready.result()["name"], ready.result()["cli"], ready.result()["task"]) == ("Bob", "claude", "test")
 
 
+async def test_a_tool_of_the_sdk_asks_hears_who_is_ready_and_is_in_no_list(here: Place) -> None:
+    tool = await here.join("__status__")
+    ready = tool.calling("waitForAgentReady", "Alice")
+    await tool.settled()
+    # An agent that does not say what it runs.
+    alice = await here.join("Alice")
+    await alice.say("Alice", "one", "two", "three")
+    await alice.hears("one", "two", "three")
+    assert (await ready)["name"] == "Alice"
+    status = msgspec.convert(await tool.call("getStatus"), Status)
+    assert status.agent_count == 1
+    for method in ("listAgents", "listConnectedAgents"):
+        found = msgspec.convert(await tool.call(method), list[AgentInfo])
+        assert [agent.name for agent in found] == ["Alice"]
+    assert await tool.call("getInbox") == []
+
+    told = msgspec.convert(await alice.call("queryMessages"), list[HistoryMessage])
+    query = {"order": "asc", "sinceTs": told[-1].timestamp, "limit": 2}
+    oldest = msgspec.convert(await alice.call("queryMessages", query), list[HistoryMessage])
+    assert [message.body for message in oldest] == ["one", "two"]
+
+
 async def test_a_spawn_that_is_refused_is_answered(here: Place) -> None:
     alice = await here.join("Alice")
     result = await alice.call("spawn", {"name": "Worker", "cli": "claude", "task": "x"})

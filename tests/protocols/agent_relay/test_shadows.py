@@ -34,7 +34,7 @@ async def test_a_shadow_is_shown_what_its_primary_hears(relay: Relay) -> None:
     copy = await shadow.expect("DELIVER")
     assert (copy["from"], copy["to"], copy["topic"]) == ("alice", "shadow", "chat")
     assert copy["payload"] == {"kind": "message", "body": "one", "data": {"n": 1} | INCOMING, "thread": "t"}
-    assert copy["delivery"] == {"seq": 0, "session_id": shadow.welcome["session_id"]}
+    assert copy["delivery"] == {"seq": 0, "session_id": shadow.welcome["session_id"], "originalTo": "bob"}
     assert delivery["payload"]["data"] == {"n": 1}, "the primary sees nothing of it"
     await alice.silent()
 
@@ -65,6 +65,26 @@ async def test_broadcasts_and_channel_messages_are_shown_too(relay: Relay) -> No
     assert await copies(shadow) == [("alice", "standup", "incoming"), ("bob", "here", "outgoing")]
 
 
+async def test_a_copy_says_whom_the_message_was_for(relay: Relay) -> None:
+    alice, bob, shadow = await relay.agents("alice", "bob", "shadow")
+    for wire in (alice, bob):
+        await wire.send(frame("CHANNEL_JOIN", {"channel": "#dev"}))
+        await wire.settled()
+    await bound(shadow, "bob", receiveOutgoing=False)
+    await alice.send(
+        frame("SEND", {"body": "direct", "channel": "#other"}, to="bob"),
+        said("to the channel", "#dev"),
+        frame("CHANNEL_MESSAGE", {"channel": "#dev", "body": "in the channel"}),
+        said("to all", "*"),
+    )
+    await bob.settled()
+    shown = await shadow.deliveries(5)
+    originals = {
+        one["payload"]["body"]: one["delivery"]["originalTo"] for one in shown if "originalTo" in one["delivery"]
+    }
+    assert originals == {"direct": "bob", "to the channel": "#dev", "in the channel": "#dev", "to all": "*"}
+
+
 async def test_a_shadow_chooses_its_directions(relay: Relay) -> None:
     alice, bob, ear, mouth = await relay.agents("alice", "bob", "ear", "mouth")
     await bound(ear, "bob", receiveOutgoing=False)
@@ -85,7 +105,7 @@ async def test_what_a_shadow_says_or_is_told_itself_is_not_copied_to_it(relay: R
     await bob.send(said("to the shadow", "shadow"))
     await bob.silent()
     (only,) = await shadow.settled()
-    assert (only["payload"]["body"], only["payload"]["data"]) == ("to the shadow", {})
+    assert only["payload"] == {"kind": "message", "body": "to the shadow"}
 
 
 async def test_a_copy_is_no_delivery(relay: Relay) -> None:

@@ -87,11 +87,14 @@ async def test_a_second_hello_is_refused_and_audited(relay: Relay) -> None:
 
 async def test_a_send_before_hello_is_refused_and_audited(relay: Relay) -> None:
     bob, early = await relay.agent("bob"), await relay.dial()
-    # With from and to, as the existing daemon would take it.
-    await early.send(*(said("psst", "bob", sender="alice") for _ in range(100)))
-    for _ in range(100):
-        error = (await early.expect("ERROR"))["payload"]
+    # Without a name in `from`; with one it is a request of a client that never says HELLO: see test_one_shot.py.
+    sent = [said("psst", "bob") for _ in range(100)]
+    await early.send(*sent)
+    for one in sent:
+        refused = await early.expect("ERROR")
+        error = refused["payload"]
         assert (error["code"], error["message"], error["fatal"]) == ("BAD_REQUEST", "Not in ACTIVE state", False)
+        assert refused["id"] == one["id"]
     (row,) = await relay.refusals(Code.INVALID_REQUEST)
     assert (row.speaker, row.protocol, row.what) == ("", "agent-relay", "SEND before HELLO")
     await bob.silent()

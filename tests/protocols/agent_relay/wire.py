@@ -38,6 +38,8 @@ class Wire:
         self.writer = writer
         self.name = ""
         self.welcome: Frame = {}
+        # Every AGENT_READY so far: it comes whenever another agent opens a session, between any two frames.
+        self.ready: list[Frame] = []
 
     @classmethod
     async def dial(cls, path: str | Path) -> Self:
@@ -55,7 +57,20 @@ class Wire:
         return frames[-1]
 
     async def receive(self) -> Frame:
-        """Wait for the next frame, whatever it is. Raises `EOFError` when the hub hung up."""
+        """Wait for the next frame but AGENT_READY. Raises `EOFError` when the hub hung up."""
+        while (found := await self._next())["type"] == "AGENT_READY":
+            self.ready.append(found)
+        return found
+
+    async def until_ready(self, name: str) -> Frame:
+        """Wait for the AGENT_READY of another agent, which must be the next frame unless it came before."""
+        while not (told := [one for one in self.ready if one["payload"]["name"] == name]):
+            found = await self._next()
+            assert found["type"] == "AGENT_READY", found
+            self.ready.append(found)
+        return told[-1]
+
+    async def _next(self) -> Frame:
         async with asyncio.timeout(WAIT_SECONDS):
             try:
                 size = int.from_bytes(await self.reader.readexactly(4), "big")

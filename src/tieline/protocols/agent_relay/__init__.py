@@ -2,7 +2,8 @@
 
 Above: the code that runs protocols, and the wrapper for terminal programs. Below: `wire`.
 
-`extractor` reads a program's output. It uses the grammar of `instruction`, and `escapes` for escape sequences.
+`extractor` reads a program's output. It uses the grammar of `instruction`, `escapes` for escape sequences, `thinking`
+for thinking blocks, and `hold` for output that it keeps back.
 """
 
 from typing import Any

@@ -24,20 +24,22 @@ _CARRIED_CHARACTERS_MAX = 1024  # these are labels; longer ones are left out
 
 
 def join(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """Join a channel, or have another member join it."""
+    """Join the channel in the payload; if the payload names another `member`, let that member join."""
     return _move(connection, payload, JOIN)
 
 
 def leave(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """Leave a channel, or have another member leave it."""
+    """Leave the channel in the payload; if the payload names another `member`, remove that member."""
     return _move(connection, payload, LEAVE)
 
 
 def _move(connection: "RelayConnection", payload: Payload, kind: str) -> Procedure:
-    pair = codec.pair_of(payload.get("channel"))
-    if pair is not None:
-        # Both members are always in a `dm:` channel: JOIN and LEAVE change nothing.
-        return None if connection.name in pair else Refusal(Code.FORBIDDEN, "this channel is for its two members alone")
+    group = codec.group_of(payload.get("channel"))
+    if group is not None:
+        # Its members are always in a `dm:` channel: JOIN and LEAVE change nothing.
+        return (
+            None if connection.name in group else Refusal(Code.FORBIDDEN, "this channel is for its own members alone")
+        )
     channel, other = codec.channel_named(payload.get("channel")), payload.get("member")
     if isinstance(channel, Refusal):
         return channel

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from tieline.protocols.agent_relay import codec
-from tieline.protocols.agent_relay.codec import DEFAULT_TOPIC, Envelope, ErrorCode
+from tieline.protocols.agent_relay.codec import DEFAULT_TOPIC, Envelope
+from tieline.protocols.agent_relay.error_code import ErrorCode
 from tieline.protocols.agent_relay.lifecycle import (
     Accepted,
     Answer,
@@ -78,7 +79,7 @@ Observer = Callable[[State, str], None]
 
 
 class Delivery:
-    """A message for this client."""
+    """A message that the client received, with its fields, and methods to acknowledge or decline it."""
 
     __slots__ = ("_client", "body", "correlation", "data", "envelope", "id", "kind", "sender", "seq", "thread", "topic")
 
@@ -91,7 +92,8 @@ class Delivery:
         self.sender = envelope.sender or ""
         self.topic = envelope.topic or ""
         self.seq = _seq(envelope)
-        self.body = str(payload.get("body", ""))
+        # A body that is not a text is JSON here; `envelope` has it as it came.
+        self.body = codec.text_of(payload.get("body", ""))
         self.kind: str = payload.get("kind", "message")
         self.data: Payload = payload.get("data") or {}
         self.thread: str | None = payload.get("thread")
@@ -100,16 +102,19 @@ class Delivery:
         self.correlation: str | None = sync.get("correlationId") if isinstance(sync, dict) else None
 
     def ack(self, response: Any = None, data: Any = None) -> None:
-        """Acknowledge the delivery; only the first call counts. If the sender waits, this is the answer."""
+        """Acknowledge the delivery; only the first call counts.
+
+        If the sender waits for an answer, `response` and `data` are the answer.
+        """
         self._client.acknowledge(self, response, data)
 
     def nack(self, code: str = "BUSY", message: str = "") -> None:
-        """Decline the delivery: it comes again in the next session."""
+        """Decline the delivery, with a code and a reason for the hub. It comes again in the next session."""
         self._client.decline(self, code, message)
 
 
 class RelayClient:
-    """An agent at a relay. `async with RelayClient(path, name) as client` opens and closes the client."""
+    """The client of one agent. `async with RelayClient(path, name) as client` opens and closes it."""
 
     def __init__(
         self,
@@ -211,7 +216,7 @@ class RelayClient:
         requires_ack: bool | None = None,
         wire_id: str | None = None,
     ) -> Accepted:
-        """Send a message to a name, `#channel` or `*`; returns once it is durable. Raises `RelayRefused`.
+        """Send a message to a name, `#channel` or `*`. Return when the hub has stored it. Raises `RelayRefused`.
 
         If the call is cancelled, the message may or may not have been sent. To make sure, send it again with the same
         `wire_id`.
@@ -249,7 +254,7 @@ class RelayClient:
         return answer
 
     async def subscribe(self, topic: str) -> None:
-        """Subscribe to a topic, now and after every reconnection; returns once the hub knows."""
+        """Subscribe to a topic, now and after every reconnection. Return when the hub has confirmed it."""
         await self._membership("SUBSCRIBE", topic)
         self.topics.add(topic)
 
@@ -259,7 +264,7 @@ class RelayClient:
         await self._membership("UNSUBSCRIBE", topic)
 
     async def ask(self, kind: str, payload: Payload | None = None) -> Payload:
-        """Send a query of the protocol (`STATUS`, `LIST_AGENTS`, `INBOX`, …); returns the payload of its answer."""
+        """Send a query of the protocol and return the payload of its answer. `kind` is `STATUS`, `INBOX`, …"""
         wire_id = new_id()
         reply: Payload = await self._ask(wire_id, frame(kind, payload or {}, id=wire_id), Expected.REPLY)
         return reply
@@ -274,7 +279,10 @@ class RelayClient:
                 delivery.ack()
 
     async def receive(self) -> Delivery:
-        """Take the next delivery; the caller acknowledges it. Raises `RelayEnded`; deliveries left then come again."""
+        """Wait for the next delivery and return it. The caller must acknowledge it.
+
+        Raises `RelayEnded` when the client has ended. Deliveries that were not taken come again in the next session.
+        """
         while self._final is None and not self._deliveries:
             self._arrived.clear()
             await self._arrived.wait()
@@ -303,12 +311,12 @@ class RelayClient:
     # Callbacks of the connection.
 
     def link_drained(self, link: Link) -> None:
-        """The socket has room to write."""
+        """Continue to write requests, because the socket has room again."""
         if link is self._link:
             self._pump()
 
     def link_received(self, link: Link, envelope: Envelope) -> None:
-        """Handle a received frame."""
+        """Handle a frame from the hub: a delivery, an answer, a part of the handshake, or an error."""
         if link is not self._link:
             return
         match envelope.type:
@@ -353,7 +361,7 @@ class RelayClient:
             self._finish()
 
     async def _connect(self) -> str:
-        """One connection, from its start to its end; returns why it ended."""
+        """Run one connection from its start to its end, and return the reason why it ended."""
         link = Link(self)
         try:
             await unix.connect(self.path, lambda: link)
@@ -440,7 +448,10 @@ class RelayClient:
     # Requests and their answers.
 
     async def _membership(self, kind: str, topic: str) -> None:
-        """Send SUBSCRIBE or UNSUBSCRIBE. It is answered only if refused, so a STATUS with the same id follows it."""
+        """Send SUBSCRIBE or UNSUBSCRIBE (`kind`), and wait for the result.
+
+        The hub answers it only with a refusal. So a STATUS with the same id follows, which is always answered.
+        """
         wire_id = new_id()
         frames = frame(kind, {}, id=wire_id, topic=topic) + frame("STATUS", {}, id=wire_id)
         await self._ask(wire_id, frames, Expected.REPLY)
@@ -518,7 +529,7 @@ class RelayClient:
             self._link.write(written)
 
     def _check_size(self, written: bytes) -> None:
-        """Refuse a frame that is too large: the hub would close the connection."""
+        """Raise `RelayRefused` for a frame that is too large, because the hub would close the connection."""
         size = codec.payload_bytes(written)
         if size > self._frame_bytes_max:
             text = f"a frame of {size} bytes exceeds the hub's maximum of {self._frame_bytes_max}"

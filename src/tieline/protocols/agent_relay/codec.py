@@ -4,20 +4,21 @@ Above: `server` and `client`. Below: `wire.frames`. It refuses to know sockets a
 
 A frame is four bytes of length and a JSON object, the envelope. Some parts have no field in the hub's messages: the
 payload's `kind`, `payload_meta`, and further keys of the payload. The codec keeps these parts beside the content, so
-that nothing is lost from relay to relay.
+that nothing is lost between two members on this protocol.
 """
 
+import re
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
 from tieline.contract import message as m
-from tieline.contract.identifiers import GENERAL, USERS, ChannelName, MessageId, parse_channel_name
+from tieline.contract.identifiers import USERS, ChannelName, MessageId, parse_channel_name
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind, parse_target, to_channel
+from tieline.protocols.agent_relay.error_code import ErrorCode
 from tieline.wire.fidelity import Carriage, Field, beyond, labels, own_note
 from tieline.wire.frames import HEADER_BYTES, FrameBuffer, FrameError, encode_frame
 from tieline.wire.json_text import mend_pairs
@@ -27,7 +28,7 @@ from tieline.wire.json_text import mend_pairs
 VERSION = 1  # spec 3
 # spec 2: a payload MUST NOT be larger than max_frame_bytes.
 FRAME_BYTES_MAX = 1024 * 1024
-"""The protocol's own default; a hub announces its limit in WELCOME."""
+"""Most bytes of a frame: the protocol's own default. A hub announces its limit in WELCOME."""
 
 DEFAULT_TOPIC = "default"
 """The topic under which RESUME and SYNC count an envelope without a topic."""
@@ -35,83 +36,21 @@ DEFAULT_TOPIC = "default"
 PROTOCOL = "agent-relay"
 EVERYBODY = "*"  # spec 3: a broadcast
 HUMANS = "@users"
-"""The address of all people: the hub's channel `users`."""
+"""The address of all human members in this protocol. It stands for the hub's channel `users`."""
 CHANNEL_MESSAGE = "CHANNEL_MESSAGE"
+GROUP_MAX = 32
+"""Most members of a `dm:` channel. Each of them gets a message of its own. Larger groups use a normal channel."""
 
 ID_CHARACTERS_MAX = 1024
 """Longest id. Answers repeat the id, and every answer must fit a frame."""
 NESTING_MAX = 512
-"""Nesting levels of a payload. A payload that was read must be written again, from deeper in the call stack."""
+"""Most nesting levels of a payload. What was read must also be written again, when less of the call stack is left."""
 DELIVERY_BYTES = 1024
-"""Upper bound of the bytes that a DELIVER adds to the SEND it comes from: names, ids, numbers."""
+"""Most bytes by which a DELIVER is larger than the SEND it comes from: names, ids, numbers."""
 ANSWER_BYTES = 8192
-"""Room for the rest of an answer beside its entries: the envelope, with the asker's id in it."""
+"""Bytes that are reserved for the rest of an answer beside its entries: the envelope, with the id of the query."""
 
 _DELIVERY_PREFIX = "d-"
-
-
-class ErrorCode(StrEnum):
-    """Every code that an ERROR or NACK of the hub can carry."""
-
-    # gap 3: the specification has only STALE (spec 8); the SDK knows some of the others.
-    BAD_REQUEST = "BAD_REQUEST"
-    UNAUTHORIZED = "UNAUTHORIZED"
-    FORBIDDEN = "FORBIDDEN"
-    NOT_FOUND = "NOT_FOUND"
-    CONFLICT = "CONFLICT"
-    TOO_LARGE = "TOO_LARGE"
-    BUSY = "BUSY"
-    LOOP = "LOOP"
-    HELD = "HELD"
-    STALE = "STALE"
-    TIMEOUT = "TIMEOUT"
-    RESUME_TOO_OLD = "RESUME_TOO_OLD"
-    DUPLICATE_CONNECTION = "DUPLICATE_CONNECTION"
-    SHUTTING_DOWN = "SHUTTING_DOWN"
-    INTERNAL = "INTERNAL"
-
-
-ERROR_CODES: dict[Code, ErrorCode] = {
-    Code.INVALID_NAME: ErrorCode.BAD_REQUEST,
-    Code.RESERVED_NAME: ErrorCode.FORBIDDEN,
-    Code.NAME_TAKEN: ErrorCode.UNAUTHORIZED,
-    Code.UNKNOWN_MEMBER: ErrorCode.NOT_FOUND,
-    Code.UNKNOWN_CHANNEL: ErrorCode.NOT_FOUND,
-    Code.UNKNOWN_MESSAGE: ErrorCode.NOT_FOUND,
-    Code.UNKNOWN_SESSION: ErrorCode.UNAUTHORIZED,
-    Code.UNKNOWN_OBJECTIVE: ErrorCode.NOT_FOUND,
-    Code.UNKNOWN_LOG: ErrorCode.NOT_FOUND,
-    Code.UNKNOWN_TOKEN: ErrorCode.NOT_FOUND,
-    Code.INVALID_TARGET: ErrorCode.BAD_REQUEST,
-    Code.INVALID_MESSAGE: ErrorCode.BAD_REQUEST,
-    Code.INVALID_REQUEST: ErrorCode.BAD_REQUEST,
-    Code.MESSAGE_TOO_LARGE: ErrorCode.TOO_LARGE,
-    Code.NO_RECIPIENTS: ErrorCode.NOT_FOUND,
-    Code.TOO_MANY_RECIPIENTS: ErrorCode.TOO_LARGE,
-    Code.TOO_MANY_STREAMS: ErrorCode.TOO_LARGE,
-    Code.TOO_MANY_FOLLOWED: ErrorCode.TOO_LARGE,
-    Code.TOO_MANY_OBJECTIVES: ErrorCode.TOO_LARGE,
-    Code.TOO_MANY_CHANNELS: ErrorCode.TOO_LARGE,
-    Code.TOO_MANY_TOKENS: ErrorCode.TOO_LARGE,
-    Code.OBJECTIVE_ENDED: ErrorCode.CONFLICT,
-    Code.CHANNEL_ARCHIVED: ErrorCode.NOT_FOUND,
-    Code.LAST_MANAGER: ErrorCode.CONFLICT,
-    Code.ACTIVITY_FULL: ErrorCode.BUSY,
-    Code.UNAUTHORIZED: ErrorCode.UNAUTHORIZED,
-    Code.FORBIDDEN: ErrorCode.FORBIDDEN,
-    Code.WIRE_ID_REUSED: ErrorCode.CONFLICT,
-    Code.LOOP_DETECTED: ErrorCode.LOOP,
-    Code.THREAD_PAUSED: ErrorCode.LOOP,
-    Code.BACKLOG_FULL: ErrorCode.BUSY,
-    Code.TAKEN_OVER: ErrorCode.DUPLICATE_CONNECTION,
-    Code.RESUME_REFUSED: ErrorCode.RESUME_TOO_OLD,
-    Code.NEVER_ACKNOWLEDGED: ErrorCode.FORBIDDEN,
-    Code.CANNOT_SIGN: ErrorCode.FORBIDDEN,
-    Code.STORE_FAILED: ErrorCode.INTERNAL,
-    Code.INTERNAL_ERROR: ErrorCode.INTERNAL,
-    Code.SHUTTING_DOWN: ErrorCode.SHUTTING_DOWN,
-}
-"""The wire form of every refusal."""
 
 
 class EnvelopeError(ValueError):
@@ -123,7 +62,7 @@ class EnvelopeError(ValueError):
 
 
 class Envelope(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"}):
-    """One frame."""
+    """One frame of the protocol, with its header fields and its payload."""
 
     type: str
     v: int = VERSION
@@ -158,7 +97,7 @@ class EnvelopeBuffer:
 
     @property
     def held(self) -> int:
-        """Bytes received but not yet returned as envelopes."""
+        """Number of bytes that were received but not yet returned as envelopes."""
         return self._frames.held
 
     def reset(self) -> None:
@@ -166,7 +105,7 @@ class EnvelopeBuffer:
         self._frames.reset()
 
     def next_envelope(self) -> Envelope | None:
-        """The next whole envelope, or `None` until more bytes come. Raises `EnvelopeError`."""
+        """Return the next whole envelope, or `None` until more bytes come. Raises `EnvelopeError`."""
         try:
             payload = self._frames.next_frame()
         except FrameError as error:
@@ -180,7 +119,7 @@ class EnvelopeBuffer:
 
 
 def decode(payload: bytes) -> Envelope:
-    """One envelope from its JSON. Raises `EnvelopeError`.
+    """Decode one envelope from its JSON. Raises `EnvelopeError`.
 
     JavaScript may write half a surrogate pair, for example after it cut a text in the middle of an emoji. Such a half
     is not valid text here, but it is no reason to close the connection: it becomes U+FFFD.
@@ -209,17 +148,17 @@ def _too_deep(envelope: Envelope) -> bool:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """The frame of one envelope. It always contains `v`, `id`, `ts` and `payload`, as the protocol says."""
+    """Encode one envelope as a frame. It always contains `v`, `id`, `ts` and `payload`, as the protocol demands."""
     return encode_frame(_encoder.encode(_always(envelope)))
 
 
 def payload_bytes(frame: bytes) -> int:
-    """Bytes of a frame that count against the frame limit."""
+    """Return the number of bytes of a frame that count against the frame limit: all without the length prefix."""
     return len(frame) - HEADER_BYTES
 
 
 def fitting(entries: Sequence[dict[str, Any]], frame_bytes_max: int) -> list[dict[str, Any]]:
-    """The first entries that fit an answer together. An entry that is too large for any frame is left out."""
+    """Return the first entries that fit together into one answer. An entry that fits into no frame is left out."""
     room = whole = frame_bytes_max - ANSWER_BYTES
     fit: list[dict[str, Any]] = []
     for entry in entries:
@@ -250,7 +189,7 @@ def _always(envelope: Envelope) -> dict[str, Any]:
 
 
 def target_of(to: str | None, topic: str | None) -> Target | Refusal:
-    """The target of a SEND. `*` with a topic means the topic's subscribers; `*` without a topic means everybody."""
+    """Return the target of a SEND, or a refusal. `*` with a topic means its subscribers; without one, everybody."""
     if not to:
         return Refusal(Code.INVALID_TARGET, "a SEND needs 'to': an agent's name or *")
     if to == HUMANS:
@@ -270,7 +209,7 @@ def _topic(name: object) -> Target | Refusal:
 
 
 def channel_named(name: object) -> ChannelName | Refusal:
-    """The channel that a topic or `#channel` names."""
+    """Return the hub's channel for a topic or a `#channel`, or a refusal if the name is not valid."""
     if not isinstance(name, str) or not name:
         return Refusal(Code.INVALID_TARGET, "name a topic or channel")
     # gap 5: wildcards of SUBSCRIBE are not specified.
@@ -279,35 +218,61 @@ def channel_named(name: object) -> ChannelName | Refusal:
     return parse_channel_name(name.removeprefix("#"))
 
 
-def pair_of(channel: object) -> tuple[str, str] | None:
-    """The two members of a channel `dm:a:b`. Both are always in the channel, and nobody else can join it."""
+def group_of(channel: object) -> tuple[str, ...] | None:
+    """Return the members of a channel `dm:a:b` or `dm:a:b:c`; `None` if it is not such a channel.
+
+    They are always in the channel, and nobody else can join it.
+    """
     match channel.split(":") if isinstance(channel, str) else ():
-        case ["dm", one, other] if one != other:
-            return one, other
+        case ["dm", *names] if len(set(names)) > 1:
+            return tuple(dict.fromkeys(names))
     return None
 
 
-def _other_of(pair: tuple[str, str], speaker: str) -> Target | Refusal:
-    if speaker not in pair:
-        return Refusal(Code.FORBIDDEN, "only its two members may write to this channel")
-    return parse_target(f"@{pair[1] if speaker == pair[0] else pair[0]}")
+_TOOL = re.compile(r"__[A-Za-z0-9._-]{1,126}|_DashboardUI")
+
+
+def is_tool(name: str) -> bool:
+    """True if Agent Relay's own tools, such as its dashboard, use this name; no member can have it."""
+    return _TOOL.fullmatch(name) is not None
+
+
+def to_each(envelope: Envelope, content: m.Content, speaker: str) -> list[m.Content]:
+    """Return the content for each recipient of a message that `speaker` wrote to a `dm:` channel of three or more.
+
+    For every other message, return only the content itself.
+    """
+    group = group_of(envelope.payload.get("channel")) if envelope.type == CHANNEL_MESSAGE else None
+    others = others_in(group, speaker) if group is not None else ()
+    if isinstance(others, Refusal) or len(others) <= 1:
+        return [content]
+    notes = (*content.notes, f"said to a group: {', '.join(group or ())}")
+    return [msgspec.structs.replace(content, target=other, notes=notes) for other in others]
+
+
+def others_in(group: tuple[str, ...], speaker: str) -> tuple[Target, ...] | Refusal:
+    """Return the recipients of a message that `speaker` writes to a `dm:` channel with these members, or a refusal."""
+    if speaker not in group:
+        return Refusal(Code.FORBIDDEN, "only its own members may write to this channel")
+    if len(group) > GROUP_MAX:
+        return Refusal(Code.INVALID_TARGET, f"a dm: channel has at most {GROUP_MAX} members")
+    targets = []
+    for name in group:
+        target = parse_target(f"@{name}")
+        if isinstance(target, Refusal):
+            return target
+        if name != speaker:
+            targets.append(target)
+    return tuple(targets)
 
 
 def original_to(target: Target) -> str | None:
-    """The address that the sender used, or `None` if it was the recipient alone."""
-    match target.kind:
-        case TargetKind.MEMBER:
-            return None
-        case TargetKind.EVERYBODY:
-            return EVERYBODY
-        case TargetKind.CHANNEL:
-            return written(target) if target.name in (GENERAL, USERS) else EVERYBODY
-        case TargetKind.OBJECTIVE:
-            return str(target)
+    """Return the address that the sender used; `None` if it was the name of one member."""
+    return None if target.kind is TargetKind.MEMBER else written(target)
 
 
 def written(target: Target) -> str:
-    """A target as this protocol writes it."""
+    """Return a target in this protocol's notation: a member's name without `@`, for example."""
     match target.kind:
         case TargetKind.MEMBER:
             return target.name
@@ -324,7 +289,7 @@ _KNOWN_IN_CHANNEL = _KNOWN | {"channel"}
 _STATUS_KINDS = frozenset({"state", "thinking"})
 _LABELS = frozenset({Field.TITLE, Field.LEVEL, Field.PRIORITY, Field.SCOPE, Field.REFS})
 _STAMP = "tieline"
-"""The key of `payload.data` that the hub alone writes."""
+"""The key of `payload.data` under which only the hub writes."""
 
 CARRIAGE = Carriage(
     PROTOCOL,
@@ -349,49 +314,35 @@ CARRIAGE = Carriage(
 
 
 def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
-    """The content and target of a SEND or a CHANNEL_MESSAGE that this member sends."""
-    pair = None
-    if envelope.type == CHANNEL_MESSAGE:
-        channel = envelope.payload.get("channel")
-        pair = pair_of(channel)
-        target = _other_of(pair, speaker) if pair is not None else _topic(channel)
-    else:
-        target = target_of(envelope.to, envelope.topic)
+    """Return the content, with its target, of a SEND or CHANNEL_MESSAGE that the member `speaker` sends, or a refusal.
+
+    A message to a `dm:` channel has one target here, the first of `others_in`.
+    """
+    in_channel = envelope.type == CHANNEL_MESSAGE
+    target = _channel_of(envelope, speaker) if in_channel else target_of(envelope.to, envelope.topic)
     if isinstance(target, Refusal):
         return target
     payload, meta = envelope.payload, envelope.payload_meta or {}
     body, data, thread = payload.get("body"), payload.get("data"), payload.get("thread")
     kind, ttl_ms = payload.get("kind", "message"), meta.get("ttl_ms")
-    problem = _problem(body, data, thread, kind, ttl_ms)
+    problem = _problem(payload, data, thread, kind, ttl_ms)
     if problem is not None:
         return Refusal(Code.INVALID_MESSAGE, problem)
-    known = _KNOWN_IN_CHANNEL if envelope.type == CHANNEL_MESSAGE else _KNOWN
-    extra = {key: value for key, value in payload.items() if key not in known}
-    rest: dict[str, Any] = {}
-    if kind != "message":
-        rest["kind"] = kind
-    if envelope.payload_meta:
-        rest["meta"] = envelope.payload_meta
-    if extra:
-        rest["extra"] = extra
-    if envelope.type == CHANNEL_MESSAGE:
-        rest["frame"] = CHANNEL_MESSAGE
-    if pair is not None:
-        rest["channel"] = ":".join(("dm", *pair))
+    extra = {key: value for key, value in payload.items() if key not in (_KNOWN_IN_CHANNEL if in_channel else _KNOWN)}
+    rest = _beside(envelope, target, extra)
     notes = own_note(PROTOCOL, *_own_words(kind, meta, extra))
     # spec 5, gap 9: a SEND with payload_meta.sync waits for an ACK.
     if isinstance(meta.get("sync"), dict):
         notes = (*notes, AWAITED)
-    topic = envelope.topic or ""
-    if topic == DEFAULT_TOPIC:
-        # The default topic counts in the same stream as an envelope without a topic.
-        rest["topic"], topic = topic, ""
+    if not _is_text(body):
+        notes = (*notes, JSON_BODY)
     return m.Content(
         target=target,
-        body=str(body),
+        body=text_of(body) or _EMPTY,
         data=data or None,
         kind=m.Kind.STATUS if kind in _STATUS_KINDS else m.Kind.CHAT,
-        topic=topic,
+        # The default topic counts in the same stream as an envelope without a topic.
+        topic=envelope.topic if envelope.topic and envelope.topic != DEFAULT_TOPIC else "",
         thread=thread or None,
         reply_to=MessageId(reply_to) if (reply_to := _reply_to(meta)) else None,
         ttl_ms=ttl_ms,
@@ -401,14 +352,69 @@ def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
     )
 
 
+def _channel_of(envelope: Envelope, speaker: str) -> Target | Refusal:
+    """Return the target of a CHANNEL_MESSAGE: a channel, or the first other member of a `dm:` channel."""
+    channel = envelope.payload.get("channel")
+    group = group_of(channel)
+    if group is None:
+        return _topic(channel)
+    others = others_in(group, speaker)
+    return others if isinstance(others, Refusal) else others[0]
+
+
+def _beside(envelope: Envelope, target: Target, extra: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of an envelope that the hub's content has no field for. Recipients of this protocol get them."""
+    payload, rest = envelope.payload, {}
+    kind = payload.get("kind", "message")
+    if kind != "message":
+        rest["kind"] = kind
+    if envelope.payload_meta:
+        rest["meta"] = envelope.payload_meta
+    if extra:
+        rest["extra"] = extra
+    if envelope.type == CHANNEL_MESSAGE:
+        rest["frame"] = CHANNEL_MESSAGE
+        if target.kind is TargetKind.MEMBER:
+            rest["channel"] = payload["channel"]
+    elif envelope.to == EVERYBODY and target.kind is TargetKind.CHANNEL:
+        # spec 3: `*` is a broadcast, also to the subscribers of a topic; the target names the topic alone.
+        rest["to"] = EVERYBODY
+    if envelope.topic == DEFAULT_TOPIC:
+        rest["topic"] = DEFAULT_TOPIC
+    if payload.get("data") == {}:
+        rest["empty_data"] = True
+    if not _is_text(payload["body"]):
+        rest["json_body"] = True
+    return rest
+
+
 _TRANSLATED = frozenset({"ttl_ms", "replyTo", "requires_ack", "sync"})
-"""Keys of `payload_meta` that have a meaning for members on every protocol."""
+"""Keys of `payload_meta` that the hub understands and translates for members on other protocols."""
 AWAITED = "its sender waits for a reply that names this message"
-"""The note on a synchronous SEND, for recipients who have no ACK."""
+"""Note on a message whose sender waits for the answer, for recipients on protocols without an ACK."""
+JSON_BODY = "its body is JSON, and shown as text here"
+"""Note on a message whose body was not a text, for recipients on protocols that have only texts."""
+_EMPTY = '""'
+"""The empty text as JSON."""
+
+
+def _is_text(body: object) -> bool:
+    """True if the hub keeps a body as it is: a text that is not empty, because the hub refuses empty messages."""
+    return isinstance(body, str) and body != ""
+
+
+def text_of(body: object) -> str:
+    """Return a body as text. A body that is not a text is encoded as JSON."""
+    return body if isinstance(body, str) else _encoder.encode(body).decode()
+
+
+def _body_of(message: m.Message, rest: dict[str, Any]) -> Any:
+    """Return the body of a message as its sender wrote it: a text, or any JSON value. `rest` is from `_rest`."""
+    return _plain_decoder.decode(message.content.body) if rest.get("json_body") else message.content.body
 
 
 def _own_words(kind: str, meta: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-    """Names of the parts that only agents of this protocol understand."""
+    """Return the names of message parts that only this protocol's agents understand, for a note to other recipients."""
     kinds = [f"kind {kind}"] if kind not in ("message", *_STATUS_KINDS) else []
     return [*kinds, *(f"payload_meta.{key}" for key in meta if key not in _TRANSLATED), *extra]
 
@@ -418,9 +424,10 @@ def _reply_to(meta: dict[str, Any]) -> str | None:
     return message_of(value) if isinstance(value, str) else None
 
 
-def _problem(body: object, data: object, thread: object, kind: object, ttl_ms: object) -> str | None:
-    if not isinstance(body, str):
-        return "payload.body must be a string"
+def _problem(payload: dict[str, Any], data: object, thread: object, kind: object, ttl_ms: object) -> str | None:
+    # The specification has texts here; the SDK and its daemon pass any JSON on.
+    if "body" not in payload:
+        return "a message needs payload.body"
     if data is not None and not isinstance(data, dict):
         return "payload.data must be an object"
     if thread is not None and not isinstance(thread, str):
@@ -433,12 +440,15 @@ def _problem(body: object, data: object, thread: object, kind: object, ttl_ms: o
 
 
 def delivery_id(message_id: str, key: int) -> str:
-    """The id of a DELIVER. It is the same each time the delivery is written, so that a client can detect a repeat."""
+    """Return the id of the DELIVER of a message; `key` is the delivery's key.
+
+    It is the same each time that the delivery is sent, so that a client can detect a repetition.
+    """
     return f"{_DELIVERY_PREFIX}{key}-{message_id}"
 
 
 def key_of(ack_id: object) -> int | None:
-    """The delivery key in the id of a DELIVER."""
+    """Return the delivery key in the id of a DELIVER; `None` if it is no such id."""
     if not isinstance(ack_id, str) or not ack_id.startswith(_DELIVERY_PREFIX):
         return None
     digits = ack_id[len(_DELIVERY_PREFIX) :].partition("-")[0]
@@ -446,7 +456,7 @@ def key_of(ack_id: object) -> int | None:
 
 
 def message_of(delivered_id: str) -> str | None:
-    """The message's own id in the id of a DELIVER."""
+    """Return the hub's id of the message in the id of a DELIVER; `None` if it is no such id."""
     return delivered_id[len(_DELIVERY_PREFIX) :].partition("-")[2] or None if key_of(delivered_id) is not None else None
 
 
@@ -455,7 +465,7 @@ _KEY_DIGITS_MAX = 18
 
 
 def _rest(message: m.Message) -> dict[str, Any]:
-    """The parts kept beside the content of a message from this protocol."""
+    """Return the parts that `_beside` kept for a message of this protocol; nothing for messages of other protocols."""
     original = message.content.original
     if original is None or message.protocol != PROTOCOL:
         return {}
@@ -469,16 +479,19 @@ def is_channel_message(message: m.Message) -> bool:
 
 
 def channel_message(message: m.Message, key: int) -> Envelope | None:
-    """The frame that passes a CHANNEL_MESSAGE on to the other members; `None` if the message did not come as one."""
+    """Make the CHANNEL_MESSAGE for one recipient; `key` is the delivery's key.
+
+    Return `None` if the sender did not send the message as a CHANNEL_MESSAGE.
+    """
     rest = _rest(message)
     if rest.get("frame") != CHANNEL_MESSAGE:
         return None
     said = message.content
-    payload: dict[str, Any] = {"channel": rest.get("channel", str(said.target)), "body": said.body}
+    payload: dict[str, Any] = {"channel": rest.get("channel", str(said.target)), "body": _body_of(message, rest)}
     if "kind" in rest:
         payload["kind"] = rest["kind"]
-    if said.data is not None:
-        payload["data"] = said.data
+    if said.data is not None or rest.get("empty_data"):
+        payload["data"] = said.data or {}
     if said.thread is not None:
         payload["thread"] = said.thread
     payload |= rest.get("extra", {})
@@ -493,10 +506,16 @@ def channel_message(message: m.Message, key: int) -> Envelope | None:
 
 
 def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_id: str) -> Envelope:
-    """The DELIVER of a message to one recipient."""
+    """Make the DELIVER of a message for one recipient.
+
+    `key` is the delivery's key, `seq` its number in its stream, `session_id` the recipient's session.
+    """
     said = message.content
     rest = _rest(message)
-    payload: dict[str, Any] = {"kind": rest.get("kind", "message"), "body": said.body, "data": _data(message)}
+    payload: dict[str, Any] = {"kind": rest.get("kind", "message"), "body": _body_of(message, rest)}
+    data = _data(message)
+    if data or rest.get("empty_data"):
+        payload["data"] = data
     if said.thread is not None:
         payload["thread"] = said.thread
     payload |= rest.get("extra", {})
@@ -505,7 +524,7 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
         meta = {"ttl_ms": said.ttl_ms}
     # spec 5: seq counts the DELIVERs of a stream (topic, from → to).
     delivery: dict[str, Any] = {"seq": seq, "session_id": session_id}
-    addressed = original_to(said.target)
+    addressed = rest.get("to") or original_to(said.target)
     if addressed is not None:
         delivery["originalTo"] = addressed
     return Envelope(
@@ -522,7 +541,7 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
 
 
 def _data(message: m.Message) -> dict[str, Any]:
-    """The data of a DELIVER: the sender's data, and the fields that this protocol has no other place for."""
+    """Return the data of a DELIVER: the sender's data, and the fields that this protocol has no other place for."""
     data = message.content.data or {}
     more = beyond(message, CARRIAGE.carries) if message.protocol != PROTOCOL else None
     if not more and _STAMP not in data:
@@ -532,7 +551,10 @@ def _data(message: m.Message) -> dict[str, Any]:
 
 
 def delivered_bytes(content: m.Content, speaker: str) -> int:
-    """Upper bound of the size of the frame that delivers this content, for any recipient and any sequence number."""
+    """Return the most bytes that a frame with this content can have, for any recipient and any sequence number.
+
+    A message that would not fit is refused when it is sent.
+    """
     target, number = content.target, 10**12
     recipient = target.name if target.kind is TargetKind.MEMBER else "x" * 128
     message = m.Message(

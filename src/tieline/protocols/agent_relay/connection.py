@@ -1,8 +1,9 @@
-"""One client of the relay: from bytes to commands, and from deliveries to bytes.
+"""One client of this protocol: from bytes to commands, and from deliveries to bytes.
 
 Above: the event loop and `server`, which knows all connections. Below: a `SessionPump` with the hub, and this folder's
 codec. A frame passes these steps: `data_received` → `_read` → `_receive` (is the frame allowed now?) → `_act` (which
-kind is it?) → one method for each kind. A frame that needs several commands to the hub is served by a `Procedure`.
+kind is it?) → one method for each kind, for SEND in `speaking`. A frame that needs several commands to the hub is
+served by a `Procedure`. A frame of a client without a session is served by `one_shot`.
 
 While the hub opens the session, and while a procedure runs, no frame is taken from the buffer. The buffer stays small:
 beyond a small limit the socket is not read either.
@@ -16,17 +17,17 @@ import structlog
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
-from tieline.contract.delivery import HELD, Replayed, State
+from tieline.contract.delivery import Replayed, State
 from tieline.contract.identifiers import SessionId
 from tieline.contract.keys import join_keys, one_key
 from tieline.contract.refusal import Code, Refusal
-from tieline.protocols.agent_relay import channels, codec, opening
-from tieline.protocols.agent_relay.codec import PROTOCOL, Envelope, EnvelopeBuffer, EnvelopeError, ErrorCode
+from tieline.protocols.agent_relay import channels, codec, one_shot, opening, speaking
+from tieline.protocols.agent_relay.codec import PROTOCOL, Envelope, EnvelopeBuffer, EnvelopeError
+from tieline.protocols.agent_relay.error_code import ERROR_CODES, ErrorCode
 from tieline.protocols.agent_relay.handshake import Terms
 from tieline.protocols.agent_relay.procedure import Payload, Procedure
 from tieline.protocols.agent_relay.pulse import Pulse, Verdict
 from tieline.protocols.agent_relay.queries import QUERIES, Query
-from tieline.protocols.agent_relay.sync import Pending
 from tieline.wire.greeting import Greeting, Phase
 from tieline.wire.local import same_user
 from tieline.wire.session_pump import Parcel, SessionPump
@@ -36,22 +37,22 @@ from tieline.wire.unsent import bound
 if TYPE_CHECKING:
     from tieline.protocols.agent_relay.server import RelayServer
 
-BUSY_BACKLOG = 1000
-"""Backlog of a recipient above which its senders hear BUSY. BUSY is advice to slow down; nothing is lost without it."""
+_SAYING = frozenset({"SEND", codec.CHANNEL_MESSAGE})
 BUSY_RETRY_MS = 50  # about the time of a few commits
 _BUSY_EVERY_SECONDS = 1.0  # rate limit: a client does not get BUSY with every message
 
 _EARLY_BYTES = 64 * 1024
-"""Bytes read on while the hub opens a session, to tell frames sent before the hub's answer from later ones."""
+"""Most bytes that are read while the hub opens a session: frames that the client sent before it had the answer."""
 
 _PASSING = frozenset({ErrorCode.SHUTTING_DOWN, ErrorCode.INTERNAL})
-"""Errors that are the hub's own and not fatal: clients take a fatal ERROR as advice never to reconnect."""
+"""Errors of the hub that go away by themselves. They are not marked as fatal: after a fatal ERROR, clients never
+reconnect."""
 
 log = structlog.get_logger(__name__)
 
 
 class RelayConnection(asyncio.Protocol):
-    """The connection of one client."""
+    """The connection of one client: turns its frames into commands for the hub, and writes deliveries and answers."""
 
     __slots__ = (
         "_buffer",
@@ -73,6 +74,7 @@ class RelayConnection(asyncio.Protocol):
         "name",
         "server",
         "session_id",
+        "tool",
     )
 
     def __init__(self, server: "RelayServer") -> None:
@@ -87,6 +89,8 @@ class RelayConnection(asyncio.Protocol):
         self._terms: Terms | None = None
         self.name = ""
         self.session_id = ""
+        # The name that a tool gave in its HELLO; empty for members.
+        self.tool = ""
         # `_heard_since`: bytes came since the answer with the new resume token. `_confirmed`: the hub was told.
         self._heard_since = False
         self._confirmed = False
@@ -119,8 +123,18 @@ class RelayConnection(asyncio.Protocol):
         return self._terms is not None and self._terms.token is not None
 
     @property
+    def wants_acceptance(self) -> bool:
+        """True if the client wants an ACK or NACK for each message that it sends."""
+        return self._terms is not None and self._terms.tells
+
+    @property
+    def frame_bytes(self) -> int:
+        """Size of the last frame from the client, in bytes."""
+        return self._buffer.frame_bytes
+
+    @property
     def about(self) -> dict[str, str]:
-        """Details that the agent gave about itself."""
+        """Details that the agent gave about itself in HELLO, such as its model."""
         return self._terms.about if self._terms is not None else {}
 
     # Callbacks of asyncio.
@@ -131,6 +145,7 @@ class RelayConnection(asyncio.Protocol):
         bound(self._transport, self.server.hub.limits.unsent_bytes_max)
         self.server.connections.add(self)
         self._greeting.expect(self._too_late)
+        # gap 7: the protocol has no authentication, so only the hub's own user may connect.
         if not same_user(transport):
             self.record(Code.UNAUTHORIZED, "a connection of another user")
             self.fail(ErrorCode.UNAUTHORIZED, "this socket is for the user who runs the hub")
@@ -172,7 +187,11 @@ class RelayConnection(asyncio.Protocol):
             self._pump.close()
 
     def _too_late(self) -> None:
-        self.fail(ErrorCode.UNAUTHORIZED, "say HELLO first")
+        if self.server.syncs.awaits(self):
+            # A client without HELLO waits for an answer, and has nothing to say meanwhile.
+            self._greeting.expect(self._too_late)
+        else:
+            self.fail(ErrorCode.UNAUTHORIZED, "say HELLO first")
 
     def _too_much(self) -> None:
         self._buffer.reset()
@@ -181,7 +200,10 @@ class RelayConnection(asyncio.Protocol):
     # Callbacks of the session pump: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Push deliveries."""
+        """Send deliveries to the client, in this order. Return those sent as DELIVER.
+
+        A CHANNEL_MESSAGE has no acknowledgement. A delivery that fits into no frame is not sent and becomes `dead`.
+        """
         written: list[Parcel] = []
         given_up: list[int] = []
         frames: list[bytes] = []
@@ -212,11 +234,11 @@ class RelayConnection(asyncio.Protocol):
         return written
 
     def write_progress(self, step: r.Progress) -> None:
-        """Do nothing: this connection follows no progress."""
+        """Do nothing: this connection does not ask for news about the messages that it sent."""
 
     def end(self, why: Refusal) -> None:
-        """Close the connection: the hub ended the session."""
-        code = codec.ERROR_CODES[why.code]
+        """Close the connection with the reason, because the hub ended the session."""
+        code = ERROR_CODES[why.code]
         self.fail(code, why.message, fatal=code not in _PASSING)
 
     def pause_reading(self) -> None:
@@ -225,7 +247,7 @@ class RelayConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.pause_reading()
         if self._greeting.phase is Phase.ACTIVE and self._procedure is None and self._writable:
-            self._busy(self.server.hub.limits.inflight_max)
+            self.busy(self.server.hub.limits.inflight_max)
 
     def resume_reading(self) -> None:
         """Read from the client again."""
@@ -245,13 +267,13 @@ class RelayConnection(asyncio.Protocol):
         return fits
 
     def tell(self, frame: bytes) -> None:
-        """Send a frame that no client waits for: only to an open session, and only while the client keeps up."""
+        """Send a notice, in an encoded frame. Skip it if the session is not open or the client reads too slowly."""
         fits = codec.payload_bytes(frame) <= self.server.frame_bytes_max
         if fits and self._writable and self._greeting.phase is Phase.ACTIVE and self._transport is not None:
             self._transport.write(frame)
 
     def error(self, code: ErrorCode, text: str, *, fatal: bool = False, **fields: Any) -> None:
-        """Send an ERROR."""
+        """Send an ERROR with a code and a text. `fields` are header fields, such as the id that it answers."""
         self.send("ERROR", {"code": code.value, "message": text, "fatal": fatal}, **fields)
 
     def fail(self, code: ErrorCode, text: str, *, fatal: bool = True) -> None:
@@ -262,20 +284,24 @@ class RelayConnection(asyncio.Protocol):
         self._goodbye(text)
 
     def submit(self, command: c.Command, done: Callable[[r.Reply], None] | None = None) -> None:
-        """Hand a command to the hub."""
+        """Submit a command to the hub; `done` gets the reply."""
         self._pump.submit((command,), None if done is None else (lambda replies: done(replies[0])))
 
     def record(self, code: Code, what: str) -> None:
-        """Log a refusal that never reaches the hub's own rules."""
+        """Write a refusal into the hub's log that this protocol decided by itself. `what` is the refused action."""
         self.submit(c.RecordRefusal(protocol=PROTOCOL, code=code, what=what, session=self.session))
 
     def check_pulse(self, now: float) -> None:
-        """Ask a silent client for a sign of life; close the connection of a dead one."""
+        """Send a PING to a client that was silent for a heartbeat; close the connection after two heartbeats."""
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         if self._deaf and not self.closed and (self._writable or unsent < self._unsent):
             # The hub itself has paused reading, and a client that accepts bytes is alive.
             self._pulse.heard(now)
+        elif self._greeting.phase is Phase.GREETING and self.server.syncs.awaits(self):
+            # A client without HELLO knows no heartbeat.
+            self._pulse.heard(now)
         self._unsent = unsent
+        # spec 7: a PING when idle, and the end after two silent heartbeats.
         match self._pulse.check(now):
             case Verdict.DEAD:
                 log.info("a client is dead", name=self.name)
@@ -290,7 +316,7 @@ class RelayConnection(asyncio.Protocol):
     # Reading.
 
     def _read(self) -> None:
-        """Handle the frames in the buffer, until one of them must be waited for."""
+        """Handle the frames in the buffer, until the next one has to wait for the hub."""
         try:
             while self._greeting.phase in (Phase.GREETING, Phase.ACTIVE) and self._procedure is None:
                 envelope = self._buffer.next_envelope()
@@ -308,49 +334,53 @@ class RelayConnection(asyncio.Protocol):
             case "HELLO" | "RESUME" if self._greeting.phase is Phase.GREETING:
                 opening.begin(self, envelope)
             case "HELLO" | "RESUME":
+                # spec 4 and 8: these open a session, and a connection has one.
                 self.record(Code.INVALID_REQUEST, f"{envelope.type} in an open session")
                 self.error(ErrorCode.BAD_REQUEST, f"Unexpected {envelope.type}")
             case "PING":
+                # spec 7: the answer has the same nonce.
                 self.send("PONG", envelope.payload)
             case "PONG":
                 self._confirm()
             case "BYE":
                 self._goodbye("goodbye")
-            case _ if self._greeting.phase is Phase.GREETING:
-                self.record(Code.INVALID_REQUEST, "SEND before HELLO" if envelope.type == "SEND" else "before HELLO")
-                self.error(ErrorCode.BAD_REQUEST, "Not in ACTIVE state")
+            case _ if self._greeting.phase is Phase.GREETING or self.tool:
+                one_shot.serve(self, envelope)
             case _:
                 self._confirm()
                 if envelope.sender and envelope.sender != self.name:
-                    # The hub stamps the true name on every message from this client.
+                    # spec 3, gap 7: the hub stamps the true name on every message from this client.
                     self.record(Code.FORBIDDEN, "a frame with the name of another in `from`")
                 self._act(envelope)
 
     def _act(self, envelope: Envelope) -> None:
         match envelope.type:
             case "SEND" | codec.CHANNEL_MESSAGE:
-                self._say(envelope)
+                # spec 5; CHANNEL_MESSAGE and the frames from CHANNEL_JOIN on are not in the specification.
+                speaking.say(self, envelope)
             case "ACK":
+                # spec 5: settles a delivery, and answers a synchronous SEND.
                 self._acknowledged(envelope)
             case "NACK":
-                # Declined for now: the delivery stays with the member and comes again in its next session.
+                # gap 4: declined for now. The delivery stays with the member and comes again in its next session.
                 self._credit(codec.key_of(envelope.payload.get("ack_id") or envelope.payload.get("nack_id")))
             case "SUBSCRIBE" | "UNSUBSCRIBE":
+                # spec 3, gap 5: a subscription belongs to the member, and outlasts the connection.
                 self._subscribe(envelope)
             case channels.JOIN:
-                self._run(channels.join(self, envelope.payload), envelope)
+                self.run(channels.join(self, envelope.payload), envelope)
             case channels.LEAVE:
-                self._run(channels.leave(self, envelope.payload), envelope)
+                self.run(channels.leave(self, envelope.payload), envelope)
             case "SHADOW_BIND":
-                self._run(self.server.shadows.bind(self, envelope.payload), envelope)
+                self.run(self.server.shadows.bind(self, envelope.payload), envelope)
             case "SHADOW_UNBIND":
                 self.server.shadows.unbind(self, envelope.payload.get("primaryAgent"))
             case kind if kind in QUERIES:
-                self._run(QUERIES[kind].procedure(self, envelope.payload), envelope, QUERIES[kind])
+                self.run(QUERIES[kind].procedure(self, envelope.payload), envelope, QUERIES[kind])
             case "LOG":
                 self._log(envelope)
             case "SPAWN" | "RELEASE":
-                self._decline(envelope)
+                self.decline(envelope)
             case _:
                 # Unknown types are ignored, as the protocol says.
                 pass
@@ -372,7 +402,11 @@ class RelayConnection(asyncio.Protocol):
         self._greeting.open(attach, opened)
 
     def activate(self, terms: Terms, attached: r.Attached, replay: tuple[Replayed, ...] = ()) -> None:
-        """Start the session: it is open, and the client knows."""
+        """Start to serve the session, which is open and about which the client was told.
+
+        `terms` is what the client asked for in HELLO or RESUME, `attached` is the hub's reply, `replay` are deliveries
+        to send again.
+        """
         assert attached.member is not None, "only members attach here"
         assert attached.resume_id is not None, "every session here is resumable"
         self._greeting.activate()
@@ -380,6 +414,7 @@ class RelayConnection(asyncio.Protocol):
         self._share.admit(self.name)
         self.server.enter(self, ready=not attached.resumed)
         self._pump.receive(
+            # gap 10: max_inflight is the number of deliveries without an ACK.
             window=terms.window if terms.acknowledges else None,
             unoffered_only=not terms.acknowledges,
             once=codec.is_channel_message,
@@ -387,8 +422,30 @@ class RelayConnection(asyncio.Protocol):
         )
         self._go_on()
 
+    def admit_tool(self, terms: Terms) -> None:
+        """Let a tool (a client that is no member) send queries. Each query opens a session of its own."""
+        self._terms, self.name, self.tool = terms, terms.name, terms.name
+        self.server.enter(self, ready=False)
+        self.end_request()
+
+    def act_as(self, name: str) -> None:
+        """Use a member's name for one request. The next session on this connection is opened for this member."""
+        self._pump.leave()
+        self.name = name
+
+    def end_request(self) -> None:
+        """End the session that was opened for one request, and read the next frames."""
+        self.name = self.tool
+        if self.tool:
+            self._pump.leave()
+            self._greeting.activate()
+        else:
+            self._greeting.again(self._too_late)
+        self._go_on()
+
     def stay(self, why: str) -> None:
         """Refuse to resume the session. The client may send HELLO on this connection."""
+        # spec 8: NACK with the code STALE, after which the client sends a fresh HELLO.
         self.send("NACK", {"code": ErrorCode.STALE.value, "message": why})
         self._greeting.again(self._too_late)
         self._go_on()
@@ -399,67 +456,26 @@ class RelayConnection(asyncio.Protocol):
         self._read()
 
     def _confirm(self) -> None:
-        """Confirm the new resume token. A frame sent before the client could read the token proves nothing."""
-        if self._greeting.phase is Phase.ACTIVE and self._heard_since and not self._confirmed:
+        """Tell the hub, once, that the client has its new resume token. A frame sent after the token proves it."""
+        # gap 2: a resume token is replaced at each use, and the one before dies here.
+        active = self._greeting.phase is Phase.ACTIVE and not self.tool
+        if active and self._heard_since and not self._confirmed:
             self._confirmed = True
             self.submit(c.Confirm(self.session))
 
-    # Speaking.
+    # Answering.
 
-    def _say(self, envelope: Envelope) -> None:
-        content = codec.content_of(envelope, self.name)
-        if isinstance(content, Refusal):
-            self._audited(envelope, content)
-            self._refuse_words(envelope, content)
-            return
-        frame_bytes_max = self.server.frame_bytes_max
-        near = self._buffer.frame_bytes > frame_bytes_max - codec.DELIVERY_BYTES
-        if near and codec.delivered_bytes(content, self.name) > frame_bytes_max:
-            text = f"its delivery would exceed the maximum of {frame_bytes_max} bytes for a frame"
-            self._refuse_words(envelope, Refusal(Code.MESSAGE_TOO_LARGE, text))
-            return
-        pending = self.server.syncs.prepare(envelope, content.target, self)
-        if isinstance(pending, Refusal):
-            self._refuse_words(envelope, pending)
-            return
-        # By the specification every envelope has an id. Without an id, a client has no protection against duplicates.
-        in_channel = envelope.type == codec.CHANNEL_MESSAGE
-        send = c.Send(
-            self.session, content=content, wire_id=envelope.id or None, allow_empty=True, members_only=in_channel
-        )
-        self.submit(send, lambda reply: self._said(envelope, pending, reply))
-
-    def _said(self, envelope: Envelope, pending: Pending | None, reply: r.Reply) -> None:
-        if not isinstance(reply, r.Accepted):
-            if pending is not None:
-                self.server.syncs.drop(pending)
-            if isinstance(reply, Refusal):
-                self._refuse_words(envelope, reply)
-            return
-        if pending is not None and reply.held.startswith(HELD):
-            self.server.syncs.give_up(pending, reply.held)
-        elif pending is not None:
-            # This includes a repeated SEND: its sender waits again, and the first answer may have gone to a lost
-            # connection.
-            self.server.syncs.start(pending, reply.message_id)
-        if self._terms is not None and self._terms.tells:
-            self.send("ACK", {"ack_id": envelope.id, "message_id": reply.message_id})
-        if not reply.duplicate:
-            self.server.shadows.said(self, envelope, reply.message_id)
-        if reply.backlog > BUSY_BACKLOG:
-            self._busy(reply.backlog)
-
-    def _refuse_words(self, envelope: Envelope, refusal: Refusal) -> None:
-        if self._terms is not None and self._terms.tells:
-            code = codec.ERROR_CODES[refusal.code].value
-            self.send("NACK", {"ack_id": envelope.id, "code": code, "message": refusal.message})
+    def refuse(self, envelope: Envelope, refusal: Refusal) -> None:
+        """Tell the client that a frame was refused: by NACK for a message, if the client wants that; else by ERROR."""
+        code = ERROR_CODES[refusal.code]
+        if self.wants_acceptance and envelope.type in _SAYING:
+            self.send("NACK", {"ack_id": envelope.id, "code": code.value, "message": refusal.message})
         else:
-            self._refuse(envelope, refusal)
+            self.error(code, refusal.message, id=envelope.id)
 
-    def _refuse(self, envelope: Envelope, refusal: Refusal) -> None:
-        self.error(codec.ERROR_CODES[refusal.code], refusal.message, id=envelope.id)
-
-    def _busy(self, depth: int) -> None:
+    def busy(self, depth: int) -> None:
+        """Send BUSY (a request to slow down), at most once a second. `depth` is the recipient's backlog."""
+        # spec 6, gap 1: backpressure is reserved for future versions there.
         now = self.server.loop.time()
         if now - self._busy_at >= _BUSY_EVERY_SECONDS:
             self._busy_at = now
@@ -477,7 +493,7 @@ class RelayConnection(asyncio.Protocol):
         self.submit(c.Advance(self.session, ranges=one_key(key), state=State.ACKED, evidence="ACK"))
 
     def _credit(self, key: int | None) -> None:
-        """Free the place of a delivery in the window: only once, and only if it was given to this client."""
+        """Count a delivery as acknowledged, so that the hub sends another one. Only the first call for a key counts."""
         if key is not None and key in self._unacknowledged:
             self._unacknowledged.remove(key)
             self._pump.settled(1)
@@ -487,7 +503,7 @@ class RelayConnection(asyncio.Protocol):
     def _subscribe(self, envelope: Envelope) -> None:
         channel = codec.channel_named(envelope.topic or envelope.payload.get("topic"))
         if isinstance(channel, Refusal):
-            self._refuse(envelope, channel)
+            self.refuse(envelope, channel)
             return
         subscribing = envelope.type == "SUBSCRIBE"
         command = (
@@ -497,20 +513,41 @@ class RelayConnection(asyncio.Protocol):
 
     def _done(self, envelope: Envelope, reply: r.Reply) -> None:
         if isinstance(reply, Refusal):
-            self._refuse(envelope, reply)
+            self.refuse(envelope, reply)
 
-    def _run(self, procedure: Procedure, envelope: Envelope, query: Query | None = None) -> None:
-        """Run a procedure to its first command; `_step` continues with the reply to each command."""
+    def run(
+        self,
+        procedure: Procedure,
+        envelope: Envelope,
+        query: Query | None = None,
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Run a procedure (the commands that serve one frame), and answer its frame in the form of `query`, if given.
+
+        `done` is called after the answer.
+        """
+
+        def answer(result: Payload | Refusal | None) -> None:
+            self._answer(envelope, query, result)
+            done()
+
         try:
             command = next(procedure)
         except StopIteration as returned:
-            self._answer(envelope, query, self._audited(envelope, returned.value))
+            answer(self.audit(envelope, returned.value))
             return
         self._procedure = procedure
         self._pump.hold(True)
-        self.submit(command, lambda reply: self._step(procedure, envelope, query, reply))
+        self.submit(command, lambda reply: self._step(procedure, envelope, answer, reply))
 
-    def _step(self, procedure: Procedure, envelope: Envelope, query: Query | None, reply: r.Reply) -> None:
+    def _step(
+        self,
+        procedure: Procedure,
+        envelope: Envelope,
+        answer: Callable[[Payload | Refusal | None], None],
+        reply: r.Reply,
+    ) -> None:
+        """Continue a procedure with the reply to its last command. When it ends, answer its frame and read on."""
         result: Payload | Refusal | None
         if isinstance(reply, Refusal):
             procedure.close()
@@ -519,17 +556,17 @@ class RelayConnection(asyncio.Protocol):
             try:
                 command = procedure.send(reply)
             except StopIteration as returned:
-                result = self._audited(envelope, returned.value)
+                result = self.audit(envelope, returned.value)
             else:
-                self.submit(command, lambda following: self._step(procedure, envelope, query, following))
+                self.submit(command, lambda following: self._step(procedure, envelope, answer, following))
                 return
-        self._answer(envelope, query, result)
         self._procedure = None
         self._pump.hold(False)
+        answer(result)
         self._read()
 
-    def _audited(self, envelope: Envelope, result: Payload | Refusal | None) -> Payload | Refusal | None:
-        """Return the result of a frame. A forbidden frame is logged here, as the hub logs the commands it forbids."""
+    def audit(self, envelope: Envelope, result: Payload | Refusal | None) -> Payload | Refusal | None:
+        """If `result` refuses the frame as forbidden, write that into the hub's log. Return `result` unchanged."""
         if isinstance(result, Refusal) and result.code in (Code.FORBIDDEN, Code.RESERVED_NAME):
             self.record(result.code, envelope.type)
         return result
@@ -539,7 +576,7 @@ class RelayConnection(asyncio.Protocol):
             if query is not None and query.refused is not None:
                 self.send(query.answer, query.refused(result), id=envelope.id)
             else:
-                self._refuse(envelope, result)
+                self.refuse(envelope, result)
         elif query is not None and result is not None:
             self.send(query.answer, result, id=envelope.id)
 
@@ -553,8 +590,8 @@ class RelayConnection(asyncio.Protocol):
                 lambda reply: self._done(envelope, reply),
             )
 
-    def _decline(self, envelope: Envelope) -> None:
-        """Refuse SPAWN and RELEASE: the hub runs no agents. The existing client waits for a result beside an ERROR."""
+    def decline(self, envelope: Envelope) -> None:
+        """Refuse SPAWN and RELEASE, as the hub runs no agents: by ERROR, and by the result that clients wait for."""
         text = f"{envelope.type} is disabled: this hub starts and ends no agents"
         self.error(ErrorCode.INTERNAL, text, id=envelope.id)
         result = {"replyTo": envelope.id, "success": False, "name": envelope.payload.get("name"), "error": text}

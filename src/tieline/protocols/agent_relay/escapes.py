@@ -1,4 +1,4 @@
-"""Escape sequences: the end of each one in a stream of bytes, and its effect on the cursor's line.
+"""Escape sequences of terminals: finds the end of each one in a stream of bytes, and its effect on the cursor's line.
 
 Above: the extractor. Below: nothing. It refuses to know colours, titles and keyboards: a sequence matters only if it
 moves the cursor to another line, to the left edge, or to the other screen.
@@ -31,7 +31,7 @@ _ALTERNATE_SCREENS = frozenset({b"47", b"1047", b"1049"})
 
 
 class Column(Enum):
-    """Column of the cursor after a sequence."""
+    """Column of the cursor after a sequence: as before, at the left edge, or anywhere else."""
 
     KEPT = auto()
     LEFT = auto()  # at the left edge
@@ -39,7 +39,7 @@ class Column(Enum):
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """Effect of a sequence on lines."""
+    """Effect of an escape sequence on the cursor and the lines of the screen."""
 
     draws: bool = False
     """True if the sequence goes back over the screen: up, to a position, to the other screen."""
@@ -58,7 +58,7 @@ NO_EFFECT = Effect()
 
 
 class _In(Enum):
-    """Position of the next byte in a sequence."""
+    """State of the reader: the part of an escape sequence to which the next byte belongs."""
 
     BEGUN = auto()  # after ESC
     SHORT = auto()  # ESC and intermediate bytes, as in the choice of a character set
@@ -68,7 +68,7 @@ class _In(Enum):
 
 
 class EscapeReader:
-    """Follows one escape sequence at a time, across chunks."""
+    """Finds the end and the effect of one escape sequence at a time, also if it is cut into chunks."""
 
     __slots__ = ("_in", "_parameters")
 
@@ -87,7 +87,10 @@ class EscapeReader:
         self._parameters.clear()
 
     def receive_data(self, data: bytes, start: int) -> tuple[int, Effect]:
-        """Take the bytes of the sequence. Returns where they stop in `data`, and the effect if the sequence ended."""
+        """Take the bytes of the sequence, from `start` on. Return the position after them in `data`, and the effect.
+
+        There is no effect as long as the sequence has not ended.
+        """
         match self._in:
             case _In.BEGUN:
                 return self._receive_kind(data[start], start)

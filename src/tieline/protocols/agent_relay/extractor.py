@@ -6,14 +6,15 @@ instructions among them (`Extracted`). The result does not depend on how the byt
 
 The grammar
 -----------
-Two forms, and no others::
+Two forms, and no others (section 9 of the specification)::
 
     ->relay:Target [tags] <<<            [[RELAY]]
     the body, on any number of lines>>>  {"to": "Target", "type": "message", "body": "…"}
                                          [[/RELAY]]
 
-- A *start* is at the start of a line. Before it only spaces, escape sequences and the glyphs ● ⏺ • │ and U+276F (the
-  angle of many prompts) are skipped; `>`, `-`, `*`, `#` and `$` are how people quote, list and show commands.
+- A *start* is at the start of a line. Before it only spaces, escape sequences (also those that lost their ESC, as
+  `[?25l`) and the glyphs ● ⏺ • │ ✦ and U+276F (the angle of many prompts) are skipped; `>`, `-`, `*`, `#` and `$` are
+  how people quote, list and show commands.
 - `<<<` ends its line, and only tags may stand between it and the target: `[await]`, `[await:30s]` (also m, h),
   `[thread:id]`, `[thread:project:id]`, each once. A target is a name, `*` or `#channel`, with `project:` before it or
   not. `->thinking:` is the same with the kind `thinking`.
@@ -21,7 +22,8 @@ Two forms, and no others::
 - A block's `[[/RELAY]]` ends its line. Its JSON needs `to`, `type` (message, action, state, thinking) and a `body` (or
   `text`) or `data`, and may have `thread` and `project`.
 - In code fences (three or more backticks or tildes, as in Markdown) nothing is a start, and in a body's code fences
-  nothing is an end either, so that code can be quoted.
+  nothing is an end either, so that code can be quoted. From `<thinking>` at the start of a line to `</thinking>`
+  nothing is a start (`thinking.py`).
 - `\->relay:`, `\->thinking:` and `\[[RELAY]]` at the start of a line print without the backslash and start nothing.
 - Escape sequences and control characters are taken out of bodies, `\>>>`, `\<<<` and the escaped starts lose their
   backslash, and the body is trimmed.
@@ -58,7 +60,9 @@ from enum import Enum, auto
 import msgspec
 
 from tieline.protocols.agent_relay.escapes import ESC, Column, Effect, EscapeReader
+from tieline.protocols.agent_relay.hold import Hold
 from tieline.protocols.agent_relay.instruction import (
+    BARE_ESCAPE_SO_FAR,
     BLOCK_END,
     BLOCK_START,
     DECLINED,
@@ -77,17 +81,20 @@ from tieline.protocols.agent_relay.instruction import (
     read_fence,
     skip_prefix,
 )
+from tieline.protocols.agent_relay.thinking import START as THINKING_START
+from tieline.protocols.agent_relay.thinking import Thinking
 from tieline.wire import extractor
 from tieline.wire.extractor import Declined, Extracted, Instruction, Output, Passed
 
 LINES_MAX = 1000
-"""Lines of one instruction: more than a person reads in a message, but few enough to give the text back soon."""
+"""Most lines of one instruction: more than a person reads in a message, but few enough to show the text soon."""
 
 BYTES_MAX = 512 * 1024
 """Bytes of one instruction as printed. With JSON escapes the instruction still fits the protocol's 1 MiB frame."""
 
 QUIET_SECONDS = 0.1
-"""Timeout of held bytes: too short for a person at a prompt to notice, enough for a program's next write."""
+"""Time after which bytes that are held back are shown: too short for a person to notice, enough for the program's next
+write."""
 
 # Number of instructions remembered to tell a redraw from a new instruction; a screen and its history rarely hold more.
 _SEEN_MAX = 256
@@ -97,15 +104,17 @@ _SPACES_MAX = 512
 
 
 class _At(Enum):
-    """Position of the next text: the place in its line, and the kind of the line."""
+    """State of the extractor: the place of the next text in its line, and the kind of that line."""
 
     BEGIN = auto()  # only prefix characters (spaces, glyphs) have come
     MARK = auto()  # the text so far may be the beginning of a start
     HEADER = auto()  # after `->relay:`
     CODE = auto()  # after a backtick or tilde at the start of the line
+    TAG = auto()  # after a `<` at the start of the line
     PLAIN = auto()  # nothing more can begin in this line
     FENCE = auto()  # in the body of a fence
     BLOCK = auto()  # in the JSON of a block
+    THINKING = auto()  # in a thinking block
 
 
 _OPEN = (_At.FENCE, _At.BLOCK)
@@ -117,57 +126,11 @@ _BACKSLASH = ord("\\")
 _TORN_GLYPHS = frozenset(glyph.encode()[:size] for glyph in GLYPHS for size in (1, 2))
 _CONTROL = re.compile(rb"[\r\n\x1b]")
 # A whole line in which no instruction can begin: most of a program's output, taken in one step.
-_PLAIN_LINE = re.compile(rb"(?:[^\x1b\r\n \t\-\[\\`~\xe2][^\x1b\r\n]*+)?\r?\n")
-
-
-class _Hold:
-    """Bytes that may still be consumed, and which of them are escape sequences."""
-
-    __slots__ = ("_escapes", "_escapes_mark", "_raw", "_raw_mark")
-
-    def __init__(self) -> None:
-        self._raw = bytearray()
-        # The escape sequences of `_raw`, which are passed on even when the rest is consumed.
-        self._escapes = bytearray()
-        # Length of `_raw` and of `_escapes` before the current line.
-        self._raw_mark = 0
-        self._escapes_mark = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._raw)
-
-    def add(self, raw: bytes, *, escape: bool) -> None:
-        self._raw += raw
-        if escape:
-            self._escapes += raw
-
-    def mark(self) -> None:
-        """Note that the next byte is the first of a line."""
-        self._raw_mark = len(self._raw)
-        self._escapes_mark = len(self._escapes)
-
-    def take_lines(self) -> bytes:
-        """Return the bytes before the current line, and keep the line."""
-        taken = bytes(self._raw[: self._raw_mark])
-        del self._raw[: self._raw_mark]
-        del self._escapes[: self._escapes_mark]
-        self._raw_mark = self._escapes_mark = 0
-        return taken
-
-    def take(self) -> bytes:
-        """Return all bytes and keep none."""
-        self.mark()
-        return self.take_lines()
-
-    def take_escapes(self) -> bytes:
-        """Return the escape sequences and drop the rest."""
-        taken = bytes(self._escapes)
-        self.take()
-        return taken
+_PLAIN_LINE = re.compile(rb"(?:[^\x1b\r\n \t\-\[\\`~<\xe2][^\x1b\r\n]*+)?\r?\n")
 
 
 class Extractor(extractor.Extractor):
-    """Reads the output of one program."""
+    """Finds the instructions of this protocol in the output of one program."""
 
     def __init__(self, *, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._lines_max = lines_max
@@ -188,6 +151,8 @@ class Extractor(extractor.Extractor):
         self._after_return = False
         self._end_consumed = False
         self._code: CodeFence | None = None
+        # The open thinking block; used at `_At.THINKING`.
+        self._thinking = Thinking()
         # The request of the current line that is not offered (such as starting an agent).
         self._declined = ""
 
@@ -200,7 +165,7 @@ class Extractor(extractor.Extractor):
         self._blank = False
         # True if new bytes are kept in `_hold`; false if they are shown at once.
         self._holding = False
-        self._hold = _Hold()
+        self._hold = Hold()
 
         self._escape = EscapeReader()
         # True if the program draws; true if it draws on the alternate screen; how often it began a new drawing.
@@ -216,7 +181,7 @@ class Extractor(extractor.Extractor):
         return self._alternate
 
     def receive_data(self, data: bytes) -> list[Output]:
-        """Take the next bytes and return the outputs they decide. Bytes to pass come in as few pieces as possible."""
+        """Take the program's next bytes. Return the bytes that can be shown now, and the instructions found."""
         position, end = self._skip_plain_lines(data, 0), len(data)
         while position < end:
             stop = position + 1
@@ -237,7 +202,7 @@ class Extractor(extractor.Extractor):
         return self._take_outputs()
 
     def _skip_plain_lines(self, data: bytes, start: int) -> int:
-        """Pass on the lines from `start` on that need no check, and return the position where they stop."""
+        """Pass on the lines from `start` on in which no instruction can begin, and return the position after them."""
         if self._at is not _At.BEGIN or self._escape.under_way or self._after_return or self._torn:
             return start
         end = start
@@ -249,17 +214,17 @@ class Extractor(extractor.Extractor):
         return end
 
     def next_timeout(self) -> float | None:
-        """Seconds of quiet after which to call `flush`; None while nothing is held."""
+        """Return the seconds without output after which to call `flush`; None while no bytes are held back."""
         return QUIET_SECONDS if self._hold else None
 
     def flush(self) -> list[Output]:
-        """Show the held bytes: the program has gone quiet. An instruction under way can still be completed."""
+        """Return the bytes that are held back, because the program is quiet. An open instruction can still end."""
         self._passing += self._hold.take()
         self._holding = False
         return self._take_outputs()
 
     def receive_eof(self) -> list[Output]:
-        """Take the end of the output, which ends the last line, and give back all held bytes."""
+        """Take the end of the output, which also ends the last line. Return all bytes that are held back."""
         if self._line:
             self._end_line(b"")
         self._give_back()
@@ -267,7 +232,7 @@ class Extractor(extractor.Extractor):
         return self._take_outputs()
 
     def disarm(self, text: str) -> str:
-        """A text in which no instruction starts or ends."""
+        """Return the text changed so that no instruction starts or ends in it."""
         return break_marks(text)
 
     def _take_outputs(self) -> list[Output]:
@@ -281,13 +246,18 @@ class Extractor(extractor.Extractor):
             self._passing.clear()
 
     def _show(self, raw: bytes, *, escape: bool = False) -> None:
-        """Pass bytes on, or hold them while they may be consumed. An instruction past the limit is given back."""
+        """Pass bytes on to the screen, or hold them back while they may be part of an instruction.
+
+        An instruction that exceeds its limits becomes ordinary output.
+        """
         if self._holding:
             self._hold.add(raw, escape=escape)
         else:
             self._passing += raw
         if self._at in _UNDECIDED:
             self._grow(len(raw))
+        elif self._at is _At.THINKING:
+            self._thinking.size += len(raw)
 
     def _grow(self, count: int) -> None:
         self._size += count
@@ -295,7 +265,7 @@ class Extractor(extractor.Extractor):
             self._give_back()
 
     def _give_back(self) -> None:
-        """Pass the held bytes on as ordinary output."""
+        """Pass the bytes that are held back on to the screen, as ordinary output."""
         self._passing += self._hold.take()
         self._holding = False
         self._at = _At.PLAIN if self._line else _At.BEGIN
@@ -316,18 +286,28 @@ class Extractor(extractor.Extractor):
                 self._line += text
                 if len(self._line) > HEADER_BYTES_MAX:
                     self._at = _At.PLAIN
+            case _At.TAG:
+                self._read_tag(text)
             case _At.PLAIN:
                 self._show(text)
             case _At.FENCE | _At.BLOCK:
                 self._read_body(text)
+            case _At.THINKING:
+                self._show(text)
+                if self._thinking.receive_text(text):
+                    self._at = _At.PLAIN
 
     def _begin_line(self, text: bytes) -> None:
         seen = self._torn + text
         rest = skip_prefix(seen)
         self._indented = self._indented or len(rest) < len(seen)
         self._torn = b""
-        if not rest or rest in _TORN_GLYPHS:
+        if not rest or rest in _TORN_GLYPHS or BARE_ESCAPE_SO_FAR.fullmatch(rest):
             self._torn = rest
+            self._show(text)
+        elif len(rest) > len(text):
+            # The torn bytes were shown, so they can begin nothing.
+            self._at = _At.PLAIN
             self._show(text)
         elif rest[0] in b"-[\\" and self._code is None and not self._alternate:
             self._show(text[: len(text) - len(rest)])
@@ -342,13 +322,37 @@ class Extractor(extractor.Extractor):
             self._at = _At.CODE
             self._line.clear()
             self._receive_text(rest)
+        elif rest[0] in b"<" and self._code is None and not self._alternate:
+            self._show(text[: len(text) - len(rest)])
+            self._at = _At.TAG
+            self._line.clear()
+            self._read_tag(rest)
         else:
             self._at = _At.PLAIN
             self._show(text)
 
+    def _read_tag(self, text: bytes) -> None:
+        missing = len(THINKING_START) - len(self._line)
+        self._line += text[:missing]
+        self._show(text[:missing])
+        if self._line == THINKING_START:
+            self._line.clear()
+            self._thinking = Thinking()
+            self._at = _At.THINKING
+            self._receive_text(text[missing:])
+        elif not THINKING_START.startswith(self._line):
+            self._at = _At.PLAIN
+            self._show(text[missing:])
+
     def _match_mark(self, text: bytes) -> None:
         probe = bytes(self._line) + text[: _MARK_BYTES_MAX - len(self._line)]
         mark = next((mark for mark in _MARKS if probe.startswith(mark)), None)
+        if mark is None and self._line == b"[" and BARE_ESCAPE_SO_FAR.match(probe):
+            self._line.clear()
+            self._give_back()
+            self._torn = b"["
+            self._begin_line(text)
+            return
         if mark is None:
             self._line += text[:_MARK_BYTES_MAX]
             if not any(mark.startswith(probe) for mark in _MARKS):
@@ -378,7 +382,7 @@ class Extractor(extractor.Extractor):
         self._show(text)
         if len(self._line) > HEADER_BYTES_MAX or not HEADER_SO_FAR.fullmatch(self._line):
             declined = DECLINED.match(self._line[:HEADER_BYTES_MAX])
-            self._declined = declined[1].decode() if declined else ""
+            self._declined = f"->relay:{declined[1].decode()}" if declined else ""
             self._give_back()
 
     def _read_body(self, text: bytes) -> None:
@@ -404,7 +408,7 @@ class Extractor(extractor.Extractor):
             self._outputs.append(Declined(self._declined))
             self._declined = ""
         match self._at:
-            case _At.BEGIN | _At.PLAIN:
+            case _At.BEGIN | _At.PLAIN | _At.TAG:
                 self._show(raw)
             case _At.MARK:
                 self._give_back()
@@ -421,11 +425,15 @@ class Extractor(extractor.Extractor):
                 self._show(raw)
             case _At.FENCE | _At.BLOCK:
                 self._end_body_line(raw)
+            case _At.THINKING:
+                self._show(raw)
+                if self._thinking.end_line():
+                    self._at = _At.BEGIN
         self._line.clear()
         self._torn = b""
         if self._at in _OPEN:
             self._hold.mark()
-        else:
+        elif self._at is not _At.THINKING:
             self._at = _At.BEGIN
             self._indented = False
 
@@ -470,7 +478,10 @@ class Extractor(extractor.Extractor):
                 self._give_back()
 
     def _restart(self, line: bytes, raw: bytes) -> bool:
-        """If a line of a body is itself a start, give back the interrupted instruction and begin a new one."""
+        """If a line inside a body starts an instruction, show the interrupted one as output and begin the new one.
+
+        Return true if it does. `raw` are the bytes of the line's end.
+        """
         start = skip_prefix(line)
         header = parse_header(start)
         tail = start[len(BLOCK_START) :]
@@ -490,7 +501,7 @@ class Extractor(extractor.Extractor):
         return True
 
     def _close(self, content: bytes, raw: bytes) -> None:
-        """Finish a complete instruction. Give its text back if it contains nothing that can be sent."""
+        """Finish an instruction whose end was found. If it contains no message, show its text as ordinary output."""
         body = bytes(self._body) + content
         instruction = read_block(body) if self._header is None else read_fence(self._header, body)
         if instruction is None:
@@ -518,7 +529,7 @@ class Extractor(extractor.Extractor):
     # Escape sequences
 
     def _obey(self, effect: Effect) -> None:
-        """Update the state for the position at which a sequence leaves the cursor."""
+        """Follow an escape sequence: it may redraw the screen, switch to the other screen, or move the cursor."""
         if effect.draws:
             self._draws = True
             self._drawings += 1
@@ -532,6 +543,10 @@ class Extractor(extractor.Extractor):
                 if self._at not in _OPEN or self._line:
                     self._after_return = False
                     self._end_line(b"")
+            case Column.LOST if self._at is _At.THINKING:
+                # A program that addresses the screen may print no line ends at all.
+                if self._thinking.end_line():
+                    self._at = _At.PLAIN
             case Column.LOST:
                 if self._at not in _OPEN:
                     self._give_back()
@@ -541,13 +556,15 @@ class Extractor(extractor.Extractor):
                     self._receive_spaces(min(effect.spaces, _SPACES_MAX))
 
     def _receive_spaces(self, count: int) -> None:
-        """Take spaces that a cursor move stands for, and that are not among the bytes."""
+        """Treat a cursor move to the right as `count` spaces of text, because some programs print spaces this way."""
         self._after_return = False
         if self._at is _At.BEGIN:
             self._indented = True
         elif self._at is _At.MARK:
             self._give_back()
-        elif self._at is not _At.PLAIN:
+        elif self._at is _At.TAG:
+            self._at = _At.PLAIN
+        elif self._at not in (_At.PLAIN, _At.THINKING):
             self._line += b" " * count
             if self._at in _UNDECIDED:
                 self._grow(count)

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
+from tieline.contract.delivery import Position
 from tieline.contract.identifiers import MemberName
 from tieline.contract.limits import Limits
 from tieline.contract.member import ByToken, ByUser, MemberKind
@@ -18,7 +19,7 @@ from tieline.protocols.agent_relay.codec import DEFAULT_TOPIC, PROTOCOL
 from tieline.protocols.agent_relay.procedure import Payload
 
 MAX_INFLIGHT = 256
-"""Window of deliveries in flight for a client that did not name a number."""
+"""Most unacknowledged deliveries that are sent to a client, if the client did not name a number."""
 
 ABOUT = ("cli", "program", "model", "task", "team", "displayName", "parent")
 """Details that HELLO may give about an agent. A list of agents shows them while the agent is connected."""
@@ -28,7 +29,7 @@ _KINDS = {"user": MemberKind.HUMAN, "script": MemberKind.SCRIPT}
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """The terms that a client asks for when it opens or resumes a session."""
+    """The fields of a client's HELLO or RESUME: its name and token, the session to resume, and how it receives."""
 
     name: str
     token: str | None
@@ -39,21 +40,21 @@ class Terms(Struct, frozen=True, kw_only=True):
     tells: bool
     """True if the client wants an ACK or NACK for each SEND."""
     window: int
-    """Largest number of deliveries in flight to the client."""
+    """Most unacknowledged deliveries that the hub sends to the client."""
     resume_token: str | None = None
     session_id: str | None = None
     """The session that a RESUME resumes; `None` in a HELLO."""
-    positions: tuple[c.Position, ...] = ()
+    positions: tuple[Position, ...] = ()
 
     def attach(self) -> c.Attach:
-        """The command that opens the session."""
+        """Return the hub's command that opens or resumes the session."""
         return c.Attach(
             protocol=PROTOCOL,
             credential=ByToken(self.token) if self.token is not None else ByUser(),
             member=MemberName(self.name),
             acknowledges=self.acknowledges,
             kind=self.kind,
-            # An agent has one connection, the newest; a person may have several.
+            # spec 1: one connection per agent. It is the newest; a person may have several.
             exclusive=self.kind is not MemberKind.HUMAN,
             resumable=True,
             resume_token=self.resume_token,
@@ -61,12 +62,12 @@ class Terms(Struct, frozen=True, kw_only=True):
         )
 
     def afresh(self) -> "Terms":
-        """The same terms, without the session that could not be resumed."""
+        """Return a copy for a new session, without the token of the session that could not be resumed."""
         return msgspec.structs.replace(self, resume_token=None)
 
 
 def hello(payload: Payload, limits: Limits) -> Terms | Refusal:
-    """The terms of a HELLO."""
+    """Return what the client asks for in the payload of a HELLO, or a refusal if it has the wrong form."""
     terms, session = _terms(payload, limits), payload.get("session")
     if session is None:
         session = {}
@@ -79,7 +80,7 @@ def hello(payload: Payload, limits: Limits) -> Terms | Refusal:
 
 
 def resume(payload: Payload, limits: Limits) -> Terms | Refusal:
-    """The terms of a RESUME."""
+    """Return what the client asks for in the payload of a RESUME, or a refusal if it has the wrong form."""
     terms, session_id, token = _terms(payload, limits), payload.get("session_id"), payload.get("resume_token")
     if terms is None or not isinstance(session_id, str) or not isinstance(token, str | None):
         return Refusal(Code.INVALID_REQUEST, "RESUME needs payload.agent, a name, and payload.session_id")
@@ -90,12 +91,13 @@ def resume(payload: Payload, limits: Limits) -> Terms | Refusal:
 
 
 def _terms(payload: Payload, limits: Limits) -> Payload | None:
-    """The fields that HELLO and RESUME share, or `None` if one of them has the wrong form."""
+    """Return the fields of `Terms` that HELLO and RESUME share, or `None` if one of them has the wrong form."""
     name, token, capabilities = payload.get("agent"), payload.get("token"), payload.get("capabilities")
     if capabilities is None:
         capabilities = {}
     if not isinstance(name, str) or not isinstance(token, str | None) or not isinstance(capabilities, dict):
         return None
+    # spec 4; `accept` is this hub's own (gap 4).
     inflight = capabilities.get("max_inflight")
     return {
         "name": name,
@@ -112,36 +114,37 @@ def _terms(payload: Payload, limits: Limits) -> Payload | None:
     }
 
 
-def _positions(streams: object) -> tuple[c.Position, ...] | None:
-    """The positions that a client says it reached: by topic, and in our exact form also by peer.
+def _positions(streams: object) -> tuple[Position, ...] | None:
+    """Return the last sequence numbers that a client says it has: per topic, and in our own form also per sender.
 
-    `None` if a position has the wrong form: to ignore it could skip messages that the client lacks.
+    `None` if one has the wrong form: if it were ignored, the client could miss messages.
     """
-    found: list[c.Position] = []
+    found: list[Position] = []
     if not isinstance(streams, dict | None):
         return None
     for topic, position in (streams or {}).items():
         peers = position.get("peers", {}) if isinstance(position, dict) else None
         if not isinstance(peers, dict):
             return None
+        # spec 8: a position for each topic; spec 5: a stream is (topic, from → to), so there is one for each peer, too.
         name = "" if topic == DEFAULT_TOPIC else topic
         whole = {None: position["last_seq"]} if "last_seq" in position else {}
         for peer, seq in (whole | peers).items():
             if type(seq) is not int or seq < 0:
                 return None
-            found.append(c.Position(name, seq, peer))
+            found.append(Position(name, seq, peer))
     return tuple(found)
 
 
 def welcome(attached: r.Attached, server: dict[str, int]) -> Payload:
-    """The payload of a WELCOME."""
+    """Return the payload of a WELCOME. `server` are the limits that the hub announces."""
     return {"session_id": attached.resume_id, "resume_token": attached.resume_token, "server": server}
 
 
 def sync(attached: r.Attached, streams: tuple[r.StreamView, ...], frame_bytes_max: int) -> Payload:
-    """The payload of a SYNC. A stream without a position continues after its last acknowledgement.
+    """Return the payload of a SYNC: for each stream, the client's last sequence number and the hub's last one.
 
-    If a frame has no room for all streams, the streams with something to replay come first.
+    If a frame has no room for all streams, the streams in which the client misses something come first.
     """
     entries = [
         {

@@ -24,21 +24,28 @@ HEADER_BYTES_MAX = 512
 NESTING_MAX = DEFAULT_LIMITS.nesting_max
 """Nesting levels of a block's data. No hub accepts more, and the sender must be able to encode the data again."""
 
-# Glyphs that programs print before a line of text: circle, record sign, bullet, box line, and the angle of many
-# prompts.
-GLYPHS = "\u25cf\u23fa\u2022\u2502\u276f"
+# Glyphs that programs print before a line of text: circle, record sign, bullet, box line, the angle of many prompts,
+# and Gemini's star.
+GLYPHS = "\u25cf\u23fa\u2022\u2502\u276f\u2726"
 
+# spec 9
 FENCE_END = b">>>"
 BLOCK_START = b"[[RELAY]]"
 BLOCK_END = b"[[/RELAY]]"
 STARTS = (b"->relay:", b"->thinking:", BLOCK_START)
 
+# An escape sequence that lost its ESC on the way, as in `[?25l` or `[2K`; text such as `[Agent` is none.
+_BARE_ESCAPE = rb"\[[?0-9][0-9;]{0,30}+"
+BARE_ESCAPE_SO_FAR = re.compile(_BARE_ESCAPE)
+
 # No two ways to match the same bytes, so matching takes one pass for any input.
-PREFIX = re.compile(b"(?:[ \t]++|" + b"|".join(glyph.encode() for glyph in GLYPHS) + b")*")
+PREFIX = re.compile(
+    b"(?:[ \t]++|" + b"|".join(glyph.encode() for glyph in GLYPHS) + b"|" + _BARE_ESCAPE + b"[A-Za-z])*"
+)
 HEADER_SO_FAR = re.compile(
     rb"->(?:relay|thinking):[^\s<>\[\]]*+(?:[ \t]++(?:\[[^\s\[\]]*+(?:\][ \t]*+|\Z))*(?:<{1,2}+\Z|<<<[ \t]*+)?)?"
 )
-"""Matches text that may become the header of a fence."""
+"""Matches text that may become the header of a fence (the first line of an instruction) when more bytes come."""
 
 DECLINED = re.compile(rb"->relay:(spawn|release)[ \t]++[^\s<\[]")
 """Matches commands that start or end agents. Known programs of this protocol run them, and no hub of ours does."""
@@ -61,7 +68,7 @@ _ESCAPED_START = re.compile(rf"^([ \t{GLYPHS}]*+)\\(?=->relay:|->thinking:|\[\[R
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The parsed first line of a fence: every part of an instruction except its body."""
+    """The parsed first line of an instruction (`->relay:Name [tags] <<<`): all its parts except the body."""
 
     kind: Kind
     to: str
@@ -73,14 +80,14 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class CodeFence(NamedTuple):
-    """An open code fence."""
+    """An open code fence of Markdown (three backticks, for example): the lines in it are no instructions."""
 
     mark: int
     length: int
 
 
 class _Block(msgspec.Struct, frozen=True):
-    """The JSON of a block."""
+    """The JSON of an instruction in the form `[[RELAY]]…[[/RELAY]]`."""
 
     to: str
     type: Kind
@@ -95,14 +102,14 @@ _block_decoder = msgspec.json.Decoder(_Block)
 
 
 def skip_prefix(line: bytes) -> bytes:
-    """Return a line without the spaces and glyphs that programs print before text."""
+    """Return a line without the spaces, glyphs and bare escape sequences that programs print before text."""
     prefix = PREFIX.match(line)
     assert prefix is not None
     return line[prefix.end() :]
 
 
 def parse_header(line: bytes) -> Header | None:
-    """Read a line that may open a fence, from its `->` on."""
+    """Parse a line that may start an instruction, from its `->` on; `None` if it does not start one."""
     if not line.startswith(STARTS) or len(line) > HEADER_BYTES_MAX:
         return None
     try:
@@ -123,13 +130,13 @@ def parse_header(line: bytes) -> Header | None:
 
 
 def may_open_block(text: bytes) -> bool:
-    """True if a block may begin with `text`: blank so far, or an object."""
+    """True if `text` may be the beginning of a block's JSON: only white space so far, or an object."""
     text = text.lstrip()
     return not text or text.startswith(b"{")
 
 
 def next_code(code: CodeFence | None, line: bytes) -> CodeFence | None:
-    """Return the code fence that is open after a line, by the rules of Markdown."""
+    """Return the code fence that is open after a line, by the rules of Markdown. `code` is the one open before."""
     found = _CODE.match(skip_prefix(line))
     if not found:
         return code
@@ -141,14 +148,14 @@ def next_code(code: CodeFence | None, line: bytes) -> CodeFence | None:
 
 
 def read_fence(header: Header, body: bytes) -> Instruction | None:
-    """Return the instruction of a fence, or `None` if its body is empty."""
+    """Return the instruction with this header (`->relay:… <<<`) and body, or `None` if the body is empty."""
     text = _ESCAPED_START.sub(r"\1", _clean(body.decode(errors="replace")))
     text = text.replace("\\>>>", ">>>").replace("\\<<<", "<<<").strip()
     return Instruction(body=text, **msgspec.structs.asdict(header)) if text else None
 
 
 def read_block(text: bytes) -> Instruction | None:
-    """Return the instruction of a block, or `None` if its JSON does not fit or contains no message."""
+    """Return the instruction in a block's JSON, or `None` if the JSON is not valid or contains no message."""
     try:
         block = _block_decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

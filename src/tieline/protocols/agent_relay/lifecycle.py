@@ -1,4 +1,4 @@
-"""The life of a client, without its I/O: its states, its pauses, its open requests, and its memory.
+"""The state of a client, without I/O: connection states, pauses, open requests, and the memory for resuming.
 
 Above: `client`, which has the socket. Below: `codec`. It refuses to know sockets, clocks and tasks: the caller reports
 each event and the current time. The random source is a parameter, so that a test can give it exact numbers.
@@ -23,22 +23,23 @@ from tieline.protocols.agent_relay.codec import Envelope
 from tieline.wire.backoff import Backoff
 
 KNOWN_MAX = 16_384
-"""Ids of settled deliveries that are remembered; at least the last half of them. This is more than the
-acknowledgements that a killed hub may not have committed."""
+"""Most ids of acknowledged deliveries that are remembered; at least half as many are. A killed hub may lose the last
+acknowledgements and send these deliveries again; it loses fewer than this."""
 
 ANSWERS_MAX = 64
-"""Answers to synchronous messages that are remembered: an answer lost with its connection is sent again."""
+"""Most answers to waiting senders that are remembered: an answer lost with its connection is sent again."""
 
 POSITIONS_MAX = 10_000
-"""Streams whose position is remembered: as many as a hub keeps for one recipient."""
+"""Most streams whose last sequence number is remembered: as many as a hub keeps for one recipient."""
 
 _CALM_SECONDS = 2.0
-"""A BUSY this long after the end of the last pause starts a new series. A hub says BUSY at most once a second."""
+"""If a BUSY comes this long after the last pause, the pauses start from the shortest again. A hub sends BUSY at most
+once a second."""
 
 _DOUBLINGS_MAX = 16  # with more doublings the pause is at its maximum anyway
 
 _BEATS = 4
-"""Checks for a silent hub in each heartbeat."""
+"""Number of beats (checks for a silent hub) in the time of one heartbeat."""
 
 _BEATS_ASK = 6
 """Silent beats before the client sends a PING. The hub sends one after a heartbeat, unless it hears the client."""
@@ -48,7 +49,7 @@ Payload = dict[str, Any]
 
 
 class RelayError(Exception):
-    """Base class of all errors of a client."""
+    """Base class of all errors of agent-relay's client."""
 
 
 class RelayRefused(RelayError):
@@ -77,7 +78,7 @@ class RelayClosed(RelayEnded):
 
 
 class State(Enum):
-    """State of a client."""
+    """State of a client's connection: disconnected, connecting, in the handshake, ready, or waiting to reconnect."""
 
     DISCONNECTED = "not begun, closed, or given up"
     CONNECTING = "reaching for the socket"
@@ -86,6 +87,7 @@ class State(Enum):
     BACKOFF = "waiting for the next attempt"
 
 
+# spec 10
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.DISCONNECTED: frozenset({State.CONNECTING}),
     State.CONNECTING: frozenset({State.HANDSHAKING, State.BACKOFF, State.DISCONNECTED}),
@@ -96,7 +98,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 
 class Lifecycle:
-    """The states of one client, and the attempts since it was last ready."""
+    """The connection state of one client, and its attempts to connect since it was last ready."""
 
     __slots__ = ("_chance", "attempts", "backoff", "state")
 
@@ -108,14 +110,14 @@ class Lifecycle:
         self.attempts = 0
 
     def to(self, state: State) -> None:
-        """Change to a state that may follow the current state."""
+        """Change to this state. It must be allowed after the current state."""
         assert state in TRANSITIONS[self.state], f"{state.name} does not follow {self.state.name}"
         self.state = state
         if state is State.READY:
             self.attempts = 0
 
     def lost(self) -> float | None:
-        """Handle a lost connection. Returns the seconds to wait, or `None` when all attempts are used up."""
+        """Note a lost connection. Return the seconds to wait before the next attempt, or `None` after the last one."""
         if self.backoff.is_over(self.attempts):
             self.to(State.DISCONNECTED)
             return None
@@ -141,7 +143,10 @@ class Pause:
         self._until = float("-inf")
 
     def busy(self, now: float, retry_after_ms: float) -> float:
-        """Handle BUSY; returns the time at which the pause ends. Jitter only adds, because the hub named a minimum."""
+        """Note a BUSY of the hub, and return the time at which the pause ends.
+
+        `retry_after_ms` is the hub's minimum, so jitter only makes the pause longer.
+        """
         self._count = 0 if now > self._until + _CALM_SECONDS else min(self._count + 1, _DOUBLINGS_MAX)
         asked = retry_after_ms / 1000 * self.MULTIPLIER**self._count * (1 + self.JITTER * self._chance.random())
         self._until = max(self._until, now + min(asked, self.SECONDS_MAX))
@@ -149,7 +154,7 @@ class Pause:
 
 
 class Beat(Enum):
-    """Action that a beat asks for."""
+    """Action of the client after a beat (a regular check that the hub is not silent)."""
 
     FINE = "nothing"
     ASK = "a PING: the other side was silent for longer than it should be"
@@ -166,7 +171,7 @@ class Silence:
 
     @staticmethod
     def seconds(heartbeat_ms: float) -> float:
-        """The seconds between two beats."""
+        """Return the seconds between two beats."""
         return heartbeat_ms / 1000 / _BEATS
 
     def heard(self) -> None:
@@ -182,7 +187,7 @@ class Silence:
 
 
 class Accepted(Struct, frozen=True):
-    """A message that is on the hub's disk."""
+    """Result of a send: the hub has stored the message on disk."""
 
     id: str
     """The message's id in this protocol; to send again with this id creates no duplicate."""
@@ -191,7 +196,7 @@ class Accepted(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """The answer of the recipient of a request."""
+    """Result of a request: the answer of its recipient."""
 
     sender: str
     response: Any
@@ -199,7 +204,7 @@ class Answer(Struct, frozen=True):
 
 
 class Expected(Enum):
-    """The frame that completes a request."""
+    """Kind of frame that completes a request: the hub's ACK, the recipient's ACK, or any frame under its id."""
 
     ACCEPTANCE = "the hub's ACK"
     ANSWER = "the recipient's ACK"
@@ -207,7 +212,7 @@ class Expected(Enum):
 
 
 class Request(Struct, frozen=True):
-    """One request to the hub."""
+    """One request to the hub that waits for its answer: its id, its encoded frame, and the callback."""
 
     id: str
     frame: bytes
@@ -217,7 +222,7 @@ class Request(Struct, frozen=True):
 
 
 class Requests:
-    """Requests without an answer yet. They are written in order, and written again on each new connection."""
+    """The requests that wait for an answer. They are sent in order, and sent again on each new connection."""
 
     __slots__ = ("_unwritten", "_waiting")
 
@@ -230,7 +235,7 @@ class Requests:
         return wire_id in self._waiting
 
     def add(self, request: Request) -> None:
-        """Add a request."""
+        """Add a request. It is sent after those that were added before."""
         self._waiting[request.id] = request
         self._unwritten.append(request)
 
@@ -240,11 +245,11 @@ class Requests:
             del self._waiting[request.id]
 
     def rewind(self) -> None:
-        """Write all waiting requests again: a new connection has seen none of them."""
+        """Mark all waiting requests as not sent, because nothing was sent on the new connection yet."""
         self._unwritten = deque(self._waiting.values())
 
     def next_frame(self) -> bytes | None:
-        """The frame to write next, or `None`."""
+        """Return the encoded frame to send next, or `None` if all are sent. The request is marked as sent."""
         while self._unwritten:
             request = self._unwritten.popleft()
             if self._waiting.get(request.id) is request:
@@ -252,7 +257,7 @@ class Requests:
         return None
 
     def receive(self, envelope: Envelope) -> bool:
-        """Settle the request that a frame answers. Returns false if the frame answers none."""
+        """Complete the request that a frame answers: call its callback. Return false if the frame answers none."""
         payload = envelope.payload
         match envelope.type:
             case "ACK":
@@ -270,7 +275,7 @@ class Requests:
                 return self._settle(envelope.id, Expected.REPLY, payload)
 
     def fail(self, error: RelayError) -> None:
-        """Fail all waiting requests."""
+        """Complete all waiting requests with this error."""
         waiting, self._waiting = self._waiting, {}
         self._unwritten.clear()
         for request in waiting.values():
@@ -288,12 +293,12 @@ class Requests:
 
 
 def refusal_of(payload: Payload) -> RelayRefused:
-    """The exception for a NACK or an ERROR."""
+    """Return the exception for the payload of a NACK or an ERROR."""
     return RelayRefused(str(payload.get("code")), str(payload.get("message", "")))
 
 
 class Novelty(Enum):
-    """Result of the duplicate check of a delivery, and the action for it."""
+    """Result of a check if a delivery came before: new, still with the application, or acknowledged already."""
 
     NEW = "give it to the application"
     HELD = "nothing: the application has it, or will have it next"
@@ -329,7 +334,7 @@ class Memory:
         self._answers: dict[str, Payload] = {}
 
     def open(self, session_id: str, resume_token: str | None) -> None:
-        """Note a session that was opened or resumed. The positions are dropped if it is not the session from before."""
+        """Remember a session that was opened or resumed. If it is another session, forget the positions."""
         if session_id != self.session_id:
             self._positions.clear()
         self.session_id, self.resume_token = session_id, resume_token
@@ -340,14 +345,14 @@ class Memory:
         self._positions.clear()
 
     def streams(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Positions in the exact form of RESUME."""
+        """Return the last sequence number of each stream, in the form of RESUME: by topic and sender."""
         topics: dict[str, dict[str, dict[str, int]]] = {}
         for (topic, peer), seq in self._positions.items():
             topics.setdefault(topic, {"peers": {}})["peers"][peer] = seq
         return topics
 
     def receive(self, delivery_id: str, topic: str, peer: str, seq: int) -> Novelty:
-        """Check a delivery for a repeat, and remember it."""
+        """Check if a delivery came before, and remember it. `seq` is its number in the stream of `topic` and `peer`."""
         if delivery_id in self._done:
             return Novelty.DONE
         if delivery_id in self._held:
@@ -362,7 +367,7 @@ class Memory:
         return Novelty.NEW
 
     def settle(self, delivery_id: str, answer: Payload | None = None) -> bool:
-        """Mark a delivery as settled, with this answer. Returns false if the delivery was not held."""
+        """Mark a delivery as acknowledged, and remember the answer. False if it was not received or is marked."""
         if delivery_id not in self._held:
             return False
         if answer is not None:
@@ -378,11 +383,11 @@ class Memory:
         return True
 
     def answer(self, delivery_id: str) -> Payload | None:
-        """The answer to a settled delivery, if there was one and it is still remembered."""
+        """Return the answer with which a delivery was acknowledged, if there was one and it is still remembered."""
         return self._answers.get(delivery_id)
 
     def release(self, delivery_id: str) -> bool:
-        """Release a declined delivery, which may come again. Returns false if the delivery was not held."""
+        """Forget a delivery that was declined, because it may come again. Return false if it was not received."""
         if delivery_id not in self._held:
             return False
         self._held.discard(delivery_id)

@@ -19,17 +19,17 @@ _UNSENT_BYTES_MAX = 256 * 1024  # buffer for a broker that does not read; when i
 
 
 class Receiver(Protocol):
-    """Callbacks of a connection."""
+    """Callbacks that a link calls: implemented by the client."""
 
     def link_received(self, link: "Link", envelope: Envelope) -> None:
         """Handle a received frame that is not a heartbeat."""
 
     def link_drained(self, link: "Link") -> None:
-        """The socket has room to write again."""
+        """Handle that the socket has room to write again."""
 
 
 class Link(asyncio.Protocol):
-    """One connection."""
+    """A client's connection to a hub, over agent-relay."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -80,7 +80,7 @@ class Link(asyncio.Protocol):
     # Calls of the client.
 
     def send(self, kind: str, payload: Payload, **fields: Any) -> None:
-        """Write one envelope."""
+        """Send one envelope of this kind. `fields` are its header fields, such as `to`."""
         self.write(frame(kind, payload, **fields))
 
     def write(self, data: bytes) -> None:
@@ -96,18 +96,18 @@ class Link(asyncio.Protocol):
             self._transport.resume_reading() if reading else self._transport.pause_reading()
 
     def expect(self, seconds: float) -> None:
-        """Hang up unless `watch` is called within this time."""
+        """Start a timeout: close the connection unless `watch` is called in time. Used for the handshake."""
         self._timer = self._loop.call_later(seconds, self.abort, "the hub did not answer the handshake")
 
     def watch(self, heartbeat_ms: float) -> None:
-        """Hang up when the hub is silent for two heartbeats from now on."""
+        """From now on, close the connection when the hub is silent for two heartbeats."""
         self._cancel_timer()
         self._heartbeat_ms = heartbeat_ms
         self._silence.heard()
         self._timer = self._loop.call_later(Silence.seconds(heartbeat_ms), self._beat)
 
     def abort(self, why: str) -> None:
-        """Hang up at once."""
+        """Close the connection at once, for the reason `why`."""
         self._close(why)
         if self._transport is not None:
             self._transport.abort()
@@ -142,11 +142,11 @@ class Link(asyncio.Protocol):
 
 
 def frame(kind: str, payload: Payload, **fields: Any) -> bytes:
-    """The frame of a new envelope."""
+    """Make a new envelope and return it as a frame. `fields` are its header fields, such as `to`."""
     fields.setdefault("id", new_id())
     return codec.encode(Envelope(kind, ts=time.time_ns() // 1_000_000, payload=payload, **fields))
 
 
 def new_id() -> str:
-    """An id for an envelope."""
+    """Return a new id for an envelope."""
     return str(uuid.uuid4())

@@ -17,6 +17,6 @@ Payload = dict[str, Any]
 _Found = TypeVar("_Found")
 
 Steps = Generator[Command, Reply, _Found]
-"""A part of a procedure."""
+"""A part of a procedure: a generator that yields commands, gets their replies, and returns a value."""
 
 Procedure = Steps[Payload | Refusal | None]

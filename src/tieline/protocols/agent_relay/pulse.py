@@ -1,4 +1,4 @@
-"""The pulse of a client: when it last sent a byte, when it is asked for a sign of life, when it counts as dead.
+"""The pulse of a client: finds clients that are silent for too long, so that they are asked or disconnected.
 
 Any byte is a sign of life. A client is asked after one silent heartbeat, and counts as dead after two. A client is
 excused while the hub itself has paused reading.
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """Action for a client."""
+    """Result of a check: is the client alive, silent or dead? The value says what to do."""
 
     ALIVE = "nothing"
     SILENT = "ask for a sign of life"
@@ -16,7 +16,7 @@ class Verdict(Enum):
 
 
 class Pulse:
-    """The pulse of one client."""
+    """Measures how long one client has been silent."""
 
     __slots__ = ("_asked", "_heard_at", "_heartbeat_seconds")
 
@@ -27,13 +27,14 @@ class Pulse:
         self._asked = False
 
     def heard(self, now: float) -> None:
-        """Note a sign of life."""
+        """Note a sign of life: the client sent something at this time."""
         self._heard_at = now
         self._asked = False
 
     def check(self, now: float) -> Verdict:
-        """Judge the client now. On `SILENT` the caller asks for a sign of life; `SILENT` comes once per silence."""
+        """Return the state of the client now. `SILENT` is returned only once for each silence."""
         silent_seconds = now - self._heard_at
+        # spec 7: dead after 2 * heartbeat_ms.
         if silent_seconds >= 2 * self._heartbeat_seconds:
             return Verdict.DEAD
         if silent_seconds >= self._heartbeat_seconds and not self._asked:

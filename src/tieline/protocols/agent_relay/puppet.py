@@ -1,11 +1,11 @@
-"""A puppet of agent-relay."""
+"""The test client (puppet) of agent-relay."""
 
 from tieline.protocols.agent_relay.client import RelayClient
 from tieline.wire.puppet import Heard, NotSpoken, Puppet, says_urgent
 
 
 class RelayPuppet(Puppet):
-    """agent-relay: a session on the daemon's socket; every delivery is acknowledged."""
+    """Test client for agent-relay: a session on the hub's socket for this protocol."""
 
     protocol = "agent-relay"
 

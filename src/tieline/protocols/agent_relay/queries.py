@@ -18,6 +18,7 @@ from tieline.contract.member import Presence
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import TargetKind
 from tieline.protocols.agent_relay import codec
+from tieline.protocols.agent_relay.error_code import ERROR_CODES
 from tieline.protocols.agent_relay.procedure import Payload, Procedure, Steps
 
 if TYPE_CHECKING:
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 _LIMIT_MAX = 1000
 _PAGE = 500
 _PAGES_MAX = 40
-"""Pages of messages that one query reads at most, if its filters match few messages."""
+"""Most pages of messages that one query reads. The limit matters if its filters match few messages."""
 
 _HIDDEN = frozenset({"Dashboard", "cli"})
 """Names under which tools of the protocol connect; these tools are not agents. (No member's name starts with `_`.)"""
 
 
 class Query(Struct, frozen=True):
-    """One kind of query."""
+    """One kind of query frame of clients: the procedure that answers it, and the type of the answer's frame."""
 
     answer: str
     """The type of the frame that answers the query, under the same id."""
@@ -51,7 +52,10 @@ def _limit(payload: Payload, default: int) -> int:
 
 
 def _inbox(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """Messages sent to the agent, newest first; with `unreadOnly`, the unacknowledged ones, oldest first."""
+    """Answer with messages that were sent to the agent, newest first. The payload has the filters.
+
+    With `unreadOnly` in the payload: only messages that are not acknowledged, oldest first.
+    """
     name, limit = connection.name, _limit(payload, 50)
     if payload.get("agent") not in (None, name):
         return Refusal(Code.FORBIDDEN, f"{name} may read its own inbox, and no other")
@@ -77,7 +81,10 @@ def _inbox(connection: "RelayConnection", payload: Payload) -> Procedure:
 
 
 def _history(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """Messages that the agent sent and received, newest first."""
+    """Answer with messages that the agent sent and received, newest first. The payload has the filters.
+
+    With `"order": "asc"` in the payload: oldest first.
+    """
     sender, to, thread, since = (payload.get(key) for key in ("from", "to", "thread", "sinceTs"))
     to = to.removeprefix("@") if isinstance(to, str) and to != codec.HUMANS else to
     since_ms = since if isinstance(since, int | float) else 0
@@ -89,13 +96,19 @@ def _history(connection: "RelayConnection", payload: Payload) -> Procedure:
             and (thread is None or message.content.thread == thread)
         )
 
-    peer = _peer(connection.name, sender, to)
-    found = yield from _past(connection, peer, wanted, _limit(payload, 100), since_ms)
-    return _messages(connection, found, reverse=payload.get("order") == "asc")
+    limit = _limit(payload, 100)
+    if payload.get("order") == "asc":
+        found = yield from _onward(connection, wanted, limit, since_ms)
+    else:
+        found = yield from _past(connection, _peer(connection.name, sender, to), wanted, limit, since_ms)
+    return _messages(connection, found)
 
 
 def _peer(name: str, sender: object, to: object) -> str | None:
-    """The peer or channel that all requested messages share; `None` if they may be anywhere."""
+    """Return the one member or channel with which the agent `name` exchanged all requested messages.
+
+    `sender` and `to` are the filters of the query. `None` if the messages may be anywhere.
+    """
     if isinstance(to, str) and to not in (name, codec.EVERYBODY, codec.HUMANS):
         return to
     return sender if to == name and isinstance(sender, str) and sender != name else None
@@ -120,6 +133,39 @@ def _past(
     return found[:limit]
 
 
+def _onward(connection: "RelayConnection", wanted: _Wanted, limit: int, since_ms: float) -> Steps[list[m.Message]]:
+    """Read the messages sent since `since_ms` for which `wanted` is true, oldest first, at most `limit`."""
+    found: list[m.Message] = []
+    after = (yield from _offset_before(connection, since_ms)) if since_ms > 0 else -1
+    for _ in range(_PAGES_MAX):
+        page = yield c.ReadHistory(connection.session, after=after, forward=True, limit=_PAGE)
+        assert isinstance(page, r.History), "history is answered by messages"
+        found += (message for message in page.messages if message.sent_at_ms >= since_ms and wanted(message))
+        if len(found) >= limit or not page.messages:
+            break
+        after = page.messages[-1].offset
+    return found[:limit]
+
+
+def _offset_before(connection: "RelayConnection", since_ms: float) -> Steps[int]:
+    """Find the log offset of the last message before a time, or one shortly before it.
+
+    Offsets grow with time, so this is a binary search.
+    """
+    newest = yield c.ReadHistory(connection.session, limit=1)
+    assert isinstance(newest, r.History), "history is answered by messages"
+    low, high = -1, newest.messages[0].offset if newest.messages else -1
+    while high - low > 1:
+        middle = (low + high) // 2
+        page = yield c.ReadHistory(connection.session, after=middle, forward=True, limit=1)
+        assert isinstance(page, r.History), "history is answered by messages"
+        if page.messages and page.messages[0].sent_at_ms < since_ms:
+            low = page.messages[0].offset
+        else:
+            high = middle
+    return low
+
+
 def _unread(connection: "RelayConnection", wanted: _Wanted, limit: int) -> Steps[list[m.Message]]:
     found: list[m.Message] = []
     after = 0
@@ -139,9 +185,8 @@ def _unread(connection: "RelayConnection", wanted: _Wanted, limit: int) -> Steps
     return found[:limit]
 
 
-def _messages(connection: "RelayConnection", found: list[m.Message], *, reverse: bool = False) -> Payload:
-    entries = codec.fitting([_message(message) for message in found], connection.server.frame_bytes_max)
-    return {"messages": entries[::-1] if reverse else entries}
+def _messages(connection: "RelayConnection", found: list[m.Message]) -> Payload:
+    return {"messages": codec.fitting([_message(message) for message in found], connection.server.frame_bytes_max)}
 
 
 def _message(message: m.Message) -> Payload:
@@ -196,7 +241,7 @@ def _status(connection: "RelayConnection", _payload: Payload) -> Procedure:
 
 
 def _health(connection: "RelayConnection", _payload: Payload) -> Procedure:
-    """Report a healthy hub: a hub that answers is healthy. It starts no agents, so it sees no agent crash."""
+    """Answer that the hub is healthy: a hub that answers is. It starts no agents, so it can report no crash."""
     agents = yield from _agents(connection, connected_only=True)
     return {
         "status": "healthy",
@@ -248,7 +293,7 @@ def _remove(connection: "RelayConnection", payload: Payload) -> Procedure:
 
 
 def _not_removed(refusal: Refusal) -> Payload:
-    code = codec.ERROR_CODES[refusal.code].value
+    code = ERROR_CODES[refusal.code].value
     return {"success": False, "removed": False, "code": code, "message": refusal.message}
 
 

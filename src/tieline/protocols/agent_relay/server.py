@@ -14,8 +14,8 @@ from pathlib import Path
 from tieline import __version__
 from tieline.contract.hub import Hub
 from tieline.protocols.agent_relay import codec
-from tieline.protocols.agent_relay.codec import ErrorCode
 from tieline.protocols.agent_relay.connection import RelayConnection
+from tieline.protocols.agent_relay.error_code import ErrorCode
 from tieline.protocols.agent_relay.procedure import Payload
 from tieline.protocols.agent_relay.shadows import Shadows
 from tieline.protocols.agent_relay.sync import Syncs
@@ -24,11 +24,13 @@ from tieline.wire.local import Listener, listen, pipe_name
 from tieline.wire.protocol import Server
 from tieline.wire.unfinished import Unfinished
 
-HEARTBEAT_MS = 5000  # as in the protocol's own broker
+HEARTBEAT_MS = 5000  # spec 4
+_LISTENERS_MAX = 1000
+"""Number of connections up to which every new one is announced to all others. With more, that would cost too much."""
 
 
 class RelayServer(Server):
-    """`<home>/agent-relay.sock`, or a named pipe on Windows."""
+    """The server of this protocol: it listens at `<home>/agent-relay.sock`, or at a named pipe on Windows."""
 
     def __init__(
         self,
@@ -62,15 +64,15 @@ class RelayServer(Server):
         self._ids = itertools.count(1)
 
     def places(self) -> Mapping[str, str]:
-        """The path of the socket."""
+        """Return the path of the socket, for `run.json`."""
         return {"relay_socket": str(self.path)}
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, for envelopes."""
+        """Return the milliseconds since the epoch, for the time in envelopes."""
         return time.time_ns() // 1_000_000
 
     def next_id(self) -> str:
-        """An id for an envelope of the hub."""
+        """Return a new id for an envelope that the hub sends."""
         return f"h-{self._start}-{next(self._ids)}"
 
     async def start(self) -> None:
@@ -81,7 +83,7 @@ class RelayServer(Server):
         self._check_pulses()
 
     async def stop(self) -> None:
-        """Say goodbye to all clients and stop listening."""
+        """Stop listening, and close all connections. Each client is told that the hub is stopping."""
         if self._pulse is not None:
             self._pulse.cancel()
         if self._listener is not None:
@@ -98,33 +100,35 @@ class RelayServer(Server):
     # Calls of connections.
 
     def named(self, name: str) -> Sequence[RelayConnection]:
-        """The connections of a member, the newest last."""
+        """Return the connections of the member or tool with this name, the newest last."""
         return self._present.get(name, ())
 
     def enter(self, connection: RelayConnection, *, ready: bool) -> None:
-        """Register a connection whose session is open; a new session (`ready`) is announced."""
+        """Register a connection whose session is open. With `ready` (a new session), announce the agent to others."""
         if ready:
             self._announce(connection)
-        self._present.setdefault(connection.name, []).append(connection)
+        self._present.setdefault(connection.tool or connection.name, []).append(connection)
 
     def leave(self, connection: RelayConnection) -> None:
-        """Remove a connection that is gone."""
+        """Remove a connection that is gone, with its waits for answers and its shadows."""
         self.connections.discard(connection)
         self.syncs.forget(connection)
         self.shadows.forget(connection)
-        present = self._present.get(connection.name, [])
+        name = connection.tool or connection.name
+        present = self._present.get(name, [])
         if connection in present:
             present.remove(connection)
             if not present:
-                del self._present[connection.name]
+                del self._present[name]
                 self.shadows.end(connection)
 
     def _announce(self, newcomer: RelayConnection) -> None:
-        """Announce an agent that says what it runs: the agent's starter may wait for it."""
+        """Send AGENT_READY about an agent with a new session to all others: the one that started it may wait for it."""
         about = {key: newcomer.about[key] for key in ("cli", "task") if key in newcomer.about}
-        if about:
+        if about or len(self.connections) <= _LISTENERS_MAX:
             payload = {"name": newcomer.name, "connectedAt": self.now_ms()} | about
-            self.tell("AGENT_READY", payload, itertools.chain.from_iterable(self._present.values()))
+            others = (connections for name, connections in self._present.items() if name != newcomer.name)
+            self.tell("AGENT_READY", payload, itertools.chain.from_iterable(others))
 
     def tell(self, kind: str, payload: Payload, listeners: Iterable[RelayConnection], sender: str = "") -> None:
         """Send the same notice to several connections; a connection that does not keep up is skipped."""

@@ -40,7 +40,7 @@ _ALL = "ALL_MESSAGES"
 
 
 class Binding(Struct, frozen=True):
-    """The traffic of one primary that one connection is shown."""
+    """Permission of one connection (the shadow) to see the traffic of one agent (the primary), and which part of it."""
 
     directions: frozenset[str]
     at_end: bool
@@ -50,7 +50,7 @@ class Binding(Struct, frozen=True):
 
 
 class Shadows:
-    """All bindings between shadows and their primaries."""
+    """All bindings between shadows (agents that get copies of messages) and primaries (whose messages these are)."""
 
     def __init__(self, server: "RelayServer") -> None:
         self._server = server
@@ -58,7 +58,7 @@ class Shadows:
         self._primaries: dict[RelayConnection, set[str]] = {}
 
     def bind(self, shadow: "RelayConnection", payload: Payload) -> Procedure:
-        """Show a connection the messages that its primary receives and sends."""
+        """From now on, show a connection the messages that another agent, named in the payload, receives and sends."""
         primary = payload.get("primaryAgent")
         if not isinstance(primary, str) or isinstance(parse_member_name(primary), Refusal) or primary == shadow.name:
             return Refusal(Code.INVALID_REQUEST, "SHADOW_BIND needs payload.primaryAgent, the name of another agent")
@@ -75,7 +75,7 @@ class Shadows:
         return None
 
     def unbind(self, shadow: "RelayConnection", primary: object) -> None:
-        """Stop showing a primary to a shadow."""
+        """Stop showing the messages of the agent `primary` to a shadow."""
         primaries = self._primaries.get(shadow, set())
         if isinstance(primary, str) and primary in primaries:
             primaries.remove(primary)
@@ -91,19 +91,22 @@ class Shadows:
             self.unbind(shadow, primary)
 
     def heard(self, primary: "RelayConnection", envelope: Envelope) -> None:
-        """Copy a frame that the primary receives."""
+        """Send the primary's shadows a copy of a frame that the primary receives."""
         if primary.name in self._by_primary:
-            original_to = (envelope.delivery or {}).get("originalTo")
-            self._copy(primary, INCOMING, envelope, envelope.id, other=envelope.sender, original_to=original_to)
+            # The address of the copy is the shadow, so the copy says whom the message was for.
+            to = (envelope.delivery or {}).get("originalTo", primary.name)
+            if envelope.type == codec.CHANNEL_MESSAGE:
+                to = envelope.payload["channel"]
+            self._copy(primary, INCOMING, envelope, envelope.id, other=envelope.sender, original_to=to)
 
     def said(self, primary: "RelayConnection", envelope: Envelope, message_id: str) -> None:
-        """Copy a message that the primary sent, once it is accepted."""
+        """Send the primary's shadows a copy of a message that the primary sent and the hub accepted."""
         if primary.name in self._by_primary:
             to = envelope.to or str(envelope.payload.get("channel"))
             self._copy(primary, OUTGOING, envelope, message_id, other=to.removeprefix("@"), original_to=to)
 
     def end(self, primary: "RelayConnection") -> None:
-        """Tell the shadows that asked for it that the primary has no connection any more."""
+        """Tell those shadows that asked for it that the primary's last connection has ended."""
         data = {"_shadowTrigger": _SESSION_END, "_shadowOf": primary.name}
         payload = {"kind": "action", "body": f"SHADOW_TRIGGER:{_SESSION_END}", "data": data}
         for shadow, binding in self._watching(primary):
@@ -111,7 +114,7 @@ class Shadows:
                 self._write(shadow, primary.name, self._server.next_id(), payload)
 
     def _watching(self, primary: "RelayConnection") -> list[tuple["RelayConnection", Binding]]:
-        """The shadows that may see this connection of a primary, with their bindings."""
+        """Return the shadows (who get copies) that may see this connection of a primary, with their bindings."""
         bindings = self._by_primary.get(primary.name, {})
         return [(shadow, one) for shadow, one in bindings.items() if one.permitted or not primary.by_token]
 

@@ -15,7 +15,8 @@ from tieline.contract.identifiers import MessageId
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind
-from tieline.protocols.agent_relay.codec import ID_CHARACTERS_MAX, Envelope, ErrorCode
+from tieline.protocols.agent_relay.codec import ID_CHARACTERS_MAX, Envelope
+from tieline.protocols.agent_relay.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from tieline.protocols.agent_relay.connection import RelayConnection
@@ -24,17 +25,19 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 30_000
 TIMEOUT_MS_MAX = 24 * 3600 * 1000
 WAITS_MAX = 1024
-"""Answers that one connection may wait for: as many as the deliveries that it can have in flight."""
+"""Most answers that one connection may wait for at the same time."""
 
 
 class Pending:
-    """One sender that waits for an answer."""
+    """One sender that waits for the recipient's answer to its SEND, found by the recipient and correlation id."""
 
-    __slots__ = ("correlation", "message_id", "recipient", "sender", "timeout_ms", "timer")
+    __slots__ = ("correlation", "message_id", "recipient", "sender", "speaker", "timeout_ms", "timer")
 
     def __init__(self, correlation: str, sender: "RelayConnection", recipient: str, timeout_ms: int) -> None:
         self.correlation = correlation
         self.sender = sender
+        # The member that waits: a client without HELLO has its name for one request only.
+        self.speaker = sender.name
         # The only member whose answer counts.
         self.recipient = recipient
         self.timeout_ms = timeout_ms
@@ -45,12 +48,12 @@ class Pending:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Key of the answer: the recipient and the correlation id. Unrelated agents may use the same correlation id."""
+        """The recipient and the correlation id, by which the answer is found. Other agents may use the same id."""
         return self.recipient, self.correlation
 
 
 class Syncs:
-    """All senders that wait for an answer."""
+    """All senders that wait for the recipient's answer to a SEND, so that the answer or a timeout finds them."""
 
     def __init__(self, server: "RelayServer") -> None:
         self._server = server
@@ -59,10 +62,14 @@ class Syncs:
         self._of_message: dict[MessageId, Pending] = {}
 
     def prepare(self, envelope: Envelope, target: Target, sender: "RelayConnection") -> Pending | Refusal | None:
-        """Register a SEND that asks to wait for an answer; `None` if the SEND does not ask for that."""
+        """Register the sender of a SEND that asks to wait for an answer, and return the wait.
+
+        Return `None` if the SEND does not ask for that, and a refusal if its request is not valid.
+        """
         sync = (envelope.payload_meta or {}).get("sync")
         if not isinstance(sync, dict):
             return None
+        # spec 5, gap 9: correlationId, timeoutMs and blocking are named there, and not defined.
         correlation, timeout_ms = sync.get("correlationId"), sync.get("timeoutMs", TIMEOUT_MS)
         if not isinstance(correlation, str) or not correlation:
             if sync.get("blocking") is not True:
@@ -84,14 +91,14 @@ class Syncs:
         return pending
 
     def start(self, pending: Pending, message_id: MessageId) -> None:
-        """Start the timeout: the message is durable."""
+        """Start the timeout of a wait, because the hub has accepted its message, under the id `message_id`."""
         if self._pending.get(pending.key) is pending:
             pending.message_id = message_id
             self._of_message[message_id] = pending
             pending.timer = self._server.loop.call_later(pending.timeout_ms / 1000, self._expire, pending)
 
     def drop(self, pending: Pending) -> None:
-        """Stop waiting for an answer."""
+        """Remove a wait and cancel its timeout. The sender is told nothing."""
         if pending.timer is not None:
             pending.timer.cancel()
         if self._pending.get(pending.key) is pending:
@@ -103,31 +110,41 @@ class Syncs:
                 del self._of_sender[pending.sender]
 
     def give_up(self, pending: Pending, why: str) -> None:
-        """Fail the wait: the message is accepted but held, and its answer may take hours."""
+        """End a wait with an ERROR to the sender: the message is accepted but held, so its answer may take hours."""
         self.drop(pending)
         self._fail(pending, ErrorCode.HELD, f"{why}; it is kept and comes later")
 
     def answer(self, correlation: str, recipient: "RelayConnection", envelope: Envelope) -> None:
-        """Pass a recipient's ACK on to the sender that waits for it."""
+        """Pass a recipient's ACK (`envelope`) with this correlation id on to the sender that waits for it, if any."""
+        # spec 5: the ACK with the correlationId is the answer.
         pending = self._pending.get((recipient.name, correlation))
         if pending is None:
             return
         self.drop(pending)
         sender = pending.sender
-        if not sender.send("ACK", envelope.payload, sender=recipient.name, to=sender.name):
+        if not sender.send("ACK", envelope.payload, sender=recipient.name, to=pending.speaker):
             self._fail(pending, ErrorCode.TOO_LARGE, "the answer does not fit a frame")
 
-    def replied(self, reply: Message, sender: "RelayConnection") -> None:
-        """Send a reply from another protocol as an ACK too, if its recipient waits for this reply."""
+    def replied(self, reply: Message, recipient: "RelayConnection") -> None:
+        """Send a message to its recipient also as an ACK, if the recipient waits for it as the answer to its SEND.
+
+        For answers from other protocols, which have no ACK: the message must be a reply to the SEND.
+        """
         said = reply.content
         pending = self._of_message.get(said.reply_to) if said.reply_to is not None else None
-        if pending is None or pending.sender is not sender or pending.recipient != reply.sender or not reply.verified:
+        if pending is None or pending.speaker != recipient.name:
+            return
+        if pending.recipient != reply.sender or not reply.verified:
             return
         self.drop(pending)
         answer = {"body": said.body, "data": said.data or {}}
         payload = {"correlationId": pending.correlation, "response": True, "responseData": answer}
-        if not sender.send("ACK", payload, sender=reply.sender, to=sender.name):
+        if not pending.sender.send("ACK", payload, sender=reply.sender, to=pending.speaker):
             self._fail(pending, ErrorCode.TOO_LARGE, "the answer does not fit a frame")
+
+    def awaits(self, sender: "RelayConnection") -> bool:
+        """True if a sender on this connection waits for an answer."""
+        return sender in self._of_sender
 
     def forget(self, sender: "RelayConnection") -> None:
         """Drop every wait of a sender whose connection is gone."""

@@ -1,4 +1,4 @@
-"""agent-relay on the command line: its socket, for the doctor.
+"""The part of agent-relay in the command line: it tells `tieline doctor` the protocol's socket.
 
 Above: the command line, which finds `RelayCommands` through the protocol's declaration. Below: nothing.
 """
@@ -10,12 +10,12 @@ from tieline.protocols.agent_relay import SOCKET
 
 
 class RelayCommands(Extension):
-    """agent-relay's part of the command line."""
+    """The part of agent-relay in the command line: it names the protocol's socket for checks."""
 
     sockets = (SOCKET,)
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
-        """Yield the path of the socket."""
+        """Yield the path of the protocol's socket. `places` are the entries of `run.json`."""
         path = places.get("relay_socket")
         if path is not None:
             yield path

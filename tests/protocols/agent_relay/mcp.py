@@ -1,0 +1,61 @@
+"""A stand-in for the MCP server of the existing implementation (`@agent-relay/mcp` 2.0.29), as it uses the socket.
+
+It opens a connection for each request, writes one frame without HELLO, and either hangs up at once or waits for a frame
+with the request's id, or with its correlation id. The package itself brings 29 MB of others, so the tests do not
+install it.
+"""
+
+from typing import Any
+
+from tests.protocols.agent_relay.relays import Relay
+from tests.protocols.agent_relay.wire import Frame, Wire, frame
+
+
+class Mcp:
+    """The MCP server of one agent."""
+
+    def __init__(self, relay: Relay, name: str) -> None:
+        self._relay = relay
+        self.name = name
+
+    async def request(self, kind: str, payload: Frame | None = None, **fields: Any) -> Frame:
+        """Write a frame and wait for the frame that answers it."""
+        _, answer = await self.requesting(kind, payload, **fields)
+        return answer
+
+    async def requesting(self, kind: str, payload: Frame | None = None, **fields: Any) -> tuple[Wire, Frame]:
+        """The same; the connection stays open."""
+        wire = await self._relay.dial()
+        asked = await wire.send(frame(kind, payload, **fields))
+        correlation = fields.get("payload_meta", {}).get("sync", {}).get("correlationId", "")
+        while (found := await wire.receive())["id"] != asked["id"]:
+            if correlation and found["payload"].get("correlationId") == correlation:
+                break
+        return wire, found
+
+    async def fire(self, kind: str, payload: Frame | None = None, **fields: Any) -> list[Frame]:
+        """Write a frame and hang up. The real one does not listen; here the answer shows that the hub is done."""
+        wire = await self._relay.dial()
+        await wire.send(frame(kind, payload, sender=self.name, **fields))
+        wire.writer.write_eof()
+        found = []
+        try:
+            while True:
+                found.append(await wire.receive())
+        except EOFError:
+            return found
+
+    async def send(self, to: str, body: str, **fields: Any) -> list[Frame]:
+        """The tool `relay_send`."""
+        return await self.fire("SEND", {"kind": "message", "body": body}, to=to, **fields)
+
+    async def send_and_wait(self, to: str, body: str, timeout_ms: int = 30_000) -> Frame:
+        """The tool `relay_send` with `await_response`."""
+        meta = {"sync": {"blocking": True, "correlationId": f"wait-{body}", "timeoutMs": timeout_ms}}
+        return await self.request("SEND", {"kind": "message", "body": body}, sender=self.name, to=to, payload_meta=meta)
+
+    async def inbox(self, **payload: Any) -> list[str]:
+        """The tool `relay_inbox`: bodies of the messages."""
+        answer = await self.request("INBOX", {"agent": self.name, "limit": 10, "unreadOnly": True} | payload)
+        assert answer["type"] == "INBOX_RESPONSE", answer
+        return [one["body"] for one in answer["payload"]["messages"]]
