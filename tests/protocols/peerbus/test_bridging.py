@@ -38,6 +38,24 @@ async def verified(frame: bytes) -> codec.Deliver:
 # From peers
 
 
+async def test_nobody_speaks_for_a_peer_at_the_relay_without_hello(hub: Bus) -> None:
+    alice, bob = await hub.several("alice", "bob")
+    socket = hub.running.places["relay_socket"]
+    assert socket is not None
+    for present in (True, False):
+        wire = await Wire.dial(socket)
+        refused = await wire.ask("SEND", {"body": "it is me"}, to="bob", sender="alice")
+        assert (refused["type"], refused["payload"]["code"]) == ("ERROR", "UNAUTHORIZED")
+        refused = await wire.ask("INBOX", {"agent": "alice"})
+        assert (refused["type"], refused["payload"]["code"]) == ("ERROR", "UNAUTHORIZED")
+        await wire.close()
+        if present:
+            await alice.close()
+    carol = await hub.peer("carol")
+    await carol.say("bob", "the end")
+    assert await bob.texts(1) == ["the end"]
+
+
 async def test_a_peer_reaches_a_member_of_another_protocol(hub: Bus) -> None:
     await hub.add("carol")
     carol = await hub.join("carol", receive=True)

@@ -227,7 +227,8 @@ def test_a_push_without_its_parts_is_told_apart() -> None:
             codec.decode_push(frame)
     assert codec.decode_push(b'{"type":"peers","names":["a","b"]}') == Peers(("a", "b"))
     assert codec.decode_push(b'{"TYPE":"peers","NAMES":["a"],"x":1}') == Peers(("a",))
-    assert codec.decode_push(b'{"type":"else"}') is None
+    assert codec.decode_push(b'{"type":"peers"}') == codec.decode_push(b'{"type":"peers","names":null}') == Peers(())
+    assert codec.decode_push(b'{"type":"else"}') is codec.decode_push(b'{"TYPE":"else","x":1}') is None
     with pytest.raises(FrameError):
         codec.decode_push(b'{"type":"peers","names":5}')
 
@@ -239,6 +240,13 @@ def test_an_envelope_that_was_made_here_verifies_and_has_the_nine_fields() -> No
         *("protocol_version", "id", "from", "to", "ts", "source", "kind"),
         *("body", "hmac"),
     ]
+
+
+def test_what_is_stored_is_signed_only_if_it_is_an_envelope_with_that_signature() -> None:
+    assert codec.is_signed(made().raw, SECRET)
+    assert not codec.is_signed(made().raw, b"another secret, long enough for it")
+    for garbage in (b"", b"[]", b"\xff", b'{"id":', nested(NESTING_MAX + 1), nested(2)):
+        assert not codec.is_signed(garbage, SECRET)
 
 
 def test_one_flipped_bit_in_any_field_the_body_or_the_hmac_never_verifies() -> None:
@@ -388,3 +396,29 @@ def test_the_bytes_of_another_protocol_are_not_taken_for_an_envelope() -> None:
     said = m.Content(target=EVERYBODY, body="x", original=b"{}")
     assert codec.original_of(message(said, "agent-relay")) is None
     assert codec.original_of(message(said, "peerbus")) == b"{}"
+
+
+def test_a_delivery_with_a_strange_field_is_read_without_it() -> None:
+    envelope = b'{"id":"1","from":"alice","to":"bob","body":1}'
+    pushed = codec.decode_push(b'{"type":"deliver","delivery_key":"k","names":5,"id":[],"envelope":%b}' % envelope)
+    assert isinstance(pushed, Deliver)
+    assert (pushed.key, pushed.envelope.sender) == ("k", "alice")
+
+
+@pytest.mark.parametrize("value", [object(), "\ud800", {"a": {1, object()}}])
+def test_a_body_that_json_cannot_say_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="no JSON"):
+        codec.encode_body(value)
+
+
+def test_a_body_nests_as_deep_as_an_envelope_has_room_for() -> None:
+    value: object = None
+    for _ in range(NESTING_MAX - 1):
+        value = [value]
+    assert codec.encode_body(value).count(b"[") == NESTING_MAX - 1
+    for levels in (1, 5000):
+        deeper = value
+        for _ in range(levels):
+            deeper = [deeper]
+        with pytest.raises(ValueError, match=r"nested deeper than 511|no JSON"):
+            codec.encode_body(deeper)

@@ -101,6 +101,16 @@ async def test_an_envelope_that_does_not_fit_a_deliver_frame_is_dead_and_the_sen
     await (await hub.peer("bob")).silent()
 
 
+async def test_the_notice_of_a_message_that_was_not_delivered_names_the_id_that_the_peer_gave(hub: Bus) -> None:
+    alice, _ = await hub.several("alice", "bob")
+    bare = len(envelope("alice", "bob", raw='""', id="m-1"))
+    await alice.raw(envelope("alice", "bob", raw='"' + "x" * (MIB - bare) + '"', id="m-1"))
+    body = (await alice.expect("deliver"))["envelope"]["body"]
+    assert body["title"] == "message not delivered"
+    assert body["text"].startswith("bob cannot be given your message m-1 (here ")
+    assert body["data"]["wire_id"] == "m-1"
+
+
 async def test_the_largest_envelope_that_fits_arrives(anyhow: Bus) -> None:
     alice, bob = await anyhow.several("alice", "bob")
     frame = len(codec.encode_deliver("m-1", envelope("alice", "bob", raw='""', id="m-1")))

@@ -24,17 +24,17 @@ _CLOSE_SECONDS = 1.0
 
 
 class PeerbusHttp:
-    """This protocol's part of the HTTP port; see `wire.http.HttpApp`."""
+    """peerbus's part of the hub's HTTP port, as an ASGI app; see `wire.http.HttpApp`."""
 
     def __init__(self, server: "PeerbusServer") -> None:
         self._server = server
 
     def serves(self, scope: Scope) -> bool:
-        """True if this request is for peerbus."""
+        """True if this request is a WebSocket for peerbus: at `/` or `/peerbus`."""
         return scope["type"] == "websocket" and scope["path"] in PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run one connection to its end."""
+        """Run one WebSocket connection of a peer to its end."""
         await receive()
         if foreign(scope):
             # A close before the accept is answered with 403.
@@ -44,12 +44,12 @@ class PeerbusHttp:
         await _AsgiCarrier(self._server, door(scope), receive, send).run()
 
     def close(self) -> None:
-        """Say goodbye to all peers: the hub stops."""
+        """End the connections of all peers with the reason that the hub stops."""
         self._server.say_goodbye()
 
 
 class _AsgiCarrier:
-    """One connection on the HTTP port."""
+    """One WebSocket connection of a peer on the HTTP port. It carries the frames of a `PeerConnection`."""
 
     __slots__ = ("_closing", "_connection", "_door", "_last", "_readable", "_receive", "_send", "_unsent", "_writing")
 
@@ -70,7 +70,7 @@ class _AsgiCarrier:
         self._unsent: Unsent[str] = Unsent(limit, self._connection.pause_writing, self._connection.resume_writing)
 
     async def run(self) -> None:
-        """Carry frames until either side hangs up."""
+        """Read and send frames until either side hangs up."""
         self._connection.expect_handshake()
         writing = self._writing = asyncio.create_task(self._write())
         reading = asyncio.create_task(self._read())
@@ -113,22 +113,25 @@ class _AsgiCarrier:
     # Calls of the connection: the Carrier port.
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Send frames."""
+        """Queue frames for the peer, in this order."""
         for payload in payloads:
             self._unsent.write(payload.decode(), len(payload))
 
     def close(self, code: int, reason: str) -> None:
-        """Send the close frame after the frames that are queued."""
+        """Send the close frame after the frames that are queued.
+
+        Drop the connection if the peer does not read them in time.
+        """
         self._last = {"type": "websocket.close", "code": code, "reason": reason}
         self._unsent.close()
         self._closing = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
 
     def admit(self, name: str) -> None:
-        """The peer is authenticated."""
+        """Allow frames of full size: the peer is authenticated under this name."""
         self._door.admit(name, FRAME_BYTES_MAX)
 
     def abort(self) -> None:
-        """Drop the connection."""
+        """Drop the connection at once, without a close frame."""
         self._door.expel()
         if self._writing is not None:
             self._writing.cancel()

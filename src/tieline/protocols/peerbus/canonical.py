@@ -7,7 +7,7 @@ implementation signs that. So every string is escaped as Go escapes it. Of the b
 between tokens is removed, and the five characters that Go escapes inside strings become escapes. Keys keep their order,
 numbers keep their digits, and existing escapes stay as they are. A second pass changes nothing.
 
-Both work on whole strings with calls into C. Their time grows with the length alone.
+Escaping and removing white space work on whole strings with calls into C. Their time grows with the length alone.
 """
 
 import hashlib
@@ -21,11 +21,14 @@ from typing import Final
 from tieline.wire.json_text import masked, without_strings
 
 SECRET_BYTES_MIN: Final = 32
-"""A shared secret shorter than this is refused on both sides."""
+"""Least length of a shared secret. Both sides refuse a shorter one."""
 
 NESTING_MAX: Final = 512
-"""Levels of objects and lists in an envelope, the envelope's own included. Every reader here can decode that many
-levels at any depth of its call stack, so the result does not depend on the stack."""
+"""Most levels of objects and lists in an envelope, the envelope's own included.
+
+Every reader here can decode that many levels at any depth of its call stack, so the result does not depend on the
+stack.
+"""
 
 FIELDS: Final = ("protocol_version", "id", "from", "to", "ts", "source", "kind")
 """The signed fields before `body`, in the order in which they are signed."""
@@ -52,7 +55,10 @@ _HEX_DIGEST = re.compile(r"[0-9a-fA-F]{64}\Z")
 
 
 def quote(text: str) -> str:
-    """A string as JSON, escaped as Go does it. Half a surrogate pair is not valid in UTF-8 and becomes `\\ufffd`."""
+    """Return a string as JSON, escaped as Go does it.
+
+    Half a surrogate pair is not valid in UTF-8 and becomes `\\ufffd`.
+    """
     return f'"{_UNSAFE.sub(_escape, text)}"'
 
 
@@ -64,12 +70,15 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def sound(text: str) -> str:
-    """The text as a recipient will decode it: half a surrogate pair becomes the replacement character."""
+    """Return the text as a recipient will decode it: half a surrogate pair becomes the replacement character.
+
+    Half a pair is not valid in UTF-8.
+    """
     return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def compact(body: bytes) -> bytes:
-    """The canonical bytes of a body. The body must be valid JSON, or empty, which means `null`."""
+    """Return the canonical bytes of a body, which are signed. The body must be valid JSON, or empty for `null`."""
     # spec 4: a body that is absent is signed as null; white space between tokens does not count.
     if not body:
         return b"null"
@@ -101,7 +110,7 @@ def _without_white_space(body: bytes) -> bytes:
 
 
 def canonical(fields: tuple[str, str, str, str, str, str, str], body: bytes) -> bytes:
-    """The bytes that are signed: the fields in the order of `FIELDS`, then the body."""
+    """Return the bytes of an envelope that are signed: its fields in the order of `FIELDS`, then the body."""
     # spec 4: eight fields in this order, none omitted, and the body as it came.
     if _UNSAFE.search("".join(fields)) is None:
         version, ident, sender, to, ts, source, kind = fields
@@ -115,12 +124,12 @@ def canonical(fields: tuple[str, str, str, str, str, str, str], body: bytes) -> 
 
 
 def sign(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: bytes) -> str:
-    """The `hmac` of an envelope."""
+    """Return the signature of an envelope for its key `hmac`, as hex digits."""
     return _digest(secret, canonical(fields, body)).hex()
 
 
 def verify(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: bytes, signature: str) -> bool:
-    """True if a signature is right. Compares in constant time; anything but 64 hex digits is wrong."""
+    """True if a signature is right. The comparison takes constant time; anything but 64 hex digits is wrong."""
     # spec 4: a signature that is short or wrong is rejected, and the comparison takes constant time.
     if not _HEX_DIGEST.match(signature):
         return False
@@ -128,7 +137,7 @@ def verify(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body
 
 
 def _digest(secret: bytes, data: bytes) -> bytes:
-    """HMAC-SHA256, computed from cached hashes that already contain the key.
+    """Return the HMAC-SHA256 of data, computed from cached hashes that already contain the key.
 
     `hmac.digest` takes the same time, but releases the interpreter lock on each call, however short the data is. In a
     busy hub it would wait long to get the lock again.

@@ -1,7 +1,7 @@
-"""The audit chain in the first broker's format: three kinds of events, in bytes that the broker's verifier accepts.
+"""The audit chain as the first implementation of peerbus writes it, in bytes that its verifier accepts.
 
-Above: `tieline audit export` and `tieline import`. Below: `canonical`, because the events use Go's form of JSON. It
-refuses to know databases: events go in, links come out.
+It has three kinds of events: send, deliver and ack. Above: `tieline audit export` and `tieline import`. Below:
+`canonical`, because the events use Go's form of JSON. It refuses to know databases: events go in, links come out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ SEND, DELIVER, ACK = "send", "deliver", "ack"
 
 
 class Link(Struct, frozen=True):
-    """One row of the chain."""
+    """One row of the audit chain: an event, and the hashes that link it to the row before."""
 
     seq: int
     prev_hash: str
@@ -25,17 +25,20 @@ class Link(Struct, frozen=True):
 
 
 def encode_event(kind: str, key: str, sender: str, to: str) -> bytes:
-    """The bytes of an event, as they are hashed."""
+    """Return the JSON bytes of an event of the audit chain, which are hashed.
+
+    `key` is the delivery's key, `kind` is send, deliver or ack.
+    """
     return f'{{"event":{quote(kind)},"id":{quote(key)},"from":{quote(sender)},"to":{quote(to)}}}'.encode()
 
 
 def follow(previous: str, event: bytes) -> str:
-    """The hash of a row that follows the row with this hash."""
+    """Return the hash of a new row of the audit chain. `previous` is the hash of the row before it."""
     return blake3(previous.encode() + event).hexdigest()
 
 
 def link(events: Iterable[bytes]) -> Iterator[Link]:
-    """Chain events, starting with the first row."""
+    """Make the rows of a new audit chain from its encoded events."""
     previous = GENESIS
     for seq, event in enumerate(events):
         digest = follow(previous, event)
@@ -44,7 +47,7 @@ def link(events: Iterable[bytes]) -> Iterator[Link]:
 
 
 def first_break(links: Iterable[Link]) -> str | None:
-    """A description of the first break in a chain, or `None` if the chain is intact."""
+    """Describe the first row of an audit chain whose hash is wrong; `None` if the chain is intact."""
     previous = GENESIS
     for seq, row in enumerate(links):
         if row.seq != seq:

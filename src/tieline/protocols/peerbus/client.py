@@ -1,4 +1,4 @@
-"""The adapter: a peer's side of the bus, for a host written in Python.
+"""The adapter: a client of a peerbus broker, for a host (the program that uses the adapter) written in Python.
 
 Above: the host. Below: a WebSocket. The adapter reconnects under one name, so that the broker sends unacknowledged
 messages again. The adapter verifies each message, checks its envelope's id for a repeat, and gives it to the host. It
@@ -30,20 +30,20 @@ from tieline.wire.backoff import Backoff
 
 REDIAL = Backoff(wait_ms_max=5000, jitter=0, attempts_max=None)
 _WELL_SECONDS = 5.0
-"""A connection that lasted this long was healthy: after it the backoff starts again from its shortest wait."""
+"""A connection that lasted this long was healthy: the backoff then starts again with its shortest wait."""
 SEEN_MAX = 4096
-"""Ids of consumed messages that are remembered; also the number of unconsumed messages that the host may hold."""
+"""Most ids of consumed messages that are remembered, and most messages that the host may have unconsumed."""
 UNCONFIRMED_MAX = 1024
-"""Messages that were sent but are not known to be durable. Past this limit a sender waits."""
+"""Most messages that are sent but not known to be durable. At this limit a sender waits."""
 ANSWER_SECONDS = 5.0  # a working broker answers in milliseconds
 SOURCE = "peer-bus"
 
 _FINAL_CODES = frozenset({1002, 1003, 1007, 1008})
-"""Close codes of a handshake that would fail the same way every time."""
+"""Close codes after which the adapter does not reconnect: the handshake would fail the same way every time."""
 
 
 class Rejected(Exception):
-    """The broker refuses this name, token or version; trying again would not help."""
+    """The broker (peerbus's server) refuses this name, token or version; trying again would not help."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{reason or 'rejected'} ({code})")
@@ -52,21 +52,24 @@ class Rejected(Exception):
 
 
 class Tally(Struct):
-    """Counts of messages that the adapter dropped or suppressed, and of connections."""
+    """Counts of messages that the adapter did not give to the host (the program that uses it), by reason.
+
+    Also the number of connections.
+    """
 
     forged: int = 0
-    """Dropped without an acknowledgement: the signature is wrong."""
+    """Messages dropped without an acknowledgement, because the signature is wrong."""
     keyless: int = 0
-    """Dropped without an acknowledgement: the delivery has no key to acknowledge it by."""
+    """Messages dropped without an acknowledgement, because they have no key to acknowledge them by."""
     malformed: int = 0
-    """Dropped: not a frame of this protocol."""
+    """Received texts that were dropped, because they are no frame of this protocol."""
     repeated: int = 0
-    """Suppressed: the host had the message before."""
+    """Messages not given to the host, because the host had them before."""
     connections: int = 0
 
 
 class Delivery(Struct, frozen=True):
-    """One message for the host."""
+    """One received message, given to the host (the program that uses the adapter), which acknowledges it later."""
 
     envelope: Envelope
     key: str
@@ -77,12 +80,15 @@ class Delivery(Struct, frozen=True):
         return self.envelope.sender
 
     def json(self) -> Any:
-        """The decoded body. Half a surrogate pair becomes the replacement character, too large a number infinity."""
+        """Decode the body of the message.
+
+        Half a surrogate pair becomes the replacement character, and too large a number infinity.
+        """
         return codec.decode_body(self.envelope.body)
 
 
 class _Link:
-    """One registered connection."""
+    """One connection to the broker (peerbus's server) on which the peer is registered."""
 
     def __init__(self, websocket: ClientConnection) -> None:
         self.websocket = websocket
@@ -113,7 +119,10 @@ class _Link:
 
 
 class Adapter:
-    """A peer. Use it as an async context manager; iterate over it to get its messages."""
+    """A client of a broker (peerbus's server), under one name; it reconnects by itself.
+
+    Use it as an async context manager, and iterate over its messages.
+    """
 
     def __init__(
         self,
@@ -166,7 +175,7 @@ class Adapter:
         await self.close()
 
     async def close(self) -> None:
-        """Hang up. Unacknowledged messages come again on the next connection under this name."""
+        """Disconnect. Unacknowledged messages come again on the next connection under this name."""
         if self._running is not None:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -175,15 +184,15 @@ class Adapter:
     # Speaking.
 
     async def send(self, to: str, body: object) -> str:
-        """Send a message to one peer; returns its id. `confirm` waits until it is durable."""
+        """Send a message to one peer and return its id. `confirm` waits until the message is durable."""
         return await self._send(to, codec.MESSAGE, codec.encode_body(body))
 
     async def broadcast(self, body: object) -> str:
-        """Send a message to every other peer that is connected now; returns its id."""
+        """Send a message to every other peer that is connected now, and return its id."""
         return await self._send(codec.ALL, codec.BROADCAST, codec.encode_body(body))
 
     async def confirm(self) -> None:
-        """Wait until every sent message is durable at the broker, however often the connection breaks."""
+        """Wait until every sent message is durable at the broker (server), however often the connection breaks."""
         while self._unconfirmed:
             link = await self._connected()
             last = self._number
@@ -191,7 +200,7 @@ class Adapter:
                 self._confirmed(last)
 
     async def peers(self, timeout: float = ANSWER_SECONDS) -> list[str]:
-        """Names of the connected peers, this one included."""
+        """Ask for the names of the connected peers, this one included."""
         async with asyncio.timeout(timeout):
             while True:
                 names = await self._ask(await self._connected())
@@ -224,7 +233,7 @@ class Adapter:
         return self.deliveries()
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
-        """The received messages, each id once. Acknowledge each by `ack` when it is consumed."""
+        """Yield the received messages, each id once. Call `ack` for each when it is consumed."""
         while (delivery := await self._inbound.get()) is not None:
             yield delivery
         # End the next iteration too.
@@ -233,7 +242,7 @@ class Adapter:
             raise self._failure
 
     async def ack(self, delivery: Delivery) -> None:
-        """Acknowledge a message that the host has consumed: the broker may forget it."""
+        """Acknowledge a message that the host has consumed: the broker (server) may forget it, and sends it no more."""
         ident = delivery.envelope.id
         key = self._open.pop(ident, delivery.key)
         self._seen[ident] = None
@@ -271,7 +280,7 @@ class Adapter:
             return None
 
     def _drop(self, link: _Link) -> None:
-        """Forget a lost connection: callers that need a connection wait for the next."""
+        """Forget a lost connection. Callers that need a connection then wait for the next one."""
         if self._link is link:
             self._link = None
             self._linked.clear()
@@ -302,7 +311,7 @@ class Adapter:
             self._inbound.put_nowait(None)
 
     async def _attend(self) -> None:
-        """Run one connection, from connect to its end."""
+        """Run one connection to the broker (server): connect, register, send unconfirmed messages, read to the end."""
         async with connect(
             self._url, compression=None, max_size=codec.FRAME_BYTES_MAX, proxy=None, ping_interval=None
         ) as websocket:
@@ -334,7 +343,7 @@ class Adapter:
             raise ConnectionError("the broker did not answer the handshake")
 
     async def _say_again(self, link: _Link) -> None:
-        """Send the messages that the last connection may have lost, in order, and only then anything new."""
+        """Send the unconfirmed messages again on a new connection, in order, before anything new is sent."""
         sent = 0
         while waiting := [number for number in self._unconfirmed if number > sent]:
             for number in waiting:

@@ -30,7 +30,7 @@ PROTOCOL = "peerbus"
 VERSION = "v1"  # spec 6: any other is rejected at register
 # spec 1: 1 MiB for a message and for a line.
 FRAME_BYTES_MAX = 1024 * 1024
-"""The protocol's own limit, for both sides and both framings."""
+"""The protocol's own size limit of a frame, for both sides and both framings."""
 
 ALL = "*"
 MESSAGE = "msg"
@@ -44,7 +44,7 @@ class FrameError(ValueError):
 
 
 class Handshake(Struct, frozen=True):
-    """The first frame of a connection, of any type."""
+    """The first frame of a client: it registers a name with a token. Its `type` is not checked yet."""
 
     type: str
     version: str
@@ -53,13 +53,13 @@ class Handshake(Struct, frozen=True):
 
 
 class Ack(Struct, frozen=True, gc=False):
-    """A frame that says that the host has consumed a delivery."""
+    """A client's frame that acknowledges a delivery by its key: the program behind the client has consumed it."""
 
     key: str
 
 
 class Peers(Struct, frozen=True):
-    """A question for the connected peers, or the answer with their names."""
+    """A client's request for the names of the connected peers, or the answer with the names."""
 
     names: tuple[str, ...] = ()
 
@@ -78,20 +78,20 @@ class Envelope(Struct, frozen=True, gc=False):
     """Raw JSON; empty when absent."""
     hmac: str
     raw: bytes
-    """The whole envelope, unchanged."""
+    """The whole envelope, byte for byte as it was received."""
 
     @property
     def fields(self) -> tuple[str, str, str, str, str, str, str]:
-        """The signed fields before the body."""
+        """Return the signed fields before the body, in the order of `canonical.FIELDS`."""
         return self.version, self.id, self.sender, self.to, self.ts, self.source, self.kind
 
     def verify(self, secret: bytes) -> bool:
-        """True if the signature is right."""
+        """True if the signature was made with this secret."""
         return canonical.verify(secret, self.fields, self.body, self.hmac)
 
 
 class Deliver(Struct, frozen=True):
-    """An envelope for its recipient, with the key that acknowledges it."""
+    """A frame of the server: an envelope for its recipient, with the key by which the recipient acknowledges it."""
 
     key: str
     envelope: Envelope
@@ -107,7 +107,7 @@ class _Frame(Struct, forbid_unknown_fields=True, rename={"sender": "from"}, gc=F
     type: str | None = None
     token: str | None = None
     name: str | None = None
-    names: msgspec.Raw | None = None
+    names: msgspec.Raw = msgspec.Raw()
     id: str | None = None
     sender: str | None = None
     to: str | None = None
@@ -135,7 +135,7 @@ _BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode_handshake(data: bytes) -> Handshake:
-    """The first frame of a connection. Raises `FrameError` unless it is JSON of the right types."""
+    """Decode the first frame of a connection. Raises `FrameError` unless it is JSON of the right types."""
     _check_nesting(data)
     try:
         frame = _decoder.decode(data)
@@ -147,7 +147,7 @@ def decode_handshake(data: bytes) -> Handshake:
 
 
 def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
-    """A later frame of a client; `None` for a frame that has no meaning here. Raises `FrameError`."""
+    """Decode a client's frame after the handshake; `None` for a frame without meaning here. Raises `FrameError`."""
     _check_nesting(data)
     try:
         frame = _decoder.decode(data)
@@ -167,7 +167,7 @@ def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
 
 
 def decode_push(data: bytes) -> Deliver | Peers | None:
-    """A frame of a broker; `None` for a frame that a client can ignore. Raises `FrameError`."""
+    """Decode a frame of the server; `None` for a frame that a client can ignore. Raises `FrameError`."""
     # The frame adds one level around the envelope, which may itself be at the limit.
     _check_nesting(data, canonical.NESTING_MAX + 1)
     try:
@@ -176,7 +176,7 @@ def decode_push(data: bytes) -> Deliver | Peers | None:
         return _decode_loose_push(data)
     match frame.type:
         case "peers":
-            return Peers(_names(bytes(frame.names) if frame.names is not None else b""))
+            return Peers(_names(bytes(frame.names)))
         case "deliver":
             return Deliver(frame.delivery_key or "", decode_envelope(bytes(frame.envelope)))
         case _:
@@ -195,7 +195,7 @@ def _decode_loose_push(data: bytes) -> Deliver | Peers | None:
 
 
 def decode_envelope(data: bytes) -> Envelope:
-    """An envelope from its JSON. Raises `FrameError`."""
+    """Decode an envelope from its JSON. Raises `FrameError`."""
     _check_nesting(data)
     try:
         return _envelope(_decoder.decode(data), data)
@@ -204,7 +204,7 @@ def decode_envelope(data: bytes) -> Envelope:
 
 
 def is_signed(original: bytes, secret: bytes) -> bool:
-    """True if the stored bytes are an envelope that was signed with the secret."""
+    """True if these stored bytes are an envelope that was signed with the secret."""
     try:
         return decode_envelope(original).verify(secret)
     except (msgspec.MsgspecError, ValueError):
@@ -245,7 +245,10 @@ _FOLDED = str.maketrans({"\N{LATIN SMALL LETTER LONG S}": "s", "\N{KELVIN SIGN}"
 
 
 class _Loose:
-    """The members of a JSON object under folded keys."""
+    """The fields of a JSON object, by key. Keys are compared without regard to case.
+
+    Used for frames in an unusual spelling, which `_Frame` cannot decode.
+    """
 
     __slots__ = ("_mended", "_values")
 
@@ -255,11 +258,11 @@ class _Loose:
         self._mended = mended
 
     def value(self, key: str) -> bytes:
-        """The JSON of a member, as it was written; empty if the member is absent."""
+        """Return the JSON of the field with this key, as it was written; empty if the field is absent."""
         return self._values.get(key, _ABSENT)
 
     def text(self, key: str) -> str:
-        """A member that must be a string. Raises `FrameError`."""
+        """Return the field with this key, which must be a string; empty if it is absent. Raises `FrameError`."""
         value = self._values.get(key)
         if value is None:
             return ""
@@ -290,7 +293,7 @@ def _loose(data: bytes) -> _Loose:
 
 
 def _members(data: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Keys of the outermost object, with the positions of their values. The text must be valid JSON."""
+    """Yield the keys of the outermost object, each with the start and end of its value. The text must be valid JSON."""
     depth = 0
     key = ""
     pending: re.Match[bytes] | None = None
@@ -350,18 +353,18 @@ def _loose_envelope(loose: _Loose, data: bytes) -> Envelope:
 
 
 def encode_register(name: str, token: str) -> bytes:
-    """The first frame of a client."""
+    """Encode the first frame of a client, which registers its name."""
     return _encoder.encode({"protocol_version": VERSION, "type": "register", "token": token, "name": name})
 
 
 def encode_ack(key: str) -> bytes:
-    """Acknowledge a delivery."""
+    """Encode the frame that acknowledges the delivery with this key."""
     # spec 2.2: an ack names the delivery key, which is not always the id of the envelope.
     return _encoder.encode({"protocol_version": VERSION, "type": "ack", "id": key})
 
 
 def encode_peers(names: list[str] | None = None) -> bytes:
-    """Ask for the connected peers, or answer with their names."""
+    """Encode the request for the connected peers, or with `names` the answer."""
     return _encoder.encode({"protocol_version": VERSION, "type": "peers", "names": names})
 
 
@@ -369,20 +372,23 @@ _DELIVER_HEAD = f'{{"protocol_version":"{VERSION}","type":"deliver","delivery_ke
 
 
 def encode_deliver(key: str, envelope: bytes) -> bytes:
-    """An envelope for its recipient, byte for byte as it was signed."""
+    """Encode the frame that brings an envelope to its recipient, byte for byte as it was signed."""
     # spec 2.4: the key stands outside the envelope, so the signed envelope stays unchanged.
     return b"".join((_DELIVER_HEAD, _encoder.encode(key), b',"envelope":', envelope, b"}"))
 
 
 def encode_envelope(fields: tuple[str, str, str, str, str, str, str], body: bytes, secret: bytes) -> bytes:
-    """A signed envelope. The fields come in the order of `canonical.FIELDS`; the body is JSON."""
+    """Encode and sign an envelope. The fields are in the order of `canonical.FIELDS`; the body is JSON."""
     head = "".join(f'"{name}":{canonical.quote(text)},' for name, text in zip(canonical.FIELDS, fields, strict=True))
     signature = canonical.sign(secret, fields, body)
     return b"".join((b"{", head.encode(), b'"body":', body, b',"hmac":"', signature.encode(), b'"}'))
 
 
 def encode_body(value: object) -> bytes:
-    """A body as JSON, without white space. Raises `ValueError` if JSON or an envelope cannot represent the value."""
+    """Encode a body as JSON, without white space.
+
+    Raises `ValueError` if JSON or an envelope cannot represent the value.
+    """
     try:
         body = _encoder.encode(value)
     except (TypeError, UnicodeEncodeError, RecursionError) as error:
@@ -393,7 +399,7 @@ def encode_body(value: object) -> bytes:
 
 
 def decode_body(body: bytes) -> Any:
-    """The value of an envelope's body; every body has a value.
+    """Decode the body of an envelope. Every valid body can be decoded.
 
     Half a surrogate pair becomes the replacement character. A number that is too large for Python becomes infinity.
     """
@@ -418,7 +424,7 @@ _UNREADABLE = "the body holds numbers that cannot be shown as data; peers get it
 
 
 def content_of(envelope: Envelope) -> m.Content | Refusal:
-    """The content of an envelope."""
+    """Convert an envelope to the content of a message of the hub, or return the reason why it is refused."""
     # spec 3: an envelope without id or recipient is dropped.
     if not envelope.id or not envelope.to:
         return Refusal(Code.INVALID_MESSAGE, "an envelope needs an id and a recipient")
@@ -438,12 +444,18 @@ def content_of(envelope: Envelope) -> m.Content | Refusal:
 
 
 def wire_id_of(envelope: Envelope) -> str:
-    """The id that all peers share. A broadcast and a direct message with the same id are two messages."""
+    """Return the wire id of the hub's message for an envelope.
+
+    A broadcast and a direct message with the same envelope id are two messages, so they get different wire ids.
+    """
     return f"{envelope.id}|{ALL}" if envelope.to == ALL else envelope.id
 
 
 def signature_of(envelope: Envelope, sender: str, secret: bytes | None) -> m.Signature:
-    """The result of the hub's signature check, for an envelope from this sender."""
+    """Return the result of an envelope's signature check: failed, misnamed, unverified (no secret) or verified.
+
+    `sender` is the name under which the peer registered.
+    """
     if secret is not None and not envelope.verify(secret):
         return m.Signature.FAILED
     # spec 3: the bound name routes; from is carried as it was signed.
@@ -453,12 +465,13 @@ def signature_of(envelope: Envelope, sender: str, secret: bytes | None) -> m.Sig
 
 
 def _said(body: bytes) -> tuple[str, dict[str, Any] | None, tuple[str, ...]]:
-    """A body as text, as data if it contains more than text, and notes on what was lost."""
+    """Return an envelope's body as text, also as data if it contains more than text, and notes on losses.
+
+    These become the content of the hub's message.
+    """
     written = (body or b"null").decode()
     try:
         value = _decode_any(body or b"null")
-    except RecursionError:
-        return written, None, (_DEEP,)
     except msgspec.MsgspecError:
         return written, None, (_UNREADABLE,)
     if isinstance(value, str):
@@ -488,14 +501,18 @@ def _decode_any(body: bytes) -> object:
 
 
 def key_of(message: m.Message, recipient: str) -> str:
-    """The key with which a recipient acknowledges a delivery."""
+    """Return the text key (not the hub's number) by which a recipient acknowledges its delivery of a message."""
     everybody = message.content.target.kind is TargetKind.EVERYBODY
     wire_id = message.wire_id if message.protocol == PROTOCOL else None
     return delivery_key(wire_id, message.id, recipient, everybody=everybody)
 
 
 def delivery_key(wire_id: str | None, message_id: str, recipient: str, *, everybody: bool) -> str:
-    """The key of one recipient's delivery. `wire_id` is the message's id in this protocol, if it has one."""
+    """Return the text key (not the hub's number) by which a recipient acknowledges its delivery.
+
+    It is an id, with the recipient's name for a broadcast. `wire_id` is the message's id in this protocol, if it has
+    one; else `message_id` is used. `everybody` is true for a broadcast.
+    """
     # spec 2.4: the id of a direct message, "<id>|<recipient>" for a copy of a broadcast.
     if wire_id is not None:
         return f"{wire_id.removesuffix(ALL)}{recipient}" if everybody else wire_id
@@ -503,12 +520,12 @@ def delivery_key(wire_id: str | None, message_id: str, recipient: str, *, everyb
 
 
 def original_of(message: m.Message) -> bytes | None:
-    """The envelope that the sender signed, if the message came through this protocol."""
+    """Return the bytes of the envelope that the sender signed; `None` if the message came through another protocol."""
     return message.content.original if message.protocol == PROTOCOL else None
 
 
 def translate(message: m.Message, recipient: str, secret: bytes) -> bytes:
-    """An envelope for a message from another protocol. The hub signs it, and marks it in `source`."""
+    """Make an envelope for a message from another protocol. The hub signs it, and names itself in `source`."""
     said = message.content
     everybody = said.target.kind is TargetKind.EVERYBODY
     to, kind = (ALL, BROADCAST) if everybody else (recipient, MESSAGE)

@@ -1,10 +1,10 @@
-"""One peer: its handshake, its messages, its deliveries and its acknowledgements, over any carrier of frames.
+"""One peer: its handshake, its messages, its deliveries and its acknowledgements, over a WebSocket or over lines.
 
 Above: a carrier (a WebSocket of either port, or lines), which hands in frames and sends the frames it is given. Below:
 a `SessionPump`.
 
-After the handshake this protocol has no frame that refuses. A refused frame is dropped, as the first broker drops it,
-and the refusal is kept in the audit chain.
+After the handshake this protocol has no frame that refuses. A refused frame is dropped, as the first implementation
+drops it, and the refusal is kept in the audit chain.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ CLOSINGS: dict[Code, tuple[int, str]] = {
     Code.RESERVED_NAME: BAD_NAME,
     Code.SHUTTING_DOWN: STOPPING,
 }
-"""Close code and reason for each refusal; any other refusal is a fault of the hub."""
+"""Close code and reason for each refusal of the hub; any other refusal is a fault of the hub."""
 
 _KEYS_MAX = 4096
 _KEYS_CHARACTERS_MAX = 256 * 1024
@@ -66,43 +66,46 @@ _QUESTIONS_MAX = 8
 
 
 class Carrier(Protocol):
-    """The functions that a connection needs from the carrier of its frames. All methods return at once."""
+    """One kind of socket (WebSocket or lines) that carries the frames of one peer.
+
+    `PeerConnection` calls these methods. All return at once.
+    """
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """Send frames, in this order."""
 
     def close(self, code: int, reason: str) -> None:
-        """End the connection, with the reason if the carrier can send one."""
+        """End the connection, with this code and reason if the socket can send them."""
 
     def admit(self, name: str) -> None:
-        """The peer is authenticated: its frames may have their full size."""
+        """Allow frames of full size: the peer is authenticated under this name."""
 
     def abort(self) -> None:
         """End the connection at once, without a reason."""
 
     def pause_reading(self) -> None:
-        """Stop handing in frames."""
+        """Stop passing received frames to the connection."""
 
     def resume_reading(self) -> None:
-        """Hand in frames again."""
+        """Pass received frames to the connection again."""
 
 
 class _Gone:
-    """Replaces a carrier that is gone: it sends nothing, and no reference keeps the carrier alive."""
+    """Takes the place of a closed socket (carrier): it sends nothing, and nothing keeps the closed one in memory."""
 
     __slots__ = ()
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Drop the frames."""
+        """Drop the frames: the peer's socket is gone."""
 
     def close(self, code: int, reason: str) -> None:
-        """Do nothing: the carrier is gone."""
+        """Do nothing: the peer's socket is gone."""
 
     def admit(self, name: str) -> None:
-        """Do nothing: the carrier is gone."""
+        """Do nothing: the peer's socket is gone."""
 
     def abort(self) -> None:
-        """Do nothing: the carrier is gone."""
+        """Do nothing: the peer's socket is gone."""
 
     pause_reading = resume_reading = abort
 
@@ -111,7 +114,7 @@ _GONE = _Gone()
 
 
 class PeerConnection:
-    """The connection of one peer."""
+    """One connected peer: handles its frames, and sends it the deliveries of its session."""
 
     __slots__ = (
         "_acked",
@@ -153,12 +156,13 @@ class PeerConnection:
     # Calls of the carrier.
 
     def expect_handshake(self) -> None:
-        """Start the handshake timeout: the carrier is connected."""
+        """Start the handshake timeout: the peer's socket is connected."""
         self._server.connections.add(self)
         self._greeting.expect(partial(self._fail, NO_HANDSHAKE))
 
     def receive_text(self, payload: bytes) -> None:
-        """Handle a text frame. Call `finish_turn` after the last frame of a turn."""
+        """Handle a text frame. Call `finish_turn` after the last of the frames that arrived together (a turn)."""
+        # spec 1: at most 1 MiB for a message.
         if len(payload) > FRAME_BYTES_MAX:
             self._fail((TOO_BIG, f"a frame has at most {FRAME_BYTES_MAX} bytes"))
         elif self._greeting.waits:
@@ -169,12 +173,13 @@ class PeerConnection:
             self._greet(payload)
 
     def receive_binary(self) -> None:
-        """Handle a message that is not text: it is ignored, unless it is the first message."""
+        """Ignore a frame that is not text. As the first frame it ends the connection: it is no handshake."""
+        # spec 1, 2.1: a message that is not text has no meaning; as the first one it is no register.
         if self._greeting.phase is Phase.GREETING:
             self._fail(NOT_TEXT)
 
     def finish_turn(self) -> None:
-        """Send the commands of this turn's frames to the hub together."""
+        """Send the commands of the frames that arrived together to the hub, in one batch."""
         self._flush_acks()
         if self._commands:
             commands, self._commands = self._commands, []
@@ -194,25 +199,28 @@ class PeerConnection:
             self._finish()
 
     def pause_writing(self) -> None:
-        """The carrier's buffer is full."""
+        """Stop taking deliveries from the hub, because the write buffer of the peer's socket is full."""
         self._writable = False
         self._pump.pause_writing()
 
     def resume_writing(self) -> None:
-        """The carrier's buffer drained."""
+        """Take deliveries from the hub again, because the write buffer of the peer's socket has room."""
         self._writable = True
         self._pump.resume_writing()
         self._release()
 
     def connection_lost(self) -> None:
-        """Leave: the carrier is gone."""
+        """End the session, because the peer's socket is gone."""
         self._leave()
         self._carrier = _GONE
 
     # Calls of the session pump: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Push deliveries. Deliveries that waited are sorted by sender, as the first broker sends them."""
+        """Send deliveries to the peer. Return those that were sent.
+
+        Deliveries that waited before the peer connected are sorted by sender, as the first implementation sends them.
+        """
         if parcels[0][1] < self._flush_until:
             waited = [parcel for parcel in parcels if parcel[1] < self._flush_until]
             ordered = [*sorted(waited, key=lambda parcel: parcel[0].sender), *parcels[len(waited) :]]
@@ -240,19 +248,19 @@ class PeerConnection:
         return parcels if not left_out else [parcel for parcel in parcels if parcel[1] not in left_out]
 
     def write_progress(self, step: r.Progress) -> None:
-        """Do nothing: this connection follows no progress."""
+        """Do nothing: the session asks for no progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Close the connection: the hub ended the session."""
+        """Close the connection, because the hub ended the session."""
         if why.code is Code.TAKEN_OVER:
-            # The newer connection has the name. This connection ends without a reason, as if the network had failed.
+            # spec 2.1: the old connection is closed immediately. No reason is sent, as if the network had failed.
             self._leave()
             self._carrier.abort()
         else:
             self._fail(CLOSINGS.get(why.code, NOT_KEPT))
 
     def pause_reading(self) -> None:
-        """Stop reading: the peer sends more than the hub can record."""
+        """Stop reading from the peer, because it sends more than the hub can record."""
         self._carrier.pause_reading()
 
     def resume_reading(self) -> None:
@@ -290,6 +298,7 @@ class PeerConnection:
         except FrameError:
             self._fail(MALFORMED)
             return
+        # spec 2.1: the first frame must be a register of this version, with a name and a valid token.
         if said.type != "register":
             self._fail(NOT_REGISTER)
         elif said.version != codec.VERSION:
@@ -303,11 +312,14 @@ class PeerConnection:
                 protocol=PROTOCOL,
                 credential=self._server.credential(said.token),
                 member=MemberName(said.name),
+                # spec 2.1, 6: the same name under the same token takes over; under a different token it is rejected.
                 exclusive=True,
             )
-            self._greeting.open(attach, self._opened)
+            self._greeting.open(attach, partial(self._opened, said.name))
 
-    def _opened(self, reply: r.Attached | Refusal) -> None:
+    def _opened(self, name: str, reply: r.Attached | Refusal) -> None:
+        if isinstance(reply, Refusal):
+            self._server.log_refusal(name, reply)
         if self._greeting.phase is Phase.CLOSED:
             return
         if isinstance(reply, Refusal):
@@ -322,6 +334,7 @@ class PeerConnection:
         if self._greeting.phase is not Phase.OPENING:
             return
         self._carrier.admit(self.name)
+        # spec 2.1: the answer to register is a peers frame; then everything that waits is delivered.
         self._answer(replies[0])
         waiting = self._greeting.activate()
         self._pump.receive(window=None)
@@ -353,6 +366,7 @@ class PeerConnection:
         if isinstance(content, Refusal):
             self._refuse(content.code)
             return
+        # spec 3: the message is durable before it is delivered; an id that was used is a no-op.
         self._flush_acks()
         self._commands.append(
             c.Send(
@@ -371,6 +385,7 @@ class PeerConnection:
         self._commands.append(c.RecordRefusal(protocol=PROTOCOL, code=code, what="Send", session=self._pump.session))
 
     def _acknowledge(self, name: str) -> None:
+        # spec 2.2: an empty id is ignored, and an unknown or settled one is a no-op.
         if not name:
             return
         keys = self._keys.pop(name, ())
@@ -399,6 +414,7 @@ class PeerConnection:
     # Inside: the connected peers.
 
     def _ask(self) -> None:
+        # spec 2.3: a peers request is answered by a peers frame.
         # The request follows everything sent before it, so the answer means that all of it is durable.
         self.finish_turn()
         self._questions += 1
@@ -414,6 +430,7 @@ class PeerConnection:
 
     def _answer(self, reply: r.Reply) -> None:
         if isinstance(reply, r.Roster):
+            # spec 2.3: the names that are registered now.
             names: list[str] = [presence.member.name for presence in reply.members if presence.sessions]
             self._carrier.send((codec.encode_peers(names),))
 
@@ -423,7 +440,10 @@ class PeerConnection:
             self._handle_waiting(self._greeting.take())
 
     def _handle_waiting(self, waiting: Sequence[bytes]) -> None:
-        """Handle frames that waited, until one of them must wait again."""
+        """Handle frames that were queued during the handshake or behind `peers` requests in progress.
+
+        If one of them makes the others wait again, queue those.
+        """
         for index, payload in enumerate(waiting):
             if self._greeting.phase is not Phase.ACTIVE:
                 return
@@ -439,7 +459,11 @@ class PeerConnection:
     # Inside: deliveries to the peer.
 
     def _envelope(self, message: Message) -> bytes | None:
-        """The sender's signed envelope, or one that the hub signs for the sender; `None` without a secret."""
+        """Return the envelope of a message for this peer: the sender's own, or one that the hub makes and signs.
+
+        `None` if the hub must sign and has no secret.
+        """
+        # spec 3, 4: a recipient gets the sender's signed bytes, for a broadcast too.
         original = codec.original_of(message)
         if original is not None:
             return original

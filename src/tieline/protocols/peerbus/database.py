@@ -1,4 +1,4 @@
-"""A database of the first broker: written so that the broker's tools can check it, read to import waiting messages.
+"""A database of the first peerbus server: written so that its tools can check it, read to import waiting messages.
 
 Above: `tieline audit export` and `tieline import`. Below: SQLite; the statements are in `database.sql`.
 """
@@ -29,11 +29,11 @@ _QUERIES = _statements()
 
 
 class DatabaseError(Exception):
-    """The file is not a database of a peerbus broker, or it cannot be read or written."""
+    """The file is not a database of a peerbus server, or it cannot be read or written."""
 
 
 class Waiting(Struct, frozen=True):
-    """A message that its recipient has not acknowledged."""
+    """A message in a peerbus server's database that its recipient has not acknowledged."""
 
     key: str
     sender: str
@@ -42,19 +42,22 @@ class Waiting(Struct, frozen=True):
 
 
 class Copy(Struct, frozen=True):
-    """A delivery of a message, as it appears in the chain."""
+    """One recipient's delivery of a message, for an export of the hub's log to a peerbus database."""
 
     number: int
-    """The number of the recipient."""
+    """Number of the recipient in the hub."""
     place: int
-    """The number of the delivery among the recipient's deliveries."""
+    """Key of the delivery: its number among the recipient's deliveries."""
     key: str
     sender: str
     recipient: str
 
 
 class Moves(Struct, frozen=True):
-    """Deliveries of one member that were given to the member, or that the member acknowledged."""
+    """Deliveries of one member that were given to it, or that it acknowledged, as ranges of their keys.
+
+    `kind` says which of both; each delivery becomes a row of the exported audit chain.
+    """
 
     kind: str
     member: str
@@ -63,7 +66,10 @@ class Moves(Struct, frozen=True):
 
 
 class Export:
-    """A new database with a chain in it. Rows must be added in the order of the hub's log."""
+    """A new peerbus database with an audit chain in it, made from the hub's log.
+
+    Rows must be added in the order of the log.
+    """
 
     def __init__(self, path: Path) -> None:
         try:
@@ -77,22 +83,25 @@ class Export:
         self._head = chain.GENESIS
 
     def add_peer(self, name: str, at_ms: int) -> None:
-        """Add the name of a peer."""
+        """Add the name of a peer, first seen at this time."""
         self._connection.execute(_QUERIES["insert_peer"], (name, at_ms * _MS_NANOSECONDS, at_ms * _MS_NANOSECONDS))
 
     def add_sent(self, copies: Iterable[Copy], at_ms: int) -> None:
-        """Add an accepted message: one row for each of its recipients."""
+        """Add an accepted message: one row in the chain for each of its recipients."""
         for copy in copies:
             values = (copy.number, copy.place, copy.key, copy.sender, copy.recipient)
             self._connection.execute(_QUERIES["insert_delivery"], values)
             self._append(chain.encode_event(chain.SEND, copy.key, copy.sender, copy.recipient), at_ms)
 
     def add_forgotten(self, key: str, sender: str, to: str, at_ms: int) -> None:
-        """Add an accepted message that retention has deleted since."""
+        """Add an accepted message that the hub's retention has deleted since. `key` is its id."""
         self._append(chain.encode_event(chain.SEND, key, sender, to), at_ms)
 
     def add_moves(self, moves: Moves, at_ms: int) -> None:
-        """Add deliveries that were given or acknowledged: one row for each delivery that is still known."""
+        """Add deliveries that were given or acknowledged: one row in the chain for each.
+
+        Only deliveries that `add_sent` has added count; others belong to deleted messages.
+        """
         for first, last in moves.ranges:
             found = self._connection.execute(_QUERIES["find_deliveries"], (moves.number, first, last)).fetchall()
             for key, sender, recipient in (map(str, row) for row in found):
@@ -109,14 +118,14 @@ class Export:
         self._head = digest
 
     def finish(self) -> int:
-        """Commit the database; returns the number of rows in the chain."""
+        """Commit and close the database. Return the number of rows in the chain."""
         self._connection.execute("COMMIT")
         self._connection.close()
         return self._end
 
 
 class Source:
-    """A database of a broker, read in one snapshot."""
+    """The database of a peerbus server, open for reading. All reads see the same state."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -130,16 +139,16 @@ class Source:
             raise DatabaseError(f"{path} is no database of a peerbus broker: {error}") from error
 
     def peers(self) -> list[str]:
-        """Every name that ever registered."""
+        """Return every name that ever registered."""
         return [str(row[0]) for row in self._connection.execute(_QUERIES["peers"])]
 
     def waiting(self) -> Iterator[Waiting]:
-        """Unacknowledged messages, in the order in which they were sent."""
+        """Yield the unacknowledged messages, in the order in which they were sent."""
         for key, sender, recipient, envelope in self._connection.execute(_QUERIES["unacknowledged"]):
             yield Waiting(str(key), str(sender), str(recipient), _bytes(envelope))
 
     def chain_break(self) -> str | None:
-        """A description of the first break in the audit chain, or `None` if the chain is intact."""
+        """Describe the first break in the audit chain; `None` if the chain is intact."""
         rows = self._connection.execute(_QUERIES["audit"])
         return chain.first_break(Link(seq, previous, digest, _bytes(event)) for seq, previous, digest, event in rows)
 
@@ -149,5 +158,5 @@ class Source:
 
 
 def _bytes(value: object) -> bytes:
-    """A column of bytes; SQLite may store the value with any type."""
+    """Return a column's value as bytes; SQLite may store the value with any type."""
     return value if isinstance(value, bytes) else str(value).encode()

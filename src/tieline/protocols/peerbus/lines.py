@@ -17,11 +17,11 @@ _NEWLINE = b"\n"
 
 
 class LineTooLong(ValueError):
-    """A line is longer than the limit. The lines after it cannot be told apart, so the stream ends."""
+    """A line of a peer is longer than the limit. The end of such a line is unknown, so the stream ends."""
 
 
 class LineBuffer:
-    """Collects the bytes of one stream and returns its lines, in order and without their line ends."""
+    """Collects the bytes of a peer's stream and returns its lines (frames), in order and without their line ends."""
 
     __slots__ = ("_data", "_searched", "line_bytes_max")
 
@@ -34,11 +34,11 @@ class LineBuffer:
 
     @property
     def held(self) -> int:
-        """Bytes of a line that is not complete yet."""
+        """Number of buffered bytes of a line that is not complete yet."""
         return len(self._data)
 
     def receive_data(self, data: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Add the next bytes of the stream to the buffer."""
         self._data += data
 
     def reset(self) -> None:
@@ -47,7 +47,10 @@ class LineBuffer:
         self._searched = 0
 
     def next_lines(self) -> Iterator[bytes]:
-        """Every complete line that is not blank. Raises `LineTooLong` after the lines before the long one."""
+        """Yield every complete line that is not blank.
+
+        For a line that is too long, it raises `LineTooLong` after the lines before it.
+        """
         start = 0
         data = self._data
         try:
@@ -66,12 +69,15 @@ class LineBuffer:
 
 
 def encode_line(payload: bytes) -> bytes:
-    """A frame as a line. In JSON a raw newline stands only between tokens, so a space can replace it."""
+    """Return a frame as a line.
+
+    In JSON a raw newline stands only between tokens, so a space can replace it.
+    """
     return payload.replace(_NEWLINE, b" ") + _NEWLINE
 
 
 class LineCarrier(Stream):
-    """One connection that carries lines."""
+    """One connection of a peer to the hub's Unix socket for peerbus, with one frame in each line."""
 
     __slots__ = ("_buffer", "_connection", "_server", "_share")
 
@@ -123,7 +129,7 @@ class LineCarrier(Stream):
     # Calls of the connection: the Carrier port, as far as a stream has it.
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Send frames."""
+        """Send frames to the peer, each as a line."""
         self.write(b"".join(map(encode_line, payloads)))
 
     def close(self, code: int, reason: str) -> None:
@@ -131,7 +137,7 @@ class LineCarrier(Stream):
         self.hang_up()
 
     def admit(self, name: str) -> None:
-        """The peer is authenticated."""
+        """Count the buffered bytes of this connection for the peer of this name, which is authenticated now."""
         self._share.admit(name)
 
     # Inside.

@@ -1,4 +1,4 @@
-"""A puppet of peerbus."""
+"""A puppet (test client of one member) that speaks peerbus."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from tieline.wire.puppet import ANSWER_SECONDS, Heard, NotSpoken, Puppet, says_u
 
 
 class PeerbusPuppet(Puppet):
-    """peerbus: signed envelopes over a WebSocket. It has no channels of its own."""
+    """Puppet of peerbus: sends and receives signed envelopes over a WebSocket. peerbus has no channels."""
 
     protocol = PROTOCOL
 

@@ -1,6 +1,7 @@
 """peerbus as a protocol of the hub: its tokens, its secret, its listeners, and all their connections.
 
-Above: the server's assembly. Below: the Hub port, and this folder's carriers.
+Above: the server's assembly. Below: the Hub port, and this folder's carriers (the sockets for frames: WebSocket and
+lines).
 """
 
 import asyncio
@@ -10,6 +11,8 @@ import socket as sockets
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+
+import structlog
 
 from tieline.contract.hub import Hub
 from tieline.contract.member import ByShared, ByToken, Credential
@@ -27,8 +30,17 @@ from tieline.wire.unix import UnixServer, listen
 
 BACKLOG = 1024
 
+_NAME_CODES = frozenset({Code.INVALID_NAME, Code.RESERVED_NAME, Code.NAME_TAKEN})
+"""Refusals of a name whose token is good. The peer's own log says no more than the close reason."""
+_REFUSED_NAMES_MAX = 1000
+"""Refused names that are remembered. Later ones are not logged, so that no peer fills the log with invented names."""
+_NAME_CHARACTERS_MAX = 140
+"""Length of a name in the log: a peer may send any text as its name."""
+
 _GOODBYE_SECONDS = 0.5
 """Time that peers have to answer the last close frame."""
+
+log = structlog.get_logger(__name__)
 
 
 class SecretTooShort(ValueError):
@@ -36,7 +48,7 @@ class SecretTooShort(ValueError):
 
 
 def check_secret(secret: str | None) -> bytes | None:
-    """The shared secret as bytes. Raises `SecretTooShort`."""
+    """Return the shared secret as bytes; `None` if there is none. Raises `SecretTooShort`."""
     if not secret:
         return None
     encoded = secret.encode()
@@ -46,7 +58,7 @@ def check_secret(secret: str | None) -> bytes | None:
 
 
 class PeerbusServer(Server):
-    """All peers of a hub."""
+    """Runs peerbus in a hub: its listeners, and the connections of all peers."""
 
     def __init__(
         self,
@@ -71,6 +83,8 @@ class PeerbusServer(Server):
         self.connections: set[PeerConnection] = set()
         self.http = PeerbusHttp(self)
         self._tokens = [sha256(token.encode()).digest() for token in tokens if token]
+        # Refused names that are in the log already, with the code of the refusal.
+        self._refused_names: set[tuple[str, Code]] = set()
         self._listeners: list[asyncio.Server | UnixServer] = []
         # Carriers of the separate port; `stop` waits for them.
         self._carriers: set[WebSocketCarrier] = set()
@@ -80,17 +94,27 @@ class PeerbusServer(Server):
         self.hosts = Hosts((), "127.0.0.1")
 
     def credential(self, token: str) -> Credential:
-        """The credential of a token: a token that several names share, or else a member's own token."""
+        """Return the credential for a peer's token: one that several names share, or else a member's own token."""
+        # spec 6: the broker accepts a fixed set of tokens.
         digest = sha256(token.encode()).digest()
         known = [hmac.compare_digest(digest, other) for other in self._tokens]
         return ByShared(token) if any(known) else ByToken(token)
 
     def connect(self, carrier: Carrier) -> PeerConnection:
-        """A new connection over a carrier."""
+        """Make the connection object of a new peer, whose frames the socket `carrier` sends and receives."""
         return PeerConnection(self, carrier)
 
+    def log_refusal(self, name: str, why: Refusal) -> None:
+        """Log the refusal of a peer's name, once for each name: an adapter may try again for ever."""
+        known = (name[:_NAME_CHARACTERS_MAX], why.code)
+        if why.code not in _NAME_CODES or known in self._refused_names:
+            return
+        if len(self._refused_names) < _REFUSED_NAMES_MAX:
+            self._refused_names.add(known)
+            log.warning("the name of a peer is refused", name=known[0], code=why.code.value, reason=why.message)
+
     async def start(self) -> None:
-        """Open the listeners."""
+        """Open the listeners that are configured: the Unix socket and the separate port."""
         if self._socket is not None:
             await self.listen_unix(self._socket)
         if self._port is not None:
@@ -100,12 +124,12 @@ class PeerbusServer(Server):
                 raise CannotListen(self._port, "peerbus", error) from error
 
     def places(self) -> Mapping[str, str]:
-        """The separate port and the socket for lines, if they exist."""
+        """Return the addresses of the separate port and of the Unix socket, if they exist."""
         found = {"peerbus": f"ws://{self.address}"} if self.address is not None else {}
         return found if self._socket is None else {**found, "peerbus_socket": str(self._socket)}
 
     async def listen(self, host: str, port: int, *, names: Sequence[str] = ()) -> None:
-        """Open the port for peerbus alone; `names` are its host names beside `localhost` and IP addresses."""
+        """Open a port for peerbus alone. `names` are its allowed host names beside `localhost` and IP addresses."""
         loop = asyncio.get_running_loop()
         family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
         server = await loop.create_server(lambda: WebSocketCarrier(self), host, port, family=family, backlog=BACKLOG)
@@ -115,11 +139,11 @@ class PeerbusServer(Server):
         self.address = f"[{bound_host}]:{bound_port}" if family == sockets.AF_INET6 else f"{bound_host}:{bound_port}"
 
     async def listen_unix(self, path: Path) -> None:
-        """Open the socket for lines, which only the hub's own user can open."""
+        """Open a Unix socket that carries a frame in each line. Only the hub's own user can open it."""
         self._listeners.append(await listen(path, lambda: LineCarrier(self), mode=0o600))
 
     async def stop(self) -> None:
-        """Say goodbye to all peers and stop listening."""
+        """Stop listening, and end the connections of all peers with the reason that the hub stops."""
         for listener in self._listeners:
             listener.close()
         self.say_goodbye()
@@ -130,17 +154,17 @@ class PeerbusServer(Server):
             carrier.abort()
 
     def say_goodbye(self) -> None:
-        """Tell every peer that the hub stops."""
+        """End the connection of every peer with the reason that the hub stops."""
         for connection in list(self.connections):
             connection.end(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))
 
     def enter(self, carrier: WebSocketCarrier) -> None:
-        """Add a carrier of the separate port."""
+        """Register a connection of the separate port (the port for peerbus alone), so that `stop` can wait for it."""
         self._carriers.add(carrier)
         self._alone.clear()
 
     def leave(self, carrier: WebSocketCarrier) -> None:
-        """Remove a carrier of the separate port."""
+        """Unregister a connection of the separate port (the port for peerbus alone): it has ended."""
         self._carriers.discard(carrier)
         if not self._carriers:
             self._alone.set()

@@ -18,19 +18,19 @@ LISTEN_VARIABLE = "TIELINE_PEERBUS"
 _TEMPLATE = """\
 [peerbus]
 enabled = true
-# A peer that shows one of these may register a name, which belongs to that token from then on: to share one is to share
-# identity. A member's own token opens its name too.
+# Tokens for peers. A peer with one of them may register a new name, which then belongs to that token: peers that share
+# a token share their names. A member's own token also opens its name.
 tokens = ["{token}"]
-# What peers sign with, at least {secret_bytes_min} bytes, given to them on another way than this hub. It checks
-# signatures with it, and signs what other protocols say to peers; without it the latter is refused.
+# Shared signing secret, at least {secret_bytes_min} bytes. Hand it to peers outside of this hub. The hub checks
+# signatures with it, and signs messages of other protocols for peers. Without it, those messages are refused.
 hmac_secret = "{secret}"
-# A port for peers alone, beside the HTTP port, for example "127.0.0.1:{port}"; empty for none.
+# Extra port for peers only, in addition to the HTTP port, for example "127.0.0.1:{port}"; empty for none.
 listen = ""
 """
 
 
 def template() -> str:
-    """The section for a new hub, with a new token and a new secret."""
+    """Return the configuration section for a new hub, with a new token and a new secret."""
     # The import is slow, and needed only once in the life of a home.
     import secrets
 
@@ -43,7 +43,7 @@ def template() -> str:
 
 
 class PeerbusSettings(Settings, frozen=True):
-    """The section `[peerbus]`."""
+    """The section `[peerbus]` of `tieline.toml`: tokens, the secret for signatures, and a separate port."""
 
     tokens: tuple[str, ...] = ()
     hmac_secret: str = ""
@@ -54,8 +54,13 @@ class PeerbusSettings(Settings, frozen=True):
         """True if the hub has a secret to sign with: peers accept signed messages only."""
         return bool(self.hmac_secret)
 
+    @property
+    def shared_tokens(self) -> tuple[str, ...]:
+        """The tokens that several names share: a peer may register any name with one of them."""
+        return tuple(filter(None, self.tokens))
+
     def with_environment(self, environment: Mapping[str, str]) -> Self:
-        """Take tokens, secret and port from environment variables, if they are set."""
+        """Return the settings with tokens, secret and port from environment variables, if they are set."""
         tokens = tuple(filter(None, map(str.strip, environment.get(TOKENS_VARIABLE, "").split(","))))
         return replace(
             self,
@@ -65,7 +70,7 @@ class PeerbusSettings(Settings, frozen=True):
         )
 
     def check(self) -> None:
-        """Refuse a secret that is short enough to guess. Raises `ValueError`."""
+        """Raise `ValueError` if the secret is short enough to guess."""
         size = len(self.hmac_secret.encode())
         if 0 < size < SECRET_BYTES_MIN:
             raise ValueError(f"the peerbus secret has {size} bytes, and needs at least {SECRET_BYTES_MIN}")
@@ -77,6 +82,6 @@ def _listen(address: str) -> dict[str, str]:
 
 
 FLAGS = (
-    Flag(("--peerbus",), f"A port for peerbus alone, {DEFAULT_PORT} if none is named.", _listen, metavar="HOST[:PORT]"),
+    Flag(("--peerbus",), f"Extra port for peerbus only. Default port: {DEFAULT_PORT}.", _listen, metavar="HOST[:PORT]"),
     Flag(("--no-peerbus",), "Do not speak peerbus.", lambda _: {"enabled": False}),
 )

@@ -1,28 +1,31 @@
-"""peerbus's own tools, for agents that were taught those names. They answer in JSON, as peerbus's adapters do."""
+"""Tools for agents under peerbus's own names, such as `bus.send`. They answer in JSON, as peerbus's adapters do."""
 
 from typing import Any
 
 import msgspec
 
-from tieline.agents.framing import shortened
-from tieline.agents.tools.tool import Answer, Arguments, Nothing, Tool, ToolContext, claim_some, json_answer
-from tieline.client import Message
+from tieline.protocols.mcp.framing import shortened
+from tieline.protocols.mcp.tools.tool import Answer, Arguments, Nothing, Tool, ToolContext, claim_some, json_answer
+from tieline.wire.native.frames import Message
 
 _TEXT_KEYS = ("text", "message", "content")
 _TAKEN_MAX = 100
 _DATA_CHARS_MAX = 4_096
-"""Largest data beside a body, as JSON characters. Longer data is left out, and the answer says so."""
+"""Largest size of the data beside a body, in JSON characters.
+
+Longer data is left out, and the answer says so.
+"""
 
 
 class Send(Arguments, frozen=True):
-    """What `bus.send` takes."""
+    """Arguments of `bus.send`."""
 
     to: str
     body: Any
 
 
 class Broadcast(Arguments, frozen=True):
-    """What `bus.broadcast` takes."""
+    """Arguments of `bus.broadcast`."""
 
     body: Any
 
@@ -45,7 +48,10 @@ async def _say(context: ToolContext, target: str, body: Any) -> Answer:
 
 
 def _spoken(body: Any) -> tuple[str, dict[str, Any] | None]:
-    """A body of any JSON as text, and as data if it contains more than text; the hub reads an envelope the same way."""
+    """Return a body (any JSON value) as text, and as data if it contains more than text: for a message of the hub.
+
+    The hub reads the body of an envelope the same way.
+    """
     if isinstance(body, str):
         return body, None
     if isinstance(body, dict):

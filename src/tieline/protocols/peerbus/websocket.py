@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _REQUEST_BYTES_MAX = 16 * 1024
 """Largest opening request, with all its headers."""
 _REASON_BYTES_MAX = 123
-"""Bytes of a close frame beside its code."""
+"""Most bytes of the reason in a close frame."""
 _SILENCE_SECONDS = 60
-"""Idle time after which the operating system probes the peer's machine."""
+"""Idle time after which the operating system checks if the peer's machine is still there."""
 _STRANGER_UNSENT_BYTES_MAX = 16 * 1024
-"""Unsent bytes for an unregistered peer; above this limit the peer is not read."""
+"""Most unsent bytes for a peer that has not registered. Above this limit the peer is not read."""
 _CLOSE_SECONDS = 1.0
 """Time that the peer has to answer a close frame."""
 
@@ -42,7 +42,10 @@ _silent.setLevel(logging.CRITICAL + 1)
 
 
 class _Greeted(ServerProtocol):
-    """Accepts a small text message first, and larger messages after it."""
+    """WebSocket protocol that limits the first text message to a small size, and allows larger ones after it.
+
+    A client that is not authenticated cannot fill the hub's memory this way.
+    """
 
     # True if the message in progress is text.
     _text = False
@@ -57,7 +60,7 @@ class _Greeted(ServerProtocol):
 
 
 class WebSocketCarrier(asyncio.Protocol):
-    """One connection that carries WebSocket frames."""
+    """One WebSocket connection of a peer on the separate port. It carries the frames of a `PeerConnection`."""
 
     __slots__ = (
         "_admitted",
@@ -140,14 +143,14 @@ class WebSocketCarrier(asyncio.Protocol):
     # Calls of the connection: the Carrier port.
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Send frames."""
+        """Send frames to the peer, each as a text message."""
         if self._transport is not None and self._protocol.state is State.OPEN:
             for payload in payloads:
                 self._protocol.send_text(payload)
             self._write_out()
 
     def close(self, code: int, reason: str) -> None:
-        """Begin the closing handshake."""
+        """Send the close frame with this code and reason. Drop the connection if the peer does not answer in time."""
         if self._transport is None:
             return
         if self._protocol.state is not State.OPEN:
@@ -162,14 +165,14 @@ class WebSocketCarrier(asyncio.Protocol):
         self._closing = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
 
     def admit(self, name: str) -> None:
-        """The peer is authenticated."""
+        """Allow larger buffers, and count them for the peer of this name, which is authenticated now."""
         self._admitted = True
         self._share.admit(name)
         if self._transport is not None:
             bound(self._transport, self._server.hub.limits.unsent_bytes_max)
 
     def abort(self) -> None:
-        """Drop the connection."""
+        """Drop the connection at once, without a close frame."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -190,7 +193,7 @@ class WebSocketCarrier(asyncio.Protocol):
         return min(self._server.hub.limits.greeting_bytes_max, FRAME_BYTES_MAX)
 
     def _open(self) -> None:
-        """Answer the opening request."""
+        """Answer the peer's opening request: accept it, or reject a wrong host name or a page of another site."""
         for event in self._protocol.events_received():
             if not isinstance(event, Request):
                 continue
@@ -222,7 +225,7 @@ class WebSocketCarrier(asyncio.Protocol):
             self._count()
 
     def _gather(self, frame: Frame) -> None:
-        """Hand on a text message when it is complete."""
+        """Collect the WebSocket frames of a message, and hand on a text message when it is complete."""
         match frame.opcode:
             case Opcode.TEXT if frame.fin:
                 self._connection.receive_text(bytes(frame.data))
@@ -265,6 +268,6 @@ class WebSocketCarrier(asyncio.Protocol):
 
 
 def _foreign(request: Request) -> bool:
-    """True if the request comes from a page of another site, through a browser."""
+    """True if the request comes from a page of another site, through a browser: such a page may not connect."""
     hosts = [host.lower() for host in request.headers.get_all("Host")]
     return any(origin.partition("://")[2].lower() not in hosts for origin in request.headers.get_all("Origin"))

@@ -12,7 +12,9 @@ import pytest
 from tests.cli.hub_process import HubProcess
 from tests.protocols.peerbus.foreign import digest_of, make_database
 from tests.protocols.peerbus.peers import envelope
+from tieline.cli.failure import Failure
 from tieline.protocols.peerbus.client import Adapter
+from tieline.protocols.peerbus.commands.importing import new_names
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +67,7 @@ async def listen(hub: HubProcess, name: str, count: int) -> list[tuple[str, byte
 def test_what_waited_comes_to_the_peers_byte_for_byte(hub: HubProcess, database: Path) -> None:
     before = digest_of(database)
     done = hub.cli("import", "peerbus", str(database))
-    assert (done.returncode, done.stdout) == (0, "Brought 3 new peers, 2 messages.\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "Imported 3 new peers, 2 messages.\n"), done.stderr
     assert digest_of(database) == before
     hub.start()
     with contextlib.closing(sqlite3.connect(database)) as source:
@@ -94,6 +96,49 @@ def test_what_cannot_be_brought_is_named_and_the_rest_comes(hub: HubProcess, tmp
     assert done.returncode == 1
     counts = json.loads(done.stdout)
     assert (counts["peers"], counts["messages"], len(counts["left"])) == (2, 1, 4)
+
+
+@pytest.fixture
+def reserved(tmp_path: Path) -> Path:
+    """A broker's database whose peers have names that the hub refuses; `system` has a message from `build bot`."""
+    path = tmp_path / "peerbus.db"
+    message = ("m-1", "build bot", "system", envelope("build bot", "system", "done", id="m-1"), False)
+    copy = ("b-1|system", "build bot", "system", envelope("build bot", "*", "all", id="b-1"), False)
+    make_database(path, ["system", "build bot"], [message, copy])
+    return path
+
+
+def test_a_peer_whose_name_is_refused_is_brought_under_another_and_reads_what_waited(
+    hub: HubProcess, reserved: Path
+) -> None:
+    left = json.loads(hub.cli("import", "peerbus", str(reserved), "--json").stdout)["left"]
+    assert any("kept for the hub itself" in line for line in left)
+    names = ("--rename", "system=the-system", "--rename", "build bot=build-bot")
+    done = hub.cli("import", "peerbus", str(reserved), *names)
+    assert (done.returncode, done.stdout) == (0, "Imported 2 new peers, 2 messages.\n"), done.stderr
+    again = json.loads(hub.cli("import", "peerbus", str(reserved), *names, "--json").stdout)
+    assert again == {"peers": 0, "messages": 0, "known": 2, "audit": "intact", "left": []}
+    hub.start()
+    found = asyncio.run(listen(hub, "the-system", 2))
+    assert [key for key, _ in found] == ["m-1", "b-1|system"]
+    (message, _) = json.loads(hub.cli("history", "--as", "the-system", "--json").stdout)
+    assert (message["from"], message["signature"]) == ("build-bot", "verified")
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["nobody=somebody"], "is not OLD=NEW for a peer"),
+        (["system"], "is not OLD=NEW for a peer"),
+        (["system=hub"], "kept for the hub itself"),
+        (["system=a b"], "invalid member name"),
+        (["system=x", "system=y"], "named before"),
+        (["system=x", "build bot=X"], "would both be called"),
+    ],
+)
+def test_a_new_name_that_cannot_be_used_is_refused_before_anything_is_brought(names: list[str], why: str) -> None:
+    with pytest.raises(Failure, match=why):
+        new_names(names, ["system", "build bot"])
 
 
 def test_columns_of_odd_types_are_no_crash(hub: HubProcess, database: Path) -> None:

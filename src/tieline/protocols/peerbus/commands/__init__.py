@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tieline.stores.sqlite.inspection import SqliteInspection
 
 _HELP = """\
-The peerbus format is a database for `peerbus audit verify`: send, deliver and ack, a row for each recipient, in a
-chain of their own. It is written only when this hub's own chain is intact."""
+The peerbus format is a database for `peerbus audit verify`: its own chain of send, deliver and ack rows, one for each
+recipient. It is written only if this hub's own chain is intact."""
 
 
 def _write(inspection: "SqliteInspection", path: Path) -> int:
@@ -30,11 +30,11 @@ def _write(inspection: "SqliteInspection", path: Path) -> int:
 class PeerbusCommands(Extension):
     """peerbus's part of the command line."""
 
-    exports = (Export(form="peerbus", summary="as peerbus keeps it", help=_HELP, write=_write),)
+    exports = (Export(form="peerbus", summary="as a peerbus database", help=_HELP, write=_write),)
     sockets = (SOCKET,)
 
     def commands(self) -> Iterator[Command]:
-        """Yield the pipe, and the import of a broker's database."""
+        """Yield the command `peerbus` (frames through a pipe), and the import of a peerbus server's database."""
         from tieline.protocols.peerbus.commands.importing import import_peerbus
         from tieline.protocols.peerbus.commands.stdio import peerbus_app
 
@@ -42,14 +42,17 @@ class PeerbusCommands(Extension):
         yield Command(name="peerbus", run=import_peerbus, group="import")
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
-        """Yield the socket for lines, and the separate port for peers if there is one."""
+        """Yield the addresses at which a hub listens for peers, out of its `places` in `run.json`.
+
+        They are the socket for lines, and the separate port if there is one.
+        """
         for place in ("peerbus_socket", "peerbus"):
             where = places.get(place)
             if where is not None:
                 yield where
 
     def look_at_settings(self, settings: PeerbusSettings, path: Path) -> Iterator[DoctorFinding]:
-        """Report a hub that cannot sign."""
+        """Report for `tieline doctor` if the hub has no secret, so that it cannot sign messages to peers."""
         if settings.enabled and not settings.hmac_secret:
-            why = "what other protocols say to peers is refused, because the hub cannot sign it"
+            why = "messages of other protocols to peers are refused, because the hub cannot sign them"
             yield note("home", f"peerbus has no secret: {why}", f"set hmac_secret under [peerbus] in {path}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tieline.cli.failure import Exit, Failure
 from tieline.contract import event as e
 from tieline.core import ledger
-from tieline.core.store import Route
+from tieline.core.store import DeliveryRoute
 from tieline.protocols.peerbus import chain, codec
 from tieline.protocols.peerbus.database import Copy, DatabaseError, Export, Moves
 
@@ -28,7 +28,10 @@ _KINDS: dict[type[e.Event], str] = {
 
 
 def write(inspection: "SqliteInspection", path: Path) -> int:
-    """Write the whole log; returns the number of rows in the chain."""
+    """Write the hub's log as a peerbus database to this path: its members, messages and audit chain.
+
+    Return the number of rows in the chain.
+    """
     try:
         return _write(inspection, Export(path))
     except DatabaseError as error:
@@ -60,7 +63,7 @@ def _write(inspection: "SqliteInspection", export: Export) -> int:
 
 
 def _copies(message: "StoredMessage", names: dict[int, str]) -> Iterator[Copy]:
-    route = Route.unpack(message.route)
+    route = DeliveryRoute.unpack(message.route)
     wire_id = message.wire_id if message.protocol == codec.PROTOCOL else None
     everybody = message.target == codec.ALL
     for number, place in zip(route.numbers, route.keys, strict=True):

@@ -1,8 +1,8 @@
 """`tieline import peerbus`: imports the peers of a peerbus broker and their unacknowledged messages.
 
-Above: the command line. Below: the broker's own rules over the home's store, while no hub runs, and the database that
-is read. The importer sends each message in its sender's own session, with the sender's signed bytes, under the key with
-which the recipient acknowledges it. So a second import creates no duplicates.
+Above: the command line. Below: the hub's decision logic (`Broker`) over the home's store, while no hub runs, and the
+database that is read. The importer sends each message in its sender's own session, with the sender's signed bytes,
+under the key with which the recipient acknowledges it. So a second import creates no duplicates.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ from tieline.cli.output import print_json, say, warn
 from tieline.cli.session import JsonOption, ended_by
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tieline.contract.command import Command
     from tieline.contract.identifiers import SessionId
     from tieline.contract.reply import Reply
@@ -32,7 +34,7 @@ _BATCH_BYTES = 8 * 1024 * 1024
 
 @dataclass
 class ImportCounts:
-    """Counts and problems of one import."""
+    """Counts of one import (peers, new and known messages), and everything that could not be imported."""
 
     peers: int = 0
     messages: int = 0
@@ -45,34 +47,43 @@ class ImportCounts:
 
 
 def import_peerbus(
-    database: Annotated[Path, typer.Argument(metavar="DB", help="The broker's database, e.g. peerbus.db.")],
+    database: Annotated[Path, typer.Argument(metavar="DB", help="Database of the broker, e.g. peerbus.db.")],
     home: Annotated[
         Path | None,
-        typer.Option("--home", metavar="DIR", help="The hub's folder; else TIELINE_HOME.", show_default=False),
+        typer.Option(
+            "--home", metavar="DIR", help="Home folder of the hub. Default: TIELINE_HOME.", show_default=False
+        ),
     ] = None,
     token: Annotated[
         str | None,
         typer.Option(
             metavar="T",
-            help="The token that the names will belong to; else the first of PEERBUS_TOKENS or tieline.toml.",
+            help="Token that the names will belong to. Default: the first of PEERBUS_TOKENS or tieline.toml.",
+        ),
+    ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OLD=NEW", help="Import a peer under another name, if the hub refuses the old one. Repeatable."
         ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Bring the peers of a peerbus broker, and what they have not acknowledged, into a hub that does not run.
+    """Import the peers of a peerbus broker and their unacknowledged messages into a hub that does not run.
 
-    Stop both first. Envelopes are kept byte for byte, so that their signatures hold. Doing it twice brings nothing
-    twice. What was acknowledged, and the broker's audit chain, stay where they are.
+    Stop the broker and the hub first. Envelopes are kept byte for byte, so their signatures stay valid. A second import
+    adds nothing twice. Acknowledged messages and the broker's audit chain are not imported. A renamed peer must
+    register under its new name, and gets there the messages for the old one.
     """
-    ended_by(lambda: _import(database, home, token, json=json))
+    ended_by(lambda: _import(database, home, token, rename or (), json=json))
 
 
-def _import(database: Path, home: Path | None, token: str | None, *, json: bool) -> None:
+def _import(database: Path, home: Path | None, token: str | None, rename: "Sequence[str]", *, json: bool) -> None:
     from tieline.protocols.peerbus.database import DatabaseError, Source
     from tieline.protocols.peerbus.settings import PeerbusSettings
     from tieline.server.config import ConfigError, load_config
     from tieline.server.home import Home, HomeBusy
-    from tieline.server.hub import open_broker
+    from tieline.server.room import open_broker
     from tieline.wire.home import find_home
 
     folder = find_home(home)
@@ -83,6 +94,7 @@ def _import(database: Path, home: Path | None, token: str | None, *, json: bool)
             held = Home(folder)
             stack.callback(held.release)
             config = load_config(folder)
+            names = new_names(rename, source.peers())
         except (DatabaseError, ConfigError) as error:
             raise Failure(Exit.USAGE, str(error)) from error
         except HomeBusy as error:
@@ -96,24 +108,50 @@ def _import(database: Path, home: Path | None, token: str | None, *, json: bool)
             raise Failure(Exit.USAGE, "there is no token for the names to belong to", hint)
         broker = open_broker(held, config)
         stack.callback(broker.close)
-        importer = Importer(broker, source, tokens[0], settings.hmac_secret)
+        importer = Importer(broker, source, tokens[0], settings.hmac_secret, names)
         importer.run()
     _report(importer.counts, json=json)
 
 
-class Importer:
-    """One import of a database into a home."""
+def new_names(rename: "Sequence[str]", peers: "Sequence[str]") -> dict[str, str]:
+    """Parse `OLD=NEW` options. Returns the new names, by old name."""
+    from tieline.contract.identifiers import parse_member_name
+    from tieline.contract.refusal import Refusal
 
-    def __init__(self, broker: "Broker", source: "Source", token: str, secret: str) -> None:
+    names: dict[str, str] = {}
+    for text in rename:
+        # A new name has no equals sign; an old one may have any character.
+        old, equals, new = text.rpartition("=")
+        if not equals or old not in peers or old in names:
+            why = "names a peer that was named before" if old in names else "is not OLD=NEW for a peer of the database"
+            raise Failure(Exit.USAGE, f"--rename {text!r} {why}", f"its peers: {', '.join(peers)}")
+        name = parse_member_name(new)
+        if isinstance(name, Refusal):
+            raise Failure(Exit.USAGE, f"--rename {text!r}: {name.message}")
+        names[old] = name
+    for old, new in names.items():
+        for other in peers:
+            # Two peers under one name would read each other's messages.
+            if other != old and names.get(other, other).casefold() == new.casefold():
+                raise Failure(Exit.USAGE, f"{old!r} and {other!r} would both be called {new!r}")
+    return names
+
+
+class Importer:
+    """One import of a peerbus server's database into the home of a hub that does not run."""
+
+    def __init__(self, broker: "Broker", source: "Source", token: str, secret: str, names: "Mapping[str, str]") -> None:
         self._broker = broker
         self._source = source
         self._token = token
         self._secret = secret.encode() or None
+        # New names of peers, by old name.
+        self._names = names
         self._sessions: dict[str, SessionId | _Problem] = {}
         self.counts = ImportCounts()
 
     def run(self) -> None:
-        """Import all peers and messages."""
+        """Import all peers and unacknowledged messages; `counts` has the result."""
         self.counts.audit = self._source.chain_break() or "intact"
         before = len(self._broker.directory.accounts)
         for name in self._source.peers():
@@ -133,7 +171,7 @@ class Importer:
         self.counts.peers = len(self._broker.directory.accounts) - before
 
     def _bring(self, waiting: "Waiting") -> str | None:
-        """Send one message to its recipient; returns the reason if that failed."""
+        """Send one unacknowledged message to its recipient in the hub. Return the reason if that fails, else `None`."""
         from msgspec import structs
 
         from tieline.contract import command as c
@@ -149,13 +187,17 @@ class Importer:
             envelope = codec.decode_envelope(waiting.envelope)
         except codec.FrameError as error:
             return str(error)
-        content, target = codec.content_of(envelope), parse_target(f"@{waiting.recipient}")
+        recipient = self._names.get(waiting.recipient, waiting.recipient)
+        # The hub may refuse the old name in `to`. The envelope that the recipient gets stays as it was signed.
+        content = codec.content_of(structs.replace(envelope, to=self._names.get(envelope.to, envelope.to)))
+        target = parse_target(f"@{recipient}")
         if isinstance(content, Refusal):
             return content.message
         if isinstance(target, Refusal):
             return target.message
         # A copy of a broadcast is for this recipient alone, although its envelope is addressed to everybody.
         content = structs.replace(content, target=target)
+        # The broker knew the sender by its old name, which is the one that it signed.
         signature = codec.signature_of(envelope, waiting.sender, self._secret)
         command = c.Send(session, content=content, wire_id=waiting.key, shared_id=True, signature=signature)
         reply = self._ask(command)
@@ -175,7 +217,7 @@ class Importer:
         return reply
 
     def _session(self, name: str) -> "SessionId | _Problem":
-        """A session under this name, created if needed; or the reason why there cannot be one."""
+        """Return a session in which the importer sends for this peer, opened if needed; or why there can be none."""
         if name not in self._sessions:
             self._sessions[name] = self._attach(name)
         return self._sessions[name]
@@ -187,13 +229,14 @@ class Importer:
         from tieline.contract.reply import Attached
         from tieline.protocols.peerbus.codec import PROTOCOL
 
-        attach = c.Attach(protocol=PROTOCOL, credential=ByShared(self._token), member=MemberName(name))
+        member = MemberName(self._names.get(name, name))
+        attach = c.Attach(protocol=PROTOCOL, credential=ByShared(self._token), member=member)
         reply = self._ask(attach)
         return reply.session if isinstance(reply, Attached) else _Problem(getattr(reply, "message", "refused"))
 
 
 class _Problem(str):
-    """The reason for a failure. It has its own type because a session id is a string too."""
+    """The reason why a peer has no session. It has its own type because a session id is a string too."""
 
     __slots__ = ()
 
@@ -203,7 +246,7 @@ def _report(counts: ImportCounts, *, json: bool) -> None:
         print_json(counts)
     else:
         known = f" ({counts.known} were there already)" if counts.known else ""
-        say(f"Brought {counts.peers} new peers, {counts.messages} messages{known}.")
+        say(f"Imported {counts.peers} new peers, {counts.messages} messages{known}.")
     if counts.audit != "intact":
         warn(f"The broker's audit chain is broken: {counts.audit}.")
     tell_left(counts.left)

@@ -1,4 +1,4 @@
-"""`tieline peerbus`: the peerbus protocol over standard input and output, for programs that speak it through a pipe.
+"""`tieline peerbus stdio`: the peerbus protocol over standard input and output, for programs that use a pipe.
 
 Above: such a program, or a person with a terminal. Below: the hub's own socket for lines. The frames are not read here.
 """
@@ -15,28 +15,34 @@ import typer
 
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.session import ended_by
+from tieline.protocols.peerbus.commands.retoken import retoken
 
-peerbus_app = typer.Typer(help="Speak peerbus through a pipe.", no_args_is_help=True)
+peerbus_app = typer.Typer(help="Use peerbus through a pipe, and manage its names.", no_args_is_help=True)
 
 _CHUNK_BYTES = 64 * 1024  # as much as a pipe holds
 
 
 @peerbus_app.callback()
 def peerbus() -> None:
-    """Speak peerbus through a pipe."""
+    """Use peerbus through a pipe, and manage its names."""
+
+
+peerbus_app.command("retoken")(retoken)
 
 
 @peerbus_app.command("stdio")
 def stdio(
     home: Annotated[
         Path | None,
-        typer.Option("--home", metavar="DIR", help="The hub's folder; else TIELINE_HOME.", show_default=False),
+        typer.Option(
+            "--home", metavar="DIR", help="Home folder of the hub. Default: TIELINE_HOME.", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Carry peerbus frames, one JSON object a line, between this process and the hub.
+    """Pass peerbus frames, one JSON object per line, between stdin, stdout and the hub.
 
-    The first line must be a register. Exit codes: 0 when the input or the connection ended, 3 when the hub hung up
-    without an answer, 4 when no hub runs.
+    The first line must be a register frame. Exit codes: 0 if stdin or the connection ended, 3 if the hub closed the
+    connection without an answer, 4 if no hub runs.
     """
     ended_by(lambda: _stdio(home))
 
@@ -53,7 +59,7 @@ def _stdio(home: Path | None) -> None:
                 sys.stdout.buffer.flush()
     if not answered:
         hint = "the first line must be a register with a name, and a token of this hub that the name belongs to"
-        raise Failure(Exit.REFUSED, "the hub hung up without an answer", hint)
+        raise Failure(Exit.REFUSED, "the hub closed the connection without an answer", hint)
 
 
 def _connected(home: Path | None) -> socket.socket:
@@ -66,7 +72,7 @@ def _connected(home: Path | None) -> socket.socket:
         raise Failure(Exit.UNREACHABLE, f"no hub is running in {folder}", hint)
     path = running.places.get("peerbus_socket")
     if path is None:
-        raise Failure(Exit.UNREACHABLE, f"the hub in {folder} does not speak peerbus", "it was started without")
+        raise Failure(Exit.UNREACHABLE, f"the hub in {folder} does not speak peerbus", "the hub was started without it")
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(path)
