@@ -1,4 +1,4 @@
-"""One small agent for each of the five protocols, so that a test can put any of them at either end.
+"""One small agent for each protocol, so that a test can put any of them at either end.
 
 Each speaks through its own wire as a foreign client would. `connect` attaches a member by its token, `send` says
 something to `@member`, `#channel` or `*` in the dialect's own form, `hear` waits for the next message and acknowledges
@@ -22,7 +22,10 @@ from websockets.asyncio.client import connect as dial
 from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub, until
 from tieline.client import Client
 from tieline.contract.channel import Admit
+from tieline.contract.text import neutral
 from tieline.protocols.agent_channels.codec import FrameDecoder, Message, encode
+from tieline.protocols.mcp.client import McpClient, ToolFailed
+from tieline.protocols.mcp.framing import shortened, unescape
 from tieline.protocols.peerbus import codec as peerbus
 
 SECRET = "k" * 32
@@ -85,6 +88,10 @@ class Driver:
         """The name that others see on what this member sends to a target."""
         del target
         return self.name
+
+    def shown(self, body: str) -> str:
+        """A body as this member is given it: whole, unless its protocol is for the eyes of models."""
+        return body
 
     async def leave(self) -> None:
         """Hang up, and wait until the hub has seen it. What stays are sessions of requests, which hear nothing."""
@@ -342,7 +349,44 @@ class Ac7Driver(_HttpDriver):
         await self.ask("POST", f"/channels/{channel}/members")
 
 
-DRIVERS: tuple[type[Driver], ...] = (ChannelsDriver, RelayDriver, BackchannelDriver, PeerbusDriver, Ac7Driver)
+class McpDriver(Driver):
+    """MCP over HTTP: it sends by a tool, hears pushes on its stream, and takes by a tool what it heard."""
+
+    protocol = "mcp"
+
+    async def connect(self) -> None:
+        self._client = McpClient(self.there.running.http, self.token)
+        await self._client.open()
+        await self._client.listen()
+        self._pushed = self._client.messages()
+
+    async def send(self, target: str, body: str, **fields: Any) -> None:
+        try:
+            await self._client.call("send", to=target, body=body, **fields)
+        except ToolFailed as error:
+            raise Refused(str(error)) from error
+
+    async def hear(self) -> Heard:
+        async with asyncio.timeout(WAIT_SECONDS):
+            params = await anext(self._pushed)
+        assert f'msg_id="{params["meta"]["msg_id"]}"' in await self._client.call("drain", limit=1)
+        return Heard(params["meta"]["from"], unescape(params["content"]), params)
+
+    async def hang_up(self) -> None:
+        await self._client.close()
+
+    def shown(self, body: str) -> str:
+        return neutral(shortened(body))
+
+
+DRIVERS: tuple[type[Driver], ...] = (
+    ChannelsDriver,
+    RelayDriver,
+    BackchannelDriver,
+    PeerbusDriver,
+    Ac7Driver,
+    McpDriver,
+)
 BY_PROTOCOL = {driver.protocol: driver for driver in DRIVERS}
 
 

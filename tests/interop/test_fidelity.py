@@ -9,9 +9,10 @@ import pytest
 from tests.interop.drivers import BY_PROTOCOL, Ac7Driver, Driver, Json, MixedHub, mixed_hub
 from tests.interop.table import BY_PROTOCOL as CARRIAGES
 from tests.interop.table import NOTE, OWN, PAGE, REST, SAME, UNSAID, cell, filled
-from tieline.client.client import to_json
 from tieline.contract.message import Attachment, Kind, Level, Priority
 from tieline.wire.fidelity import Field
+from tieline.wire.native.client import to_json
+from tieline.wire.prefix_ids import from_prefix_id, to_prefix_id
 
 NATIVE = "tieline"
 WORDS: dict[Field, Any] = {
@@ -54,6 +55,8 @@ def in_words(protocol: str, earlier: str) -> Json:
             return {**short, "thread": earlier}
         case "peerbus":
             return {"n": 1, **threaded}
+        case "mcp":
+            return {"title": labels["title"], "level": labels["level"], "urgent": True, "reply_to": earlier}
         case "ac7":
             keys = {key: labels[key] for key in ("priority", "scope", "refs")}
             data = {"n": 1, **keys, "conversation": earlier, "reply_to": earlier}
@@ -77,6 +80,19 @@ def own_words(protocol: str, raw: Json) -> dict[Field, Any]:
             return {**words, Field.TOPIC: raw.get("topic")}
         case "backchannel":
             return {field: raw.get(field) for field in (Field.PRIORITY, Field.SCOPE, Field.THREAD, Field.REFS)}
+        case "mcp":
+            meta = raw["meta"]
+            found = {field: meta.get(field.value) for field in Field}
+            listed = {Field.REFS: meta.get("refs", "").split(", "), Field.TTL: int(meta.get("ttl_ms", 0))}
+            attached = [{"path": path} for path in meta.get("attachments", "").split(", ")]
+            data = {"n": int(meta.get("n", 0))}
+            return {
+                **found,
+                **listed,
+                Field.THREAD: meta.get("conversation"),
+                Field.ATTACHMENTS: attached,
+                Field.DATA: data,
+            }
         case "ac7":
             return {field: raw[field] for field in (Field.DATA, Field.TITLE, Field.LEVEL, Field.ATTACHMENTS)}
         case _:
@@ -92,6 +108,8 @@ def written_by_the_hub(protocol: str, raw: Json) -> Json:
             return dict(raw["payload"]["data"]["tieline"])
         case "backchannel":
             return {"reply_to": raw.get("thread"), **raw.get("tieline", {})}
+        case "mcp":
+            return {"notes": raw["meta"]["notes"].split("; ")}
         case "peerbus":
             return dict(raw["body"])
         case "ac7":
@@ -109,6 +127,10 @@ def same_words(protocol: str, said: Json, raw: Json) -> bool:
             return _holds(raw["payload"], words) and _holds(raw, beside)
         case "peerbus":
             return _holds(raw["body"], said)
+        case "mcp":
+            wanted = {**said, "priority": "urgent"}
+            del wanted["urgent"]
+            return _holds(raw["meta"], wanted)
         case "ac7":
             return _holds(raw, {key: said[key] for key in said if key != "attachments"})
         case _:
@@ -119,6 +141,11 @@ def _holds(found: Any, wanted: Any) -> bool:
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(key in found and _holds(found[key], wanted[key]) for key in wanted)
     return bool(found == wanted)
+
+
+def spelled(protocol: str, message_id: str) -> str:
+    """The id of a message as a wire spells it."""
+    return to_prefix_id(message_id) if protocol == "backchannel" else message_id
 
 
 def is_said(field: Field, value: Any, earlier: str) -> bool:
@@ -156,7 +183,7 @@ async def say_it_all(place: MixedHub, sender: str, target: str, earlier: str) ->
             supersedes=earlier,
         )
         return {}
-    words = in_words(sender, earlier)
+    words = in_words(sender, spelled(sender, earlier))
     speaker = await place.driver(sender, "speaker")
     if isinstance(speaker, Ac7Driver):
         await speaker.ask("POST", f"/fs/write?path={FILE}&mime=text/plain&collide=overwrite", {"a": "file"})
@@ -186,9 +213,10 @@ async def test_every_field_arrives_where_the_page_says(folder: Path, sender: str
                 assert sender == NATIVE or same_words(sender, said, raw), (sender, raw)
             elif what == OWN:
                 value = raw.get(field.value) if recipient == NATIVE else own_words(recipient, raw).get(field)
-                assert is_said(field, value, earlier), (field, raw)
+                assert is_said(field, value, spelled(recipient, earlier)), (field, raw)
             elif what == REST:
-                assert is_said(field, written_by_the_hub(recipient, raw).get(field.value), earlier), (field, raw)
+                value = written_by_the_hub(recipient, raw).get(field.value)
+                assert is_said(field, value, spelled(recipient, earlier)), (field, raw)
             elif what == NOTE:
                 notes = raw["notes"] if recipient == NATIVE else written_by_the_hub(recipient, raw)["notes"]
                 assert any(note.startswith(f"for {sender} alone: ") and "mood" in note for note in notes), raw
@@ -207,12 +235,29 @@ async def native_message(place: MixedHub) -> Json:
 
 
 @pytest.mark.slow
+async def test_a_body_of_json_is_text_with_a_note_on_every_other_wire(folder: Path) -> None:
+    async with mixed_hub(folder / "h") as place:
+        speaker = await place.driver("agent-relay", "speaker")
+        body: Any = {"type": "task", "steps": [1, None]}
+        for protocol in BY_PROTOCOL:
+            reader = await place.driver(protocol, f"reader-{protocol}")
+            await speaker.send(f"@reader-{protocol}", body)
+            heard = await reader.hear()
+            if protocol == "agent-relay":
+                assert heard.raw["payload"] == {"kind": "message", "body": body}
+            else:
+                assert json.loads(heard.body) == body
+                notes = written_by_the_hub(protocol, heard.raw)["notes"]
+                assert notes == ["its body is JSON, and shown as text here"]
+
+
+@pytest.mark.slow
 async def test_the_notes_of_a_message_are_in_its_receipts(folder: Path) -> None:
     async with mixed_hub(folder / "h") as place:
         reader = await place.driver("backchannel", "reader")
         speaker = await place.driver("agent-relay", "speaker")
         await speaker.send("@reader", "said", mood="own")
         heard = await reader.hear()
-        (receipt,) = await (await place.there.operator()).receipts(heard.raw["id"])
+        (receipt,) = await (await place.there.operator()).receipts(from_prefix_id(heard.raw["id"]))
         assert receipt.steps[0].evidence == "for agent-relay alone: mood"
         assert [step.protocol for step in receipt.steps] == ["agent-relay", "backchannel", "backchannel"]

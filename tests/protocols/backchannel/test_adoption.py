@@ -19,6 +19,7 @@ from tieline.contract.member import Member
 from tieline.protocols.agent_channels import ChannelClient
 from tieline.protocols.backchannel.adoption import Adoption
 from tieline.protocols.backchannel.spool import Spool
+from tieline.wire.prefix_ids import to_prefix_id
 
 # From the spool into the hub, and back.
 
@@ -36,7 +37,7 @@ async def test_a_local_program_writes_to_a_member_on_the_hub_and_reads_its_answe
     answer = await bob.send("@lea", "yes", thread=sent["id"], scope="github.com/org/repo", refs=("a.py",))
     (read,) = await process(place.raw, "wait", "lea", "1")
     assert read == {
-        "id": answer.id,
+        "id": to_prefix_id(answer.id),
         "from": "bob",
         "to": "@lea",
         "body": "yes",
@@ -95,7 +96,7 @@ async def test_a_message_that_waits_when_the_hub_stops_is_there_and_can_be_taken
         sent = [await bob.send("@lea", body) for body in ("one", "two", "three")]
         await place.unread("lea", "one", "two", "three")
         token = place.there.tokens["bob"]
-    assert place.raw.take("lea", sent[1].id) is not None
+    assert place.raw.take("lea", to_prefix_id(sent[1].id)) is not None
     async with adopted_spool(folder) as place:
         place.there.tokens["bob"] = token
         bob = await place.there.join("bob")
@@ -283,7 +284,7 @@ async def test_a_members_message_to_a_channel_reaches_local_subscribers_as_files
     await eventually(joined)
     sent = await bob.send("#dev", "hello")
     await place.unread("lea", "hello")
-    assert (place.raw.inbox("lea")[0]["to"], place.raw.inbox("lea")[0]["id"]) == ("#dev", sent.id)
+    assert (place.raw.inbox("lea")[0]["to"], place.raw.inbox("lea")[0]["id"]) == ("#dev", to_prefix_id(sent.id))
     assert bodies(await take(ben, 1)) == ["hello"]
     assert place.raw.inbox("lou") == []
 
@@ -387,7 +388,7 @@ def test_the_command_line_names_a_spool_or_wants_none(tmp_path: Path) -> None:
     spool = tmp_path / "mail"
     with HubProcess("--spool", str(spool)) as hub:
         assert hub.running.places["spool"] == str(spool)
-        assert f"spool     {spool}" in hub.stdout
+        wait_until(lambda: f"spool     {spool}" in hub.stdout, "the spool to be printed")
         second = run_cli(tmp_path / "two", "serve", "--http", "127.0.0.1:0", "--spool", str(spool))
         assert second.returncode == 1
         assert "another hub has adopted the spool" in second.stderr
@@ -409,8 +410,8 @@ def test_commands_use_the_hub_that_runs_and_compete_with_local_readers() -> None
         ids = hub.send("bob", "@lea", "one", "two", "three")
         wait_until(lambda: len(raw.names("lea")) == 3, "three files")
         assert "two" in hub.cli("take", ids[1], "--as", "lea").stdout
-        assert raw.take("lea", ids[1]) is None
-        assert raw.take("lea", ids[0]) is not None
+        assert raw.take("lea", to_prefix_id(ids[1])) is None
+        assert raw.take("lea", to_prefix_id(ids[0])) is not None
         drained = hub.cli("drain", "--as", "lea").stdout
         assert "three" in drained
         assert not any(word in drained for word in ("one", "two"))

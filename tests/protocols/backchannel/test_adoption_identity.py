@@ -1,6 +1,7 @@
 """Identities in a spool that a hub has adopted."""
 
 import json
+import uuid
 from pathlib import Path
 
 from structlog.testing import capture_logs
@@ -175,3 +176,42 @@ async def test_a_record_that_somebody_deletes_comes_back_because_its_member_is_t
     for name in ("lea", "bob"):
         (place.raw.root / "agents" / f"{name}.json").unlink()
     await until(lambda: set(place.raw.agents()) == {"lea", "bob"})
+
+
+# Ids of files.
+
+
+async def test_a_file_keeps_its_id_and_an_answer_to_it_names_that_id(place: AdoptedSpool) -> None:
+    bob = await place.join("bob", receive=False)
+    await place.local("lea")
+    sent = place.raw.send("lea", "@bob", "are you there?")
+    relayed = Agent(place.there.running.http, place.there.tokens["bob"], "bob")
+    await eventually(lambda: _has(relayed, sent["id"]))
+    (item,) = (await bob.inbox()).items
+    await relayed.send("@lea", "from the relay", thread=sent["id"])
+    await bob.send("@lea", "from the hub", reply_to=item.message.id)
+    await place.unread("lea", "from the relay", "from the hub")
+    assert [message["thread"] for message in place.raw.inbox("lea")] == 2 * [sent["id"]]
+    lea = await place.as_local("lea")
+    assert {answer.message.reply_to for answer in (await lea.inbox()).items} == {item.message.id}
+    assert await relayed.take(sent["id"]) is not None
+    assert await relayed.inbox() == []
+
+
+async def test_a_file_that_an_earlier_hub_took_in_is_taken_by_its_id(folder: Path) -> None:
+    async with adopted_spool(folder) as place:
+        await place.join("bob", receive=False)
+        await place.local("lea")
+        sent = place.raw.send("lea", "@bob", "hello")
+        token = place.there.tokens["bob"]
+        await eventually(lambda: _has(Agent(place.there.running.http, token, "bob"), sent["id"]))
+    async with adopted_spool(folder) as place:
+        relayed = Agent(place.there.running.http, token, "bob")
+        assert await relayed.take(str(uuid.uuid4())) is None
+        taken = await relayed.take(sent["id"])
+        assert taken is not None
+        assert (taken["id"], taken["body"]) == (sent["id"], "hello")
+
+
+async def _has(agent: Agent, message_id: str) -> bool:
+    return [message["id"] for message in await agent.inbox()] == [message_id]

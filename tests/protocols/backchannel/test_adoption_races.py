@@ -14,13 +14,17 @@ from tests.protocols.backchannel.adopted_spools import AdoptedSpool, adopted_spo
 from tests.protocols.backchannel.raw import Raw
 from tests.server.hubs import bodies, options_of, running_hub, silent, take, until
 from tieline.contract import command as c
+from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Reply
+from tieline.contract.reply import Claimed, Reply
+from tieline.core.evidence import EvidenceRules
 from tieline.protocols.backchannel import adoption
 from tieline.protocols.backchannel.folder_watch import FolderWatch
+from tieline.protocols.backchannel.local_inbox import LocalInbox
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.hub import RunningHub
 from tieline.server.local_hub import LocalHub
+from tieline.wire.prefix_ids import to_prefix_id
 
 # Races.
 
@@ -50,7 +54,7 @@ async def test_a_delivery_taken_from_the_spool_cannot_be_claimed_at_the_hub(plac
     sent = await bob.send("@lea", "hello")
     await place.unread("lea", "hello")
     lea = await place.as_local("lea")
-    assert place.raw.take("lea", sent.id) is not None
+    assert place.raw.take("lea", to_prefix_id(sent.id)) is not None
     assert await lea.claim(sent.id) is None
     await place.state(bob, sent.id, "lea", "acked")
 
@@ -174,6 +178,35 @@ async def test_a_mailbox_that_cannot_be_written_to_is_tried_again(
         await until(lambda: any(log["event"] == "messages cannot be written to the spool" for log in logs))
         place.raw.new("lea").unlink()
         await place.unread("lea", "hello")
+
+
+async def test_a_message_that_cannot_be_put_back_into_a_mailbox_is_put_back_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adoption.Adoption.__init__, "__kwdefaults__", {"rescan_seconds": 0.1})
+    # The hub wins the delivery and does not settle it.
+    monkeypatch.setattr(EvidenceRules, "claim", lambda *_: Claimed(None))
+    win = LocalInbox.win
+
+    def win_and_obstruct(inbox: LocalInbox, message: Message, key: int) -> bool | None:
+        won = win(inbox, message, key)
+        inbox.mailbox.new.rmdir()
+        inbox.mailbox.new.write_text("in the way")
+        return won
+
+    monkeypatch.setattr(LocalInbox, "win", win_and_obstruct)
+    async with adopted_spool(folder) as place:
+        bob = await place.join("bob")
+        await place.local("lea")
+        sent = await bob.send("@lea", "hello")
+        await place.unread("lea", "hello")
+        lea = await place.as_local("lea")
+        with capture_logs() as logs:
+            assert await lea.claim(sent.id) is None
+            await until(lambda: any(log["event"].startswith("a message could not be put back") for log in logs))
+            place.raw.new("lea").unlink()
+            await place.unread("lea", "hello")
+            await until(place.quiet)
 
 
 async def test_a_local_agent_receives_after_the_hub_failed_to_read_what_a_former_hub_left(

@@ -1,6 +1,7 @@
 """A local inbox, and a hub that ends at each step of its work there."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tieline.contract.message import Content, Message
 from tieline.contract.target import to_member
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, Fate, LocalInbox, Placement
 from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
+from tieline.wire.prefix_ids import to_prefix_id
 from tieline.wire.session_pump import Parcel
 
 LEA = MemberName("lea")
@@ -17,6 +19,11 @@ LEA = MemberName("lea")
 
 def message_id(number: int) -> MessageId:
     return MessageId(f"01a1e1c4-54c4-7000-920a-{number:012x}")
+
+
+def file_name(number: int) -> str:
+    """The id of the file that the hub writes for a message."""
+    return to_prefix_id(message_id(number))
 
 
 def parcel(number: int, *, body: str = "hello", file: bool = False) -> Parcel:
@@ -76,12 +83,12 @@ class Scene:
 
     def take(self, number: int) -> None:
         """Somebody takes a message that the hub wrote."""
-        (self.mailbox.new / f"{message_id(number)}.json").unlink()
+        (self.mailbox.new / f"{file_name(number)}.json").unlink()
 
     @property
     def unread(self) -> list[int]:
         """Numbers of messages that anybody can take."""
-        return sorted(int(path.stem.rpartition("-")[2], 16) for path in self.mailbox.new.iterdir())
+        return sorted(int(path.stem[:8], 16) for path in self.mailbox.new.iterdir())
 
     @property
     def kept(self) -> list[str]:
@@ -101,7 +108,7 @@ def test_deliveries_are_shown_in_order_and_written_whole(scene: Scene) -> None:
     placement = scene.place(parcel(1), parcel(2))
     assert placement.shown == [1, 2]
     assert scene.unread == [1, 2]
-    assert b'"body":"hello"' in (scene.mailbox.new / f"{message_id(1)}.json").read_bytes()
+    assert b'"body":"hello"' in (scene.mailbox.new / f"{file_name(1)}.json").read_bytes()
     assert scene.kept == []
 
 
@@ -172,6 +179,21 @@ def test_a_message_that_no_reader_would_take_is_not_written(scene: Scene) -> Non
 def test_a_folder_that_is_not_there_is_made_again(scene: Scene) -> None:
     scene.mailbox.new.rmdir()
     assert scene.place(parcel(1)).shown == [1]
+
+
+@pytest.mark.parametrize("left", ["new", "won"])
+def test_files_that_an_earlier_version_of_the_hub_named_are_known(scene: Scene, left: str) -> None:
+    scene.place(parcel(1), parcel(2))
+    for number in (1, 2):
+        written = scene.mailbox.new / f"{file_name(number)}.json"
+        old = scene.mailbox.new / f"{message_id(number)}.json"
+        written.rename(old if left == "new" else scene.mailbox.hub / f"{message_id(number)}.{number}.won")
+    scene.start(unsettled=(1, 2))
+    assert scene.place(parcel(1), parcel(2), parcel(3)).shown == [1, 2, 3]
+    assert win(scene, parcel(1))
+    (scene.mailbox.new / f"{message_id(2)}.json").unlink()
+    assert scene.inbox.look() == (set(), [message_id(2)])
+    assert scene.unread == [3]
 
 
 # Winning.
@@ -259,6 +281,15 @@ def test_a_commit_that_fails_gives_back_what_was_won(scene: Scene) -> None:
     assert win(scene, parcel(1)), "it can be won again"
 
 
+def test_a_file_of_another_program_that_was_won_is_given_back(scene: Scene) -> None:
+    name = scene.put(1)
+    scene.place(parcel(1, file=True))
+    assert win(scene, parcel(1, file=True))
+    scene.inbox.give_back([1])
+    assert scene.mailbox.waiting() == {name}
+    assert (scene.inbox.look(), scene.kept) == ((set(), []), [])
+
+
 @pytest.mark.parametrize("when", ["staged", "shown"])
 def test_what_was_won_while_it_was_put_there_is_shown_after_all(scene: Scene, when: str) -> None:
     placement = scene.stage(parcel(1), parcel(2))
@@ -295,6 +326,115 @@ def test_what_was_won_for_a_commit_that_failed_can_be_won_again_before_it_is_giv
     assert (scene.unread, scene.kept) == ([], [".won"]), "what was asked before it was won again does not count"
 
 
+# Winning, while a session of the agent ends and the next begins.
+
+
+def begin(scene: Scene, *, anew: bool = False, member: int = 1) -> None:
+    """Begin another session of the agent, while no delivery is settled yet."""
+    if anew:
+        shutil.rmtree(scene.mailbox.folder)
+        scene.mailbox.make(durably=True)
+    info = MailboxInfo(local=True, member=member)
+    scene.inbox.begin(info, anew=anew)
+    scene.mailbox.write_info(info, durably=True)
+    for leftover in scene.inbox.leftovers():
+        scene.inbox.recover(leftover, unsettled=True)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("when", ["before staging", "staged", "marked", "shown"])
+def test_what_the_hub_has_won_stays_won_when_the_agents_next_session_begins(
+    scene: Scene, when: str, *, anew: bool
+) -> None:
+    steps = ("before staging", "staged", "marked", "shown").index(when)
+    if steps:
+        placement = scene.stage(parcel(1), parcel(2))
+        for step in (scene.inbox.mark, scene.inbox.show)[: steps - 1]:
+            step(placement)
+        for descriptor in placement.open:
+            os.close(descriptor)
+    assert win(scene, parcel(1))
+    begin(scene, anew=anew)
+    again = scene.place(parcel(1), parcel(2))
+    assert (again.shown, again.taken) == ([2], [])
+    assert scene.unread == [2]
+    scene.inbox.finish([1])
+    scene.inbox.sweep()
+    assert (scene.unread, scene.kept) == ([2], [])
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("when", ["before staging", "shown"])
+def test_what_the_hub_won_in_an_earlier_session_can_be_given_back(scene: Scene, when: str, *, anew: bool) -> None:
+    if when == "shown":
+        scene.place(parcel(1))
+    assert win(scene, parcel(1))
+    begin(scene, anew=anew)
+    scene.inbox.give_back([1])
+    assert scene.place(parcel(1), parcel(2)).shown == [1, 2]
+    assert (scene.unread, scene.kept) == ([1, 2], [])
+
+
+def test_what_the_hub_won_of_a_removed_member_is_shown_to_the_next_of_its_name(scene: Scene) -> None:
+    assert win(scene, parcel(1))
+    scene.inbox.finish([1])
+    begin(scene, anew=True, member=2)
+    assert scene.place(parcel(1)).shown == [1]
+
+
+# Giving back on a disk that fails.
+
+
+def test_a_folder_of_unread_messages_that_is_not_there_is_made_to_give_back(scene: Scene) -> None:
+    scene.place(parcel(1), parcel(2))
+    assert win(scene, parcel(1))
+    assert win(scene, parcel(2))
+    scene.mailbox.new.rmdir()
+    scene.inbox.give_back([1, 2])
+    assert (scene.unread, scene.kept) == ([1, 2], [])
+
+
+def fail_to_give_back(scene: Scene) -> None:
+    """Three deliveries are won, and the second cannot be given back."""
+    items = [parcel(number) for number in (1, 2, 3)]
+    scene.place(*items)
+    assert all(win(scene, item) for item in items)
+    obstacle = scene.mailbox.new / f"{file_name(2)}.json"
+    obstacle.mkdir()
+    with pytest.raises(IsADirectoryError):
+        scene.inbox.give_back([1, 2, 3])
+    obstacle.rmdir()
+    assert (scene.unread, scene.kept) == ([1, 3], [".won"])
+    assert scene.inbox.look() == (set(), []), "it was not taken"
+
+
+def test_what_cannot_be_given_back_keeps_no_other_and_is_tried_again(scene: Scene) -> None:
+    fail_to_give_back(scene)
+    scene.inbox.sweep()
+    assert (scene.unread, scene.kept) == ([1, 2, 3], [])
+    assert scene.inbox.look() == (set(), [])
+    assert win(scene, parcel(2))
+
+
+def test_what_cannot_be_given_back_can_be_won_again(scene: Scene) -> None:
+    fail_to_give_back(scene)
+    assert win(scene, parcel(2))
+    scene.inbox.sweep()
+    assert scene.unread == [1, 3]
+    scene.inbox.finish([2])
+    scene.inbox.sweep()
+    assert (scene.unread, scene.kept) == ([1, 3], [])
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_what_cannot_be_given_back_is_shown_in_the_next_session(scene: Scene, *, anew: bool) -> None:
+    fail_to_give_back(scene)
+    begin(scene, anew=anew)
+    scene.inbox.sweep()
+    assert scene.place(*(parcel(number) for number in (1, 2, 3))).shown == [1, 2, 3]
+    assert (scene.unread, scene.kept) == ([1, 2, 3], [])
+
+
 def test_it_cannot_be_told_who_was_first_on_a_disk_that_fails(scene: Scene) -> None:
     scene.place(parcel(1))
     for path in scene.mailbox.hub.iterdir():
@@ -317,13 +457,13 @@ def test_files_that_others_put_there_are_new_until_they_are_accepted_and_gone_wh
     assert scene.inbox.look() == (set(), [])
     scene.take(1)
     (scene.mailbox.new / f"{name}.json").unlink()
-    assert set(scene.inbox.look()[1]) == {name, message_id(1)}
+    assert set(scene.inbox.look()[1]) == {name, file_name(1)}
     assert scene.inbox.look() == (set(), [])
 
 
 def test_what_is_settled_elsewhere_is_withdrawn(scene: Scene) -> None:
     scene.place(parcel(1))
-    scene.inbox.withdraw(message_id(1))
+    scene.inbox.withdraw(file_name(1))
     assert scene.unread == []
     assert scene.inbox.look() == (set(), [])
 

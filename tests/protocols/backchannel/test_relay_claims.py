@@ -13,6 +13,7 @@ from tests.protocols.backchannel.relays import Agent
 from tieline.client import connect
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
+from tieline.wire.prefix_ids import to_prefix_id
 
 ROOT = Path(__file__).parents[3]
 PROCESSES = 20
@@ -64,7 +65,7 @@ async def test_twenty_processes_drain_five_thousand_messages_and_each_is_taken_o
                     drainer.kill()
                     await drainer.wait()
         wins = Counter(message_id for won, _ in results for message_id in won)
-        assert set(wins) == {accepted.id for accepted in sent}, "all of them were taken"
+        assert set(wins) == {to_prefix_id(accepted.id) for accepted in sent}, "all of them were taken"
         assert set(wins.values()) == {1}, "and none twice"
         assert sum(lost for _, lost in results) > 0, "there was a race"
         assert await worker.inbox() == []

@@ -9,6 +9,7 @@ from tests.server.hubs import take
 from tieline.client import connect
 from tieline.contract.message import Level, Priority
 from tieline.protocols.agent_channels import ChannelClient
+from tieline.wire.prefix_ids import from_prefix_id, to_prefix_id
 
 
 async def relay_agent(lobby: Room, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -53,13 +54,13 @@ async def test_the_hubs_own_clients_reach_an_agent_with_all_that_they_say(lobby:
         message = await stream.next()
     assert list(message) == ["id", "from", "to", "body", "priority", "scope", "thread", "refs", "ts", "tieline"]
     assert message | {"ts": ""} == {
-        "id": accepted.id,
+        "id": to_prefix_id(accepted.id),
         "from": "native",
         "to": "@bob",
         "body": "look at this",
         "priority": "urgent",
         "scope": "org/repo",
-        "thread": "01a1e196-4191-7000-b105-bb65793ecebd",
+        "thread": to_prefix_id("01a1e196-4191-7000-b105-bb65793ecebd"),
         "refs": ["a.py"],
         "ts": "",
         "tieline": {"title": "Build", "level": "error", "data": {"exit": 1}},
@@ -76,10 +77,11 @@ async def test_an_agent_reaches_the_hubs_own_clients_with_all_that_it_says(lobby
     native = await lobby.there.join("native", receive=True)
     first = await alice.send("@native", "hello", priority="urgent", scope="org/repo", refs=["x", "y"])
     await alice.send("@native", "again", thread=first["id"])
+    first_id = from_prefix_id(first["id"])
     one, two = [delivery.message for delivery in await take(native, 2, ack=True)]
-    assert (one.id, one.sender, one.body, one.protocol) == (first["id"], "alice", "hello", "backchannel")
+    assert (one.id, one.sender, one.body, one.protocol) == (first_id, "alice", "hello", "backchannel")
     assert (one.priority, one.scope, one.refs) == ("urgent", "org/repo", ("x", "y"))
-    assert (two.thread, two.reply_to) == (first["id"], first["id"])
+    assert (two.thread, two.reply_to) == (first_id, first_id)
 
 
 async def test_one_member_on_two_protocols_has_one_inbox_and_each_message_is_handled_once(lobby: Room) -> None:
@@ -102,7 +104,7 @@ async def test_a_message_to_everybody_is_one_to_everybodys_channel(lobby: Room) 
     await native.send("*", "all of you")
     assert [(message["from"], message["to"]) for message in await bob.inbox()] == [("native", "#general")]
     sent = await alice.send("#general", "and you")
-    assert [delivery.message.id for delivery in await take(native, 1)] == [sent["id"]]
+    assert [delivery.message.id for delivery in await take(native, 1)] == [from_prefix_id(sent["id"])]
 
 
 async def test_what_is_written_to_an_inbox_socket_is_unread_here_and_its_sender_is_not_taken_for_a_member(
@@ -146,4 +148,17 @@ async def test_agents_of_the_relay_protocol_and_of_this_one_reach_each_other(lob
     deliver = await hear(reader, "DELIVER")
     assert (deliver["from"], deliver["payload"]["body"]) == ("bob", "and back")
     assert sent["thread"] == message["id"]
+    writer.close()
+
+
+async def test_the_notice_of_a_message_that_was_not_delivered_names_no_id_that_the_sender_never_gave(
+    lobby: Room,
+) -> None:
+    (alice,) = await lobby.agents("alice")
+    _, writer = await relay_agent(lobby, "bob")
+    sent = await alice.send("bob", "x" * 2_000_000)
+    async with alice.watch() as stream:
+        notice = await stream.next()
+    assert notice["body"] == f"bob cannot be given your message {from_prefix_id(sent['id'])}: too_large"
+    assert "wire_id" not in notice["tieline"]["data"]
     writer.close()

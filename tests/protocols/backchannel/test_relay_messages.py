@@ -6,8 +6,9 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.protocols.backchannel.relays import TIME, Agent, Room, room
+from tieline.wire.prefix_ids import from_prefix_id
 
-UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 
 
 # Sending
@@ -45,7 +46,11 @@ async def test_the_sender_is_who_the_token_says_whatever_the_body_says(lobby: Ro
 async def test_the_target_comes_back_as_it_was_written_and_a_bare_name_is_an_agent(lobby: Room) -> None:
     alice, bob = await lobby.agents("alice", "bob")
     assert (await alice.send("bob"))["to"] == "bob"
-    assert [message["to"] for message in await bob.inbox()] == ["@bob"]
+    assert (await alice.send("@bob"))["to"] == "@bob"
+    assert [message["to"] for message in await bob.inbox()] == ["bob", "@bob"]
+    async with bob.watch() as stream:
+        assert [(await stream.next())["to"] for _ in range(2)] == ["bob", "@bob"]
+    assert [(await bob.take(message["id"]) or {})["to"] for message in await bob.inbox()] == ["bob", "@bob"]
 
 
 async def test_an_unknown_agent_is_refused_in_the_words_that_clients_look_for(lobby: Room) -> None:
@@ -245,3 +250,25 @@ async def test_unread_messages_survive_a_restart_and_taken_ones_stay_taken(folde
         bob = Agent(made.url, bob.token, "bob")
         assert await bob.inbox() == [kept]
         assert await bob.take(taken["id"]) is None
+
+
+async def test_a_client_that_takes_by_the_eight_characters_it_shows_takes_the_message_it_means(lobby: Room) -> None:
+    alice, bob = await lobby.agents("alice", "bob")
+    for number in range(20):
+        await alice.send("@bob", str(number))
+    unread = await bob.inbox()
+    shown = {message["body"]: message["id"][:8] for message in unread}
+    for body, beginning in shown.items():
+        first = next(message for message in unread if message["id"].startswith(beginning))
+        taken = await bob.take(first["id"])
+        assert taken is not None
+        assert taken["body"] == body
+
+
+async def test_a_message_can_be_taken_and_answered_by_the_id_that_other_protocols_show(lobby: Room) -> None:
+    alice, bob = await lobby.agents("alice", "bob")
+    sent = await alice.send("@bob", "hello")
+    answer = await bob.send("@alice", "yes", thread=from_prefix_id(sent["id"]))
+    assert answer["thread"] == from_prefix_id(sent["id"]), "the sender reads what it wrote"
+    assert [message["thread"] for message in await alice.inbox()] == [sent["id"]]
+    assert await bob.take(from_prefix_id(sent["id"])) == sent

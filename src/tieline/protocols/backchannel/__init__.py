@@ -4,13 +4,13 @@ Above: the command line, which works on a spool without any hub, and the server,
 `contract` and `wire`. PROTOCOL.md has the layout, its guarantees and our deviations.
 
 `codec` and `record` are values and their JSON. `spool` is the folder. `claims` takes messages from the folder,
-`arrivals` watches it, and `upkeep` finds the remains of killed processes in it. `identity` says who speaks from it.
+`arrivals` watches it, and `upkeep` finds the remains of killed processes in it. `identity` is the user's name in it.
 `adoption` joins the folder to a hub, `relay` has the HTTP routes, and `server` starts both.
 """
 
 from typing import Any
 
-from tieline.protocols.backchannel.settings import FLAGS, BackchannelSettings, template
+from tieline.protocols.backchannel.settings import FLAGS, ROOM_HEADER, BackchannelSettings, template
 from tieline.wire.fidelity import Carriage
 from tieline.wire.protocol import Host, Protocol, Server
 from tieline.wire.puppet import Puppet
@@ -61,4 +61,6 @@ PROTOCOL = Protocol(
     places={"spool": "spool"},
     tools=_tools,
     commands=_commands,
+    room_header=ROOM_HEADER,
+    in_rooms=True,
 )

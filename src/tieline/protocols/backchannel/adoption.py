@@ -1,4 +1,4 @@
-"""The adoption of a spool: its local agents are members of the hub, and members of the hub can be written to from it.
+"""The adoption of a spool: connects the agents that use a spool folder with the members of a hub, both ways.
 
 Above: the server's assembly. Below: the Hub port, and the folder. Each member has a mailbox in the spool, of one of two
 kinds. A *local agent* reads its own mailbox, and its unread files are its deliveries. A *remote* member reads
@@ -36,21 +36,22 @@ from tieline.protocols.backchannel.intake import Intake
 from tieline.protocols.backchannel.local_agent import LocalAgent
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
 from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
+from tieline.protocols.backchannel.message_ids import MessageIds
 from tieline.protocols.backchannel.record import AgentRecord
 from tieline.protocols.backchannel.spool import Spool
 from tieline.wire.folder import own_folder
 from tieline.wire.sessions import ask_all
 
 RESCAN_SECONDS = 2.0
-"""Interval of a look at the whole spool, for changes that the folder watch did not report."""
+"""Interval at which the whole spool is checked, for changes that the folder watch did not report."""
 _TROUBLE_SECONDS = 1.0
 """The worker rests this long after an error."""
 _REFRESH_SECONDS = 0.1
 """Shortest interval between two requests for all channels: with thousands of members each is work for the hub."""
 _CATCH_UP_SECONDS = 0.02
-"""Delay before the next look at a mailbox whose local agent has just joined."""
+"""Delay before the next check of a mailbox whose local agent has just joined."""
 _REST = 4.0
-"""After a look into a mailbox, the pause is this many times the duration of the look."""
+"""Pause after a check of a mailbox or of the records, as a multiple of the duration of that check."""
 _TOGETHER_MAX = 256
 """Most new members that get their mailboxes in one batch."""
 _LOCK = ".tieline.lock"
@@ -59,20 +60,23 @@ log = structlog.get_logger(__name__)
 
 
 class SpoolAdopted(OSError):
-    """Another hub has adopted this spool."""
+    """Raised at the start if another hub uses this spool already."""
 
     hint = "stop that hub, or name another spool with --spool DIR"
 
 
 class _Interrupted(Exception):
-    """The hub refused a request that a working hub never refuses: start over."""
+    """Raised if the hub refuses a request that a working hub never refuses. The worker then starts over."""
 
 
 class Adoption:
-    """A spool that belongs to a hub from `start` to `stop`. Listener of the hub."""
+    """Connects one spool to a hub, from `start` to `stop`. It listens to the hub with an operator's session."""
 
-    def __init__(self, hub: Hub, operator: Credential, root: Path, *, rescan_seconds: float = RESCAN_SECONDS) -> None:
+    def __init__(
+        self, hub: Hub, operator: Credential, root: Path, ids: MessageIds, *, rescan_seconds: float = RESCAN_SECONDS
+    ) -> None:
         self.root = root
+        self._ids = ids
         self._hub = hub
         self._credential = operator
         self._operator: SessionId | None = None
@@ -92,7 +96,7 @@ class Adoption:
         # One thread, because requests to external inboxes have an order. It runs until the hub makes no more requests.
         self._spool_thread = ThreadPoolExecutor(1, "spool")
         self._folder_watch = FolderWatch(root, mailbox=self._mark_dirty, records=self._mark_records_dirty)
-        self._intake = Intake(hub, self._mailboxes, self._inboxes, self._session_of, self._mark_dirty)
+        self._intake = Intake(hub, self._mailboxes, self._inboxes, self._session_of, self._mark_dirty, self._ids)
         # Work that waits for the worker.
         self._awake = asyncio.Event()
         self._start_over = False
@@ -109,7 +113,7 @@ class Adoption:
     # Lifecycle.
 
     async def start(self) -> None:
-        """Adopt the spool. After this, no delivery of a local agent can be taken twice."""
+        """Lock the spool and match mailboxes with members. Then no delivery of a local agent can be taken twice."""
         self._lock = await asyncio.to_thread(self._seize)
         everything = Interest(members=True, channels=True, subscriptions=True)
         self._unwatch = self._hub.watch(everything, self._changed)
@@ -123,11 +127,11 @@ class Adoption:
             raise
 
     def follow(self) -> None:
-        """Start the worker, which follows all further changes."""
+        """Start the worker, which handles all further changes in the hub and in the folder."""
         self._worker = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """Release the spool. Files stay where they are, and the next hub continues with them."""
+        """Stop the worker, end the sessions and unlock the spool. Files stay, and the next hub continues with them."""
         if self._unwatch is not None:
             self._unwatch()
         if self._worker is not None:
@@ -170,13 +174,13 @@ class Adoption:
         """Never called: nothing is offered to an operator."""
 
     def released(self, keys: Sequence[int]) -> None:
-        """Never called: nothing is held for an operator."""
+        """Never called: no delivery waits for release in an operator's session."""
 
     def progress(self, step: r.Progress) -> None:
-        """Never called: the operator's session follows no message."""
+        """Never called: the operator's session asks for no progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Start over: the hub ended the operator's session and all other sessions."""
+        """Let the worker start over, because the hub ended the operator's session and all other sessions."""
         self._operator = None
         self._start_over = True
         self._awake.set()
@@ -239,15 +243,16 @@ class Adoption:
     def _survey(self) -> tuple[set[str], set[str]]:
         """Return the owners of mailboxes that may have changed, and of mailboxes that are gone.
 
-        If the spool itself is gone, no mailbox counts as gone.
+        If the spool itself is gone, no mailbox counts as gone. Also sweep all inboxes: a failed try is retried here.
         """
+        _each([inbox.sweep for inbox in list(self._inboxes.values())])
         mailboxes = list(self._mailboxes.items())
         lost = {name for name, mailbox in mailboxes if not mailbox.is_there()}
         changed = {name for name, mailbox in mailboxes if name not in lost and mailbox.has_changed()}
         return changed, lost if (self.root / _LOCK).exists() else set()
 
     async def _restore(self, lost: set[str]) -> None:
-        """Make deleted mailboxes again. Unread messages of the hub are written there again."""
+        """Make the mailboxes of these owners again, which somebody deleted. The hub's unread messages return there."""
         for name in lost:
             agent = self._local_agents.get(name)
             if agent is None:
@@ -282,7 +287,7 @@ class Adoption:
             await self._intake.take_in(await self._operator_session())
 
     async def _look_at_records(self) -> None:
-        """Read the records that have changed, unless the last look was a moment ago."""
+        """Read the agent records that have changed. If the last check was a moment ago, do it a moment later."""
         now = self._loop.time()
         if now < self._records_rest_until:
             self._loop.call_at(self._records_rest_until, self._awake.set)
@@ -303,7 +308,7 @@ class Adoption:
         await self._channels.refresh(await self._operator_session())
 
     async def _look(self) -> None:
-        """Look into the dirty mailboxes, which may have changed."""
+        """Check the mailboxes that may have changed: queue new files, and acknowledge files that are gone."""
         dirty, self._dirty = self._dirty, set()
         ready = []
         for name in dirty:
@@ -348,7 +353,7 @@ class Adoption:
     # The operator.
 
     async def _operator_session(self) -> SessionId:
-        """Return the adoption's own session; open it if there is none."""
+        """Return the operator's session through which the adoption asks the hub; open it if there is none."""
         if self._operator is None:
             reply = await self._hub.ask(c.Attach(protocol=PROTOCOL, credential=self._credential))
             if not isinstance(reply, r.Attached):
@@ -367,7 +372,7 @@ class Adoption:
     # Members and their mailboxes.
 
     async def _take_stock(self) -> None:
-        """Make the mailboxes and records match the members of the hub, from any state."""
+        """Make mailboxes and records match the members of the hub, whatever state they are in."""
         operator = await self._operator_session()
         self._channels.stale = False
         roster, channels = await ask_all(self._hub, (c.ListMembers(operator), c.ListChannels(operator)))
@@ -388,7 +393,7 @@ class Adoption:
         self._dirty.update(self._mailboxes)
 
     async def _follow(self) -> None:
-        """Handle the next change. New members that follow each other are handled in one batch."""
+        """Handle the next queued change: a member came or went. Consecutive new members are one batch."""
         if isinstance(self._changes[0], MemberVanished):
             await self._remove(self._changes.popleft().name)
             return
@@ -411,7 +416,7 @@ class Adoption:
         await self._admit(found)
 
     async def _admit(self, members: Sequence[Member]) -> None:
-        """Give members of the hub their mailboxes."""
+        """Give these members of the hub their mailboxes, each as a local agent or as a remote member."""
         mailboxes = [Mailbox(self._spool.folder(member.name)) for member in members]
         infos = await asyncio.to_thread(lambda: [mailbox.info() for mailbox in mailboxes])
         remote: list[tuple[Mailbox, MailboxInfo]] = []
@@ -445,13 +450,13 @@ class Adoption:
             self._dirty.add(mailbox.name)
 
     async def _make_local_agent(self, mailbox: Mailbox, info: MailboxInfo) -> LocalAgent:
-        """Prepare a local agent. From now on the hub must win a delivery before it settles the delivery."""
+        """Prepare a local agent, without a session. The hub now asks it before it marks its deliveries as handled."""
         name = MemberName(mailbox.name)
 
         def sweep() -> None:
             self._loop.call_soon_threadsafe(self._mark_unswept, name)
 
-        inbox = self._inboxes[name] = await asyncio.to_thread(LocalInbox, mailbox, info, sweep)
+        inbox = self._inboxes[name] = await asyncio.to_thread(LocalInbox, mailbox, info, sweep, self._ids)
         self._mailboxes[name] = mailbox
         self._folder_watch.watch(name)
         ended = partial(self._agent_ended, name)
@@ -485,7 +490,7 @@ class Adoption:
         self._records_dirty = True
 
     def _attach_failed(self, name: str, refusal: Refusal) -> None:
-        """Handle a refused attach: the local agent cannot be a member, or not now."""
+        """Handle the hub's refusal to open a local agent's session: the agent cannot be a member, or not now."""
         if name not in self._channels:
             self._forget(name)
         elif refusal.code is Code.NAME_TAKEN:
@@ -494,7 +499,7 @@ class Adoption:
         raise _Interrupted(f"{name}: {refusal.message}")
 
     async def _return(self, name: str, why: Refusal) -> None:
-        """Open a local agent's session again after it ended, unless its name belongs to a token now."""
+        """Open a local agent's session again after it ended. If a token has its name now, make it a remote member."""
         agent = self._local_agents.get(name)
         if agent is None:
             return
@@ -544,7 +549,10 @@ class Adoption:
         self._ended.pop(name, None)
 
     async def _read_records(self, changed: dict[str, AgentRecord | None]) -> None:
-        """Apply changed records. An agent with a new record becomes a member."""
+        """Apply changed agent records; `None` for a record that is gone.
+
+        An agent with a new record becomes a member.
+        """
         self._rejected -= {name for name, record in changed.items() if record is None}
         known = self._mailboxes.keys() | self._rejected
         new = [name for name, record in changed.items() if record is not None and name not in known]
@@ -552,7 +560,7 @@ class Adoption:
         self._channels.read(changed)
 
     async def _meet(self, name: str) -> None:
-        """Handle a record whose name has no mailbox here yet."""
+        """Handle a record whose name has no mailbox yet: make the agent a member, or reject or remove the record."""
         refusal = parse_member_name(name)
         member = await self._member(name)
         if isinstance(refusal, Refusal) or (member is not None and member.name != name):
@@ -574,7 +582,7 @@ class Adoption:
 
 
 async def _together(works: Iterable[Awaitable[None]]) -> None:
-    """Run all of these at once. Raise the first error after all have ended."""
+    """Run all of these at once. After all have ended, raise the first error, if any."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

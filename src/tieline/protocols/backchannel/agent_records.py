@@ -1,7 +1,8 @@
-"""The agent records of an adopted spool: read when they change, and written when the hub has newer facts.
+"""The agent records (`agents/<name>.json`) of a spool: read when they change, written when the hub has newer facts.
 
-Above: the adoption. Below: a spool. A record tells a local program which agents it can write to and who is in a
-channel, so every member of the hub has a record, without any token. Methods touch the disk, so call them on threads.
+Above: `adoption`, which connects a spool to a hub. Below: the spool. Local programs learn from the records which
+agents they can write to and who is in a channel. So every member of the hub gets a record, without its token. Methods
+touch the disk, so call them on threads.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ _UNSEEN: _Signature = (0, 0, 0)
 
 
 class AgentRecords:
-    """The agent records of one spool."""
+    """The agent records of one spool, and which version of each was read last."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -33,11 +34,14 @@ class AgentRecords:
         return name in self._seen
 
     def forget(self) -> None:
-        """Treat every record as new at the next look."""
+        """Forget which records were read, so that `changed` returns all of them next time."""
         self._seen = {}
 
     def changed(self) -> dict[str, AgentRecord | None]:
-        """Return the records that are new or may have changed, by name; `None` for a record that is gone."""
+        """Return the records that are new or may have changed since the last call, by name.
+
+        The value is `None` for a record that is gone.
+        """
         now = self._signatures()
         changed: dict[str, AgentRecord | None] = {name: None for name in self._seen if name not in now}
         for name, signature in now.items():
@@ -65,12 +69,12 @@ class AgentRecords:
         return found
 
     def write(self, channels: Mapping[str, Sequence[str]]) -> None:
-        """Write the channels of these members into their records."""
+        """Write into the record of each of these members that it is in exactly these channels."""
         self._spool.describe(channels)
         # Known, but not read yet. So the next look notices if a record was removed at once.
         self._seen.update(dict.fromkeys(channels, _UNSEEN))
 
     def remove(self, name: str) -> None:
-        """Remove a record."""
+        """Remove the record of this agent."""
         self._spool.remove_record(name)
         self._seen.pop(name, None)

@@ -1,7 +1,7 @@
-"""Arrivals: an agent's messages as they come, by notifications of the file system, with a look from time to time.
+"""Arrivals: yields an agent's messages as they come, by notifications of the file system and regular checks.
 
 Above: `tieline watch`. Below: a spool. A notification can get lost, or there may be none at all (a network share, too
-many watches on the machine), so `new/` is looked at again every few seconds in any case.
+many watches on the machine), so `new/` is also checked every few seconds.
 """
 
 import asyncio
@@ -19,9 +19,10 @@ _STEP_MS = 20
 
 
 class Arrivals:
-    """Each unread message of an agent, once, oldest first. Waiting messages come first. Nothing is claimed.
+    """Iterator over the unread messages of an agent, each once, oldest first; it waits for new ones.
 
-    A message that vanishes and comes back (another reader claimed it and gave it back) is an arrival again.
+    Nothing is claimed. A message that vanishes and comes back (another reader claimed it and gave it back) is an
+    arrival again.
     """
 
     def __init__(self, spool: Spool, agent: str, *, rescan_seconds: float = RESCAN_SECONDS) -> None:
@@ -35,7 +36,7 @@ class Arrivals:
         self._changed = asyncio.Event()
 
     def again(self, message_id: str, after_seconds: float) -> None:
-        """Yield a message once more, later, if it is still unread."""
+        """Yield this message once more after a delay, if it is still unread then."""
         self._again[message_id] = asyncio.get_running_loop().time() + after_seconds
 
     def __aiter__(self) -> AsyncIterator[SpoolMessage]:

@@ -1,6 +1,6 @@
-"""Channels of an adopted spool: keeps the subscriptions in the hub and in the agent records the same.
+"""Channels of a spool that a hub uses: keeps the subscriptions in the hub and in the agent records the same.
 
-Above: the adoption. Below: the Hub port, and the agent records. For a remote member the hub decides, and the record
+Above: `adoption`. Below: the Hub port, and the agent records. For a remote member the hub decides, and the record
 follows. A local agent may subscribe on either side: a channel that one side added or removed since the last agreement
 is added or removed on the other side too. The mailbox stores the last agreement, so that this works across restarts.
 """
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 
 class Channels:
-    """The subscriptions of everybody in one spool."""
+    """The channel subscriptions of all members with a mailbox in one spool."""
 
     def __init__(self, hub: Hub, agent_records: AgentRecords) -> None:
         self._hub = hub
@@ -51,31 +51,31 @@ class Channels:
         return name in self._local
 
     def add_remote(self, name: str) -> None:
-        """Keep the record of a remote member up to date."""
+        """Add a remote member: from now on, its record gets the channels that it has in the hub."""
         self._remote.setdefault(name, None)
         self.unsettled.add(name)
 
     def add_local(self, mailbox: Mailbox, info: MailboxInfo) -> None:
-        """Keep the hub and the record of a local agent the same."""
+        """Add a local agent: from now on, its channels in the hub and in its record are kept the same."""
         self._local[mailbox.name] = (mailbox, info)
         self.unsettled.add(mailbox.name)
 
     def forget(self, name: str) -> None:
-        """Forget a member, remote or local."""
+        """Stop keeping the channels of this member, remote or local."""
         self._remote.pop(name, None)
         self._local.pop(name, None)
         self._records.pop(name, None)
         self.unsettled.discard(name)
 
     def note(self, channels: Sequence[ChannelView]) -> None:
-        """Store the hub's current channels."""
+        """Store the hub's current channels, and mark the members whose channels differ from before."""
         joined = subscriptions(channels)
         known = {*self._remote, *self._local}
         self.unsettled |= {name for name in known if joined.get(name, []) != self._joined.get(name, [])}
         self._joined = joined
 
     async def refresh(self, operator: SessionId) -> None:
-        """Ask the hub for its channels."""
+        """Ask the hub for its channels and store them, through an operator's session."""
         # Before the question: a change after the answer makes the channels stale again.
         self.stale = False
         reply = await self._hub.ask(c.ListChannels(operator))
@@ -94,7 +94,7 @@ class Channels:
             self.unsettled.add(name)
 
     async def settle(self, operator: SessionId) -> None:
-        """Make hub and record the same for all members in `unsettled`."""
+        """Make the channels in hub and record the same for all members whose channels changed on either side."""
         unsettled, self.unsettled = self.unsettled, set()
         said = {name: self._said(name) for name in unsettled if name in self._remote}
         wanted = {name: channels for name, channels in said.items() if self._remote[name] != channels}
@@ -114,7 +114,7 @@ class Channels:
         return (EVERYBODY, *sorted(self._joined.get(name, ())))
 
     async def _agree(self, name: str, operator: SessionId) -> None:
-        """Make hub and record of a local agent have the same channels."""
+        """Make the channels in the hub and in the record of this local agent the same."""
         mailbox, info = self._local[name]
         record = self._records[name]
         before = set(info.channels)
@@ -148,7 +148,7 @@ class Channels:
 
 
 def _is_shared(channel: str) -> bool:
-    """True if the hub can have a channel of this name that members join by themselves."""
+    """True if the hub can have a channel of this name that members join by themselves. Others are not kept the same."""
     name = parse_channel_name(channel.removeprefix("#"))
     return channel.startswith("#") and not isinstance(name, Refusal) and name not in (GENERAL, USERS)
 

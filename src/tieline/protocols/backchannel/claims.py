@@ -25,7 +25,7 @@ _LOCK = ".lock"
 
 
 def read_message(path: str | Path, message_id: str) -> SpoolMessage | str | None:
-    """Return the message in a file; `None` if the file is gone; a text if the file is no message."""
+    """Return the message in a file; `None` if the file is gone; the reason as text if it is no valid message."""
     try:
         data = disk.read(path, DEFAULT_LIMITS.message_bytes_max)
     except FileNotFoundError:
@@ -44,7 +44,10 @@ def read_message(path: str | Path, message_id: str) -> SpoolMessage | str | None
 
 
 class Claims:
-    """Messages that one reader took from an agent's spool and has not finished. Close it, or use it in a `with`."""
+    """Messages that one reader has claimed from an agent's folder and not handled yet.
+
+    Close it, or use it in a `with`: messages that are not finished then become unread again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._new = folder / "new"
@@ -64,7 +67,7 @@ class Claims:
         self.close()
 
     def claim(self, message_id: str) -> SpoolMessage | None:
-        """Take a message; `None` if another reader was first, or the file cannot be read.
+        """Claim a message; `None` if another reader was first, or the file cannot be read.
 
         Call `sync` before the message is shown to anybody, and `finish` or `release` in the end.
         """
@@ -94,7 +97,7 @@ class Claims:
             self._synced = True
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """Finish a message: delete it, or keep it in `cur/`."""
+        """End the claim of a message that was handled: delete its file, or with `keep` leave it in `cur/`."""
         self._open.remove(message_id)
         if keep:
             self._claimed(message_id).rename(self._cur / f"{message_id}{SUFFIX}")
@@ -102,12 +105,12 @@ class Claims:
             self._claimed(message_id).unlink()
 
     def release(self, message_id: str) -> None:
-        """Give a message back: make it unread again."""
+        """End a claim and make the message unread again."""
         self._open.remove(message_id)
         self._claimed(message_id).rename(self._new / f"{message_id}{SUFFIX}")
 
     def close(self) -> None:
-        """Give back all messages that are not finished, and release the lock."""
+        """Make all claimed messages that are not finished unread again, and release the lock."""
         for message_id in list(self._open):
             self.release(message_id)
         if self._lock is not None:
@@ -123,7 +126,7 @@ class Claims:
         return self._cur / f"{message_id}.{self._reader}{_CLAIM}"
 
     def _announce(self) -> None:
-        """Take a lock before the first claim. As long as the lock is held, the claims have a live reader."""
+        """Take a lock before the first claim. While it is held, others see that the claims have a live reader."""
         if self._lock is not None:
             return
         disk.make_folder(self._cur)
@@ -133,7 +136,7 @@ class Claims:
 
 
 def abandoned(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the claims in an agent's spool whose reader is gone, with the ids of their messages."""
+    """Yield the files of claims in an agent's folder whose reader is gone, each with the id of its message."""
     dead: dict[str, bool] = {}
     for path in sorted(_listed(folder / "cur", _CLAIM)):
         message_id, _, reader = path.name.removesuffix(_CLAIM).rpartition(".")
@@ -146,14 +149,17 @@ def abandoned(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def loose_locks(folder: Path) -> Iterator[Path]:
-    """Yield the lock files in an agent's spool that no process holds."""
+    """Yield the readers' lock files in an agent's folder that no process holds any more."""
     for path in sorted(_listed(folder / "cur", _LOCK)):
         if not _is_held(path):
             yield path
 
 
 def give_back(folder: Path, claim: Path, message_id: str) -> bool:
-    """Make an abandoned claim unread again; false if another process did so before."""
+    """Make a message unread again whose reader is gone; false if another process did so before.
+
+    `folder` is the agent's folder, and `claim` the file of the claim.
+    """
     try:
         claim.rename(folder / "new" / f"{message_id}{SUFFIX}")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The client of a relay: the spool's verbs over HTTP, for commands that ask once and end.
+"""The client of a relay (the HTTP server of backchannel): a spool's operations over HTTP, for commands.
 
 Above: the command line. Below: the standard library's HTTP client, which blocks; `RelayArrivals` reads its stream on a
 thread of its own. The token proves to the relay who the sender is, so a client never names the sender.
@@ -17,39 +17,45 @@ import msgspec
 from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.protocols.backchannel.codec import BadMessage, SpoolMessage, decode
 from tieline.protocols.backchannel.record import AgentRecord, BadRecord, decode_record
+from tieline.protocols.backchannel.settings import ROOM_HEADER
 from tieline.wire.backoff import Backoff
 
 _ANSWER_SECONDS = 20.0
 _SILENCE_SECONDS = 60.0
-"""A relay says something every 25 s on an open stream."""
+"""Timeout of an open stream without data. A relay sends something every 25 s."""
 _RETURNING = Backoff(initial_ms=2000, wait_ms_max=2000, attempts_max=None)
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _LINE_BYTES_MAX = 2 * DEFAULT_LIMITS.message_bytes_max
 _QUEUE_MAX = 64
 _SEEN_MAX = 10_000
-"""Ids remembered, so that no message is shown twice. Beyond this, a reconnection may show the oldest again."""
+"""Most message ids that are remembered, so that no message is shown twice.
+
+Beyond this, a reconnection may show the oldest again.
+"""
 _OK = 200
 _CLIENT_ERRORS = range(400, 500)
 
 
 class RelayError(Exception):
-    """Base class of the errors of a relay."""
+    """Base class of the errors in talking to a relay (backchannel's HTTP server)."""
 
 
 class RelayUnreachable(RelayError):
-    """No server answers at the address, or the answer is not a relay's."""
+    """No server answers at the address, or the answer is not one of a relay (backchannel's HTTP server)."""
 
 
 class RelayRefused(RelayError):
-    """The relay refused the request. The text is the relay's."""
+    """A relay (backchannel's HTTP server) refused the request. The text of the error is the relay's."""
 
 
 class RelayClient:
-    """A relay, and the token that proves who we are."""
+    """Makes requests to one relay (backchannel's HTTP server), with the token that proves who we are."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, token: str | None = None, room: str | None = None) -> None:
         self.url = url.rstrip("/")
         self.token = token
+        # Room of the relay; without it, the common room.
+        self.room = room
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RelayUnreachable(f"{url!r} is no address of a relay: write http://HOST:PORT")
@@ -60,17 +66,20 @@ class RelayClient:
     # The verbs.
 
     def register(self, name: str) -> tuple[AgentRecord, str | None]:
-        """Register an agent, or update when it was last seen. Only a new agent gets a token, and only now."""
+        """Register an agent, or update when it was last seen. Return its record and its token.
+
+        Only a new agent gets a token, and only from this call; else the token is `None`.
+        """
         document = self._object(self._ask("POST", "/v1/register", {"name": name}))
         token = document.pop("token", None)
         return _record(document), token if isinstance(token, str) else None
 
     def agents(self) -> list[AgentRecord]:
-        """All agents."""
+        """Return the records of all agents."""
         return [_record(self._object(document)) for document in self._list(self._ask("GET", "/v1/agents"))]
 
     def channels(self) -> list[str]:
-        """All channels, with their `#`."""
+        """Return the names of all channels, with their `#`."""
         return [name for name in self._list(self._ask("GET", "/v1/channels")) if isinstance(name, str)]
 
     def subscribe(self, agent: str, channel: str) -> None:
@@ -82,22 +91,25 @@ class RelayClient:
         self._ask("POST", "/v1/unsubscribe", {"agent": agent, "channel": channel})
 
     def send(self, form: dict[str, Any]) -> SpoolMessage:
-        """Send a message. The form has `to`, `body` and the optional keys."""
+        """Send a message and return it as the relay accepted it. `form` has `to`, `body` and the optional keys."""
         said = {key: value for key, value in form.items() if value}
         return _message(self._ask("POST", "/v1/send", said))
 
     def inbox(self, agent: str) -> list[SpoolMessage]:
-        """Unread messages, oldest first, without claiming them."""
+        """Return an agent's unread messages, oldest first, without claiming them."""
         return [_message(document) for document in self._list(self._ask("GET", f"/v1/inbox/{quote(agent, safe='')}"))]
 
     def take(self, agent: str, message_id: str, *, keep: bool = False) -> SpoolMessage | None:
-        """Claim one message; `None` if another reader was first."""
+        """Claim one message; `None` if another reader was first. `keep` asks the relay to keep its file."""
         form = {"agent": agent, "id": message_id, "keep": keep}
         document = self._object(self._ask("POST", "/v1/take", form)).get("message")
         return None if document is None else _message(document)
 
     def events(self, agent: str) -> Iterator[SpoolMessage]:
-        """Yield messages as the relay streams them, until the connection ends. Waiting messages come first."""
+        """Yield an agent's messages as the relay streams them, until the connection ends.
+
+        Unread messages come first.
+        """
         with self._connection(_SILENCE_SECONDS) as connection:
             response = self._request(connection, "GET", f"/v1/events/{quote(agent, safe='')}", None)
             if response.status != _OK:
@@ -132,6 +144,8 @@ class RelayClient:
         headers = {"content-type": "application/json"}
         if self.token:
             headers["authorization"] = f"Bearer {self.token}"
+        if self.room:
+            headers[ROOM_HEADER.decode()] = self.room
         try:
             body = None if form is None else msgspec.json.encode(form)
             connection.request(method, self._path + path, body=body, headers=headers)
@@ -184,11 +198,11 @@ def _record(document: dict[str, Any]) -> AgentRecord:
 
 
 class RelayClaims:
-    """Claims of one reader through a relay. A relay has no request to give a message back.
+    """Messages that one reader claims through a relay (backchannel's HTTP server).
 
-    With `late`, a message is taken when its reader has finished with it, as the protocol asks of readers of a stream.
-    If the reader fails, the message stays unread; two readers may handle the same message. Without `late`, a message
-    is taken at once.
+    A relay has no request to give a message back. With `late`, a message is taken when its reader has finished with it,
+    as the protocol asks of readers of a stream. If the reader fails, the message stays unread; two readers may handle
+    the same message. Without `late`, a message is taken at once.
     """
 
     def __init__(self, client: RelayClient, agent: str, *, late: bool, keep: bool) -> None:
@@ -213,16 +227,19 @@ class RelayClaims:
         """Nothing to do: a claim is durable when the relay answers."""
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """Finish a message. With `late`, this takes it."""
+        """Mark a message as handled. With `late`, this takes it from the relay; else it is taken already."""
         if self._late:
             self._client.take(self._agent, message_id, keep=keep)
 
     def release(self, message_id: str) -> None:
-        """Leave a message unread. Without `late`, the message stays taken."""
+        """Do nothing: with `late`, the message is still unread; without `late`, it stays taken."""
 
 
 class RelayArrivals:
-    """Each unread message of an agent, once, as a relay streams them; reconnects when the stream ends."""
+    """Iterator over the unread messages of an agent, each once, as a relay (backchannel's HTTP server) streams them.
+
+    It reconnects when the stream ends.
+    """
 
     def __init__(self, client: RelayClient, agent: str) -> None:
         self._client = client
@@ -235,7 +252,7 @@ class RelayArrivals:
         self._loop = asyncio.get_running_loop()
 
     def again(self, message_id: str, after_seconds: float) -> None:
-        """Yield a message once more, later, if it is still unread."""
+        """Yield this message once more after a delay, if it is still unread then."""
 
         async def ask() -> None:
             await asyncio.sleep(after_seconds)

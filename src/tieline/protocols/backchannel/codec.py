@@ -22,7 +22,7 @@ URGENT = "urgent"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _ID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\Z")
 _CHANNEL_MAX = 200
-"""Characters of a channel's name: it is a line in a list, never a document."""
+"""Most characters of a channel's name, so that it fits in one line of a list."""
 
 
 class BadMessage(Exception):
@@ -30,7 +30,7 @@ class BadMessage(Exception):
 
 
 class SpoolMessage(Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
-    """One message. `from` is a claim of the writer: only a relay proves `from`."""
+    """One message of backchannel. Its sender is only what the writer says; only the HTTP server (relay) checks it."""
 
     id: str
     sender: str
@@ -52,7 +52,7 @@ class SpoolMessage(Struct, frozen=True, kw_only=True, rename={"sender": "from"})
 
 
 def document_of(message: SpoolMessage) -> dict[str, Any]:
-    """Return a message with the keys of the protocol in their order. Empty optional keys are left out."""
+    """Return a message as a JSON object with the protocol's keys in their order, without empty optional keys."""
     # spec, Message: scope, thread and refs are optional.
     document: dict[str, Any] = {
         "id": message.id,
@@ -72,7 +72,7 @@ def document_of(message: SpoolMessage) -> dict[str, Any]:
 
 
 def encode(message: SpoolMessage) -> bytes:
-    """Encode a message as JSON, for a file or a relay."""
+    """Encode a message as JSON, for a file of a spool or an answer over HTTP."""
     return msgspec.json.encode(document_of(message))
 
 
@@ -90,7 +90,7 @@ def decode(data: bytes) -> SpoolMessage:
 
 
 def check_message(message: SpoolMessage) -> Refusal | None:
-    """Refuse a message that cannot be delivered: empty, too large, or not encodable."""
+    """Return the refusal of a message that cannot be delivered (empty, too large, not encodable), else `None`."""
     if not message.body:
         return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
     try:
@@ -107,7 +107,7 @@ def check_message(message: SpoolMessage) -> Refusal | None:
 
 
 def check_name(name: str) -> Refusal | None:
-    """Refuse a name that no agent can have. Existing clients look for this wording of the refusal."""
+    """Return the refusal of a name that no agent can have, else `None`. Existing clients look for its wording."""
     if _NAME.match(name):
         return None
     return Refusal(Code.INVALID_NAME, f'invalid agent name "{name[:140]}" (use letters, digits, . _ -)')
@@ -125,12 +125,12 @@ def is_channel(target: str) -> bool:
 
 
 def agent_of(target: str) -> str:
-    """The agent that a target names."""
+    """Return the name of the agent in a target: `@agent` or a bare name."""
     return target.removeprefix("@")
 
 
 def channel_of(text: str) -> str | Refusal:
-    """A channel's name with its `#`, which people may leave out when they subscribe."""
+    """Return a channel's name with its `#`, which people may leave out; or the refusal of a bad name."""
     name = text if text.startswith("#") else f"#{text}"
     if name == "#" or len(name) > _CHANNEL_MAX or not name.isprintable():
         return Refusal(Code.INVALID_NAME, f"{text[:_CHANNEL_MAX]!r} cannot be a channel's name")
@@ -141,7 +141,7 @@ def channel_of(text: str) -> str | Refusal:
 
 
 def timestamp(at_ms: int) -> str:
-    """Format a time as in messages and records."""
+    """Format a time in milliseconds as ISO 8601, the format of messages and records."""
     # spec, Message: ts is written in milliseconds and UTC.
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03}Z"
 
@@ -153,7 +153,7 @@ def _second(seconds: int) -> str:
 
 
 def moment(ts: str) -> int | None:
-    """Parse a timestamp to milliseconds; `None` if the text is no timestamp."""
+    """Parse a timestamp (ISO 8601) to milliseconds; `None` if the text is no timestamp."""
     try:
         found = datetime.fromisoformat(ts)
     except ValueError:

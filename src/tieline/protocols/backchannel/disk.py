@@ -16,12 +16,12 @@ FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 
 _LOCK_SECONDS_MAX = 10.0
-"""Timeout: a process holds the lock of a folder to write one small file. If it takes longer, the process hangs."""
+"""Timeout for a lock. A process holds it only to write one small file; if it takes longer, the process hangs."""
 _LOCK_PAUSE_SECONDS = 0.005  # locks are held for about as long
 
 
 class LockBusy(Exception):
-    """Another process holds the lock of a folder and does not release it."""
+    """Another process holds a lock file and does not release it in time."""
 
 
 def make_folder(path: Path) -> None:
@@ -35,7 +35,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
+    """Sync a folder to disk, so that new and changed file names in it survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -44,7 +44,7 @@ def sync_folder(path: Path) -> None:
 
 
 def create(path: Path, content: bytes) -> int:
-    """Write a new file. Return its open descriptor, for `sync`."""
+    """Write a new file. Return its open descriptor, which the caller passes to `sync` or closes."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, FILE_MODE)
     try:
@@ -58,7 +58,7 @@ def create(path: Path, content: bytes) -> int:
 
 
 def sync(descriptor: int) -> None:
-    """Make the content of a file durable, and close it."""
+    """Sync the content of an open file to disk, and close the file."""
     try:
         os.fsync(descriptor)
     finally:
@@ -66,7 +66,10 @@ def sync(descriptor: int) -> None:
 
 
 def replace(path: Path, content: bytes, *, durably: bool = True) -> None:
-    """Replace a file in one step, durably unless told. The temporary name has a suffix that no reader looks for."""
+    """Replace a file's content in one step, by a rename. With `durably`, the change survives a power failure.
+
+    The temporary file has a suffix that no reader looks for.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     descriptor = create(temporary, content)
     if durably:
@@ -79,7 +82,7 @@ def replace(path: Path, content: bytes, *, durably: bool = True) -> None:
 
 
 def read(path: str | Path, bytes_max: int) -> bytes | None:
-    """Return the content of a plain file of limited size; `None` for anything else of this name.
+    """Return the content of a plain file of at most `bytes_max` bytes; `None` if it is larger or not a plain file.
 
     In a shared folder a name may be a pipe, which would block the reader, or a link to another place.
     """
@@ -98,7 +101,7 @@ def read(path: str | Path, bytes_max: int) -> bytes | None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file. The lock ends with the process that holds it, even after a crash."""
+    """Hold the lock on a lock file during a `with`. It ends with the process that holds it, even after a crash."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     try:
         deadline = time.monotonic() + _LOCK_SECONDS_MAX
@@ -112,7 +115,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take the lock of an open file; false if another process holds the lock."""
+    """Take the lock on an open file; false if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

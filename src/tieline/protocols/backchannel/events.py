@@ -1,4 +1,4 @@
-"""The stream of an agent's messages: all unread messages, then each new one, until the reader disconnects.
+"""The HTTP event stream of an agent's messages: all unread ones, then each new one, until the reader disconnects.
 
 Above: the relay. Below: a `SessionPump` for each reader. The only back-pressure is the reader's socket. Writing a
 message to a stream offers it and claims nothing: until the message is taken, each new stream has it again.
@@ -16,6 +16,7 @@ from tieline.contract.member import ByToken
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Progress
 from tieline.protocols.backchannel import view
+from tieline.protocols.backchannel.message_ids import MessageIds
 from tieline.wire.http import Answer, failure
 from tieline.wire.session_pump import Parcel, SessionPump
 from tieline.wire.sse import EventStream, comment, event
@@ -24,16 +25,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 def not_yours(owner: str, name: str) -> Answer:
-    """Answer a client that asks for another agent's messages."""
+    """Return the refusal for a client whose token belongs to `owner` and that asks for the messages of `name`."""
     return failure(403, f'token is for "{owner}", not "{name[:140]}"')
 
 
 class _Reader:
-    """One stream: the Wire of its session pump."""
+    """One open stream. Its session pump writes deliveries to it."""
 
-    __slots__ = ("pump", "stream")
+    __slots__ = ("_ids", "pump", "stream")
 
-    def __init__(self, hub: Hub, keepalive_seconds: float) -> None:
+    def __init__(self, hub: Hub, ids: MessageIds, keepalive_seconds: float) -> None:
+        self._ids = ids
         self.pump = SessionPump(hub, self)
         self.stream = EventStream(
             hub.limits.unsent_bytes_max,
@@ -43,16 +45,16 @@ class _Reader:
         )
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Push messages."""
+        """Write messages to the stream. Return the deliveries that were written."""
         for message, _, _ in parcels:
-            self.stream.write(event(_encode(view.received(message))))
+            self.stream.write(event(_encode(view.received(message, self._ids))))
         return parcels
 
     def write_progress(self, step: Progress) -> None:
-        """Never called: a stream follows no message."""
+        """Never called: the session of a stream asks for no progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Write the reason as a comment, for a person to read, and end the stream."""
+        """End the stream, because the hub ended the session. Write the reason as a comment, for a person to read."""
         self.stream.write(comment(why.message))
         self.stream.close()
 
@@ -60,21 +62,25 @@ class _Reader:
         """Nothing to pause: a reader of a stream sends nothing."""
 
     def resume_reading(self) -> None:
-        """See `pause_reading`."""
+        """Nothing to resume: a reader of a stream sends nothing."""
 
 
 class Events:
-    """All open streams."""
+    """All open event streams of the hub's backchannel relay: the HTTP responses that bring agents new messages."""
 
-    def __init__(self, hub: Hub, protocol: str, keepalive_seconds: float) -> None:
+    def __init__(self, hub: Hub, protocol: str, ids: MessageIds, keepalive_seconds: float) -> None:
         self._hub = hub
+        self._ids = ids
         self._protocol = protocol
         self._keepalive_seconds = keepalive_seconds
         self._readers: set[_Reader] = set()
 
     async def serve(self, token: str, name: str, receive: Receive, send: Send) -> Answer | Refusal | None:
-        """Stream an agent's messages to a client with its token. Return the reason if the stream never began."""
-        reader = _Reader(self._hub, self._keepalive_seconds)
+        """Stream the messages of the agent `name` to a client with its token, until it disconnects.
+
+        Return the refusal if the stream never began, else `None`.
+        """
+        reader = _Reader(self._hub, self._ids, self._keepalive_seconds)
         pump = reader.pump
         attached: asyncio.Future[Attached | Refusal] = asyncio.get_running_loop().create_future()
 

@@ -1,8 +1,9 @@
 """File senders: the hub's sessions for the senders that files in a spool name.
 
-Above: the intake. Below: the Hub port. A file proves nothing about its writer, so the message is always unverified. Its
-`from` may be the name of a local agent, another name that a local session made, or a name that no member has. The hub
-sends nothing under a name that a token made, or that differs from a member's name only in case.
+Above: `intake`, which sends files to the hub. Below: the Hub port. A file proves nothing about its writer, so the
+message is always unverified. Its `from` may be the name of a local agent, another name that a local session made, or a
+name that no member has. The hub sends nothing under a name that a token made, or that differs from a member's name only
+in case.
 """
 
 from collections.abc import Callable
@@ -15,11 +16,14 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Roster
 
 PLACE = "spool"
-"""Place of senders that have no name in the hub: they send as `<from>@spool`."""
+"""Place that is added to the name of a sender who is no member: such a sender sends as `<from>@spool`."""
 
 
 class FileSenders:
-    """Sessions by sender, for one batch of files. Close them after it."""
+    """Sessions in which the senders of spool files send them to the hub, one for each sender of a batch of files.
+
+    Close them after the batch.
+    """
 
     def __init__(
         self, hub: Hub, protocol: str, operator: SessionId, local_session: Callable[[str], SessionId | None]
@@ -32,7 +36,7 @@ class FileSenders:
         self._opened: dict[str, SessionId | Refusal] = {}
 
     async def session_of(self, sender: str) -> SessionId | Refusal:
-        """Return the session that sends for a sender, or the reason why there is none."""
+        """Return the session that sends for this sender, opened if needed; or the refusal if there can be none."""
         own = self._local_session(sender)
         if own is not None:
             return own

@@ -1,7 +1,7 @@
-"""The identity: who speaks from a spool's folder, and whether a relay elsewhere takes the place of the folder.
+"""The identity: the name under which commands send from a spool, and the relay that replaces the spool, if any.
 
-Above: the command line. Below: `config.json`, which other programs read and write too, so keys that we do not know
-stay in it. It may hold a token, so only its owner can read what we write.
+A relay is an HTTP server of backchannel. Above: the command line. Below: `config.json`, which other programs read and
+write too, so keys that we do not know stay in it. It may hold a token, so only its owner can read what we write.
 """
 
 import os
@@ -17,6 +17,8 @@ HOME_VARIABLE = "BACKCHANNEL_HOME"
 AGENT_VARIABLE = "BACKCHANNEL_AGENT"
 URL_VARIABLE = "BACKCHANNEL_URL"
 TOKEN_VARIABLE = "BACKCHANNEL_TOKEN"
+ROOM_VARIABLE = "BACKCHANNEL_RELAY_ROOM"
+ADMIN_TOKEN_VARIABLE = "BACKCHANNEL_ADMIN_TOKEN"
 
 CONFIG_FILE = "config.json"
 _CONFIG_BYTES_MAX = 1024 * 1024  # a few lines; whatever is larger is another file
@@ -27,27 +29,30 @@ class BadConfig(Exception):
 
 
 class Identity(Struct, frozen=True):
-    """The agent that speaks, and the relay that it uses."""
+    """Content of `config.json`: the agent's name, and the relay (a remote server) that it uses, if any."""
 
     agent: str | None = None
     url: str | None = None
     token: str | None = None
     hub: str | None = None
     """Same as `url`, if the server there is a Tieline hub, which can do more than a relay."""
+    room: str | None = None
+    """Room of the relay; without it, the common room."""
 
     @property
     def is_hub(self) -> bool:
-        """True if the address is known to be a hub's."""
+        """True if the server at `url` is known to be a Tieline hub."""
         return self.url is not None and self.url == self.hub
 
     def with_environment(self) -> "Identity":
-        """Apply backchannel's environment variables. The stored token is used only for the stored address."""
+        """Apply backchannel's environment variables. The stored token and room are used only for the stored address."""
         url = os.environ.get(URL_VARIABLE) or self.url
         return msgspec.structs.replace(
             self,
             agent=os.environ.get(AGENT_VARIABLE) or self.agent,
             url=url,
             token=os.environ.get(TOKEN_VARIABLE) or (self.token if url == self.url else None),
+            room=os.environ.get(ROOM_VARIABLE) or (self.room if url == self.url else None),
         )
 
 

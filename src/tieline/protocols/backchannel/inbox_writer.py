@@ -15,7 +15,7 @@ from tieline.protocols.backchannel.local_inbox import LocalInbox, Placement
 from tieline.wire.session_pump import Parcel
 
 _ROUND = 512
-"""Deliveries of one round, because each is an open file. All deliveries of one agent are in one round."""
+"""Most deliveries in one round, because each is an open file. All deliveries of one agent are in one round."""
 
 log = structlog.get_logger(__name__)
 
@@ -23,22 +23,22 @@ Load = Sequence[Parcel]
 
 
 class InboxOwner(Protocol):
-    """A local agent, with deliveries for its inbox."""
+    """A local agent for whose inbox the hub has deliveries."""
 
     inbox: LocalInbox
 
     def collect(self) -> Load:
-        """Return the deliveries for the inbox; there may be none."""
+        """Return the deliveries to write into the inbox now; there may be none."""
 
     def placed(self, parcels: Load, placement: Placement) -> None:
-        """These deliveries were written; `placement` says what became of each."""
+        """Called when these deliveries were written. `placement` has the result for each."""
 
     def failed(self) -> None:
-        """The deliveries could not be written; request another round later."""
+        """Called when the deliveries could not be written. The owner must request another round later."""
 
 
 class InboxWriter:
-    """Writes all inboxes of one spool."""
+    """Writes deliveries as files into the inboxes of all local agents of one spool, in rounds."""
 
     def __init__(self) -> None:
         # Owners that requested a round, in order.
@@ -49,11 +49,11 @@ class InboxWriter:
         self._round: asyncio.Future[list[Placement | str]] | None = None
 
     def start(self) -> None:
-        """Start the task."""
+        """Start the task that runs the rounds."""
         self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """Finish the round and stop. The next hub stages deliveries again that are not shown yet."""
+        """Finish the current round and stop. The next hub writes the deliveries again that are not in an inbox yet."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -97,7 +97,7 @@ class InboxWriter:
 
 
 def _place(loads: Sequence[tuple[LocalInbox, Load]]) -> list[Placement | str]:
-    """Write each load into its inbox. A text in the result is the reason of a failure."""
+    """Write these deliveries into their inboxes. Return a result for each inbox, or the text of its error."""
     outcomes: list[Placement | str] = []
     for inbox, load in loads:
         placement = Placement()

@@ -22,7 +22,7 @@ _READ_BYTES = 64 * 1024  # thousands of events at once
 
 
 class Inotify:
-    """Watched folders, by number. `file` is readable when one of the folders has changed."""
+    """A set of watched folders, each with a number. `file` is readable when one of the folders has changed."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None, use_errno=True)
@@ -40,7 +40,7 @@ class Inotify:
         self._library.inotify_rm_watch(self.file, number)
 
     def read(self) -> Iterator[tuple[int, bool]]:
-        """Yield the numbers of folders that have changed; true if the folder is no longer watched."""
+        """Yield the number of each folder that has changed, and true if it is no longer watched."""
         try:
             data = os.read(self.file, _READ_BYTES)
         except BlockingIOError:

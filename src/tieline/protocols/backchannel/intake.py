@@ -1,4 +1,4 @@
-"""The intake: sends files that local processes put into the mailboxes of an adopted spool to the hub, as messages.
+"""The intake: sends the files that local programs put into the mailboxes of a spool to the hub, as messages.
 
 Above: the adoption, which says which mailboxes have new files. Below: the mailboxes, and the Hub port. The sender has
 already fanned out its message: one file for each recipient, all with one id. So each file is one delivery to the owner
@@ -30,15 +30,17 @@ from tieline.protocols.backchannel.codec import NORMAL, URGENT, SpoolMessage, ag
 from tieline.protocols.backchannel.file_senders import FileSenders
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, LocalInbox
 from tieline.protocols.backchannel.mailbox import Mailbox
+from tieline.protocols.backchannel.message_ids import MessageIds, is_made_here
 from tieline.protocols.backchannel.view import Draft, content_of, target_of
+from tieline.wire.prefix_ids import from_prefix_id
 from tieline.wire.sessions import ask_all
 
 BATCH = 128
-"""Messages of one round: limits the memory, and the time that a new file waits behind old ones."""
+"""Most messages in one round: limits the memory, and the time that a new file waits behind old ones."""
 _FAN_OUT_SECONDS = 0.03
 """Delay of a channel's message, to wait for its other copies: the sender renames the copies one after the other."""
 WHAT = "a file in a spool"
-"""Description of the attempt in the log of refusals."""
+"""Description of a refused file in the hub's log of refusals."""
 
 _LATER = frozenset(
     {
@@ -54,7 +56,7 @@ _LATER = frozenset(
         Code.UNKNOWN_MEMBER,
     }
 )
-"""Refusals that may pass: a file cannot receive an answer, so it waits and is retried."""
+"""Refusals that may pass. The sender of a file gets no answer, so the file waits and is retried."""
 _LATER_SECONDS = 15.0
 _TROUBLE = frozenset({Code.STORE_FAILED, Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION})
 """Refusals that come from the state of the hub itself and pass soon."""
@@ -66,14 +68,14 @@ log = structlog.get_logger(__name__)
 
 
 class Found(Struct, frozen=True):
-    """One message, and the owners of the mailboxes that hold it."""
+    """One message that was found as a file in the spool, and the owners of all mailboxes that have a file of it."""
 
     message: SpoolMessage
     owners: tuple[str, ...]
 
 
 class Submission(Struct, frozen=True):
-    """One `Send` to the hub, for some or all owners of a found message."""
+    """One `Send` command to the hub for a message found in the spool, to some or all owners of its files."""
 
     found: Found
     owners: tuple[str, ...]
@@ -82,7 +84,7 @@ class Submission(Struct, frozen=True):
 
 
 class Intake:
-    """Queue of files to take in, oldest first."""
+    """Queue of files that are to be sent to the hub, oldest first."""
 
     def __init__(
         self,
@@ -91,8 +93,10 @@ class Intake:
         inboxes: Mapping[str, LocalInbox],
         local_session: Callable[[str], SessionId | None],
         again: Callable[[str], None],
+        ids: MessageIds,
     ) -> None:
         self._hub = hub
+        self._ids = ids
         self._mailboxes = mailboxes
         # Inboxes of the owners that are local agents.
         self._inboxes = inboxes
@@ -108,14 +112,14 @@ class Intake:
         self._done: list[tuple[Mailbox, str]] = []
 
     def delay(self) -> float | None:
-        """Seconds until the next file can be taken in; `None` if no file waits."""
+        """Return the seconds until the next file can be sent; 0 for now, `None` if no file waits."""
         if not self._order:
             return None
         now = asyncio.get_running_loop().time()
         return max(0.0, self._due.get(self._order[0][1], 0.0) - now)
 
     async def add(self, arrivals: Mapping[str, set[str]]) -> None:
-        """Queue new ids. The argument has the new ids of each owner's mailbox."""
+        """Read new files and queue them. `arrivals` has the new message ids for each owner of a mailbox."""
         fresh = [
             (owner, message_id)
             for owner, ids in arrivals.items()
@@ -138,7 +142,7 @@ class Intake:
         return [(owner, message_id, self._mailboxes[owner].read(message_id)) for owner, message_id in fresh]
 
     async def take_in(self, operator: SessionId) -> None:
-        """Take in the oldest messages of the queue."""
+        """Send the oldest messages of the queue to the hub, at most `BATCH`. `operator` is an operator's session."""
         batch: list[str] = []
         while len(batch) < BATCH and self.delay() == 0.0:
             batch.append(heapq.heappop(self._order)[1])
@@ -158,7 +162,7 @@ class Intake:
             await asyncio.to_thread(_drop, done)
 
     def _claim(self, owners: Mapping[str, Sequence[str]]) -> list[Found]:
-        """Read the messages. Move the files of remote members out of `new/`."""
+        """Read the files of these messages, given as id and owners. Move the files of remote members out of `new/`."""
         together: dict[SpoolMessage, list[str]] = {}
         for message_id, names in owners.items():
             for name in names:
@@ -171,11 +175,18 @@ class Intake:
         return [Found(message, tuple(names)) for message, names in together.items()]
 
     async def _without_own(self, operator: SessionId, found: Sequence[Found]) -> list[Found]:
-        """Leave out messages that the hub itself wrote: a reader took and returned the file, or a crash left it."""
-        suspects = [one for one in found if _is_ours(one.message.id)]
+        """Return `found` without the messages that the hub itself wrote into the spool.
+
+        The hub finds a file of its own again if a reader took it and put it back, or if a crash kept the hub from
+        removing it. `operator` is the session that asks for the receipts of such messages.
+        """
+        suspects = [one for one in found if is_made_here(one.message.id)]
         if not suspects:
             return list(found)
-        asked = [c.ReadReceipts(operator, message_id=MessageId(one.message.id), members=one.owners) for one in suspects]
+        asked = [
+            c.ReadReceipts(operator, message_id=MessageId(from_prefix_id(one.message.id)), members=one.owners)
+            for one in suspects
+        ]
         known = dict(zip(suspects, await ask_all(self._hub, asked), strict=True))
         left = []
         for one in found:
@@ -188,7 +199,10 @@ class Intake:
         return left
 
     async def _reconcile(self, message_id: str, owners: Sequence[str], receipts: r.Receipts) -> tuple[str, ...]:
-        """Finish the files whose deliveries the hub knows. Return the owners without a delivery."""
+        """Mark the files of this message as handled whose deliveries the hub has, by the message's receipts.
+
+        Return the owners of mailboxes without a delivery, who still need the message.
+        """
         steps = {receipt.member: receipt.steps for receipt in receipts.receipts}
         for owner in owners:
             if owner not in steps:
@@ -207,7 +221,7 @@ class Intake:
     async def _send(
         self, operator: SessionId, senders: FileSenders, submissions: Sequence[Submission]
     ) -> list[Submission]:
-        """Send the submissions. Return new submissions for owners that did not get their message yet."""
+        """Send the submissions to the hub. Return new ones for owners that did not get their message yet."""
         sends: list[tuple[Submission, c.Send]] = []
         for submission in submissions:
             session = await senders.session_of(submission.found.message.sender)
@@ -229,7 +243,8 @@ class Intake:
         late: list[Submission] = []
         for (submission, _), reply in zip(sends, await ask_all(self._hub, [send for _, send in sends]), strict=True):
             match reply:
-                case r.Accepted(duplicate=False):
+                case r.Accepted(message_id, duplicate=False):
+                    self._ids.note(message_id, submission.wire_id)
                     self._accepted(submission)
                 case r.Accepted(message_id):
                     late += await self._known(operator, submission, message_id)
@@ -252,7 +267,10 @@ class Intake:
                 self._done.append((self._mailboxes[owner], message_id))
 
     async def _known(self, operator: SessionId, submission: Submission, message_id: MessageId) -> list[Submission]:
-        """Handle a duplicate: the wire id and content came before, from this file or another copy of the message."""
+        """Handle a duplicate: the wire id and content came before, from this file or another copy of the message.
+
+        Return new submissions for owners that the earlier message did not reach.
+        """
         receipts = await self._hub.ask(c.ReadReceipts(operator, message_id=message_id, members=submission.owners))
         if not isinstance(receipts, r.Receipts):
             assert isinstance(receipts, Refusal), "receipts are asked for"
@@ -262,7 +280,10 @@ class Intake:
         return [_alone(submission.found, owner) for owner in missed]
 
     async def _refuse(self, submission: Submission, refusal: Refusal, *, by_hub: bool) -> None:
-        """Keep the files of a refused submission: for a retry, or for a person to look at."""
+        """Keep the files of a refused submission: for a retry, or in `refused/` for a person to look at.
+
+        `by_hub` is true if the hub refused it and so has recorded the refusal already.
+        """
         message_id = submission.found.message.id
         later = refusal.code in _LATER
         if not later:
@@ -298,13 +319,8 @@ def _drop(done: Sequence[tuple[Mailbox, str]]) -> None:
         mailbox.drop(message_id)
 
 
-def _is_ours(message_id: str) -> bool:
-    """True if the hub may have made this id: a UUIDv7, which no other program of backchannel makes."""
-    return message_id[14] == "7"
-
-
 def _submissions(found: Found) -> list[Submission]:
-    """Return one submission for a channel's message, and one for each owner of a mailbox for any other message."""
+    """Split a message into commands: one for all owners if it goes to a channel, else one for each owner."""
     message = found.message
     target = target_of(message.to)
     if isinstance(target, Target) and target.kind is TargetKind.CHANNEL:
@@ -318,7 +334,7 @@ def _submissions(found: Found) -> list[Submission]:
 
 
 def _alone(found: Found, owner: str) -> Submission:
-    """Submit a message to the owner of one mailbox only. A note keeps the target that the message names."""
+    """Make the command that sends a message to one owner only. A note keeps the target that the message names."""
     message = found.message
     content = _content(message, to_member(MemberName(owner)))
     notes = (*content.notes, f"addressed to {message.to[:200]}")

@@ -1,4 +1,4 @@
-"""Invites: one string to paste, with all that a newcomer needs to join a relay.
+"""Invites: one string to paste, with all that a newcomer needs to join a relay (backchannel's HTTP server).
 
 Above: the command line. Below: nothing. An invite usually holds the relay's room token, so an invite is a secret.
 """
@@ -18,7 +18,7 @@ class BadInvite(Exception):
 
 
 class Invite(Struct, frozen=True, omit_defaults=True):
-    """Data that a newcomer needs to join a relay."""
+    """Data that a newcomer needs to join a relay (HTTP server): its address, the room token, and channels."""
 
     url: str
     token: str | None = None
@@ -28,12 +28,12 @@ class Invite(Struct, frozen=True, omit_defaults=True):
 
 
 def encode_invite(invite: Invite) -> str:
-    """An invite as it is passed on."""
+    """Encode an invite as the text that people pass on."""
     return _PREFIX + base64.urlsafe_b64encode(msgspec.json.encode(invite)).decode().rstrip("=")
 
 
 def decode_invite(text: str) -> Invite:
-    """An invite as it was pasted."""
+    """Decode an invite from the text that was pasted. Raises `BadInvite`."""
     text = text.strip()
     if not text.startswith(_PREFIX) or len(text) > _CHARS_MAX:
         raise BadInvite(f"not a backchannel invite (expected it to start with {_PREFIX})")

@@ -1,7 +1,7 @@
-"""A local agent of an adopted spool, as a member of the hub.
+"""A local agent (one that reads its own mailbox in a spool), as a member of the hub.
 
 Above: the adoption. Below: the Hub port through a pump, and the agent's local inbox. Its session lasts as long
-as the spool is adopted, so that the agent counts as present. Its deliveries become files in the inbox, where the
+as the hub uses the spool, so that the agent counts as present. Its deliveries become files in the inbox, where the
 agent's own programs find them. If a file is gone from the inbox, it was taken, and its delivery is acknowledged.
 """
 
@@ -23,6 +23,7 @@ from tieline.contract.reply import Attached, Fetched, Progress
 from tieline.protocols.backchannel.inbox_writer import InboxWriter
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, Fate, LocalInbox, Placement
 from tieline.protocols.backchannel.mailbox import MailboxInfo
+from tieline.wire.prefix_ids import from_prefix_id
 from tieline.wire.session_pump import Parcel, SessionPump
 
 TAKEN = "taken from the spool"
@@ -36,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class LocalAgent:
-    """One local agent: the wire of its session, and the owner of its inbox."""
+    """One local agent. It receives the deliveries of the agent's session and writes them as files into its inbox."""
 
     def __init__(
         self,
@@ -70,14 +71,17 @@ class LocalAgent:
 
     @property
     def caught_up(self) -> bool:
-        """True once the deliveries that waited at the start of the session are in the inbox, and so are known."""
+        """True once all deliveries that waited when the session began are files in the inbox."""
         pump = self._pump
         if not self._caught_up and pump is not None:
             self._caught_up = pump.caught_up and not self._parcels
         return self._caught_up
 
     async def attach(self, credential: Credential | None = None) -> Attached | Refusal:
-        """Open the agent's session. This makes the member, if no member has this name yet."""
+        """Open the agent's session. This makes the member, if no member has this name yet.
+
+        By default, the credential is that of a local program of the hub's own user.
+        """
         pump = self._pump = SessionPump(self._hub, self)
         attached: asyncio.Future[Attached | Refusal] = asyncio.get_running_loop().create_future()
         attach = c.Attach(protocol=PROTOCOL, credential=credential or ByUser(), member=self.name)
@@ -97,13 +101,14 @@ class LocalAgent:
         return reply
 
     def resign(self) -> None:
-        """Stop being the external inbox: the hub settles deliveries without asking."""
+        """Stop being the external inbox: the hub then marks deliveries as handled without asking this agent."""
         self._hub.set_external_inbox(self.name, self.inbox.session, None)
 
     async def receive(self, info: MailboxInfo, *, anew: bool) -> Refusal | None:
         """Restore the inbox to the state in which an earlier hub left it, and put the waiting deliveries there.
 
-        If the hub refuses to list the waiting deliveries, this ends the session and returns the refusal.
+        `anew` is true if the inbox belonged to no member or another one before. If the hub refuses to list the waiting
+        deliveries, this ends the session and returns the refusal.
         """
         pump = self._pump
         assert pump is not None, "attached before"
@@ -127,7 +132,7 @@ class LocalAgent:
         return None
 
     async def _put_down(self) -> None:
-        """Wait until no delivery is being written to the inbox."""
+        """Drop the queued deliveries, and wait until none is being written: the inbox is about to be changed."""
         self._parcels = []
         self._caught_up = False
         await self._inbox_writer.settle()
@@ -139,7 +144,10 @@ class LocalAgent:
             self._pump = None
 
     async def retire(self) -> bool:
-        """Take all deliveries out of the spool, because the agent is no longer local. False means: retry."""
+        """Remove all deliveries of this agent from the spool, because the agent is no longer local.
+
+        False means that the hub refused: try again later.
+        """
         await self._put_down()
         attached = await self.attach(ByPlace())
         if isinstance(attached, Refusal):
@@ -170,7 +178,10 @@ class LocalAgent:
     # Called by the hub: the ExternalInbox port.
 
     def asked(self, question: Question) -> None:
-        """Win deliveries: take them from the inbox before any reader does."""
+        """Take the files of these deliveries from the inbox before any reader does, and tell the hub which were won.
+
+        The hub asks this before it marks deliveries as handled.
+        """
         self._spool_thread.submit(self._win, question)
 
     def _win(self, question: Question) -> None:
@@ -185,27 +196,27 @@ class LocalAgent:
             self._loop.call_soon_threadsafe(self._hub.resolve, question.number, won, taken)
 
     def finish(self, keys: Sequence[int]) -> None:
-        """The hub settled deliveries that were won."""
+        """Let the files of these deliveries be removed: the hub won them and marked them as handled."""
         self._spool_thread.submit(self.inbox.finish, keys)
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """Put deliveries that were won into the inbox again."""
+        """Put deliveries that the hub won but did not mark as handled back into the inbox."""
         self._spool_thread.submit(self._give_back, keys)
 
     def _give_back(self, keys: Sequence[int]) -> None:
         try:
             self.inbox.give_back(keys)
         except OSError as error:
-            # The next hub finds the file and shows it again.
+            # The inbox retries. If that fails too, the next hub finds the file and shows it again.
             log.error("a message could not be put back into the spool", agent=self.name, error=str(error))
 
     # Called when the spool has changed.
 
     def taken(self, names: Iterable[str]) -> None:
-        """Acknowledge messages that are gone from the inbox."""
+        """Acknowledge the messages with these ids, because readers took their files from the inbox."""
         ids = tuple(names)
         own = tuple(f"{each}|{self.name}" for each in ids)
-        message_ids = tuple(map(MessageId, ids))
+        message_ids = tuple(MessageId(from_prefix_id(each)) for each in ids)
         self._hub.submit(
             (c.AcknowledgeIds(self.inbox.session, wire_ids=(*ids, *own), message_ids=message_ids, evidence=TAKEN),)
         )
@@ -213,11 +224,11 @@ class LocalAgent:
     # Called by the inbox writer.
 
     def collect(self) -> Sequence[Parcel]:
-        """Return the deliveries for the inbox."""
+        """Return the deliveries that are to be written into the inbox."""
         return self._parcels
 
     def placed(self, parcels: Sequence[Parcel], placement: Placement) -> None:
-        """Report to the hub what became of deliveries that were written."""
+        """Report the result to the hub: each delivery is in the inbox, taken by a reader already, or too large."""
         pump = self._pump
         if pump is None or parcels is not self._parcels:
             # Another session has begun, and it starts from the beginning.
@@ -240,7 +251,7 @@ class LocalAgent:
         pump.resume_writing()
 
     def failed(self) -> None:
-        """Retry later: the deliveries could not be written."""
+        """Try again later, because the deliveries could not be written."""
         asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._request_again)
 
     def _request_again(self) -> None:
@@ -259,15 +270,15 @@ class LocalAgent:
         return ()
 
     def write_progress(self, step: Progress) -> None:
-        """Never called: a local agent follows no message."""
+        """Never called: a local agent's session asks for no progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """The hub ended the session."""
+        """Close, and pass the reason to the callback `ended`, because the hub ended the session."""
         self.close()
         self._ended(why)
 
     def pause_reading(self) -> None:
-        """Nothing is read from this wire."""
+        """Nothing to pause: nothing is read from a local agent."""
 
     def resume_reading(self) -> None:
-        """Nothing is read from this wire."""
+        """Nothing to resume: nothing is read from a local agent."""

@@ -27,11 +27,12 @@ from tieline.contract.message import Message
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.claims import SUFFIX
 from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
+from tieline.protocols.backchannel.message_ids import FILES, MessageIds, file_id
 from tieline.protocols.backchannel.view import received
+from tieline.wire.prefix_ids import is_hub_id
 from tieline.wire.session_pump import Parcel
 
-PROTOCOL = "spool"
-"""Protocol name of the spool's sessions. A message with this protocol came as a file."""
+PROTOCOL = FILES
 
 _PLACED = "placed"
 _STAGED = ".staged"
@@ -43,21 +44,8 @@ _SURELY_FITS = 1024 * 1024
 _encode = msgspec.json.Encoder().encode
 
 
-def file_id(message: Message) -> str:
-    """Return the id of the file in which a message came."""
-    assert message.wire_id is not None, "what comes from the spool has the id of its file"
-    return message.wire_id.partition("|")[0]
-
-
-def _is_too_large(message: Message) -> bool:
-    """True if the file would be too large for every reader of the spool."""
-    if len(message.content.body) < _SURELY_FITS and message.content.data is None:
-        return False
-    return len(_encode(received(message))) > DEFAULT_LIMITS.message_bytes_max
-
-
 class Copy(Struct, frozen=True):
-    """A delivery that is staged."""
+    """A delivery that is staged: written to a file in `hub/`, and not yet moved to `new/`, where readers see it."""
 
     key: int
     name: str
@@ -65,7 +53,7 @@ class Copy(Struct, frozen=True):
 
 
 class Placement(Struct):
-    """Deliveries on their way into one local inbox, and the outcome of each."""
+    """Deliveries on their way into one local inbox, and the outcome of each: shown, taken already, or too large."""
 
     copies: list[Copy] = []
     open: list[int] = []
@@ -77,7 +65,7 @@ class Placement(Struct):
 
 
 class Leftover(Struct, frozen=True):
-    """A file that a hub left when it ended."""
+    """A file in a mailbox's `hub/` that an earlier hub left: a delivery on its way to `new/`, or one that it won."""
 
     path: Path
     name: str
@@ -86,44 +74,72 @@ class Leftover(Struct, frozen=True):
 
 
 class Fate(StrEnum):
-    """Outcome of calling back a delivery."""
+    """Outcome of `recall`: the delivery is out of the spool, or a reader had taken it before."""
 
     RECALLED = "recalled"
     TAKEN = "taken"
 
 
-class LocalInbox:
-    """The unread files of one local agent."""
+class WonFile(Struct, frozen=True):
+    """A delivery that the hub has won (moved out of the readers' sight) and not yet settled durably."""
 
-    def __init__(self, mailbox: Mailbox, info: MailboxInfo, sweep: Callable[[], None]) -> None:
+    path: Path
+    name: str
+    shown: bool
+    """True if the delivery was in `new/`."""
+
+
+class LocalInbox:
+    """The unread files of one local agent: puts deliveries there, takes them back, and sees which readers took."""
+
+    def __init__(
+        self, mailbox: Mailbox, info: MailboxInfo, sweep: Callable[[], None], ids: MessageIds | None = None
+    ) -> None:
         self.mailbox = mailbox
+        self._ids = ids or MessageIds()
         self.session = SessionId("")
         # Callback, from any thread: there are files to sweep.
         self._sweep = sweep
         self._lock = threading.Lock()
         self._since = info.since
+        # The member whose deliveries these are (see `MailboxInfo.member`); 0 until it is known.
+        self._member = info.member
         # Deliveries up to this key are shown or were shown. A delivery that came as a file was shown, whatever its key.
         self._placed = self._marked = self._read_mark()
         # Ids of deliveries in `new/`.
         self._shown: set[str] = set()
         # Keys of deliveries that the hub settles before they are shown; true once the settlement is durable.
         self._withheld: dict[int, bool] = {}
-        # Files that the hub has won and not yet settled durably, by key. Then settled files, which are to be removed.
-        self._won: dict[int, Path] = {}
+        self._won: dict[int, WonFile] = {}
+        # Keys of won deliveries that the hub does not settle, and whose files could not be put back yet.
+        self._returned: set[int] = set()
+        # Files of settled deliveries, which are to be removed.
         self._removable: list[Path] = []
         # Ids that were called back: no other program can take them.
         self._recalled: set[str] = set()
+        # Ids of files from a hub of an earlier version, which spelled ids in another way.
+        self._old_names = self._read_old_names()
 
     def begin(self, info: MailboxInfo, *, anew: bool) -> None:
-        """Start a session: forget the unfinished work of an earlier one. With `anew` the member is a different one."""
+        """Start a session. With `anew` the inbox is empty: all deliveries are staged again.
+
+        The hub may have won deliveries during the earlier session and not settled them yet. They stay won, unless they
+        belong to another member.
+        """
         with self._lock:
-            self._since = info.since
-            self._withheld.clear()
+            another = self._member not in (0, info.member)
+            self._since, self._member = info.since, info.member
+            if another:
+                self._withheld.clear()
+                self._won.clear()
+                self._returned.clear()
+            if not anew:
+                return
+            self._withheld.update(dict.fromkeys(self._won.keys() - self._returned, False))
             self._won.clear()
-            if anew:
-                self._placed = self._marked = 0
-                self._shown.clear()
-        if anew:
+            self._returned.clear()
+            self._placed = self._marked = 0
+            self._shown.clear()
             self.clear()
             disk.sync(disk.create(self.mailbox.hub / _PLACED, _MARK.format(0).encode()))
             disk.sync_folder(self.mailbox.hub)
@@ -135,8 +151,15 @@ class LocalInbox:
         except (OSError, ValueError):
             return 0
 
+    def _read_old_names(self) -> frozenset[str]:
+        folders = [folder for folder in (self.mailbox.new, self.mailbox.hub) if folder.is_dir()]
+        names = (path.name.partition(".")[0] for folder in folders for path in folder.iterdir())
+        return frozenset(name for name in names if is_hub_id(name))
+
     def _name(self, message: Message, key: int) -> str:
-        return file_id(message) if self._is_file(message, key) else message.id
+        if self._is_file(message, key):
+            return file_id(message)
+        return message.id if message.id in self._old_names else self._ids.of(message)
 
     def _is_file(self, message: Message, key: int) -> bool:
         return message.protocol == PROTOCOL and key >= self._since
@@ -147,7 +170,10 @@ class LocalInbox:
     # Showing deliveries, in three steps: each is for a thread.
 
     def stage(self, parcels: Sequence[Parcel], placement: Placement) -> None:
-        """Write new deliveries to staged files. For deliveries that were shown before, find out what became of them."""
+        """Write new deliveries to staged files: in `hub/`, where no reader sees them yet.
+
+        For deliveries that were shown before, find out what became of them.
+        """
         if not self.mailbox.is_there():
             raise FileNotFoundError(f"the mailbox {self.mailbox.folder} is gone")
         disk.make_folder(self.mailbox.new)
@@ -155,16 +181,23 @@ class LocalInbox:
             name = self._name(message, key)
             if self._is_file(message, key):
                 self._find(placement, name, key)
-            elif _is_too_large(message):
+            elif self._is_too_large(message):
                 placement.too_large.append(key)
             elif key <= self._placed:
                 self._find(placement, name, key)
             elif not self._withheld.get(key, False):
                 path = self.mailbox.hub / f"{name}.{key}{_STAGED}"
                 placement.copies.append(Copy(key, name, path))
-                # A file that was marked before must stay whole: after a crash it would be shown as it is.
-                if key > self._marked or not path.exists():
-                    placement.open.append(disk.create(path, _encode(received(message))))
+                # A file that was marked before must stay whole: after a crash it would be shown as it is. A delivery
+                # that the hub has won has a file already.
+                if key not in self._won and (key > self._marked or not path.exists()):
+                    placement.open.append(disk.create(path, _encode(received(message, self._ids) | {"id": name})))
+
+    def _is_too_large(self, message: Message) -> bool:
+        """True if the file would be too large for every reader of the spool, so that it must not be written."""
+        if len(message.content.body) < _SURELY_FITS and message.content.data is None:
+            return False
+        return len(_encode(received(message, self._ids))) > DEFAULT_LIMITS.message_bytes_max
 
     def _find(self, placement: Placement, name: str, key: int) -> None:
         with self._lock:
@@ -176,7 +209,10 @@ class LocalInbox:
                 placement.taken.append(key)
 
     def mark(self, placement: Placement) -> None:
-        """Make the copies durable, and then the mark that they are about to be shown."""
+        """Make the staged files durable, and then the mark that they are about to be shown.
+
+        After a crash, a marked delivery whose file is gone was taken by a reader.
+        """
         while placement.open:
             disk.sync(placement.open.pop())
         disk.sync_folder(self.mailbox.hub)
@@ -190,7 +226,7 @@ class LocalInbox:
         self._marked = placement.copies[-1].key
 
     def show(self, placement: Placement) -> None:
-        """Move the copies into `new/`, where every reader sees them."""
+        """Move the staged files into `new/`, where every reader sees them."""
         for copy in placement.copies:
             with self._lock:
                 self._show(copy, placement)
@@ -215,7 +251,7 @@ class LocalInbox:
             copy.path.unlink(missing_ok=True)
         else:
             # The file stays until the commit: after a crash before the commit, the next hub must find the file.
-            self._won[copy.key] = copy.path
+            self._won[copy.key] = WonFile(copy.path, copy.name, shown=False)
 
     # The work of an external inbox, on a thread of its own.
 
@@ -224,6 +260,7 @@ class LocalInbox:
         name = self._name(message, key)
         won = self.mailbox.hub / f"{name}.{key}{_WON}"
         with self._lock:
+            file = WonFile(won, name, shown=key <= self._placed or self._is_file(message, key))
             for path in (self._waiting(name), self.mailbox.hub / f"{name}.{key}{_STAGED}"):
                 try:
                     path.rename(won)
@@ -231,13 +268,10 @@ class LocalInbox:
                     continue
                 except OSError:
                     return None
-                self._shown.discard(name)
-                self._won[key] = won
-                return True
+                return self._keep(key, file)
             if won.exists():
                 # The delivery was won before, for a commit that failed, and is not given back yet.
-                self._won[key] = won
-                return True
+                return self._keep(key, file)
             if name in self._recalled:
                 return True
             if key > self._placed and not self._is_file(message, key):
@@ -248,38 +282,64 @@ class LocalInbox:
             self._shown.discard(name)
             return False
 
+    def _keep(self, key: int, file: WonFile) -> bool:
+        self._shown.discard(file.name)
+        self._won[key] = file
+        self._returned.discard(key)
+        return True
+
     def finish(self, keys: Sequence[int]) -> None:
-        """The hub settled these won deliveries: their files may be removed."""
+        """Let `sweep` remove the files of these deliveries: the hub won them and has settled them."""
         with self._lock:
             for key in keys:
-                path = self._won.pop(key, None)
-                if path is not None:
-                    self._removable.append(path)
+                file = self._won.pop(key, None)
+                self._returned.discard(key)
+                if file is not None:
+                    self._removable.append(file.path)
                 elif key in self._withheld:
                     self._withheld[key] = True
         self._sweep()
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """The hub did not settle these won deliveries: put them back.
+        """Put these deliveries back, because the hub won them and did not settle them.
 
-        A delivery that was shown before is shown again. A delivery that was never shown is staged and then shown.
+        A delivery that was shown before is shown again. A delivery that was never shown is staged and then shown. If
+        some cannot be put back, this raises the last error, and `sweep` retries.
         """
         with self._lock:
             for key in keys:
                 self._withheld.pop(key, None)
-                path = self._won.pop(key, None)
-                if path is None:
-                    continue
-                name = path.stem.rpartition(".")[0]
-                if key > self._placed:
-                    path.rename(path.with_suffix(_STAGED))
+            self._returned.update(self._won.keys() & set(keys))
+            error = self._put_back()
+        if error is not None:
+            raise error
+
+    def _put_back(self) -> OSError | None:
+        failed: OSError | None = None
+        for key in sorted(self._returned):
+            file = self._won[key]
+            try:
+                if file.shown or key <= self._placed:
+                    if self.mailbox.is_there():
+                        disk.make_folder(self.mailbox.new)
+                    file.path.rename(self._waiting(file.name))
+                    self._shown.add(file.name)
                 else:
-                    path.rename(self._waiting(name))
-                    self._shown.add(name)
+                    file.path.rename(file.path.with_suffix(_STAGED))
+            except OSError as error:
+                failed = error
+            else:
+                del self._won[key]
+                self._returned.discard(key)
+        return failed
 
     def sweep(self) -> None:
-        """Remove the files of settled deliveries. Call it on a thread, because it may wait for the disk."""
+        """Remove the files of settled deliveries, and retry to put back those that could not be put back.
+
+        Call it on a thread, because it may wait for the disk.
+        """
         with self._lock:
+            self._put_back()
             removable, self._removable = self._removable, []
         for path in removable:
             path.unlink(missing_ok=True)
@@ -304,7 +364,7 @@ class LocalInbox:
             self._shown.update(names)
 
     def withdraw(self, name: str) -> None:
-        """Remove a file whose delivery was settled elsewhere."""
+        """Remove the file with this id from `new/`: its delivery was settled elsewhere."""
         with self._lock:
             self._waiting(name).unlink(missing_ok=True)
             self._shown.discard(name)
@@ -321,12 +381,15 @@ class LocalInbox:
         return found
 
     def clear(self) -> None:
-        """Remove all leftovers: they belong to nobody here."""
+        """Remove all files that an earlier hub left in `hub/`: their deliveries belong to no local agent any more."""
         for leftover in self.leftovers():
             leftover.path.unlink(missing_ok=True)
 
     def recover(self, leftover: Leftover, *, unsettled: bool) -> None:
-        """Show a leftover whose delivery waits. Remove any other leftover: it is settled or will be staged again."""
+        """Show the file that an earlier hub left if its delivery still waits (`unsettled`); else remove it.
+
+        A file that is neither won nor marked is removed too: its delivery will be staged again.
+        """
         with self._lock:
             if leftover.key in self._won:
                 # The hub has won the delivery meanwhile.
@@ -337,7 +400,7 @@ class LocalInbox:
                 leftover.path.unlink(missing_ok=True)
 
     def recall(self, message: Message, key: int) -> Fate:
-        """Take an unsettled delivery out of the spool for good."""
+        """Take an unsettled delivery out of the spool for good, because the agent is no longer local."""
         name = self._name(message, key)
         with self._lock:
             recalled = name in self._recalled

@@ -1,4 +1,4 @@
-"""A mailbox that a hub keeps in an adopted spool: the folder of one member.
+"""A mailbox: the folder of one member in a spool that a hub uses.
 
     new/<id>.json             unread, for the first reader
     hub/mailbox.json          owner of the mailbox: a local agent, or a remote member
@@ -7,7 +7,7 @@
 
 Above: intake, inboxes. Below: the disk. No other program knows `hub/` and `refused/`, so other programs delete nothing
 there. The owner is stored beside the messages: not in the agent's record, because other programs rewrite records, and
-not in the hub's home, because it is a fact about this spool. Methods touch the disk, so call them on threads.
+not in the hub's data folder, because it is a fact about this spool. Methods touch the disk, so call them on threads.
 """
 
 import contextlib
@@ -27,24 +27,30 @@ INFO_FILE = "mailbox.json"
 _INFO_BYTES_MAX = 1024 * 1024
 _FOLDERS = ("tmp", "new", "cur", "hub")
 _MOMENT_NS = 50_000_000
-"""A file system's clock moves in steps of a few milliseconds: a folder that changed just now may change unnoticed."""
+"""A folder that changed within this time may change again without a new modification time.
+
+A file system's clock moves in steps of a few milliseconds.
+"""
 
 
 class MailboxInfo(Struct, frozen=True, omit_defaults=True):
-    """The owner of a mailbox, as `mailbox.json` in it says."""
+    """Content of `mailbox.json`: who owns the mailbox, if the owner reads it itself, and the owner's channels."""
 
     local: bool = False
     """True if the owner reads the mailbox here; else the hub takes messages out of it."""
     member: int = 0
     """Time at which the hub made the member, in milliseconds. A later member of the same name is another member."""
     since: int = 1
-    """From this key on, a delivery that came from the spool is a file that its sender put here."""
+    """Key of the first delivery after the owner became a local agent here.
+
+    From this key on, a delivery that came from the spool is a file that its sender put here.
+    """
     channels: tuple[str, ...] = ()
-    """Channels of a local agent on which the hub and the record last agreed."""
+    """Channels that a local agent had both in the hub and in its record when they were last compared."""
 
 
 class Mailbox:
-    """One member's folder."""
+    """One member's folder in a spool: its unread, claimed and refused messages, and who owns it."""
 
     def __init__(self, folder: Path) -> None:
         self.name = folder.name
@@ -61,13 +67,13 @@ class Mailbox:
     # The folder.
 
     def info(self) -> MailboxInfo | None:
-        """Content of the mailbox's `mailbox.json`; `None` if no hub ever kept the mailbox."""
+        """Return the content of `mailbox.json`; `None` if no hub ever used this mailbox."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return msgspec.json.decode(disk.read(self.hub / INFO_FILE, _INFO_BYTES_MAX) or b"", type=MailboxInfo)
         return None
 
     def is_there(self) -> bool:
-        """True if the folder exists. A missing disk must not look like messages that were taken."""
+        """True if the folder exists. Without this check, a missing disk would look like messages that were taken."""
         return (self.hub / INFO_FILE).exists()
 
     def is_up_to_date(self, info: MailboxInfo) -> bool:
@@ -75,7 +81,7 @@ class Mailbox:
         return self.info() == info and self.new.is_dir()
 
     def make(self, *, durably: bool) -> None:
-        """Make the folder."""
+        """Make the folder. With `durably`, it survives a power failure."""
         for path in (self.folder, *(self.folder / name for name in _FOLDERS)):
             if durably:
                 disk.make_folder(path)
@@ -88,7 +94,7 @@ class Mailbox:
         disk.replace(self.hub / INFO_FILE, msgspec.json.encode(info), durably=durably)
 
     def remove(self) -> None:
-        """Remove the folder, except the messages in it."""
+        """Remove the folder and its own files, but not the messages in it."""
         with contextlib.suppress(OSError):
             for path in self.hub.iterdir():
                 if path.suffix != SUFFIX or path.name == INFO_FILE:
@@ -100,14 +106,17 @@ class Mailbox:
     # Messages that wait in the mailbox.
 
     def has_changed(self) -> bool:
-        """True if `new/` may have changed since the last look."""
+        """True if `new/` may have changed since the last call of `waiting`."""
         try:
             return self._changed_ns is None or self.new.stat().st_mtime_ns != self._changed_ns
         except OSError:
             return True
 
     def waiting(self) -> set[str]:
-        """Return the ids in `new/`. Skipped ids that are gone from `new/` are forgotten."""
+        """Return the message ids in `new/`.
+
+        Also forget the ids in `passed` (files to skip while they are there) that are gone from `new/`.
+        """
         try:
             changed_ns = self.new.stat().st_mtime_ns
             self._changed_ns = changed_ns if changed_ns + _MOMENT_NS < time.time_ns() else None
@@ -119,7 +128,7 @@ class Mailbox:
         return {each for each in ids if is_id(each)}
 
     def claimed(self) -> list[str]:
-        """Return the ids that the hub has claimed and not finished."""
+        """Return the ids of messages that the hub has claimed, while it has not accepted or refused them."""
         try:
             names = os.listdir(self.hub)  # noqa: PTH208 - names are all we want
         except FileNotFoundError:
@@ -130,12 +139,12 @@ class Mailbox:
     # One message.
 
     def read(self, message_id: str) -> SpoolMessage | str | None:
-        """Return a waiting or claimed message; `None` if the file is gone; a text if the file is no message."""
+        """Return a waiting or claimed message; `None` if the file is gone; the reason as text if it is no message."""
         claimed = read_message(self.hub / f"{message_id}{SUFFIX}", message_id)
         return read_message(self.new / f"{message_id}{SUFFIX}", message_id) if claimed is None else claimed
 
     def claim(self, message_id: str) -> bool:
-        """Take a message out of `new/`; false if another reader was first."""
+        """Move a message from `new/` to `hub/`; false if another reader took it first."""
         claimed = self.hub / f"{message_id}{SUFFIX}"
         try:
             (self.new / f"{message_id}{SUFFIX}").rename(claimed)

@@ -1,4 +1,4 @@
-"""A puppet of backchannel."""
+"""A puppet (test client of one member) that speaks backchannel."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ class BackchannelPuppet(Puppet):
         await self.take(heard)
 
     async def take(self, heard: Heard) -> bool:
-        """Take a message; false if another reader was first."""
+        """Take (claim) a message that was heard; false if another reader was first."""
         return await asyncio.to_thread(self._client.take, self.place.name, heard.delivery) is not None
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ class BadRecord(Exception):
 
 
 class AgentRecord(Struct, frozen=True):
-    """One agent, as its file describes it."""
+    """The record of one agent (`agents/<name>.json`): its name, its channels, and when it was last seen."""
 
     name: str
     subscriptions: tuple[str, ...]
@@ -27,7 +27,7 @@ class AgentRecord(Struct, frozen=True):
     """All keys of the file, in their order."""
 
     def seen_at(self, ts: str) -> "AgentRecord":
-        """Return the record with a new time of last being seen."""
+        """Return the record with this time as `lastSeen`."""
         return _record(self.name, {**self.document, "lastSeen": ts})
 
     def subscribed(self, channel: str) -> "AgentRecord":
@@ -42,12 +42,12 @@ class AgentRecord(Struct, frozen=True):
         return _record(self.name, {**self.document, "subscriptions": left})
 
     def in_channels(self, channels: Sequence[str]) -> "AgentRecord":
-        """Return the record with exactly these channels."""
+        """Return the record with exactly these channels as its subscriptions."""
         return _record(self.name, {**self.document, "subscriptions": list(channels)})
 
 
 def new_record(name: str, ts: str) -> AgentRecord:
-    """Return the record of a new agent."""
+    """Return the record of a new agent that is created and seen at this time."""
     return _record(name, {"name": name, "subscriptions": [], "createdAt": ts, "lastSeen": ts})
 
 
@@ -57,7 +57,7 @@ def encode_record(record: AgentRecord) -> bytes:
 
 
 def decode_record(name: str, data: bytes) -> AgentRecord:
-    """Decode the record of an agent from its file."""
+    """Decode the record of this agent from the bytes of its file. Raises `BadRecord`."""
     try:
         return _record(name, msgspec.json.decode(data, type=dict[str, Any]))
     except RecursionError as error:

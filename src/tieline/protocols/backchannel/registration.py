@@ -24,31 +24,40 @@ from tieline.wire.sessions import ask_all
 _TOKEN_BYTES = 32
 _OPEN_NAMES_MAX = 100
 _OPEN_WINDOW_MS = 3600 * 1000
-"""Limit for one hour without a room token: strangers may register names, and members stay for ever."""
+"""Window of the rate limit without a room token: strangers may register names, and members stay for ever."""
 
 
 class Registered(Struct, frozen=True):
-    """A new member, with its token. The token is shown only this once."""
+    """A new member with its token, and the hub's channels. The token is shown only this once."""
 
     token: str
     presence: Presence
     channels: Channels
 
 
-class Registrar:
-    """Makes members. An empty room token admits everybody."""
+def _digest(room_token: str) -> bytes | None:
+    return sha256(room_token.encode()).digest() if room_token else None
 
-    def __init__(self, hub: Hub, protocol: str, operator: Credential, room_token: str) -> None:
+
+class Registrar:
+    """Makes a member for each client that registers a name, if the client knows the room token.
+
+    The room token is a text, or its hash in a room besides the common one. An empty text admits everybody.
+    """
+
+    def __init__(self, hub: Hub, protocol: str, operator: Credential, room_token: str | bytes) -> None:
         self._hub = hub
         self._protocol = protocol
         self._operator = operator
+        # True in a room besides the common one: the hub makes its tokens, because they must lead there.
+        self._hub_makes_tokens = isinstance(room_token, bytes)
         # A digest, so that the duration of a comparison reveals nothing.
-        self._room = sha256(room_token.encode()).digest() if room_token else None
+        self._room = room_token if isinstance(room_token, bytes) else _digest(room_token)
         # Rate limit for names that are registered without a room token.
         self._open = RateLimit(_OPEN_NAMES_MAX, _OPEN_WINDOW_MS)
 
     def is_room(self, token: str) -> bool:
-        """True if this is the room's token."""
+        """True if this is the room's token, which allows registration and nothing else."""
         return self._room is not None and hmac.compare_digest(sha256(token.encode()).digest(), self._room)
 
     def admits(self, token: str | None) -> bool:
@@ -56,11 +65,11 @@ class Registrar:
         return self._room is None or (token is not None and self.is_room(token))
 
     def is_full(self, now_ms: int) -> bool:
-        """True if the rate limit for registration without a room token is reached."""
+        """True if no room token is set and the rate limit for registration is reached."""
         return self._room is None and self._open.wait_ms(None, now_ms) > 0
 
     async def holder(self, name: MemberName) -> Member | Refusal | None:
-        """Return the member that holds a name. The member's spelling of the name may differ."""
+        """Return the member that has this name, perhaps with other upper and lower case; `None` if nobody has it."""
         session = await self._attach()
         if isinstance(session, Refusal):
             return session
@@ -72,13 +81,13 @@ class Registrar:
         return roster.members[0].member if roster.members else None
 
     async def register(self, name: MemberName, now_ms: int) -> Registered | Member | Refusal:
-        """Make the member. If a member already holds the name, return that member."""
+        """Make a member of this name. If a member already has the name, return that member instead."""
         session = await self._attach()
         if isinstance(session, Refusal):
             return session
         # Count before the hub answers, so that many requests at once cannot pass the limit.
         self._open.count(None, now_ms)
-        token = secrets.token_hex(_TOKEN_BYTES)
+        token = None if self._hub_makes_tokens else secrets.token_hex(_TOKEN_BYTES)
         issued, roster, channels = await ask_all(
             self._hub,
             (

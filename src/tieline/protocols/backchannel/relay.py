@@ -5,31 +5,35 @@ room's token only registers new agents.
 """
 
 import time
-from functools import partial
+from collections.abc import AsyncIterator
+from functools import cached_property, partial
 
 import msgspec
-from msgspec import Struct
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.hub import Hub
-from tieline.contract.identifiers import ChannelName, MessageId
+from tieline.contract.identifiers import ChannelName
 from tieline.contract.member import Credential, Member, Origin
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.backchannel import view
-from tieline.protocols.backchannel.codec import agent_of, is_channel
+from tieline.protocols.backchannel.codec import agent_of, is_channel, is_id
 from tieline.protocols.backchannel.events import Events, not_yours
-from tieline.protocols.backchannel.openapi import document
+from tieline.protocols.backchannel.message_ids import MessageIds, is_made_here
 from tieline.protocols.backchannel.registration import Registrar
+from tieline.protocols.backchannel.rooms import PATH, UNAUTHORIZED, RoomCreation
+from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.wire.http import Answer, Bodies, answer, bearer, failure, foreign
+from tieline.wire.openapi import document
 from tieline.wire.route import Call, Errors, Refused, Route, Stream, fail
 from tieline.wire.route_app import RouteApp
 from tieline.wire.sessions import IDLE_SECONDS, Held, Sessions
 from tieline.wire.sse import KEEPALIVE_SECONDS
 from tieline.wire.unfinished import Unfinished
 
-PROTOCOL = "backchannel"
+PROTOCOL = view.RELAY
 PREFIX = "/v1/"
 
 _FORM_BYTES_MAX = 64 * 1024
@@ -55,46 +59,36 @@ _STATUS = {
 }
 """HTTP status of a refusal. Any other refusal is 400, the protocol's status for a bad request."""
 
-_UNAUTHORIZED = failure(401, "unauthorized — agent token required (get one via /v1/register)")
 _NOT_ADMITTED = failure(401, "unauthorized — registration requires the room token")
 _TOO_MANY = failure(429, "too many agents registered in the last hour — set a room token on the hub's machine")
 _FOREIGN = failure(403, "a page of another site cannot use this hub")
 _NOT_FOUND = failure(404, "not found")
-_HEALTHY = answer({"ok": True, "service": "backchannel-relay"})
-_OK = answer({"ok": True})
+_UNKNOWN = (404,)
+_HEALTHY = view.Health(ok=True, service="backchannel-relay")
+_OK = view.Ok(ok=True)
 _NOTHING = answer({"message": None})
 _encode = msgspec.json.Encoder().encode
 
 
-class _Name(Struct, frozen=True):
-    name: str
-
-
-class _Channel(Struct, frozen=True):
-    channel: str
-
-
-class _Take(Struct, frozen=True):
-    id: str | None = None
-    keep: bool | None = None
-
-
 class Relay(RouteApp):
-    """The routes. An HTTP application for the hub's port."""
+    """The routes of backchannel's HTTP API under `/v1/`, as an application for the hub's HTTP port."""
 
     def __init__(
         self,
         hub: Hub,
         operator: Credential,
-        room_token: str,
+        room_token: str | bytes,
         *,
+        ids: MessageIds | None = None,
+        rooms: RoomCreation | None = None,
         unfinished: Unfinished | None = None,
         idle_seconds: float = IDLE_SECONDS,
         keepalive_seconds: float = KEEPALIVE_SECONDS,
     ) -> None:
         self._registrar = Registrar(hub, PROTOCOL, operator, room_token)
-        self._events = Events(hub, PROTOCOL, keepalive_seconds)
-        self._description = Answer(200, _encode(document()))
+        self._rooms = rooms or RoomCreation(None, BackchannelSettings(), is_loopback=False)
+        self._ids = ids or MessageIds()
+        self._events = Events(hub, PROTOCOL, self._ids, keepalive_seconds)
         super().__init__(
             hub,
             Sessions(hub, PROTOCOL, idle_seconds=idle_seconds),
@@ -106,20 +100,31 @@ class Relay(RouteApp):
         )
 
     def _make_table(self, message_bytes_max: int) -> tuple[Route, ...]:
-        form = partial(Route, "POST", body_bytes_max=_FORM_BYTES_MAX)
+        get = partial(Route, "GET", errors=_UNKNOWN)
+        form = partial(Route, "POST", body_bytes_max=_FORM_BYTES_MAX, errors=_UNKNOWN)
+        # These check the token themselves: two take the token of a room, the other has its own session.
+        register = partial(form, open=True, checks_token=True)
+        stream = partial(get, open=True, checks_token=True)
         return (
             Route("GET", "/v1/health", self.health, open=True),
-            Route("GET", "/v1/openapi.json", self.description, open=True),
-            form("/v1/register", self.register, open=True),
-            Route("GET", "/v1/agents", self.agents),
-            Route("GET", "/v1/channels", self.channels),
+            Route("GET", "/v1/openapi.json", self.description, open=True, gives=("application/json",)),
+            register("/v1/register", self.register, answered=view.Agent, errors=(404, 409, 429)),
+            Route("POST", PATH, self.rooms, open=True, checks_token=True, answered=view.Room, errors=(429,)),
+            get("/v1/agents", self.agents),
+            get("/v1/channels", self.channels),
             form("/v1/subscribe", self.subscribe),
             form("/v1/unsubscribe", self.unsubscribe),
-            Route("POST", "/v1/send", self.send, body_bytes_max=message_bytes_max),
-            form("/v1/take", self.take),
-            Route("GET", "/v1/inbox/{rest}", self.inbox),
-            # Open, because a stream has its own session, and that session checks the token.
-            Route("GET", "/v1/events/{rest}", self.events, open=True),
+            form("/v1/send", self.send, body_bytes_max=message_bytes_max, answered=view.Message, errors=(404, 429)),
+            form("/v1/take", self.take, answered=view.Taken),
+            get("/v1/inbox/{agent*}", self.inbox, answered=list[view.Message]),
+            stream("/v1/events/{agent*}", self.events, gives=("text/event-stream",)),
+        )
+
+    @cached_property
+    def _description(self) -> Answer:
+        """The OpenAPI document. It is made when somebody asks for it, because that takes longer than all the rest."""
+        return Answer(
+            200, _encode(document(self.table, "backchannel relay", "The relay API of a Tieline hub.", view.Error))
         )
 
     # The HttpApp port.
@@ -139,16 +144,16 @@ class Relay(RouteApp):
 
     # Routes without an agent's token.
 
-    async def health(self, _call: Call, _: None) -> Answer:
-        """The relay is there."""
+    async def health(self, _call: Call, _: None) -> view.Health:
+        """Check that the relay runs."""
         return _HEALTHY
 
     async def description(self, _call: Call, _: None) -> Answer:
-        """The document of the API."""
+        """This document."""
         return self._description
 
-    async def register(self, call: Call, form: _Name) -> Answer:
-        """Make a name one's own with the room token, or register again with the agent token."""
+    async def register(self, call: Call, form: view.Name) -> Answer:
+        """Register a name with the room token, or register again with the agent token."""
         name = view.agent_name(form.name)
         if isinstance(name, Refusal):
             return _refused(name)
@@ -174,6 +179,10 @@ class Relay(RouteApp):
         joined = view.subscriptions(registered.channels.channels)
         return answer(view.agent(registered.presence, joined, _now_ms(), registered.token))
 
+    async def rooms(self, call: Call, _: None) -> Answer:
+        """Make a room."""
+        return await self._rooms.create(call.scope)
+
     async def _record(self, token: str, held: Held) -> Answer:
         """Answer an agent that registers again with its own token: return its record, last seen now."""
         listed = await self._sessions.ask(
@@ -186,88 +195,99 @@ class Relay(RouteApp):
                 raise fail(listed, answered=_refused)
 
     async def events(self, call: Call, _: None) -> Stream:
-        """Stream an agent's messages: all that is unread, then each new one; claims nothing."""
+        """Stream unread messages and then each new one as server-sent events, without claiming them."""
         token = bearer(call.scope)
         if token is None:
-            raise Refused(_UNAUTHORIZED)
+            raise Refused(UNAUTHORIZED)
 
         async def run(send: Send) -> Answer | None:
-            reply = await self._events.serve(token, call.params["rest"], call.receive, send)
+            reply = await self._events.serve(token, call.params["agent"], call.receive, send)
             return _refused(reply) if isinstance(reply, Refusal) else reply
 
         return Stream(run)
 
     # Routes of an agent.
 
-    async def agents(self, call: Call, _: None) -> Answer:
-        """List every agent, by name."""
+    async def agents(self, call: Call, _: None) -> list[view.Agent]:
+        """List all agents, by name."""
         listed = await call.ask(lambda session: (c.ListMembers(session), c.ListChannels(session)))
         match listed:
             case r.Roster(members), r.Channels(channels):
                 joined, now_ms = view.subscriptions(channels), _now_ms()
-                return answer([view.agent(presence, joined, now_ms) for presence in members])
+                return [view.agent(presence, joined, now_ms) for presence in members]
             case _:
                 raise fail(listed, answered=_refused)
 
-    async def channels(self, call: Call, _: None) -> Answer:
-        """List every channel, by name."""
+    async def channels(self, call: Call, _: None) -> list[str]:
+        """List all channels, by name."""
         listed = await call.get(c.ListChannels, r.Channels)
-        return answer(sorted(f"#{channel.name}" for channel in listed.channels))
+        return sorted(f"#{channel.name}" for channel in listed.channels)
 
-    async def subscribe(self, call: Call, form: _Channel) -> Answer:
+    async def subscribe(self, call: Call, form: view.Channel) -> view.Ok:
         """Join a channel."""
         await call.get(lambda session: c.Subscribe(session, channel=_channel(form)), r.Done)
         return _OK
 
-    async def unsubscribe(self, call: Call, form: _Channel) -> Answer:
+    async def unsubscribe(self, call: Call, form: view.Channel) -> view.Ok:
         """Leave a channel."""
         await call.get(lambda session: c.Unsubscribe(session, channel=_channel(form)), r.Done)
         return _OK
 
     async def send(self, call: Call, draft: view.Draft) -> Answer:
-        """Send a message; it is durable when this is answered."""
+        """Send a message. Answered once it is durable."""
         target = view.target_of(draft.to)
         if isinstance(target, Refusal):
             return _unsent(target, draft.to)
-        content = view.content_of(draft, target)
+        content = replace(view.content_of(draft, target), original=view.spelling_of(draft, target))
+        if content.reply_to is not None:
+            content = replace(content, reply_to=self._ids.find(content.reply_to, call.member))
         (reply,) = await call.ask(lambda session: (c.Send(session, content=content),))
         if isinstance(reply, Refusal):
             return _unsent(reply, draft.to)
         assert isinstance(reply, r.Accepted), f"the hub answered with {reply}"
         return answer(view.sent(reply.message_id, call.member, draft))
 
-    async def take(self, call: Call, form: _Take) -> Answer:
-        """Claim a message: exactly one asker gets it, all others null."""
-        if form.id is None:
+    async def take(self, call: Call, form: view.Claim) -> Answer:
+        """Claim a message. Exactly one caller gets it; all others get null."""
+        if form.id is None or not is_id(form.id):
             return _NOTHING
-        message_id = MessageId(form.id)
+        if self._ids.find(form.id, call.member) == form.id and not is_made_here(form.id):
+            # It may be the id of a file that was taken in long ago. Reading the inbox notes such ids.
+            async for _ in self._unread(call):
+                pass
+        message_id = self._ids.find(form.id, call.member)
         claimed = await call.get(lambda session: c.Claim(session, message_id=message_id), r.Claimed)
         if claimed.delivery is None:
             return _NOTHING
-        return answer({"message": view.received(claimed.delivery.message)})
+        return answer({"message": view.received(claimed.delivery.message, self._ids)})
 
     async def inbox(self, call: Call, _: None) -> Answer:
-        """List what is unread, oldest first; claims nothing."""
-        name = call.params["rest"]
+        """List unread messages, oldest first, without claiming them."""
+        name = call.params["agent"]
         if name != call.member:
             return not_yours(call.member, name)
-        limits = self._hub.limits
-        unread: list[tuple[int, bytes]] = []
-        size = after = 0
-        complete = False
-        while not complete and len(unread) < limits.page_max and size < limits.page_bytes_max:
-            fetch = partial(c.Fetch, after=after, limit=min(_PAGE, limits.page_max - len(unread)))
-            match await call.get(fetch, r.Fetched):
-                case r.Fetched(deliveries, after, complete):
-                    page = [(item.message.sent_at_ms, _encode(view.received(item.message))) for item in deliveries]
-                    unread += page
-                    size += sum(len(encoded) for _, encoded in page)
+        unread = [item async for item in self._unread(call)]
         # Messages come in the order of acceptance. The sort changes it only if the clock was set back.
         unread.sort(key=lambda item: item[0])
         return Answer(200, b"[" + b",".join(encoded for _, encoded in unread) + b"]")
 
+    async def _unread(self, call: Call) -> AsyncIterator[tuple[int, bytes]]:
+        """Yield the unread messages of the calling agent as JSON, each with its time, in the order of acceptance."""
+        limits = self._hub.limits
+        count = size = after = 0
+        complete = False
+        while not complete and count < limits.page_max and size < limits.page_bytes_max:
+            fetch = partial(c.Fetch, after=after, limit=min(_PAGE, limits.page_max - count))
+            match await call.get(fetch, r.Fetched):
+                case r.Fetched(deliveries, after, complete):
+                    for item in deliveries:
+                        encoded = _encode(view.received(item.message, self._ids))
+                        size += len(encoded)
+                        yield item.message.sent_at_ms, encoded
+                    count += len(deliveries)
 
-def _channel(form: _Channel) -> ChannelName:
+
+def _channel(form: view.Channel) -> ChannelName:
     return ChannelName(form.channel.removeprefix("#"))
 
 
@@ -287,12 +307,12 @@ def _now_ms() -> int:
 
 def _refused(refusal: Refusal) -> Answer:
     if refusal.code is Code.UNAUTHORIZED:
-        return _UNAUTHORIZED
+        return UNAUTHORIZED
     return failure(_STATUS.get(refusal.code, 400), refusal.message)
 
 
 def _unsent(refusal: Refusal, to: str) -> Answer:
-    """Answer a send that was refused, in the wording that existing clients look for."""
+    """Answer a send that the hub refused, in the wording that existing clients look for."""
     match refusal.code:
         case Code.UNKNOWN_MEMBER | Code.INVALID_NAME | Code.RESERVED_NAME if not is_channel(to):
             name = agent_of(to)[:_NAME_EXCERPT]
@@ -313,4 +333,4 @@ def _taken(name: str, holder: Member) -> Answer:
     return failure(409, text)
 
 
-_ERRORS = Errors(refused=_refused, no_token=_UNAUTHORIZED, not_found=_NOT_FOUND, invalid_json="invalid JSON")
+_ERRORS = Errors(refused=_refused, no_token=UNAUTHORIZED, not_found=_NOT_FOUND, invalid_json="invalid JSON")

@@ -1,4 +1,4 @@
-"""backchannel as a protocol of the hub: its relay on the HTTP port, and the spool that the hub adopts.
+"""backchannel as a protocol of the hub: its HTTP API (relay), and the spool that the hub adopts.
 
 Above: the hub's server, which runs protocols. Below: `relay` and `adoption`.
 """
@@ -11,7 +11,9 @@ import structlog
 
 from tieline.protocols.backchannel.adoption import Adoption
 from tieline.protocols.backchannel.identity import HOME_VARIABLE, default_root
+from tieline.protocols.backchannel.message_ids import MessageIds
 from tieline.protocols.backchannel.relay import Relay
+from tieline.protocols.backchannel.rooms import NoRoom, RoomCreation
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.wire.protocol import Host, Server
 
@@ -21,22 +23,37 @@ log = structlog.get_logger(__name__)
 
 
 def find_spool(home: Path, *, home_named: bool) -> Path:
-    """Return the spool of a hub whose configuration names no spool."""
+    """Return the folder of the spool that a hub adopts if its configuration names none.
+
+    It is `BACKCHANNEL_HOME` or `~/.backchannel`; for a hub whose home was named (`home_named`) and without that
+    variable, it is a folder in the home.
+    """
     return default_root() if os.environ.get(HOME_VARIABLE) or not home_named else home / SPOOL_FOLDER
 
 
 class BackchannelServer(Server):
-    """The relay, and the adopted spool if there is one."""
+    """Runs backchannel in a hub: its HTTP API (relay), and the adopted spool if there is one."""
 
     def __init__(self, host: Host, settings: BackchannelSettings) -> None:
         # Shown to the person who starts the hub; none if the relay is off.
         self._room_token = settings.room_token if settings.enabled else None
+        ids = MessageIds()
         if settings.enabled:
-            self.http = Relay(host.hub, host.operator, settings.room_token, unfinished=host.unfinished)
+            self.http = Relay(
+                host.hub,
+                host.operator,
+                host.room_token_digest or settings.room_token,
+                ids=ids,
+                rooms=RoomCreation(host.rooms, settings, is_loopback=host.is_loopback),
+                unfinished=host.unfinished,
+            )
+            self.no_room = NoRoom(self.http)
         # True if the settings name the spool. Then the hub does not start if it cannot adopt the spool.
         self._named = settings.spool_path is not None
         root = settings.spool_path or find_spool(host.home, home_named=host.home_named)
-        self._adoption = Adoption(host.hub, host.operator, root) if settings.adopt else None
+        # Only the common room has a spool.
+        adopts = settings.adopt and host.room_token_digest is None
+        self._adoption = Adoption(host.hub, host.operator, root, ids) if adopts else None
 
     async def prepare(self) -> None:
         """Adopt the spool, before another client can act as one of its agents."""
@@ -52,7 +69,7 @@ class BackchannelServer(Server):
             self._adoption = None
 
     def places(self) -> Mapping[str, str]:
-        """The folder of the spool."""
+        """Return the folder of the adopted spool, for `run.json`; empty if there is none."""
         return {"spool": str(self._adoption.root)} if self._adoption is not None else {}
 
     def follow(self) -> None:
@@ -69,6 +86,6 @@ class BackchannelServer(Server):
             yield f"  bch init NAME --url {http} --token {self._room_token}"
 
     async def stop(self) -> None:
-        """Release the spool."""
+        """Release the spool, so that another hub can adopt it."""
         if self._adoption is not None:
             await self._adoption.stop()

@@ -1,28 +1,34 @@
-"""The configuration of backchannel: its relay, and the spool that the hub adopts."""
+"""The configuration of backchannel: its relay (the HTTP server), and the spool folder that the hub uses."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from msgspec.structs import replace
 
-from tieline.protocols.backchannel.identity import TOKEN_VARIABLE
+from tieline.protocols.backchannel.identity import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 from tieline.wire.protocol import Flag, Settings, on_off
+
+ROOM_HEADER = b"x-backchannel-room"
+"""Header that names the room of a request."""
 
 _TEMPLATE = """\
 [backchannel]
 enabled = true
-# Whoever shows this may register a name, and nothing else; empty lets everybody who reaches the HTTP port do so.
+# Token to register a new name, and for nothing else. If empty, everybody who reaches the HTTP port can register.
 room_token = "{room_token}"
-# Whether local agents of a spool are members too, and where it is; empty for BACKCHANNEL_HOME, else a folder of this
-# home, or ~/.backchannel where no home was named.
+# Who may make rooms, which are hubs of their own behind this port: "open" for everybody who reaches the port, "token"
+# for clients that show the room token, "off" for nobody. If empty, "open" on a loopback address and "token" elsewhere.
+rooms = ""
+# Make the local agents of a spool members, too. An empty spool means BACKCHANNEL_HOME; without that, a folder in this
+# home, or ~/.backchannel if no home is named.
 adopt = true
 spool = ""
 """
 
 
 def template() -> str:
-    """The section of a new hub, with a room token of its own."""
+    """Return the configuration section for a new hub, with a new room token."""
     # Slow to import, and needed only once for each home.
     import secrets
 
@@ -30,39 +36,57 @@ def template() -> str:
 
 
 class BackchannelSettings(Settings, frozen=True):
-    """The section `[backchannel]`. The room token is stored as plain text, because an invite contains it."""
+    """The section `[backchannel]` of `tieline.toml`: tokens, who may make rooms, and the spool.
+
+    The room token is stored as plain text, because an invite contains it.
+    """
 
     room_token: str = ""
+    rooms: Literal["", "open", "token", "off"] = ""
+    admin_token: str = ""
+    """Token that makes rooms, instead of the room token. The existing relay takes it from the environment."""
     adopt: bool = True
     spool: str = ""
     spool_alone: bool = False
-    """Adopt the spool even if the relay is off, because an option of `tieline serve` names the spool."""
+    """Use the spool even if the relay is off, because an option of `tieline serve` names the spool."""
 
     @property
     def starts(self) -> bool:
-        """True if there is a relay, or a spool without a relay."""
+        """True if the protocol must be started: for its HTTP API (relay), or for a spool without it."""
         return self.enabled or self.spool_alone
 
     @property
     def spool_path(self) -> Path | None:
-        """The spool that the settings name, if any."""
+        """Folder of the spool that the settings name; `None` if they name none."""
         return Path(self.spool).expanduser().absolute() if self.spool else None
 
+    def rooms_policy(self, *, is_loopback: bool) -> str:
+        """Return who may make rooms: "open" (everybody), "token" (who knows the token) or "off" (nobody)."""
+        return self.rooms or ("open" if is_loopback and not self.admin_token else "token")
+
+    def check(self) -> None:
+        """Raise `ValueError` if a token is needed to make rooms and none is configured."""
+        if self.rooms == "token" and not (self.room_token or self.admin_token):
+            raise ValueError(f'[backchannel] rooms = "token" needs a room_token, or {ADMIN_TOKEN_VARIABLE}')
+
     def with_environment(self, environment: Mapping[str, str]) -> Self:
-        """Take the room token from the environment, if it is set there."""
-        room_token = environment.get(TOKEN_VARIABLE)
-        return replace(self, room_token=room_token) if room_token else self
+        """Take the tokens from the environment, if they are set there."""
+        return replace(
+            self,
+            room_token=environment.get(TOKEN_VARIABLE) or self.room_token,
+            admin_token=environment.get(ADMIN_TOKEN_VARIABLE) or self.admin_token,
+        )
 
 
 FLAGS = (
     on_off("backchannel", "Speak backchannel's relay API."),
     Flag(
         ("--spool",),
-        "The spool to adopt; else BACKCHANNEL_HOME, else one in the home.",
+        "Spool whose agents become members. Default: BACKCHANNEL_HOME, else a folder in the home.",
         lambda folder: {"spool": str(folder), "adopt": True, "spool_alone": True},
         metavar="DIR",
         is_path=True,
         excludes="--no-spool",
     ),
-    Flag(("--no-spool",), "Adopt no spool.", lambda _: {"adopt": False}),
+    Flag(("--no-spool",), "Use no spool.", lambda _: {"adopt": False}),
 )

@@ -1,6 +1,6 @@
 """The spool: one folder in which agents leave each other messages, shared with every program that knows its layout.
 
-    config.json                     who speaks from here
+    config.json                     the name under which commands act here
     agents/<name>.json              the record of an agent
     spool/<agent>/tmp/<id>.json     being written
     spool/<agent>/new/<id>.json     unread
@@ -42,14 +42,17 @@ from tieline.wire.folder import own_folder
 
 _BOXES = ("tmp", "new", "cur")
 _RECORD_BYTES_MAX = 1024 * 1024
-"""A record is a name and a list of channels."""
+"""Size limit of a record's file. A record is only a name and a list of channels."""
 _SEEN_MS = 10_000
 """Largest age of `lastSeen` before it is updated: an update with every message would cost as much as the message."""
 _READ_TRIES = 20
 _READ_PAUSE_SECONDS = 0.01
-"""Other programs write records in place, so a reader may see half of one for a moment."""
+"""Pause before an unreadable record is read again.
+
+Other programs write records in place, so a reader may see half of one for a moment.
+"""
 _OPEN_MAX = 256
-"""Files of one batch that are open at the same time: a process may have 1024."""
+"""Most files of one batch that are open at the same time: a process may have 1024."""
 _NEAR_MAX = 3  # so many names help
 
 
@@ -58,7 +61,7 @@ class SpoolError(Exception):
 
 
 class SpoolRefused(SpoolError):
-    """The spool refused the operation; the refusal gives the reason."""
+    """The spool refused the operation. `refusal` has the code and the reason."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -66,7 +69,7 @@ class SpoolRefused(SpoolError):
 
 
 class SpoolBroken(SpoolError):
-    """A file that the spool depends on cannot be used; the text names it."""
+    """A file that the spool needs is unreadable or wrong; the text names the file."""
 
 
 class SpoolDraft(Struct, frozen=True, kw_only=True):
@@ -105,7 +108,7 @@ class Spool:
         self._new_id = new_id
 
     def folder(self, agent: str) -> Path:
-        """The folder that holds an agent's messages."""
+        """Return the folder that holds an agent's messages."""
         _refuse(check_name(agent))
         return self.root / "spool" / agent
 
@@ -167,12 +170,15 @@ class Spool:
         raise SpoolBroken(f"the record {path} cannot be used: {problem}")
 
     def agents(self) -> list[AgentRecord]:
-        """All agents, by name."""
+        """Return the records of all agents, sorted by name."""
         records = (self.record(name) for name in self.names())
         return [record for record in records if record is not None]
 
     def describe(self, channels: Mapping[str, Sequence[str]]) -> None:
-        """Write records with exactly these channels, by agent. Not synced: the caller can write the records again."""
+        """Write into the records of these agents that they are in exactly these channels.
+
+        The files are not synced: after a power failure, the caller writes them again.
+        """
         with self._locked():
             for name, said in channels.items():
                 try:
@@ -218,9 +224,10 @@ class Spool:
         return sent
 
     def send_many(self, drafts: Sequence[SpoolDraft]) -> list[Sent]:
-        """Send messages with few syncs. All are durable when this returns. If one is refused, none is sent.
+        """Send messages together, which needs few syncs. All are durable when this returns.
 
-        A full disk may stop this between two messages. The messages that are in `new/` by then are delivered.
+        If one is refused, none is sent. A full disk may stop this between two messages. The messages that are in `new/`
+        by then are delivered.
         """
         recipients = self._recipients(drafts)
         # Messages of one millisecond are read in the order of their ids, so ids follow the order of the drafts.
@@ -246,7 +253,10 @@ class Spool:
         return sent
 
     def deliver(self, copies: Sequence[tuple[str, SpoolMessage]]) -> None:
-        """Put messages into the spools of these agents. Each agent gets its own copy."""
+        """Put each message into the folder of its agent, as a file of its own.
+
+        `copies` has pairs of agent and message.
+        """
         for start in range(0, len(copies), _OPEN_MAX):
             self._deliver(copies[start : start + _OPEN_MAX])
 
@@ -279,7 +289,10 @@ class Spool:
             disk.sync_folder(folder)
 
     def _recipients(self, drafts: Sequence[SpoolDraft]) -> Callable[[str, str], tuple[str, ...]]:
-        """Return a function that finds the recipients of a target. Records are read once for all drafts."""
+        """Return a function that finds the recipients for a sender and a target.
+
+        Records are read once for all drafts.
+        """
         subscribers: dict[str, list[str]] = {}
         if any(is_channel(draft.to) for draft in drafts):
             for record in self.agents():
@@ -321,7 +334,7 @@ class Spool:
         return [each for each in ids if is_id(each)]
 
     def peek(self, agent: str, message_id: str) -> SpoolMessage | None:
-        """One unread message, without claiming it."""
+        """Return one unread message without claiming it; `None` if it is not there."""
         if not is_id(message_id):
             return None
         message = read_message(self.folder(agent) / "new" / f"{message_id}{SUFFIX}", message_id)
@@ -333,16 +346,19 @@ class Spool:
         return self.unread(agent)
 
     def unread(self, agent: str) -> list[SpoolMessage]:
-        """Return an agent's unread messages like `inbox`, but leave `lastSeen` as it is: another reader looks."""
+        """Return an agent's unread messages like `inbox`, but do not update `lastSeen`: another reader looks."""
         found = (self.peek(agent, message_id) for message_id in self.waiting(agent))
         return sorted((message for message in found if message is not None), key=lambda each: (each.ts, each.id))
 
     def claims(self, agent: str) -> Claims:
-        """Open the claims of one reader of this agent's messages. The reader finishes each claim or gives it back."""
+        """Return an object with which one reader claims this agent's messages, one by one."""
         return Claims(self.folder(agent))
 
     def take(self, agent: str, message_id: str, *, keep: bool = False) -> SpoolMessage | None:
-        """Claim one message and finish it; `None` if another reader was first or there is no such message."""
+        """Claim one message, and delete its file, or with `keep` leave it in `cur/`.
+
+        Return the message; `None` if another reader was first or there is no such message.
+        """
         with self.claims(agent) as claims:
             message = claims.claim(message_id)
             if message is not None:
@@ -351,7 +367,7 @@ class Spool:
             return message
 
     def recover(self, agent: str) -> int:
-        """Make the claims of killed readers unread again. Return the number of messages."""
+        """Make messages unread again that killed readers had claimed. Return the number of messages."""
         folder = self.folder(agent)
         return sum(give_back(folder, claim, message_id) for claim, message_id in abandoned(folder))
 
@@ -359,7 +375,7 @@ class Spool:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of the records. Programs that do not know this lock can still change the records."""
+        """Hold the lock on the agent records during a `with`. Programs that do not know it can still change records."""
         folder = self.root / "agents"
         disk.make_folder(folder)
         try:

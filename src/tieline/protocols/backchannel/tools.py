@@ -1,17 +1,18 @@
-"""backchannel's own tools, for agents that were taught those names."""
+"""Tools for agents under backchannel's own names, such as `bch_send`, for agents that were taught those names."""
 
 from typing import Literal
 
-from tieline.agents.tools.lean import full_target, members
-from tieline.agents.tools.tool import Answer, Arguments, Nothing, Tool, ToolContext, claim_some, held_note
 from tieline.contract.message import Priority
 from tieline.contract.scope import matches
+from tieline.protocols.mcp.tools.lean import full_target, members
+from tieline.protocols.mcp.tools.tool import Answer, Arguments, Nothing, Tool, ToolContext, claim_some, held_note
+from tieline.wire.prefix_ids import from_prefix_id
 
 _TAKEN_MAX = 100  # more would fill an agent's context
 
 
 class Send(Arguments, frozen=True):
-    """What `bch_send` takes."""
+    """Arguments of `bch_send`."""
 
     target: str
     body: str
@@ -22,13 +23,13 @@ class Send(Arguments, frozen=True):
 
 
 async def send(context: ToolContext, asked: Send) -> Answer:
-    """Say something."""
+    """Send a message."""
     accepted = await context.client.send(
         full_target(asked.target),
         asked.body,
         priority=Priority(asked.priority),
         scope=asked.scope or None,
-        thread=asked.thread or None,
+        thread=from_prefix_id(asked.thread) or None,
         refs=asked.refs,
         wire_id=context.wire_id,
     )
@@ -36,13 +37,13 @@ async def send(context: ToolContext, asked: Send) -> Answer:
 
 
 class Inbox(Arguments, frozen=True):
-    """What `bch_inbox` takes."""
+    """Arguments of `bch_inbox`."""
 
     match: str = ""
 
 
 async def inbox(context: ToolContext, asked: Inbox) -> Answer:
-    """Take what waits."""
+    """Take the waiting messages."""
     takes = (lambda scope: matches(scope, asked.match)) if asked.match else context.takes
     taken, waiting = await claim_some(context, _TAKEN_MAX, takes)
     if not taken:
@@ -52,7 +53,7 @@ async def inbox(context: ToolContext, asked: Inbox) -> Answer:
 
 
 class Subscribe(Arguments, frozen=True):
-    """What `bch_subscribe` takes."""
+    """Arguments of `bch_subscribe`."""
 
     channel: str
 

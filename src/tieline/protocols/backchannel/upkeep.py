@@ -20,13 +20,13 @@ from tieline.protocols.backchannel.codec import SpoolMessage, check_name, is_id
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 
 _LEFT_SECONDS = 60.0
-"""A writer renames its file within moments. An older file has no writer any more."""
+"""A file in `tmp/` that is older than this was left by a killed writer: a writer renames its file within moments."""
 _OTHERS = 0o077
-"""Permissions of everybody but the owner."""
+"""Mask of the file permissions of everybody but the owner."""
 
 
 class SpoolFault(StrEnum):
-    """Kinds of faults in a spool."""
+    """Kinds of faults in a spool: remains of killed processes, strange or unreadable files, open permissions."""
 
     UNFINISHED_WRITE = "unfinished_write"
     UNFINISHED_CLAIM = "unfinished_claim"
@@ -42,7 +42,7 @@ REPAIRABLE = frozenset({SpoolFault.UNFINISHED_WRITE, SpoolFault.UNFINISHED_CLAIM
 
 
 class SpoolFinding(Struct, frozen=True):
-    """One fault that was found."""
+    """One fault that was found in a spool: its kind, the file, and a sentence for people."""
 
     fault: SpoolFault
     path: str
@@ -55,7 +55,7 @@ class SpoolFinding(Struct, frozen=True):
 
 
 class SpoolReport(Struct, frozen=True):
-    """The state of a spool."""
+    """Result of `check`: the number of agents, of unread and of kept messages, and the faults."""
 
     agents: int
     unread: int
@@ -80,7 +80,7 @@ def check(spool: Spool, *, now: Callable[[], float] = time.time) -> SpoolReport:
 
 
 def repair(spool: Spool, report: SpoolReport) -> list[SpoolFinding]:
-    """Repair all faults that can be repaired. Return the repaired ones."""
+    """Repair the faults in a report that can be repaired without loss. Return those that were repaired."""
     done = []
     for finding in report.findings:
         path = Path(finding.path)

@@ -5,9 +5,9 @@ cannot carry. Such fields go under one more key, `tieline`, so that nothing is l
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from tieline.contract import message as m
 from tieline.contract.identifiers import GENERAL, MemberName, MessageId, parse_channel_name, parse_member_name
@@ -25,18 +25,104 @@ from tieline.protocols.backchannel.codec import (
     is_id,
     timestamp,
 )
+from tieline.protocols.backchannel.message_ids import MessageIds
 from tieline.wire.fidelity import Carriage, Field, beyond
+from tieline.wire.prefix_ids import from_prefix_id, to_prefix_id
+
+RELAY = "backchannel"
+"""Protocol name of the relay's sessions."""
+
+AgentName = Annotated[str, Meta(extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$", "maxLength": 128})]
+"""A name in a request. Only the document has the pattern: the relay refuses other names in its own words."""
+Time = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
+
+_Beyond = Annotated[dict[str, Any], Meta(description="Fields of another protocol that the other keys cannot carry.")]
+
+
+class Error(Struct, frozen=True):
+    """The reason why a request was refused."""
+
+    error: str
+
+
+class Ok(Struct, frozen=True):
+    """The request was carried out."""
+
+    ok: Literal[True]
+
+
+class Health(Ok, frozen=True):
+    """The relay runs."""
+
+    service: Literal["backchannel-relay"]
+
+
+class Agent(Struct, frozen=True, rename="camel"):
+    """An agent's record."""
+
+    name: str
+    subscriptions: Sequence[str]
+    created_at: Time
+    last_seen: Time
+    token: Annotated[str, Meta(description="Shown once, when the name is registered.")] | UnsetType = UNSET
+
+
+class Message(Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
+    """A message. `document_of` makes its JSON."""
+
+    id: Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+    sender: Annotated[str, Meta(description="The authenticated sender. With an `@` in it, it is not authenticated.")]
+    to: Annotated[str, Meta(description="`@agent` or `#channel`.")]
+    body: Annotated[str, Meta(description="Markdown.")]
+    priority: Literal["normal", "urgent"]
+    scope: str | UnsetType = UNSET
+    thread: Annotated[str, Meta(description="The id of the message that this one answers.")] | UnsetType = UNSET
+    refs: list[str] | UnsetType = UNSET
+    ts: Time
+    tieline: _Beyond | UnsetType = UNSET
+
+
+class Room(Struct, frozen=True, rename="camel"):
+    """A new room."""
+
+    room_id: Annotated[str, Meta(description="Goes into the header `x-backchannel-room`.")]
+    room_token: Annotated[str, Meta(description="Admits new names to the room. Shown once.")]
+
+
+class Taken(Struct, frozen=True):
+    """A claimed message, or null if there is none to claim."""
+
+    message: Message | None
+
+
+class Name(Struct, frozen=True):
+    """The name to register."""
+
+    name: AgentName
+
+
+class Channel(Struct, frozen=True):
+    """A channel, with or without its `#`."""
+
+    channel: str
+
+
+class Claim(Struct, frozen=True):
+    """The message to claim. `keep` is ignored: the hub keeps the message for a week in any case."""
+
+    id: str | None = None
+    keep: bool | None = None
 
 
 class Draft(Struct, frozen=True):
     """A message that a client asks to send. Other keys, such as the sender's name, are ignored."""
 
-    to: str
-    body: str
+    to: Annotated[str, Meta(description="`@agent`, a bare name, or `#channel`.")]
+    body: Annotated[str, Meta(extra_json_schema={"minLength": 1})]
     priority: Literal["normal", "urgent"] | None = None
     scope: str | None = None
     thread: str | None = None
-    refs: tuple[str, ...] | None = None
+    refs: Annotated[tuple[str, ...], Meta(extra_json_schema={"maxItems": 256})] | None = None
 
 
 def agent_name(text: str) -> MemberName | Refusal:
@@ -64,7 +150,7 @@ def target_of(to: str) -> Target | Refusal:
 
 def content_of(draft: Draft, target: Target) -> m.Content:
     """Convert a draft to the hub's content. If the thread is an id, it is the message that the draft answers."""
-    thread = draft.thread or None
+    thread = from_prefix_id(draft.thread) if draft.thread else None
     return m.Content(
         target=target,
         body=draft.body,
@@ -77,10 +163,10 @@ def content_of(draft: Draft, target: Target) -> m.Content:
 
 
 def sent(message_id: MessageId, sender: str, draft: Draft) -> dict[str, Any]:
-    """Return a message for its sender. `to` is as the sender wrote it."""
+    """Return a message as JSON for its sender, with `to` as the sender wrote it."""
     return document_of(
         SpoolMessage(
-            id=message_id,
+            id=to_prefix_id(message_id),
             sender=sender,
             to=draft.to,
             body=draft.body,
@@ -94,42 +180,58 @@ def sent(message_id: MessageId, sender: str, draft: Draft) -> dict[str, Any]:
 
 
 def _made_at_ms(message_id: MessageId) -> int:
-    """Time at which the hub accepted a message. The id is a UUIDv7, which begins with the time."""
+    """Return the time at which the hub accepted a message. Its id is a UUIDv7, which begins with the time."""
     return int(message_id[:8] + message_id[9:13], 16)
 
 
-def received(message: m.Message) -> dict[str, Any]:
-    """Return a message for its recipients, from any protocol."""
+def spelling_of(draft: Draft, target: Target) -> bytes | None:
+    """Return `to` as the sender wrote it, to store with the message, so that recipients see the same text.
+
+    `None` if the target has the same text already.
+    """
+    return draft.to.encode() if target.kind is TargetKind.MEMBER and str(target) != draft.to else None
+
+
+def received(message: m.Message, ids: MessageIds) -> dict[str, Any]:
+    """Return a message from any protocol as JSON for its recipients."""
     said = message.content
+    answered = said.thread or said.reply_to
     document = document_of(
         SpoolMessage(
-            id=message.id,
+            id=ids.of(message),
             sender=message.sender,
-            to=_address(said.target),
+            to=_address(message),
             body=said.body,
             ts=timestamp(message.sent_at_ms),
             priority=said.priority.value,
             scope=said.scope,
-            thread=said.thread or said.reply_to,
+            thread=ids.spell(answered) if answered else None,
             refs=said.refs,
         )
     )
-    more = _more(message)
+    more = _more(message, ids)
     if more:
         document["tieline"] = more
     return document
 
 
-def _address(target: Target) -> str:
+def _address(message: m.Message) -> str:
+    target, written = message.content.target, message.content.original
+    if message.protocol == RELAY and written is not None:
+        # See `spelling_of`.
+        return written.decode()
     # The target "everybody" becomes the channel that has all members. An objective's thread keeps the hub's notation.
     return f"#{GENERAL}" if target.kind is TargetKind.EVERYBODY else str(target)
 
 
-def _more(message: m.Message) -> dict[str, Any]:
-    """Return the fields that backchannel's own keys cannot carry."""
+def _more(message: m.Message, ids: MessageIds) -> dict[str, Any]:
+    """Return the fields of a message that backchannel's own keys cannot carry, for the key `tieline`."""
     more = beyond(message, CARRIAGE.carries)
     said = message.content
-    if said.thread in (None, said.reply_to):
+    for name in (Field.REPLY_TO.value, Field.SUPERSEDES.value):
+        if name in more:
+            more[name] = ids.spell(more[name])
+    if said.thread is None or more.get(Field.REPLY_TO.value) == ids.spell(said.thread):
         # `thread` already carries the message that this one answers.
         more.pop(Field.REPLY_TO.value, None)
     return more
@@ -155,24 +257,25 @@ CARRIAGE = Carriage(
 
 
 def agent(
-    presence: Presence, channels: Mapping[str, Sequence[str]], now_ms: int, token: str | None = None
-) -> dict[str, Any]:
-    """Return a member as an agent's record. A connected member is seen now. `token` is shown only when issued."""
+    presence: Presence, channels: Mapping[str, Sequence[str]], now_ms: int, token: str | UnsetType = UNSET
+) -> Agent:
+    """Return a member as an agent's record. A connected member counts as seen now.
+
+    `channels` has the channels of each member. `token` is set only when the token is new.
+    """
     member = presence.member
     seen_ms = now_ms if presence.sessions else presence.last_seen_ms
-    record: dict[str, Any] = {
-        "name": member.name,
-        "subscriptions": channels.get(member.name, ()),
-        "createdAt": timestamp(member.created_at_ms),
-        "lastSeen": timestamp(member.created_at_ms if seen_ms is None else seen_ms),
-    }
-    if token is not None:
-        record["token"] = token
-    return record
+    return Agent(
+        member.name,
+        channels.get(member.name, ()),
+        timestamp(member.created_at_ms),
+        timestamp(member.created_at_ms if seen_ms is None else seen_ms),
+        token,
+    )
 
 
 def subscriptions(channels: Sequence[ChannelView]) -> dict[str, list[str]]:
-    """Return the channels that each member joined, by name. The channel that has all members is left out."""
+    """Return the channels that each member joined, by the member's name. The channel of all members is left out."""
     joined: dict[str, list[str]] = {}
     for channel in channels:
         if channel.name != GENERAL:

@@ -7,14 +7,15 @@ import pytest
 
 from tests.cli.hub_process import HubProcess, wait_until
 from tests.cli.place import Place, bodies, line_of
-from tieline.protocols.backchannel.invite import decode_invite
+from tests.protocols.backchannel.relays import request
+from tieline.protocols.backchannel.invite import Invite, decode_invite, encode_invite
 
 pytestmark = pytest.mark.slow
 
 
 def test_with_a_hub_the_stored_name_speaks_and_init_makes_it_a_member(hub: HubProcess, bob: str) -> None:
     name = f"{bob}-here"
-    assert f"{name} speaks from here now, through the hub" in hub.cli("init", name).stdout
+    assert f"You are {name} here now, through the hub" in hub.cli("init", name).stdout
     try:
         assert json.loads(hub.cli("whoami", "--json").stdout)["member"] == name
         assert hub.cli("send", f"@{bob}", "hello").returncode == 0
@@ -81,6 +82,30 @@ def test_through_a_relay_the_same_commands_work(hub: HubProcess, bob: str, alice
         wait_until(lambda: hub.states(alice, three)[name] == "acked", "the claim after the command")
     assert hub.states(alice, two)[name] != "acked", "what failed is not taken"
     assert bodies(place.cli("drain", "--json")) == ["two"]
+
+
+def test_an_invite_to_a_room_leads_there_through_the_hub_and_through_a_relay(
+    hub: HubProcess, bob: str, tmp_path: Path
+) -> None:
+    made = request(hub.running.http, "POST", "/v1/rooms", None, {}).value
+    text = encode_invite(Invite(hub.running.http, made["roomToken"], made["roomId"], ("#dev",)))
+    alice, also_bob = Place(tmp_path / "alice"), Place(tmp_path / "bob")
+    for place, name in ((alice, "alice"), (also_bob, bob)):
+        assert f"{name} is in #dev." in place.cli("join", text, "--as", name)
+        assert json.loads((place.root / "config.json").read_text())["room"] == made["roomId"]
+    # As another program of backchannel stores it: then nothing but the relay's API is asked.
+    stored = json.loads((also_bob.root / "config.json").read_text())
+    del stored["hub"]
+    (also_bob.root / "config.json").write_text(json.dumps(stored))
+    alice.cli("send", f"@{bob}", "in the room")
+    assert bodies(also_bob.cli("drain", "--json")) == ["in the room"]
+    also_bob.cli("send", "#dev", "from the room")
+    assert bodies(alice.cli("drain", "--json")) == ["from the room"]
+    assert json.loads(hub.cli("inbox", "--as", bob, "--json").stdout) == [], "the name of the common room is another"
+    lost = encode_invite(Invite(hub.running.http, made["roomToken"], "gone"))
+    refused = Place(tmp_path / "lost").run("join", lost, "--as", "carol")
+    assert refused.returncode == 3
+    assert 'unknown room "gone"' in refused.stderr
 
 
 def test_an_address_where_no_relay_is_is_exit_code_4(place: Place) -> None:

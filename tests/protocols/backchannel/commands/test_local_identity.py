@@ -15,7 +15,7 @@ def test_init_stores_who_speaks_and_flags_and_variables_are_stronger(tmp_path: P
     nobody = place.run("inbox")
     assert nobody.returncode == 2
     assert "tieline init" in nobody.stderr
-    assert "bob speaks from here now" in place.cli("init", "bob")
+    assert "You are bob here now" in place.cli("init", "bob")
     assert (place.root / "config.json").read_text() == '{\n  "agent": "bob"\n}'
     assert place.spool.names() == ["bob"]
 
@@ -58,3 +58,10 @@ def test_a_malformed_record_is_said_by_its_file(place: Place) -> None:
     done = place.run("send", "@bob", "hello", "--as", "alice")
     assert (done.returncode, done.stdout) == (1, "")
     assert "bob.json" in done.stderr
+
+
+def test_a_hook_of_an_agent_without_a_name_prints_nothing(tmp_path: Path) -> None:
+    place = Place(tmp_path / "home")
+    done = place.run("drain", "--hook")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert place.run("drain").returncode == 2, "a person is told"

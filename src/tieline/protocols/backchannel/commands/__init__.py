@@ -37,19 +37,19 @@ class BackchannelCommands(Extension):
         yield Command(name="backchannel", run=import_spool, group="import")
 
     def failure(self, error: Exception) -> "Failure | None":
-        """Return the failure for an error of a spool or a relay."""
+        """Return what the command line prints for an error of a spool or of backchannel's HTTP client; else `None`."""
         from tieline.protocols.backchannel.commands.failures import failure_of
 
         return failure_of(error)
 
     def mailbox_provider(self) -> "MailboxProvider":
-        """Work on a spool or through a relay."""
+        """Return the object that opens a spool, or a relay (backchannel's HTTP server), for commands without a hub."""
         from tieline.protocols.backchannel.commands.spool_location import SpoolMailboxProvider
 
         return SpoolMailboxProvider()
 
     def look_at_data(self, link: "Link", *, repair: bool) -> "Examined":
-        """Look at the spool."""
+        """Check the spool for faults, for `tieline doctor`. With `repair`, repair those that can be repaired."""
         from tieline.protocols.backchannel.commands.upkeep import examine
 
         return examine(link, repair=repair)

@@ -1,4 +1,4 @@
-"""Failures on a spool, with a relay, or with the configuration that names them, as a command says them."""
+"""Errors of a spool, a relay (backchannel's HTTP server) or `config.json`, as a command's message and exit code."""
 
 from tieline.cli.failure import Exit, Failure
 from tieline.contract.refusal import Code
@@ -8,14 +8,17 @@ from tieline.protocols.backchannel.spool import SpoolBroken, SpoolRefused
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """Return the failure for an error; `None` if the error is not from a spool, a relay or `config.json`."""
+    """Return the message and exit code of a command that fails with this error.
+
+    `None` if the error is not of a spool, a relay (backchannel's HTTP server) or `config.json`.
+    """
     match error:
         case SpoolRefused(refusal=refusal) if refusal.code is Code.UNKNOWN_MEMBER:
             near = f"; did you mean {' or '.join(refusal.near)}?" if refusal.near else ""
             hint = "'tieline members' lists them; an agent is known after its first command: 'tieline inbox --as NAME'"
             return Failure(Exit.REFUSED, f"{refusal.message.partition(' — ')[0]}{near}", hint)
         case SpoolRefused(refusal=refusal) if refusal.code is Code.NO_RECIPIENTS:
-            return Failure(Exit.REFUSED, refusal.message, "'tieline channels' lists who is where")
+            return Failure(Exit.REFUSED, refusal.message, "'tieline channels' lists the channels and their members")
         case SpoolRefused() | RelayRefused():
             return Failure(Exit.REFUSED, str(error))
         case SpoolBroken() | BadConfig():

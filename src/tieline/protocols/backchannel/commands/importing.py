@@ -15,39 +15,39 @@ import typer
 
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.imports import tell_left
-from tieline.cli.members import open_registrar
+from tieline.cli.members import open_member_admin
 from tieline.cli.output import print_json, say
 from tieline.cli.session import JsonOption, Link, talks
 from tieline.contract.message import Priority
 
 if TYPE_CHECKING:
-    from tieline.cli.offline import Registrar
+    from tieline.cli.offline import MemberAdmin
     from tieline.client import Accepted
     from tieline.protocols.backchannel.codec import SpoolMessage
     from tieline.protocols.backchannel.spool import Spool
 
 
 class Speaker(Protocol):
-    """A member's session, with a running hub or without."""
+    """The session of one sender: with a running hub, or on the hub's files while no hub runs."""
 
     async def send(self, target: str, body: str, *, wire_id: str | None = None, **parts: Any) -> "Accepted":
-        """Say something."""
+        """Send a message under the sender's name."""
 
     async def subscribe(self, channel: str) -> None:
-        """Join a channel."""
+        """Let the sender join a channel."""
 
 
 @dataclass
 class ImportCounts:
-    """The work of one import."""
+    """Result of one import: the number of things that were imported, and those that were not."""
 
     members: int = 0
     subscriptions: int = 0
     messages: int = 0
     known: int = 0
-    """Messages that an earlier import had brought."""
+    """Number of messages that an earlier import has brought into the hub."""
     left: list[str] = field(default_factory=list)
-    """Everything that could not be brought, and why."""
+    """Everything that could not be imported, with the reason."""
 
 
 @talks
@@ -56,18 +56,22 @@ async def import_spool(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DIR]", help="The spool; else the one that commands without a hub use.", show_default=False
+            metavar="[DIR]",
+            help="Folder of the spool. Default: the spool that commands without a hub use.",
+            show_default=False,
         ),
     ] = None,
     move: Annotated[
         bool,
-        typer.Option("--move", help="Move what was brought to the spool's cur/, so that nobody reads it there too."),
+        typer.Option(
+            "--move", help="Move imported messages to the spool's cur/, so that nobody reads them there again."
+        ),
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Bring the agents, subscriptions and unread messages of a Maildir spool into the hub, running or not.
+    """Import the agents, subscriptions and unread messages of a Maildir spool, with the hub running or not.
 
-    Doing it twice brings nothing twice. Each message keeps its sender, and its first id and time in its data.
+    A second import adds nothing twice. Each message keeps its sender; its original id and time are in its data.
     """
     from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.protocols.backchannel.spool import Spool
@@ -76,16 +80,16 @@ async def import_spool(
     if not root.is_dir():
         raise Failure(Exit.USAGE, f"there is no spool in {root}", "name its folder: tieline import backchannel DIR")
     async with AsyncExitStack() as stack:
-        hub = await stack.enter_async_context(await open_registrar(link, make=True))
+        hub = await stack.enter_async_context(await open_member_admin(link, make=True))
         importer = Importer(link, hub, Spool(root), stack)
         await importer.run(move=move)
     _report(importer.counts, json=json)
 
 
 class Importer:
-    """One import of a spool into a hub."""
+    """One import of a spool into a hub: sends each unread message again, in its sender's session."""
 
-    def __init__(self, link: Link, hub: "Registrar", spool: "Spool", stack: AsyncExitStack) -> None:
+    def __init__(self, link: Link, hub: "MemberAdmin", spool: "Spool", stack: AsyncExitStack) -> None:
         self._link = link
         self._hub = hub
         self._spool = spool
@@ -96,7 +100,7 @@ class Importer:
         self.counts = ImportCounts()
 
     async def run(self, *, move: bool) -> None:
-        """Bring everything."""
+        """Import all agents, subscriptions and unread messages. With `move`, move each imported file to `cur/`."""
         from tieline.client import HubRefused
 
         self._members = {member.name for member in await self._hub.members()}
@@ -120,12 +124,15 @@ class Importer:
                     self._spool.take(agent, message.id, keep=True)
 
     async def _bring(self, agent: str, message: "SpoolMessage") -> str | None:
-        """Send one message to one of its recipients. Return the reason if that fails."""
+        """Send one imported message to this agent, one of its recipients.
+
+        Return the reason if that fails, else `None`.
+        """
         from tieline.client import HubRefused
         from tieline.protocols.backchannel.codec import agent_of
 
         if agent not in self._members:
-            return "its recipient is no member"
+            return "its recipient is not a member"
         speaker = await self._speaker(message.sender)
         if isinstance(speaker, str):
             return f"its sender {message.sender[:140]!r} cannot speak: {speaker}"
@@ -179,5 +186,5 @@ def _report(counts: ImportCounts, *, json: bool) -> None:
     else:
         known = f" ({counts.known} were there already)" if counts.known else ""
         brought = f"{counts.members} new members, {counts.subscriptions} subscriptions, {counts.messages} messages"
-        say(f"Brought {brought}{known}.")
+        say(f"Imported {brought}{known}.")
     tell_left(counts.left)

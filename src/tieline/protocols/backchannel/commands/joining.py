@@ -4,6 +4,7 @@ Above: the command line. Below: the spool's `config.json`, which holds who speak
 registration. A token is stored and never printed.
 """
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ from tieline.cli.session import AsOption, HomeOption, JsonOption, Link, SpoolOpt
 
 if TYPE_CHECKING:
     from tieline.protocols.backchannel.identity import Identity
+    from tieline.protocols.backchannel.invite import Invite
 
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
@@ -21,23 +23,25 @@ _LOOPBACK = ("127.", "localhost", "[::1]")
 @talks_anywhere
 async def init(
     link: Link,
-    member: Annotated[str, typer.Argument(metavar="NAME", help="Who speaks from here.", show_default=False)],
+    member: Annotated[str, typer.Argument(metavar="NAME", help="Your member name.", show_default=False)],
 ) -> None:
-    """Take a name, and be it from now on where no other is named.
+    """Register a name, and store it as the default for later commands.
 
-    Without a hub the name is registered in the spool; with the hub of the home it becomes a member of it; with --url
-    it is registered there, where --token is the room token.
+    Without a hub, the name is registered in the spool. With the hub of the home, it becomes a member of that hub. With
+    --url, it is registered there; --token is then the room token.
     """
     from tieline.protocols.backchannel.commands.local import LocalMailbox
     from tieline.protocols.backchannel.commands.spool_location import spool_root, stored_identity
-    from tieline.protocols.backchannel.identity import Identity, save_identity
+    from tieline.protocols.backchannel.identity import ROOM_VARIABLE, Identity, save_identity
+    from tieline.protocols.backchannel.invite import Invite
 
     root = spool_root(link)
     stored = stored_identity(link)
     mailbox = link.mailbox()
     url = link.address or (stored.url if mailbox is not None and link.spool is None else None)
     if url is not None:
-        await _register(link, stored, url, member, link.token)
+        room = stored.room if url == stored.url else os.environ.get(ROOM_VARIABLE)
+        await _register(link, stored, Invite(url, link.token, room), member)
         return
     if isinstance(mailbox, LocalMailbox):
         mailbox.postbox.register(member)
@@ -47,28 +51,29 @@ async def init(
             if member not in [each.name for each in await operator.members()]:
                 await operator.add_member(member)
         where = f"the hub in {link.folder}"
-    save_identity(root, Identity(member, stored.url, stored.token, stored.hub))
-    say(neutral_line(f"{member} speaks from here now, through {where}."))
+    save_identity(root, Identity(member, stored.url, stored.token, stored.hub, stored.room))
+    say(neutral_line(f"You are {member} here now, through {where}."))
 
 
 def invite(
     url: Annotated[
         str | None,
-        typer.Option("--url", metavar="URL", help="Where to join; else the hub of the home.", show_default=False),
+        typer.Option("--url", metavar="URL", help="Address to join. Default: the hub of the home.", show_default=False),
     ] = None,
     token: Annotated[
-        str | None, typer.Option("--token", metavar="T", help="The room token; else the one of the home's hub.")
+        str | None, typer.Option("--token", metavar="T", help="Room token. Default: that of the hub of the home.")
     ] = None,
     channel: Annotated[
-        list[str] | None, typer.Option(metavar="C", help="A channel that the newcomer is subscribed to.")
+        list[str] | None,
+        typer.Option(metavar="C", help="Channel that the new member joins; may be given several times."),
     ] = None,
     home: HomeOption = None,
     spool: SpoolOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print one string by which somebody joins, with 'tieline join' or 'bch join'.
+    """Print an invite: a string for 'tieline join' or 'bch join'.
 
-    It holds the room token, which lets whoever has it register a name: pass it on in private.
+    It contains the room token. Whoever has the token can register a name, so keep the invite private.
     """
     ended_by(lambda: _invite(Link(home=home, url=url, spool=spool), token, channel or [], json=json))
 
@@ -90,7 +95,7 @@ def _invite(link: Link, token: str | None, channels: list[str], *, json: bool) -
 
         token = load_config(link.folder).of(BackchannelSettings).room_token
     if not token:
-        warn("Without a room token this works only where registration is open; --token names one.")
+        warn("Without a room token, the invite works only if registration is open. Give a token with --token.")
     names = []
     for text in channels:
         name = channel_of(text)
@@ -98,7 +103,7 @@ def _invite(link: Link, token: str | None, channels: list[str], *, json: bool) -
             raise Failure(Exit.USAGE, name.message)
         names.append(name)
     if address.partition("://")[2].startswith(_LOOPBACK):
-        warn("This address leads here only from this machine; --url names another.")
+        warn("This address works only on this machine. Give another address with --url.")
     text = encode_invite(Invite(address, token or None, None, tuple(names)))
     if json:
         print_json({"invite": text, "url": address})
@@ -107,12 +112,12 @@ def _invite(link: Link, token: str | None, channels: list[str], *, json: bool) -
 
 
 def join(
-    invite: Annotated[str, typer.Argument(metavar="INVITE", help="As 'invite' printed it.", show_default=False)],
+    invite: Annotated[str, typer.Argument(metavar="INVITE", help="String that 'invite' printed.", show_default=False)],
     member: AsOption = None,
     home: HomeOption = None,
     spool: SpoolOption = None,
 ) -> None:
-    """Accept an invite: register at its hub or relay, and speak through it from now on."""
+    """Accept an invite: register at its hub or relay, and use it for later commands."""
     ended_by(lambda: _join(Link(home=home, member=member, spool=spool), invite))
 
 
@@ -128,8 +133,8 @@ def _join(link: Link, text: str) -> None:
     except BadInvite as error:
         raise Failure(Exit.USAGE, str(error)) from error
     name = speaker_without_hub(link)
-    identity = asyncio.run(_register(link, stored_identity(link), invited.url, name, invited.token))
-    client = RelayClient(invited.url, identity.token)
+    identity = asyncio.run(_register(link, stored_identity(link), invited, name))
+    client = RelayClient(invited.url, identity.token, identity.room)
     for channel in invited.channels:
         try:
             client.subscribe(name, channel)
@@ -139,19 +144,19 @@ def _join(link: Link, text: str) -> None:
             say(neutral_line(f"{name} is in {channel}."))
 
 
-async def _register(link: Link, stored: "Identity", url: str, name: str, token: str | None) -> "Identity":
-    """Register at a relay or a hub, and store the name, the address and the token."""
+async def _register(link: Link, stored: "Identity", invited: "Invite", name: str) -> "Identity":
+    """Register at a relay or a hub, and store the name, the address, the token and the room."""
     from tieline.protocols.backchannel.client import RelayClient
     from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.protocols.backchannel.identity import Identity, save_identity
 
-    url = url.rstrip("/")
-    known = stored.token if (stored.agent, stored.url) == (name, url) else None
-    _, issued = RelayClient(url, known or token).register(name)
+    url, token, room = invited.url.rstrip("/"), invited.token, invited.room
+    known = stored.token if (stored.agent, stored.url, stored.room) == (name, url, room) else None
+    _, issued = RelayClient(url, known or token, room).register(name)
     personal = issued or known or token
-    identity = Identity(name, url, personal, url if await _is_hub(url, personal) else None)
+    identity = Identity(name, url, personal, url if await _is_hub(url, personal) else None, room)
     save_identity(spool_root(link), identity)
-    say(neutral_line(f"{name} speaks from here now, through {url}."))
+    say(neutral_line(f"You are {name} here now, through {url}."))
     return identity
 
 

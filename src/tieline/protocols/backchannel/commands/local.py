@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 HOOK_HEADER = "[backchannel] {count} message(s) for {name}:"
 
 _TRIES_MAX = 5
-"""Most runs of a command that fails for a message. After that the message stays in the inbox."""
+"""Most times that the user's command is run for one message if it fails. Then the message stays in the inbox."""
 _FAILURES_MAX = 10_000
-"""Messages that are remembered as failed."""
+"""Most messages that are remembered as failed."""
 _PAUSE_SECONDS = 1.0
 """Delay before the first retry. Each further retry waits twice as long."""
 
 
 @contextmanager
 def _disk() -> Iterator[None]:
-    """Turn an error of the disk into a failure with one sentence."""
+    """Turn an error of the disk inside a `with` into a failure with one sentence."""
     try:
         yield
     except OSError as error:
@@ -50,7 +50,7 @@ def _disk() -> Iterator[None]:
 
 
 def shown(message: "SpoolMessage") -> "Shown":
-    """A message of a spool in the hub's form."""
+    """Convert a message of a spool to the form in which the hub's messages are shown."""
     from tieline.protocols.backchannel.codec import agent_of, is_channel, moment
     from tieline.wire.native.frames import Message as Form
 
@@ -90,7 +90,10 @@ def _print(messages: "Sequence[SpoolMessage]") -> None:
 
 
 class LocalMailbox:
-    """The commands on one postbox, for the speaker of one link."""
+    """Runs the commands of one user without a hub.
+
+    `postbox` has the messages: it is a spool, or a relay (backchannel's HTTP server).
+    """
 
     def __init__(self, link: "Link", postbox: "Postbox") -> None:
         self._link = link
@@ -123,7 +126,10 @@ class LocalMailbox:
             say(f"{message.id}  accepted for {recipients} {'recipient' if recipients == 1 else 'recipients'}")
 
     def inbox(self, match: str | None, *, brief: bool, json: bool) -> None:
-        """Show waiting messages. Without a context show all, as the protocol does."""
+        """Print the waiting messages whose scope matches `match`; without `match` all.
+
+        A message with a scope is only for readers whose context (such as the project they work in) contains the scope.
+        """
         from tieline.contract.scope import matches
 
         name = self._speak()
@@ -140,7 +146,10 @@ class LocalMailbox:
             _print(messages)
 
     def take(self, id: str, *, keep: bool, json: bool) -> None:
-        """Take one message, by its id or the beginning of it."""
+        """Claim one message and print it. `id` may be only the beginning of its id.
+
+        With `keep`, its file stays in `cur/`.
+        """
         from tieline.cli.inbox import complete
 
         name = self._speak()
@@ -148,7 +157,7 @@ class LocalMailbox:
             whole = complete(id, [message.id for message in self.postbox.inbox(name)])
             message = taking.claim(whole)
             if message is None:
-                raise Failure(Exit.REFUSED, f"{whole} is not there to take: another was first, or it never was")
+                raise Failure(Exit.REFUSED, f"cannot take {whole}: it was taken before, or it does not exist")
             taking.sync()
             if json:
                 print_json(_document(message, "acked"))
@@ -158,7 +167,10 @@ class LocalMailbox:
             taking.finish(whole, keep=keep)
 
     def drain(self, context: "Context", *, hook: bool, json: bool) -> None:
-        """Take all messages whose scope matches the context."""
+        """Claim and print all messages whose scope matches the context (such as the project that the reader works in).
+
+        With `hook`, print them for an agent to read.
+        """
         name = self._speak()
         with _disk(), self.postbox.taking(name) as taking:
             self.postbox.recover(name)
@@ -168,7 +180,7 @@ class LocalMailbox:
             if json:
                 print_json([_document(message, "acked") for message in taken])
             elif taken and hook:
-                from tieline.cli.hooks import print_framed
+                from tieline.cli.hook_answer import print_framed
 
                 say(HOOK_HEADER.format(count=len(taken), name=name))
                 print_framed(map(shown, taken), name)
@@ -180,11 +192,14 @@ class LocalMailbox:
                 taking.finish(message.id)
 
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
-        """Answer a program's hook with waiting messages, and take the shown ones: a spool has no other evidence."""
+        """Answer a program's hook with waiting messages, and take them: a spool has no other proof that they were seen.
+
+        `tokens_max` limits the size of the answer.
+        """
         import time
 
         from tieline.agents import unread
-        from tieline.cli.hooks import say_shown
+        from tieline.cli.hook_answer import say_shown
         from tieline.wire.native.frames import Item
 
         name = self._speak()
@@ -206,18 +221,18 @@ class LocalMailbox:
                 taking.finish(item.message.id)
 
     async def watch(self, options: "WatchOptions") -> None:
-        """Take messages as they come, until interrupted."""
+        """Print messages as they come, or run the user's command for each, until interrupted. Each one is claimed."""
         await LocalWatch(self.postbox, self._speak(), options).run()
 
     def subscribe(self, channel: str) -> str:
-        """Join a channel. Return the name that joined."""
+        """Join a channel. Return the name of the agent that joined."""
         name = self._speak()
         with _disk():
             self.postbox.subscribe(name, channel)
         return name
 
     def unsubscribe(self, channel: str) -> str:
-        """Leave a channel. Return the name that left."""
+        """Leave a channel. Return the name of the agent that left."""
         name = self._speak()
         with _disk():
             self.postbox.unsubscribe(name, channel)
@@ -258,7 +273,7 @@ class LocalMailbox:
         print_table(("channel", "subscribers"), rows, empty="No channels yet: 'tieline sub CHANNEL' makes one.")
 
     def whoami(self, *, json: bool) -> None:
-        """Print the name that speaks here, and the spool or relay."""
+        """Print the name under which commands send here, and the spool or HTTP server that they use."""
         name = speaker_without_hub(self._link)
         if json:
             print_json({"speaker": name, "member": name, "place": self.postbox.where})
@@ -266,7 +281,7 @@ class LocalMailbox:
             say(neutral_line(f"{name}, through {self.postbox.where}"))
 
     def _speak(self) -> str:
-        """Return the name that speaks. The first command of a name registers it."""
+        """Return the name under which this command acts, and register it if it is new."""
         name = speaker_without_hub(self._link)
         with _disk():
             self.postbox.register(name)
@@ -274,7 +289,7 @@ class LocalMailbox:
 
 
 def refuse_hub_parts(parts: dict[str, Any]) -> None:
-    """Refuse options that a spool's message cannot carry, instead of dropping them silently."""
+    """Raise a failure for options of `send` that a message in a spool cannot carry, so that none is lost silently."""
     asked = [
         option
         for option, given in (
@@ -293,7 +308,7 @@ def refuse_hub_parts(parts: dict[str, Any]) -> None:
     hint = "leave it out, or start a hub with 'tieline serve'"
     if asked == ["--reply-to"]:
         hint = "--thread ID names the message that is answered; or start a hub with 'tieline serve'"
-    raise Failure(Exit.REFUSED, f"{' and '.join(asked)} needs a hub, and there is none here", hint)
+    raise Failure(Exit.REFUSED, f"{' and '.join(asked)} needs a hub, but there is none here", hint)
 
 
 def _member_document(record: "AgentRecord", backlog: int | None) -> dict[str, Any]:
@@ -320,7 +335,7 @@ def _seen(record: "AgentRecord") -> str:
 
 
 class LocalWatch:
-    """One watch over an agent's messages without a hub."""
+    """`tieline watch` without a hub: prints each new message of an agent, or runs the user's command for it."""
 
     def __init__(self, postbox: "Postbox", name: str, options: "WatchOptions") -> None:
         self._postbox = postbox
@@ -330,7 +345,7 @@ class LocalWatch:
         self._failures: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Watch until interrupted."""
+        """Claim messages as they come, and print them or run the user's command, until interrupted."""
         late = self._options.reaction is not None
         with _disk(), self._postbox.taking(self._name, late=late) as taking:
             self._postbox.recover(self._name)
@@ -348,7 +363,10 @@ class LocalWatch:
                         coming.again(message.id, pause)
 
     async def _take(self, taking: "Taking", message: "SpoolMessage") -> float | None:
-        """Handle a claimed message. Return the delay before a retry, or `None` for no retry."""
+        """Handle a claimed message. If the user's command fails for it, make the message unread again.
+
+        Return the seconds before a retry; `None` for no retry.
+        """
         if await self._handle(message):
             taking.finish(message.id)
             self._failures.pop(message.id, None)
@@ -357,7 +375,7 @@ class LocalWatch:
         failures = self._failures[message.id] = self._failures.get(message.id, 0) + 1
         pause: float = _PAUSE_SECONDS * 2 ** (failures - 1)
         if failures < _TRIES_MAX:
-            warn(f"{message.id} stays unread, and the command is run for it again in {pause:g} s.")
+            warn(f"{message.id} stays unread; the command runs for it again in {pause:g} s.")
             return pause
         # The message is remembered, so that two watchers do not retry it in turn for ever.
         if len(self._failures) > _FAILURES_MAX:
@@ -366,7 +384,7 @@ class LocalWatch:
         return None
 
     async def _handle(self, message: "SpoolMessage") -> bool:
-        """Print a message, or run the command for it; false if the command failed."""
+        """Print a message, or run the user's command for it; false if that command failed."""
         if self._options.reaction is not None:
             environment = {**os.environ, **self._postbox.environment(self._name)}
             code = await self._options.reaction.run(shown(message), environment)

@@ -1,6 +1,7 @@
-"""Postboxes: the places of messages for a command without a hub: a folder, or a relay that serves one.
+"""Postboxes: one interface to the two places where a command without a hub finds messages.
 
-Above: `local`, which runs the commands. Below: the spool and the relay's client, under one set of verbs.
+These are a spool, and a relay (backchannel's HTTP server). Above: `local`, which runs the commands. Below: the spool
+and the relay's client.
 """
 
 from collections.abc import AsyncIterator
@@ -15,54 +16,58 @@ if TYPE_CHECKING:
 
 
 class Taking(Protocol):
-    """Claims of one reader. The reader finishes each message or gives it back."""
+    """Messages that one reader claims from a spool or relay. The reader ends each claim: `finish` or `release`."""
 
     def claim(self, message_id: str) -> "SpoolMessage | None":
-        """Take a message; `None` if another reader was first."""
+        """Claim a message; `None` if another reader was first."""
 
     def sync(self) -> None:
-        """Make the claims so far durable."""
+        """Make the claims so far durable, so that after a power failure nobody can take these messages again."""
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """Finish a message."""
+        """End the claim of a message that was handled. With `keep`, its file is kept, else deleted."""
 
     def release(self, message_id: str) -> None:
-        """Give a message back."""
+        """End a claim and leave the message unread."""
 
 
 class Coming(Protocol):
-    """Messages as they arrive."""
+    """Iterator over an agent's messages as they arrive."""
 
     def again(self, message_id: str, after_seconds: float) -> None:
-        """Yield a message once more, after a delay."""
+        """Yield this message once more after a delay."""
 
     def __aiter__(self) -> "AsyncIterator[SpoolMessage]": ...
 
 
 class Postbox(Protocol):
-    """A place to leave and find messages."""
+    """A spool, or a relay (backchannel's HTTP server): sends messages and holds those that wait for agents."""
 
     @property
     def where(self) -> str:
-        """Kind and place of the postbox, for people."""
+        """Text for people that says where messages are: the spool's folder or the relay's address."""
 
     def environment(self, agent: str) -> dict[str, str]:
-        """Variables for a command that we run: with them, `tieline` and `bch` use this postbox as the same agent."""
+        """Return environment variables with which `tieline` and `bch` use this postbox as the same agent."""
 
     def register(self, name: str) -> None:
-        """Register an agent that is unknown. The first command of an agent calls this."""
+        """Register this agent if it is unknown. The first command of an agent calls this."""
 
     def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
-        """Send a message; returns it and the number of its recipients, if that is known."""
+        """Send a message. Return it and the number of its recipients; `None` if the number is unknown."""
 
     def inbox(self, agent: str) -> "list[SpoolMessage]":
-        """Unread messages, oldest first."""
+        """Return an agent's unread messages, oldest first."""
 
     def taking(self, agent: str, *, late: bool = False, keep: bool = False) -> AbstractContextManager[Taking]:
-        """Open the claims of a reader. With `late`, a message stays unread if the reader fails."""
+        """Return a context in which one reader claims messages. `late` and `keep` are for a relay only.
+
+        With `late`, a message stays unread until it is finished, so it is not lost if the reader fails. With `keep`,
+        the relay is asked to keep messages that are taken.
+        """
 
     def recover(self, agent: str) -> int:
-        """Make the claims of killed readers unread again. Return the number of messages."""
+        """Make messages unread again that killed readers had claimed. Return the number of messages."""
 
     def subscribe(self, agent: str, channel: str) -> None:
         """Join a channel."""
@@ -71,13 +76,13 @@ class Postbox(Protocol):
         """Leave a channel."""
 
     def agents(self) -> "list[AgentRecord]":
-        """All agents."""
+        """Return the records of all agents."""
 
     def backlog(self, agent: str) -> int | None:
-        """The number of messages that wait for an agent, if that can be known."""
+        """Return the number of messages that wait for an agent; `None` if it cannot be known."""
 
     def arrivals(self, agent: str) -> Coming:
-        """An agent's messages as they come."""
+        """Return an iterator over an agent's messages as they come."""
 
 
 class SpoolPostbox:
@@ -91,7 +96,7 @@ class SpoolPostbox:
         return f"the spool in {self._spool.root}"
 
     def environment(self, agent: str) -> dict[str, str]:
-        from tieline.client.client import MEMBER_VARIABLE
+        from tieline.client.connection import MEMBER_VARIABLE
         from tieline.protocols.backchannel.identity import AGENT_VARIABLE, HOME_VARIABLE
 
         return {MEMBER_VARIABLE: agent, AGENT_VARIABLE: agent, HOME_VARIABLE: str(self._spool.root)}
@@ -132,7 +137,7 @@ class SpoolPostbox:
 
 
 class RelayPostbox:
-    """A relay elsewhere, to which this folder's identity has joined."""
+    """A relay (backchannel's HTTP server) on another machine, which the user of this folder has joined."""
 
     def __init__(self, client: "RelayClient") -> None:
         self._client = client
@@ -142,11 +147,12 @@ class RelayPostbox:
         return f"the relay at {self._client.url}"
 
     def environment(self, agent: str) -> dict[str, str]:
-        from tieline.client.client import MEMBER_VARIABLE
-        from tieline.protocols.backchannel.identity import AGENT_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
+        from tieline.client.connection import MEMBER_VARIABLE
+        from tieline.protocols.backchannel.identity import AGENT_VARIABLE, ROOM_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
 
         here = {MEMBER_VARIABLE: agent, AGENT_VARIABLE: agent, URL_VARIABLE: self._client.url}
-        return {**here, TOKEN_VARIABLE: self._client.token} if self._client.token else here
+        more = {TOKEN_VARIABLE: self._client.token, ROOM_VARIABLE: self._client.room}
+        return here | {name: value for name, value in more.items() if value}
 
     def register(self, name: str) -> None:
         # An agent with a token is registered already. Without a token, the relay refuses and says why.

@@ -1,4 +1,4 @@
-"""The spool's folder for a command that has no hub, and who speaks from it.
+"""Finds the spool's folder for a command that runs without a hub, and the name under which the command acts.
 
 Above: the other commands of this folder, and the command line through `SpoolMailboxProvider`. Below: the folder's
 `config.json`, and the relay that takes the place of the folder where one is stored there.
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tieline.cli.failure import Exit, Failure
+from tieline.cli.failure import NobodyNamed
 from tieline.cli.hub_or_spool import named_token
 
 if TYPE_CHECKING:
@@ -20,7 +20,11 @@ _SPOOL_HOME = "spool-home"
 
 
 def spool_root(link: "Link") -> Path:
-    """Return the spool's folder: named by `--spool`, else by the environment, else in a named home, else the user's."""
+    """Return the spool's folder.
+
+    It comes from `--spool`, else the environment, else it is in the named hub's data folder, else it is the user's
+    default.
+    """
     from tieline.protocols.backchannel.identity import HOME_VARIABLE, default_root
     from tieline.wire.home import HOME_VARIABLE as HUB_HOME_VARIABLE
 
@@ -39,25 +43,29 @@ def stored_identity(link: "Link") -> "Identity":
 
 
 def speaker_without_hub(link: "Link") -> str:
-    """Return the name that speaks: from the flag, the environment, or the stored identity."""
-    from tieline.client.client import MEMBER_VARIABLE
+    """Return the name under which a command acts: from the flag, the environment, or the stored identity."""
+    from tieline.client.connection import MEMBER_VARIABLE
 
     name = link.member or os.environ.get(MEMBER_VARIABLE) or stored_identity(link).agent
     if not name:
         hint = f"add --as NAME, set {MEMBER_VARIABLE}, or store a name with 'tieline init NAME'"
-        raise Failure(Exit.USAGE, "nobody is named who does this", hint)
+        raise NobodyNamed(hint)
     return name
 
 
 class SpoolMailboxProvider:
-    """Provider of a mailbox on a spool, or through a relay."""
+    """Opens the spool, or the relay (backchannel's HTTP server), for commands that run without a hub."""
 
     def stored(self, link: "Link") -> "Identity":
-        """The identity that is kept in the spool's folder."""
+        """Return the identity that is stored in the spool's folder, with the environment applied."""
         return stored_identity(link)
 
     def mailbox(self, link: "Link") -> "LocalMailbox":
-        """Return the named spool; else the stored relay; else the spool that is found."""
+        """Return the commands without a hub, for the place where the user's messages are.
+
+        That is the spool that an option names; else the relay (HTTP server) that the user has joined; else the default
+        spool.
+        """
         from tieline.protocols.backchannel.commands.local import LocalMailbox
         from tieline.protocols.backchannel.commands.postbox import RelayPostbox, SpoolPostbox
 
@@ -65,7 +73,8 @@ class SpoolMailboxProvider:
         if identity is not None and identity.url is not None:
             from tieline.protocols.backchannel.client import RelayClient
 
-            return LocalMailbox(link, RelayPostbox(RelayClient(identity.url, named_token(link) or identity.token)))
+            client = RelayClient(identity.url, named_token(link) or identity.token, identity.room)
+            return LocalMailbox(link, RelayPostbox(client))
         from tieline.protocols.backchannel.spool import Spool
 
         return LocalMailbox(link, SpoolPostbox(Spool(spool_root(link))))

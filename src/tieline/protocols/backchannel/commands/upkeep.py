@@ -1,4 +1,4 @@
-"""The doctor's look at the spool: the remains of killed processes, and files that the hub refused.
+"""The doctor's check of the spool: finds the remains of killed processes, and files that the hub refused.
 
 Above: `tieline doctor`. Below: the spool's upkeep. It changes nothing unless `repair` is set.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tieline.cli.doctor_finding import DoctorFinding, Examined, Fault, wrong
+from tieline.cli.doctor_finding import DataFault, DoctorFinding, Examined, wrong
 from tieline.cli.failure import Exit, Failure
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _ABOUT = "spool"
 
 
 def examine(link: "Link", *, repair: bool) -> Examined:
-    """Check the spool of a link. With `repair`, repair the faults that can be repaired."""
+    """Check the spool that the options in `link` name. With `repair`, repair the faults that can be repaired."""
     from tieline.protocols.backchannel import upkeep
     from tieline.protocols.backchannel.spool import Spool
 
@@ -40,7 +40,7 @@ def examine(link: "Link", *, repair: bool) -> Examined:
 
 
 def _root(link: "Link") -> Path:
-    """Return the named spool, else the spool that a running hub adopted, else the one that is found."""
+    """Return the folder of the spool: the one that an option names, else a running hub's, else the default."""
     from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.wire.home import read_running
 
@@ -49,8 +49,8 @@ def _root(link: "Link") -> Path:
     return Path(adopted) if adopted is not None else spool_root(link)
 
 
-def _fault(finding: "upkeep.SpoolFinding", *, repaired: bool) -> Fault:
-    return Fault(
+def _fault(finding: "upkeep.SpoolFinding", *, repaired: bool) -> DataFault:
+    return DataFault(
         about=_ABOUT,
         fault=finding.fault.value,
         path=finding.path,
@@ -81,6 +81,6 @@ def _refused_files(root: Path) -> Iterator[DoctorFinding]:
         files = sorted(folder.glob("*.json"))
         if files:
             codes = ", ".join(sorted({path.stem.partition(".")[2] for path in files}))
-            what = f"{folder} holds what was not accepted ({len(files)} of: {codes})"
-            why = "whoever left them there takes them for sent"
+            what = f"{folder} has messages that were not accepted ({len(files)} of: {codes})"
+            why = "their senders believe that they were sent"
             yield wrong(_ABOUT, what, why, f"ls {folder}; send them again as they should be, and remove them")

@@ -1,0 +1,104 @@
+"""Rooms: `POST /v1/rooms` makes one, and requests to a room that does not exist get the words that clients know.
+
+Above: the relay and the server of this protocol. Below: the port of the hub by which rooms are made. A room is another
+hub with its own members; the hub finds it by the header `x-backchannel-room`, before any route sees the request.
+"""
+
+import hmac
+import time
+from hashlib import sha256
+
+import structlog
+from starlette.types import Receive, Scope, Send
+
+from tieline.protocols.backchannel import view
+from tieline.protocols.backchannel.settings import ROOM_HEADER, BackchannelSettings
+from tieline.wire.http import Answer, HttpApp, answer, bearer, failure, respond
+from tieline.wire.rate_limit import RateLimit, seconds
+from tieline.wire.room import ROOMS_MAX, RoomMaker, room_of
+from tieline.wire.route import wait
+
+PATH = "/v1/rooms"
+UNAUTHORIZED = failure(401, "unauthorized — agent token required (get one via /v1/register)")
+
+_REQUESTS_MAX = 100
+_REQUESTS_WINDOW_MS = 3600 * 1000
+"""Limit for one address in one hour, as for names without a room token: strangers can ask."""
+_ID_EXCERPT = 140
+"""Characters of a room's id to repeat in an error: no id is longer."""
+
+_OFF = failure(403, "rooms are off on this relay — register without a room, or ask its owner to set `rooms`")
+_RESTRICTED = failure(401, "room creation is restricted on this relay")
+_FULL = failure(
+    429, f"this relay has {ROOMS_MAX} rooms, and keeps no more — a room that nobody joined goes after a day"
+)
+_TOO_MANY = failure(429, "too many rooms asked for in the last hour — try again later")
+_NOT_STORED = failure(503, "the room could not be stored — try again later")
+_WITHOUT_ROOM = frozenset({("GET", "/v1/health"), ("GET", "/v1/openapi.json"), ("POST", PATH)})
+"""Requests that are about the relay as a whole, so that it does not matter which room they name."""
+
+log = structlog.get_logger(__name__)
+
+
+class RoomCreation:
+    """Makes rooms for clients that may have one: the configuration says who, and requests are limited per address."""
+
+    def __init__(self, rooms: RoomMaker | None, settings: BackchannelSettings, *, is_loopback: bool) -> None:
+        self._rooms = rooms
+        self._policy = settings.rooms_policy(is_loopback=is_loopback)
+        token = settings.admin_token or settings.room_token
+        # A digest, so that the duration of a comparison reveals nothing.
+        self._token = sha256(token.encode()).digest() if token else None
+        self._requests = RateLimit(_REQUESTS_MAX, _REQUESTS_WINDOW_MS)
+
+    async def create(self, scope: Scope) -> Answer:
+        """Answer `POST /v1/rooms`: make a room and return its id and token, or refuse."""
+        if self._rooms is None or self._policy == "off":
+            return _OFF
+        now_ms = time.time_ns() // 1_000_000
+        address = (scope.get("client") or ("",))[0]
+        wait_ms = self._requests.wait_ms(address, now_ms)
+        if wait_ms:
+            return wait(_TOO_MANY, seconds(wait_ms))
+        self._requests.count(address, now_ms)
+        if self._policy == "token" and not self._is_shown(bearer(scope)):
+            return _RESTRICTED
+        try:
+            made = await self._rooms.create()
+        except OSError as error:
+            log.warning("a room could not be made", reason=str(error))
+            return _NOT_STORED
+        return _FULL if made is None else answer(view.Room(made.id, made.token))
+
+    def _is_shown(self, token: str | None) -> bool:
+        if token is None or self._token is None:
+            return False
+        return hmac.compare_digest(sha256(token.encode()).digest(), self._token)
+
+
+class NoRoom:
+    """HTTP application that answers backchannel requests which name a room that does not exist."""
+
+    def __init__(self, relay: HttpApp) -> None:
+        self._relay = relay
+
+    def serves(self, scope: Scope) -> bool:
+        """True if the path is one of backchannel's HTTP API."""
+        return self._relay.serves(scope)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request to a room that does not exist, in the words of the existing implementation.
+
+        The answer is 404 to a client that registers, and 401 to any other.
+        """
+        path = "/" + scope["path"].lstrip("/")
+        if (scope["method"], path) in _WITHOUT_ROOM:
+            await self._relay(scope, receive, send)
+        elif (scope["method"], path) == ("POST", "/v1/register"):
+            room = (room_of(scope, (ROOM_HEADER,)) or "")[:_ID_EXCERPT]
+            await respond(send, failure(404, f'unknown room "{room}" — create one with `bch room new`'))
+        else:
+            await respond(send, UNAUTHORIZED)
+
+    def close(self) -> None:
+        """Do nothing: this application keeps no connection open."""

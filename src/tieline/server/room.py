@@ -1,0 +1,200 @@
+"""One room: the hub's decision logic (broker) over its store, the services, and the HTTP applications before them.
+
+Above: the hub's process, which makes the common room, and `rooms`, which makes the others. Below: both towers. A room
+knows no other room: all that it keeps is in one folder, and nothing of one room is reachable from another.
+"""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import structlog
+
+from tieline import __version__
+from tieline.console.app import ConsoleApp
+from tieline.console.insights import Insights
+from tieline.console.login import LoginApp
+from tieline.contract.member import ByHomeKey
+from tieline.core.broker import Broker
+from tieline.core.directory import token_digest
+from tieline.core.store import DamagedError, Store, StoreError
+from tieline.protocols import protocols
+from tieline.server.api import Api
+from tieline.server.clock import Clock
+from tieline.server.clock_and_ids import TOKEN_PREFIX, SystemClockAndIds
+from tieline.server.config import Config, ConfigError
+from tieline.server.home import Home
+from tieline.server.local_hub import LocalHub
+from tieline.server.log_api import LogApi
+from tieline.server.notifier import Notifier
+from tieline.services.assembly import Services
+from tieline.stores.sqlite import SqliteActivity, SqliteFiles, SqliteSearch, SqliteStore
+from tieline.stores.sqlite.database import MENDING, check_main
+from tieline.stores.sqlite.store import MAIN_FILE
+from tieline.wire.home import KEY_FILE
+from tieline.wire.http import HttpApp
+from tieline.wire.protocol import Host, Server
+from tieline.wire.room import ROOM_FILE, token_prefix
+from tieline.wire.unfinished import Unfinished
+
+MEMORY = "memory"
+"""The store that keeps nothing: SQLite without sync, in a folder of the home that is removed at the end."""
+_FORGOTTEN_FOLDER = "forgotten"
+
+_NAMES_SHOWN = 5
+"""Names in a line of the log; the rest is only counted."""
+
+log = structlog.get_logger(__name__)
+
+
+def store_folder(url: str, home: Path) -> Path:
+    """Return the folder of a store's files: the home or, for `memory`, a folder in it that is removed at the end."""
+    return home / _FORGOTTEN_FOLDER if url == MEMORY else home
+
+
+def _synchronous(url: str) -> str:
+    return "FULL" if url == "sqlite" else "OFF"
+
+
+def open_store(url: str, folder: Path) -> Store:
+    """Open the store that the configuration names: `sqlite`, `memory`, or `sqlite:unsafe` (no sync, for benchmarks)."""
+    if url not in ("sqlite", "sqlite:unsafe", MEMORY):
+        raise ConfigError(f"unknown store {url!r}: use 'sqlite' or 'memory'")
+    if url != MEMORY:
+        check_main(folder)
+        if (folder / KEY_FILE).exists() and not (folder / MAIN_FILE).exists():
+            # The hub may have run with the store `memory`, so this is no reason to refuse.
+            do = f"if it should have some, stop it, and put {MAIN_FILE} back from a backup"
+            said = f"a hub ran here before and left no messages, so this one begins empty; {do}"
+            log.warning(said, home=str(folder))
+    # `sqlite:unsafe` does every write but no sync: benchmarks measure the cost of durability against it.
+    return SqliteStore(folder, synchronous=_synchronous(url))
+
+
+def make_clock_and_ids(home: Home, config: Config) -> SystemClockAndIds:
+    """Make the clock and the source of ids and tokens for the hub in a home.
+
+    In the home of a room, tokens begin with a prefix that holds the room's id, by which requests find it.
+    """
+    is_room = (home.path / ROOM_FILE).exists()
+    return SystemClockAndIds(Clock(config.limits), token_prefix(home.path.name) if is_room else TOKEN_PREFIX)
+
+
+def open_broker(home: Home, config: Config, clock_and_ids: SystemClockAndIds | None = None) -> Broker:
+    """Open the store of a home, which this process has locked, and make the hub's decision logic (broker) over it."""
+    clock_and_ids = clock_and_ids or make_clock_and_ids(home, config)
+    folder = store_folder(config.store.url, home.path)
+    store = open_store(config.store.url, folder)
+    signs = any(settings.signs for settings in config.protocols.values())
+    notifies = bool(config.notify.command)
+    key = token_digest(home.key())
+    shared = frozenset(token_digest(token) for each in config.protocols.values() for token in each.shared_tokens)
+    try:
+        return Broker(
+            store,
+            clock_and_ids,
+            config.limits,
+            home_key=key,
+            signs=signs,
+            notifies=notifies,
+            kept_name=config.console.owner,
+            shared_tokens=shared,
+        )
+    except Exception as error:
+        store.close()
+        explained = store.explain(error)
+        if isinstance(explained, StoreError):
+            raise explained from error
+        # No rule expects this error, so its cause is in the stored data.
+        raise DamagedError(f"{folder / MAIN_FILE} is damaged: {error}", MENDING[MAIN_FILE]) from error
+
+
+def _warn_of_orphans(broker: Broker) -> None:
+    """Log how many names nobody can open, because the token that they belong to is configured no more."""
+    names = broker.shared_tokens.orphans()
+    if names:
+        said = "names belong to a shared token that is configured no more"
+        hint = "a single configured token takes over the unprotected ones; an operator decides about the others"
+        log.warning(said, count=len(names), some=names[:_NAMES_SHOWN], hint=hint)
+
+
+class Room:
+    """A running room: its hub, with its store, services and login routes. `open` makes one."""
+
+    def __init__(self, home: Home, config: Config, broker: Broker, clock_and_ids: SystemClockAndIds) -> None:
+        self.home = home
+        self.config = config
+        self.clock_and_ids = clock_and_ids
+        self.folder = store_folder(config.store.url, home.path)
+        self.operator = ByHomeKey(home.key())
+        self._broker = broker
+        self._closing = contextlib.AsyncExitStack()
+        self._closing.callback(broker.store.close)
+        # Set by `_start`.
+        self.local_hub: LocalHub
+        self.services: Services
+        self.login_app: LoginApp
+
+    @classmethod
+    async def open(cls, home: Home, config: Config, notifier: Notifier | None = None) -> "Room":
+        """Open the store of the room in `home`, and start its hub and services."""
+        clock_and_ids = make_clock_and_ids(home, config)
+        # On a thread, because a large store takes seconds to read, and other rooms are served meanwhile.
+        broker = await asyncio.to_thread(open_broker, home, config, clock_and_ids)
+        _warn_of_orphans(broker)
+        room = cls(home, config, broker, clock_and_ids)
+        try:
+            await room._start(notifier)
+        except BaseException:
+            await room.stop()
+            raise
+        return room
+
+    async def _start(self, notifier: Notifier | None) -> None:
+        broker = self._broker
+        newest, _ = broker.store.read_log(broker.ledger.end - 1, 1) if broker.ledger.end else ((), 0)
+        for row in newest:
+            self.clock_and_ids.clock.compare_with_log(row.at_ms)
+        activity, index, catalogue = await asyncio.to_thread(self._open_databases)
+        local_hub = self.local_hub = LocalHub(broker, activity, notifier.notify if notifier else None, index)
+        local_hub.health.watch(self.clock_and_ids.clock)
+        local_hub.start()
+        self._closing.push_async_callback(local_hub.stop)
+        try:
+            services = self.services = Services(
+                local_hub, self.operator, catalogue, self.clock_and_ids.now_ms, self.folder
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        self._closing.push_async_callback(services.stop)
+        self.login_app = LoginApp(local_hub, services.logins, __version__)
+
+    def _open_databases(self) -> tuple[SqliteActivity, SqliteSearch, SqliteFiles]:
+        folder, synchronous = self.folder, _synchronous(self.config.store.url)
+        activity = SqliteActivity(folder, synchronous=synchronous)
+        return activity, SqliteSearch(folder), SqliteFiles(folder, synchronous=synchronous)
+
+    def make_servers(self, host: Host) -> dict[str, Server]:
+        """Make the servers of the protocols that the configuration turns on, by name."""
+        made = {}
+        for protocol in protocols():
+            settings = self.config.protocols.get(protocol.name)
+            if settings is None or not settings.starts:
+                continue
+            try:
+                made[protocol.name] = protocol.server(host, settings)
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
+        return made
+
+    def own_apps(self, unfinished: Unfinished) -> list[HttpApp]:
+        """Make the HTTP applications that belong to no protocol: API, logins, console, insights and logs."""
+        hub = self.local_hub
+        api, logs = Api(hub, unfinished), LogApi(hub, self.folder, unfinished)
+        insights = Insights(hub, self.home.path, unfinished)
+        tables = (*self.login_app.table, *api.table, *logs.table, *insights.table)
+        return [api, self.login_app, ConsoleApp(hub, self.services, unfinished, tables), insights, logs]
+
+    async def stop(self) -> None:
+        """Finish running work, and close the store."""
+        await self._closing.aclose()

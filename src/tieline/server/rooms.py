@@ -1,0 +1,360 @@
+"""Rooms besides the common one: makes them, finds the room of a request, and removes those that nobody joined.
+
+Above: the HTTP port, to which all rooms are one application, and protocols, which make rooms by `RoomMaker`. Below:
+`room`. A room is opened by its first request and closed when nobody has used it for a while.
+
+Each room has a folder with a file that holds the hash of its token. The folder of a room that is not finished, or not
+wanted any more, has a dot before its name; the next start removes it. Ids in requests are only looked up in a table, so
+no request names a path.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import structlog
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+from starlette.types import Receive, Scope, Send
+
+from tieline.core.store import StoreError
+from tieline.protocols import protocols
+from tieline.server.config import Config, ConfigError
+from tieline.server.home import Home, HomeBusy
+from tieline.server.native_stream import NativeStream
+from tieline.server.room import Room
+from tieline.wire.folder import own_folder, sync_folder
+from tieline.wire.home import write_private
+from tieline.wire.http import LOGIN_COOKIE, SESSION_COOKIE, Answer, HttpApp, bearer, clear, failure, header, refuse
+from tieline.wire.protocol import Host
+from tieline.wire.room import ROOM_FILE, ROOMS_MAX, NewRoom, new_room, room_of
+
+EMPTY_SECONDS = 24 * 3600.0
+"""Time after its last use for which a room without members stays."""
+
+_IDLE_SECONDS = 600.0
+"""Time after its last request for which a room stays open."""
+_SWEEP_SECONDS = 60.0  # soon enough for what waits for ten minutes and for a day
+_ID = re.compile(r"[0-9a-f]{32}\Z")
+_UNFINISHED = re.compile(r"\.[0-9a-f]{32}\Z")
+_HEALTH = "/healthz"  # about the whole hub, so clients of every room may ask
+_UNKNOWN = failure(401, "unknown token")
+_NOT_FOUND = failure(404, "not found")
+_CLOSED = failure(503, "this room cannot be opened at the moment; try again later")
+
+log = structlog.get_logger(__name__)
+
+
+class _Record(Struct, frozen=True):
+    """Content of a room's file: the hash of its token. The file's time of change is the time of the room's last use."""
+
+    token: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    """SHA-256 of the token that admits newcomers, in hexadecimal digits."""
+
+
+class _OpenRoom(Struct, frozen=True, eq=False):
+    """A room that is open, with its HTTP applications, which answer the requests for it."""
+
+    room: Room
+    apps: Sequence[HttpApp]
+
+    @property
+    def failed(self) -> bool:
+        return self.room.local_hub.failure.done()
+
+
+class _Known:
+    """A room that exists, open or not: its folder, its last use, and why it cannot be opened, if so."""
+
+    def __init__(self, path: Path, record: _Record, used_at: float) -> None:
+        self.path = path
+        self.record = record
+        # Seconds since the epoch.
+        self.used_at = used_at
+        # Requests that are being answered.
+        self.users = 0
+        # True once the room was seen with a member.
+        self.joined = False
+        # The reason why the room cannot be opened.
+        self.trouble = ""
+        self.open: _OpenRoom | None = None
+        # Held while the room is opened, closed or removed.
+        self.lock = asyncio.Lock()
+
+    def is_used_since(self, used_at: float) -> bool:
+        """True if a request is being answered, or was answered after `used_at`."""
+        return bool(self.users) or self.used_at != used_at
+
+
+class Rooms:
+    """All rooms but the common one. As an HTTP application it passes each request to its room; also makes new rooms."""
+
+    def __init__(self, folder: Path, host: Host, config: Config, site: HttpApp) -> None:
+        self._folder = folder
+        # The common room, as protocols see it: other rooms have the same port.
+        self._host = host
+        self._config = config.in_room()
+        # The pages of the console are the same in every room.
+        self._site = site
+        # Applications that answer requests for rooms that do not exist.
+        self._strangers: Sequence[HttpApp] = ()
+        # Headers by which a request may name its room.
+        self._headers = tuple(protocol.room_header for protocol in protocols() if protocol.room_header)
+        self._known: dict[str, _Known] = {}
+        self._making = asyncio.Lock()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
+
+    # Lifecycle.
+
+    async def start(self, strangers: Sequence[HttpApp] = ()) -> None:
+        """Read which rooms there are, and remove what an earlier process left unfinished.
+
+        `strangers` are applications that answer requests for rooms that do not exist.
+        """
+        self._strangers = strangers
+        if self._folder.exists():
+            self._known = await asyncio.to_thread(self._read)
+        self._sweeper = asyncio.create_task(self._sweep_often())
+
+    async def stop(self) -> None:
+        """Close all rooms."""
+        self._ending.set()
+        if self._sweeper is not None:
+            await self._sweeper
+        for known in self._known.values():
+            async with known.lock:
+                await self._close(known)
+
+    def _read(self) -> dict[str, _Known]:
+        own_folder(self._folder)
+        found: dict[str, _Known] = {}
+        for path in sorted(self._folder.iterdir()):
+            if _UNFINISHED.match(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+                continue
+            file = path / ROOM_FILE
+            try:
+                if not _ID.match(path.name):
+                    raise ValueError("its name is no id of a room")
+                record = msgspec.json.decode(file.read_bytes(), type=_Record)
+                found[path.name] = _Known(path, record, file.stat().st_mtime)
+            except (OSError, ValueError) as error:
+                log.warning("a folder among the rooms is left alone", folder=str(path), reason=str(error))
+        return found
+
+    # The RoomMaker port.
+
+    async def create(self) -> NewRoom | None:
+        """Make a room on disk, and return its id and token. `None` if there are too many. See `RoomMaker.create`."""
+        async with self._making:
+            if len(self._known) >= ROOMS_MAX:
+                await self._sweep()
+            if len(self._known) >= ROOMS_MAX:
+                return None
+            made = new_room()
+            record = _Record(sha256(made.token.encode()).hexdigest())
+            path = await asyncio.to_thread(self._make, made.id, record)
+            self._known[made.id] = _Known(path, record, self._now())
+        return made
+
+    def _make(self, room_id: str, record: _Record) -> Path:
+        own_folder(self._folder)
+        unfinished, path = self._folder / f".{room_id}", self._folder / room_id
+        try:
+            unfinished.mkdir(0o700)
+            write_private(unfinished / ROOM_FILE, msgspec.json.encode(record))
+            sync_folder(unfinished)
+            unfinished.rename(path)
+            sync_folder(self._folder)
+        except OSError:
+            # Nobody gets the token of this room, and a full disk must not fill with such folders.
+            for folder in (unfinished, path):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return path
+
+    # The HttpApp port.
+
+    def serves(self, scope: Scope) -> bool:
+        """True if the request names a room, even one that does not exist: the common room must not answer it."""
+        return room_of(scope, self._headers) is not None and scope["path"] != _HEALTH
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the room of a request answer it."""
+        known = self._known.get(room_of(scope, self._headers) or "")
+        if known is None:
+            await self._answer_lost(scope, receive, send)
+            return
+        known.users += 1
+        try:
+            opened = await self._open(known)
+            if isinstance(opened, Answer):
+                await refuse(scope, receive, send, opened)
+            elif opened is None:
+                await self._answer_lost(scope, receive, send)
+            else:
+                await _answer(opened.apps, _NOT_FOUND, scope, receive, send)
+        finally:
+            known.users -= 1
+            known.used_at = self._now()
+
+    async def _answer_lost(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request for a room that does not exist.
+
+        A browser may have the cookie of a room that is gone. It gets the console's pages and loses the cookie, so that
+        its user can log in again.
+        """
+        lost = _UNKNOWN
+        if bearer(scope) is None and all(header(scope, name) is None for name in self._headers):
+            lost = replace(lost, headers=(clear(scope, SESSION_COOKIE), clear(scope, LOGIN_COOKIE)))
+        await _answer((*self._strangers, self._site), lost, scope, receive, send)
+
+    def close(self) -> None:
+        """End every stream in every room, because the hub stops."""
+        for known in self._known.values():
+            if known.open is not None:
+                _close_apps(known.open)
+
+    def _now(self) -> float:
+        return self._host.now_ms() / 1000
+
+    # Opening and closing.
+
+    async def _open(self, known: _Known) -> _OpenRoom | Answer | None:
+        """Return the open room, or the answer if it cannot be opened. `None` if it was removed meanwhile."""
+        if known.open is not None and not known.open.failed:
+            return known.open
+        async with known.lock:
+            if known.open is not None and known.open.failed:
+                await self._close(known)
+            # A room whose folder is deleted must not come back with the same token and no members.
+            if known.open is None and not (known.path / ROOM_FILE).exists():
+                self._known.pop(known.path.name, None)
+                return None
+            if known.open is None:
+                await self._try_to_open(known)
+            return known.open or _CLOSED
+
+    async def _try_to_open(self, known: _Known) -> None:
+        try:
+            known.open = await self._start_room(known)
+            known.trouble = ""
+        except (OSError, StoreError, ConfigError, HomeBusy) as error:
+            # A fault that lasts is one line in the log, however many requests meet it.
+            if known.trouble != str(error):
+                known.trouble = str(error)
+                log.error("a room cannot be opened", room=str(known.path), reason=known.trouble)
+
+    async def _start_room(self, known: _Known) -> _OpenRoom:
+        home = Home(known.path)
+        try:
+            room = await Room.open(home, self._config)
+        except BaseException:
+            home.release()
+            raise
+        try:
+            await room.services.start()
+            host = replace(
+                self._host,
+                hub=room.local_hub,
+                home=home.path,
+                operator=room.operator,
+                now_ms=room.clock_and_ids.now_ms,
+                services=room.services,
+                rooms=self,
+                room_token_digest=bytes.fromhex(known.record.token),
+            )
+            served = [server.http for server in room.make_servers(host).values() if server.http is not None]
+            own = room.own_apps(host.unfinished)
+            return _OpenRoom(room, (*served, *own, self._site, NativeStream(room.local_hub)))
+        except BaseException:
+            await room.stop()
+            home.release()
+            raise
+
+    async def _close(self, known: _Known) -> None:
+        opened, known.open = known.open, None
+        if opened is None:
+            return
+        _close_apps(opened)
+        await opened.room.stop()
+        opened.room.home.release()
+        with contextlib.suppress(OSError):
+            os.utime(known.path / ROOM_FILE, (known.used_at, known.used_at))
+
+    # Upkeep.
+
+    async def _sweep_often(self) -> None:
+        while not self._ending.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SWEEP_SECONDS):
+                    await self._ending.wait()
+                    return
+            try:
+                await self._sweep()
+            except Exception as error:
+                log.exception("the upkeep of rooms failed", reason=str(error))
+
+    async def _sweep(self) -> None:
+        """Close rooms that nobody uses, and remove those that nobody joined."""
+        for room_id, known in list(self._known.items()):
+            used_at = known.used_at
+            unused = self._now() - used_at
+            if known.users or unused < _IDLE_SECONDS:
+                continue
+            async with known.lock:
+                if known.is_used_since(used_at):
+                    continue
+                if self._known.get(room_id) is not known:
+                    # Another sweep removed the room while this one waited for the lock.
+                    continue
+                empty = unused >= EMPTY_SECONDS and await self._is_empty(known)
+                if known.is_used_since(used_at):
+                    continue
+                await self._close(known)
+                if empty and not known.is_used_since(used_at):
+                    del self._known[room_id]
+                    await asyncio.to_thread(_remove, known.path)
+                    log.info("a room that nobody joined is removed", room=room_id)
+
+    async def _is_empty(self, known: _Known) -> bool:
+        """True if a room has no members.
+
+        To find out, a closed room is opened. A room that was seen with a member is not opened again for this.
+        """
+        if known.joined:
+            return False
+        if known.open is None:
+            await self._try_to_open(known)
+        # What is in a room that cannot be opened is not known, so the room stays.
+        members = await known.open.room.services.operator.members() if known.open is not None else None
+        known.joined = members != []
+        return not known.joined
+
+
+async def _answer(apps: Sequence[HttpApp], otherwise: Answer, scope: Scope, receive: Receive, send: Send) -> None:
+    """Let the first of `apps` that serves a request answer it. If there is none, refuse with `otherwise`."""
+    app = next((app for app in apps if app.serves(scope)), None)
+    if app is None:
+        await refuse(scope, receive, send, otherwise)
+    else:
+        await app(scope, receive, send)
+
+
+def _close_apps(opened: _OpenRoom) -> None:
+    for app in opened.apps:
+        app.close()
+
+
+def _remove(path: Path) -> None:
+    unwanted = path.with_name(f".{path.name}")
+    path.rename(unwanted)
+    shutil.rmtree(unwanted)

@@ -1,0 +1,71 @@
+"""Rooms: hubs behind the same HTTP port, each with its own members and messages.
+
+Above: the server, which keeps the rooms, and protocols that make them or serve in them. Below: `http`. The common room
+is the hub itself; it has no id. A request names another room by a header, or shows a token that was made in that room:
+such a token begins with the room's id, so no table of all tokens is needed to find the room.
+"""
+
+import re
+import secrets
+from collections.abc import Iterable
+from typing import Protocol
+
+from msgspec import Struct
+from starlette.types import Scope
+
+from tieline.wire.http import header, session_token
+
+ROOMS_FOLDER = "rooms"
+"""Folder of a hub's home that has one folder for each room."""
+ROOM_FILE = "room.json"
+"""Name of the file that describes a room. It is in the room's folder, beside the files that every hub's home has."""
+ROOMS_MAX = 32
+"""Rooms of one hub. An open room costs threads, file handles and memory, so strangers must not open many."""
+
+_ID_BYTES = 16  # nobody guesses an id, because an unknown one is answered differently
+_SECRET_BYTES = 24  # as the token of the common room
+_TOKEN = re.compile(r"tie_room_([0-9a-f]{32})_")
+
+
+class NewRoom(Struct, frozen=True):
+    """A new room, with the token that admits newcomers to it. The token is shown only this once."""
+
+    id: str
+    token: str
+
+
+class RoomMaker(Protocol):
+    """Makes rooms for a protocol. The server implements it."""
+
+    async def create(self) -> NewRoom | None:
+        """Make a room. `None` if the hub has as many rooms as it may have. Raises `OSError` if the disk fails."""
+
+
+def new_room() -> NewRoom:
+    """Make the id and the token of a room from random bytes."""
+    room_id = secrets.token_hex(_ID_BYTES)
+    return NewRoom(room_id, token_prefix(room_id) + secrets.token_urlsafe(_SECRET_BYTES))
+
+
+def token_prefix(room_id: str) -> str:
+    """Return the text with which every token of a room begins."""
+    return f"tie_room_{room_id}_"
+
+
+def room_of_token(token: str) -> str | None:
+    """Return the room in which a token was made. `None` for a token of the common room."""
+    found = _TOKEN.match(token)
+    return found[1] if found is not None else None
+
+
+def room_of(scope: Scope, headers: Iterable[bytes]) -> str | None:
+    """Return the room that a request names: by one of `headers`, or else by its token. `None` for the common room.
+
+    The value of a header comes from a stranger and may be any text.
+    """
+    for name in headers:
+        named = (header(scope, name) or "").strip()
+        if named:
+            return named
+    token = session_token(scope)
+    return None if token is None else room_of_token(token)
