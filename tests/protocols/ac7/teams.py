@@ -61,8 +61,12 @@ class Seat:
         """Make a request."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         reply = await asyncio.to_thread(request, self.url, method, path, data, {**self.headers, **headers})
-        strict.read(method, path, reply.status, reply.text)
+        self.read(method, path, reply)
         return reply
+
+    def read(self, method: str, path: str, reply: Reply) -> None:
+        """See that the answer is one that clients of ac7 can read."""
+        strict.read(method, path, reply.status, reply.text)
 
     async def get(self, path: str) -> Any:
         """Ask for something that must be there."""
@@ -111,12 +115,12 @@ class EventReader:
         self.writer = writer
 
     @classmethod
-    async def open(cls, seat: Seat, path: str = "") -> Self:
+    async def open(cls, seat: Seat, path: str = "", **headers: str) -> Self:
         """Subscribe."""
         address = urlsplit(seat.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         head = [f"GET {path or subscription(seat)} HTTP/1.1", f"host: {address.netloc}"]
-        head += [f"{name}: {value}" for name, value in seat.headers.items()]
+        head += [f"{name}: {value}" for name, value in (seat.headers | headers).items()]
         writer.write("\r\n".join((*head, "", "")).encode())
         status = await reader.readline()
         assert b" 200 " in status, status

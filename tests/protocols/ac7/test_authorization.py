@@ -63,7 +63,9 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/subscribe"): Row(may=frozenset({"owner"}), query="?name=owner"),
     ("GET", "/roster"): Row(),
     ("GET", "/briefing"): Row(),
+    ("GET", "/instructions"): Row(),
     ("POST", "/presence/busy"): Row(204, body={"busy": False}, cookie=False),
+    ("POST", "/presence/activity"): Row(204, body={"state": "idle"}, cookie=False),
     ("GET", "/members"): Row(),
     ("POST", "/members"): Row(200, MANAGERS, {"name": "{new}", "role": {"title": "t"}}),
     ("PATCH", "/members/{name}"): Row(200, MANAGERS, {"instructions": "i"}),
@@ -88,6 +90,7 @@ TABLE: dict[tuple[str, str], Row] = {
     ("GET", "/fs/shared"): Row(),
     ("GET", "/fs/all"): Row(200, MANAGERS),
     ("POST", "/enroll"): Row(body={}, open=True),
+    ("GET", "/enroll"): Row(303, open=True),
     ("POST", "/enroll/poll"): Row(400, body={"deviceCode": "none"}, open=True),
     ("GET", "/enroll/pending"): Row(200, MANAGERS),
     # A permitted actor learns that there is no such device.

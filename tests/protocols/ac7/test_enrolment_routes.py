@@ -55,6 +55,18 @@ async def test_a_device_gets_a_token_of_a_member_that_there_is(crew: Team) -> No
     assert await boss.refused(404, "POST", "/enroll/approve", form)
 
 
+async def test_a_browser_that_opens_the_link_of_a_device_is_led_to_the_console(crew: Team) -> None:
+    started = await start(crew)
+    link, code = started["verificationUriComplete"], started["userCode"]
+    opened = await crew.stranger.ask("GET", link)
+    assert (opened.status, opened.headers["location"]) == (303, f"/#/devices/{code}")
+    elsewhere = await crew.stranger.ask("GET", link, **{"sec-fetch-site": "cross-site"})
+    assert elsewhere.status == 303, "the link may stand on any page"
+    assert (await crew.stranger.ask("GET", started["verificationUri"])).headers["location"] == "/#/devices"
+    odd = await crew.stranger.ask("GET", "/enroll?code=a%2Fb%0D%0Ax:%20y")
+    assert odd.headers["location"] == "/#/devices/a%2Fb%0D%0Ax%3A%20y"
+
+
 async def test_a_device_gets_a_token_of_a_member_that_is_made_for_it(crew: Team) -> None:
     boss = await crew.seat("boss", "members.manage", "team.manage")
     await boss.do("PUT", "/team/presets/lead", permissions=["objectives.create"])

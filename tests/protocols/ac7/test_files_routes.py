@@ -279,6 +279,12 @@ async def test_an_objectives_attachments_are_copies_for_its_thread(crew: Team) -
     made = await ann.do("POST", "/objectives", **form)
     (copy,) = made["attachments"]
     assert (copy["name"], copy["size"], copy["path"].startswith("/objectives/")) == ("spec.md", 4, True)
+    assert copy["path"] == f"/objectives/{made['id']}/spec.md", "where agents are told to look"
+    for seat in (ann, bob):
+        assert [one["name"] for one in (await seat.get(f"/fs/ls?path=/objectives/{made['id']}"))["entries"]] == [
+            "spec.md"
+        ]
+    assert (await bob.ask("DELETE", f"/fs/rm?path={copy['path']}")).status == 403, "it is not bob's"
     await ann.ask("DELETE", "/fs/rm?path=/ann/spec.md")
     for seat, status in ((ann, 200), (bob, 200), (eve, 403)):
         assert (await fetch(seat, copy["path"])).status == status

@@ -1,6 +1,6 @@
 """Members, the team, tokens and presence, seen from outside."""
 
-from tests.protocols.ac7.teams import Seat, Team
+from tests.protocols.ac7.teams import EventReader, Json, Seat, Team
 
 
 async def test_a_manager_makes_changes_and_removes_members(crew: Team) -> None:
@@ -38,6 +38,27 @@ async def test_tokens_are_issued_listed_revoked_and_rotated(crew: Team) -> None:
     assert await Seat(crew.url, "ann", rotated["token"]).get("/roster")
 
 
+async def test_a_rotated_token_comes_with_what_may_be_known_of_it_and_tokens_say_how_they_were_made(
+    crew: Team,
+) -> None:
+    boss = await crew.seat("boss", "members.manage")
+    made = await boss.do("POST", "/members", name="ann", role={"title": "t"})
+    ann = Seat(crew.url, "ann", made["token"])
+
+    async def origins() -> list[str]:
+        return [token["origin"] for token in (await boss.get("/members/ann/tokens"))["tokens"]]
+
+    assert await origins() == ["bootstrap"]
+    assert (await ann.do("POST", "/members/ann/tokens", 201))["info"]["origin"] == "enroll"
+    assert await origins() == ["bootstrap", "enroll"]
+    rotated = await ann.do("POST", "/members/ann/rotate-token")
+    listed = (await boss.get("/members/ann/tokens"))["tokens"]
+    assert rotated["tokenInfo"]["origin"] == "rotate"
+    assert listed == [rotated["tokenInfo"]]
+    await boss.do("POST", "/members/ann/tokens", 201, label="laptop")
+    assert await origins() == ["rotate", "enroll"]
+
+
 async def test_the_roster_counts_streams_and_shows_who_is_busy(crew: Team) -> None:
     ann, bob = await crew.seat("ann"), await crew.seat("bob")
     await crew.open(ann)
@@ -50,6 +71,45 @@ async def test_the_roster_counts_streams_and_shows_who_is_busy(crew: Team) -> No
     assert "busy" not in by_name["bob"]
     await ann.ask("POST", "/presence/busy", {"busy": False})
     assert "busy" not in (await bob.get("/roster"))["connected"][0]
+
+
+async def test_what_a_preset_loses_its_members_lose(crew: Team) -> None:
+    boss = await crew.seat("boss", "members.manage", "team.manage")
+    await boss.do("PUT", "/team/presets/lead", permissions=["objectives.create", "activity.read"])
+    form: Json = {"role": {"title": "t"}, "permissions": ["lead", "objectives.watch"]}
+    ann = Seat(crew.url, "ann", (await boss.do("POST", "/members", name="ann", **form))["token"])
+
+    async def permissions() -> list[str]:
+        found: list[str] = (await ann.get("/session"))["permissions"]
+        return found
+
+    assert await permissions() == ["objectives.create", "objectives.watch", "activity.read"]
+    tail = await crew.follow(ann, "/members/boss/activity/stream")
+    await boss.do("PUT", "/team/presets/lead", permissions=["objectives.create"])
+    assert await permissions() == ["objectives.create", "objectives.watch"]
+    assert isinstance(tail, EventReader)
+    assert "lost the permission activity.read" in await tail.line()
+    assert await ann.refused(403, "GET", "/members/boss/activity")
+    await boss.do("PATCH", "/members/ann", role={"title": "u"})
+    assert await boss.do("DELETE", "/team/presets/lead") == {"deleted": "lead", "referencedBy": ["ann"]}
+    assert await permissions() == ["objectives.watch"]
+    await boss.do("PUT", "/team/presets/lead", permissions=["objectives.create"])
+    assert await permissions() == ["objectives.watch"], "a preset that is made again is another"
+
+
+async def test_a_preset_that_somebody_has_is_changed_only_by_who_manages_members(crew: Team) -> None:
+    boss = await crew.seat("boss", "members.manage", "team.manage")
+    writer = await crew.seat("writer", "team.manage")
+    await boss.do("PUT", "/team/presets/helper", permissions=[])
+    await writer.do("PUT", "/team/presets/helper", permissions=["activity.read"])
+    await boss.do("PATCH", "/members/writer", permissions=["team.manage", "helper"])
+    await writer.refused(403, "PUT", "/team/presets/helper", {"permissions": ["members.manage"]})
+    await writer.refused(403, "DELETE", "/team/presets/helper")
+    await boss.do("PUT", "/team/presets/chief", permissions=["members.manage", "team.manage"])
+    await boss.do("PATCH", "/members/boss", permissions="chief")
+    await boss.refused(409, "PUT", "/team/presets/chief", {"permissions": ["team.manage"]})
+    await boss.refused(409, "DELETE", "/team/presets/chief")
+    await boss.refused(400, "PUT", "/team/presets/members.manage", {"permissions": []})
 
 
 async def test_the_team_is_for_all_to_read_and_for_managers_to_change(crew: Team) -> None:

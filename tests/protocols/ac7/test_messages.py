@@ -20,6 +20,8 @@ async def test_history_pages_by_time_without_loss(crew: Team) -> None:
         query = f"?limit=4&with=bob&before={page[-1]['ts']}"
     assert found == [f"m{number}" for number in reversed(range(25))]
     assert await alice.refused(400, "GET", "/history?with=bob&channel=general")
+    for before in ("abc", "-1", "1.5", ""):
+        assert "before" in await alice.refused(400, "GET", f"/history?before={before}")
 
 
 async def test_only_a_member_itself_subscribes_and_the_answers_say_what_is_wrong(crew: Team) -> None:
@@ -37,6 +39,24 @@ async def test_only_a_member_itself_subscribes_and_the_answers_say_what_is_wrong
     assert (reply.status, reply.value) == (400, {"error": "unsupported protocol version", "got": 2, "expected": 1})
     reply = await alice.ask("GET", "/objectives/a/b/c")
     assert (reply.status, reply.text) == (404, "404 Not Found")
+
+
+async def test_what_came_while_nobody_listened_waits_until_the_member_reads_its_history(crew: Team) -> None:
+    ann, bob = await crew.seat("ann"), await crew.seat("bob", "objectives.create")
+    operator = await crew.there.operator()
+
+    async def waiting(name: str) -> int:
+        return next(member.backlog for member in await operator.members() if member.name == name)
+
+    await bob.push("first", to="ann")
+    await bob.push("second", to="ann")
+    assert await waiting("ann") == 2
+    await ann.get("/history?limit=1")
+    assert await waiting("ann") == 1
+    await ann.history()
+    assert await waiting("ann") == 0
+    await bob.do("POST", "/objectives", title="t", outcome="o", assignee="ann")
+    assert (await waiting("ann"), await waiting("bob")) == (1, 0), "who asked for it has its answer"
 
 
 async def test_the_document_names_every_route_with_its_references_inside(crew: Team) -> None:

@@ -17,6 +17,19 @@ async def happening(stream: Reader) -> dict[str, Any]:
     return event
 
 
+async def test_a_forwarder_that_drops_objects_still_tells_its_agent_what_happened(crew: Team) -> None:
+    boss, ann = await crew.seat("boss", *ALL), await crew.seat("ann")
+    stream = await crew.open(ann)
+    made = await boss.do("POST", "/objectives", title="T", outcome="O", assignee="ann")
+    await ann.do("PATCH", f"/objectives/{made['id']}", status="blocked", blockReason="b")
+    await ann.do("POST", f"/objectives/{made['id']}/complete", result="r")
+    for event, status in (("assigned", "active"), ("blocked", "blocked"), ("completed", "done")):
+        data = (await stream.next())["data"]
+        carried = {key: value for key, value in data.items() if isinstance(value, str | int | bool)}
+        assert (carried["objective_event"], carried["objective_status"]) == (event, status)
+        assert data["event"]["kind"] == event
+
+
 async def test_reassigning_cancelling_and_watching_need_their_permissions(crew: Team) -> None:
     boss, ann, bob = await crew.seat("boss", *ALL), await crew.seat("ann"), await crew.seat("bob")
     assert await ann.refused(403, "POST", "/objectives", {"title": "T", "outcome": "O", "assignee": "bob"})

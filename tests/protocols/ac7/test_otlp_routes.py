@@ -12,7 +12,7 @@ from tests.protocols.ac7.teams import Seat, Team
 from tests.protocols.ac7.test_activity_routes import activity
 from tests.server.hubs import WAIT_SECONDS
 from tests.services.test_otlp import CHAT, START_NS, logs, packed_traces, traces
-from tieline.protocols.ac7.trace import ActivityList
+from tieline.protocols.ac7.activity import ActivityList
 from tieline.services.otlp import JSON, PROTOBUF
 
 

@@ -4,18 +4,19 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
 
 from tests.protocols.ac7.teams import EventReader, Seat, SocketReader, Team
-from tests.wire.native.paper import PaperHub
+from tests.wire.native.fake_hub import FakeHub
 from tests.wire.table import BOB, SESSION, message, turn
 from tieline.contract import command as c
 from tieline.contract.delivery import Delivery, State
 from tieline.contract.hub import Interest, Notice
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Attached, Fetched
+from tieline.contract.reply import Attached, Fetched, Reply
 from tieline.protocols.ac7.carriers import Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
 from tieline.protocols.ac7.streams import Stream, Streams
@@ -69,6 +70,69 @@ async def test_when_the_hub_stops_streams_hear_so(crew: Team) -> None:
     assert (socket.socket.close_code, socket.socket.close_reason) == (1001, "server shutting down")
 
 
+@pytest.mark.parametrize("kind", ["header", "sse", "websocket"])
+async def test_a_reader_that_reconnects_gets_what_it_missed_since_its_last_message(crew: Team, kind: str) -> None:
+    ann, bob = await crew.seat("ann"), await crew.seat("bob")
+    stream = await crew.open(ann, "websocket" if kind == "websocket" else "sse")
+    await bob.push("heard", to="ann")
+    last = (await stream.next())["id"]
+    await stream.close()
+    said = [f"missed {number}" for number in range(150)]
+    for body in said[:-1]:
+        await bob.push(body, to="ann")
+    await ann.push(said[-1], to="bob")
+    again: EventReader | SocketReader
+    if kind == "header":
+        again = await EventReader.open(ann, **{"last-event-id": last})
+    else:
+        again = await crew.follow(ann, f"/subscribe?name=ann&since={last}", kind)
+    assert [(await again.next())["body"] for _ in said] == said, "its own is among them"
+    assert (await again.next())["title"] == "ac7 session online"
+    await bob.push("live", to="ann")
+    assert (await again.next())["body"] == "live"
+    operator = await crew.there.operator()
+    assert next(member.backlog for member in await operator.members() if member.name == "ann") == 0
+    await again.close()
+
+
+async def test_the_events_of_a_stream_have_the_ids_of_their_messages(crew: Team) -> None:
+    ann = await crew.seat("ann")
+    stream = await crew.open(ann)
+    assert isinstance(stream, EventReader)
+    sent = (await ann.push("x", to="ann"))["message"]["id"]
+    while not (line := await stream.reader.readline()).startswith(b"id: "):
+        assert line, "it ended"
+    assert line == f"id: {sent}\n".encode()
+
+
+@pytest.mark.parametrize("kind", ["sse", "websocket"])
+async def test_a_stream_since_a_message_that_nobody_knows_begins_now(crew: Team, kind: str) -> None:
+    ann, bob = await crew.seat("ann"), await crew.seat("bob")
+    await bob.push("before", to="ann")
+    stream = await crew.follow(ann, "/subscribe?name=ann&since=no-such-message", kind)
+    assert (await stream.next())["title"] == "ac7 session online"
+
+
+async def test_a_stream_that_missed_more_than_a_reader_may_leave_unread_ends_and_continues(crew: Team) -> None:
+    ann, bob = await crew.seat("ann"), await crew.seat("bob")
+    heard = (await bob.push("heard", to="ann"))["message"]["id"]
+    count = 30
+    for number in range(count):
+        await bob.push(f"{number} {'x' * 50_000}", to="ann")
+    got: list[str] = []
+    rounds = 0
+    while len(got) < count:
+        stream = await EventReader.open(ann, f"/subscribe?name=ann&since={heard}")
+        rounds += 1
+        while (line := await stream.line()).startswith("data: ") and len(got) < count:
+            message = json.loads(line.removeprefix("data: "))
+            got.append(message["body"].split()[0])
+            heard = message["id"]
+        await stream.close()
+    assert got == [str(number) for number in range(count)]
+    assert rounds > 1, "the first ended with 1013"
+
+
 async def test_a_message_of_another_protocol_is_shown_with_its_thread_by_id(crew: Team) -> None:
     ann, bob = await crew.seat("ann"), await crew.seat("bob")
     channel = await ann.do("POST", "/channels", 201, slug="dev")
@@ -111,16 +175,31 @@ async def test_a_reader_that_leaves_while_its_stream_is_opened_leaves_no_session
     ids.close()
 
 
-# Held and released, before a hub of paper
+async def test_what_a_reader_got_before_it_hung_up_waits_no_more(held: "Held") -> None:
+    held.page(1, 2)
+    held.offer(4)
+    # In the same turn, before the hub could be told.
+    held.stream.leave()
+    await turn()
+    notes = [note for note in held.hub.asked(c.Offered) if isinstance(note, c.Offered)]
+    assert sorted(key for note in notes for key in range(note.first, note.last + 1)) == [1, 2, 3, 4]
 
 
-class WatchedHub(PaperHub):
+# Held and released, before a fake hub
+
+
+class WatchedHub(FakeHub):
     def watch(self, interest: Interest, receiver: Callable[[Notice], None]) -> Callable[[], None]:
         del interest, receiver
         return lambda: None
 
+    async def ask(self, command: Any) -> Any:
+        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.submit((command,), lambda replies: answered.set_result(replies[0]))
+        return await answered
 
-class PaperCarrier:
+
+class FakeCarrier:
     """A carrier that keeps what is written."""
 
     def __init__(self) -> None:
@@ -143,7 +222,7 @@ class PaperCarrier:
 class Held:
     """A stream with deliveries 1 and 2 held, 3 written, and the hub asked for what was released."""
 
-    def __init__(self, hub: WatchedHub, stream: Stream, carrier: PaperCarrier) -> None:
+    def __init__(self, hub: WatchedHub, stream: Stream, carrier: FakeCarrier) -> None:
         self.hub = hub
         self.stream = stream
         self.carrier = carrier
@@ -165,18 +244,23 @@ class Held:
                 await turn()
 
 
-@pytest.fixture
-async def held() -> Held:
-    hub, carrier = WatchedHub(), PaperCarrier()
+async def opened(since: str | None = None) -> tuple[Held, asyncio.Task[Refusal | None]]:
+    hub, carrier = WatchedHub(), FakeCarrier()
     streams = Streams(hub, ChannelIds(hub, "ac7"), announce=False)
     hub.open.clear()
     stream = Stream(streams)
     stream.carrier = carrier
-    opening = asyncio.create_task(streams.open("token", stream))
+    opening = asyncio.create_task(streams.open("token", stream, since=since))
     await turn()
     hub.answer(Attached(session=SESSION, member=BOB, speaker="bob"))
+    return Held(hub, stream, carrier), opening
+
+
+@pytest.fixture
+async def held() -> Held:
+    built, opening = await opened()
     await opening
-    built = Held(hub, stream, carrier)
+    stream = built.stream
     built.offer(3)
     stream.released([1, 2])
     return built
@@ -199,6 +283,33 @@ async def test_what_was_held_comes_before_what_is_said_after_its_release(held: H
     assert held.carrier.ids == ["m3", "m1", "m2", "m4", "m5", "m6", "m7", "m8"]
     notes = [note for note in held.hub.asked(c.Offered) if isinstance(note, c.Offered)]
     assert sorted(key for note in notes for key in range(note.first, note.last + 1)) == list(range(1, 9))
+
+
+async def test_what_comes_while_missed_messages_are_read_comes_after_them_and_once(held: Held) -> None:
+    held.page(1, 2)
+    stream = held.stream
+    stream.wait_for_missed()
+    assert stream.show_missed(message(4))
+    held.offer(4)
+    held.offer(6)
+    held.stream.released([8])
+    assert stream.show_missed(message(5))
+    assert not stream.show_missed(message(6))
+    assert held.carrier.ids == ["m3", "m1", "m2", "m4", "m5"]
+    stream.end_missed()
+    held.page(8)
+    await turn()
+    assert held.carrier.ids == ["m3", "m1", "m2", "m4", "m5", "m6", "m8"]
+
+
+async def test_a_stream_ends_when_the_hub_fails_to_read_what_its_reader_missed() -> None:
+    built, opening = await opened(since="m1")
+    await turn()
+    built.offer(3)
+    built.hub.answer(Refusal(Code.STORE_FAILED, "the disk is full"))
+    await opening
+    assert built.carrier.ended == [(1013, "the disk is full")]
+    assert built.carrier.ids == [], "nothing later comes instead"
 
 
 async def test_what_was_held_is_asked_for_again_when_the_hub_failed_to_read_it(

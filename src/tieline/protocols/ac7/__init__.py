@@ -61,4 +61,6 @@ PROTOCOL = Protocol(
     tools=_tools,
     thread_of=_thread_of,
     is_framed=True,
+    runner_variable="AC7_RUNNER_SOCKET",
+    in_rooms=True,
 )

@@ -6,10 +6,10 @@ Activity never appears on a stream of messages.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any, get_args
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
@@ -19,32 +19,62 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import MEBIBYTE
 from tieline.contract.member import ByToken
 from tieline.contract.message import Message
-from tieline.contract.refusal import Refusal
-from tieline.protocols.ac7 import trace
+from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.ac7 import commandsuite, trace
 from tieline.protocols.ac7.carriers import Carrier, Frame
+from tieline.protocols.ac7.shapes import Shape
 from tieline.protocols.ac7.streams import ENDED, GOING_AWAY, PROTOCOL, TOO_SLOW
-from tieline.wire.route import Call, Query, Refused, Route, checked, fail, no, number_of
+from tieline.wire.route import Call, Query, Refused, Route, checked, fail, no, number_of, time_of
 
 UPLOAD_BYTES_MAX = 16 * MEBIBYTE
 """Largest upload: twice the size limit of one event."""
 
 _UNSENT_BYTES_MAX = 2 * UPLOAD_BYTES_MAX
-"""Unsent bytes allowed per follower. An upload arrives all at once, so a follower may lag by more than one upload."""
+"""Most unsent bytes for one live reader.
+
+An upload arrives all at once, so a reader may lag by more than one upload.
+"""
 _LIMIT = 200
 _LIMIT_MAX = 1000
 _TURN_BYTES = 256 * 1024
-"""Bytes of events to check before the event loop runs other tasks."""
+"""Number of bytes of events to check before the event loop may run other tasks."""
 _INVALID = "invalid activity payload"
+
+Event = trace.ActivityEvent | commandsuite.Event
+_SHAPES: dict[str, Any] = {str(shape.__struct_config__.tag): shape for shape in get_args(Event)}
+"""Shapes of events by kind. Events of other kinds have no shape that a reader checks."""
+_KINDS = (*dict.fromkeys((*trace.KINDS, *commandsuite.KINDS)),)
+
+
+class UploadActivity(Shape, frozen=True):
+    """Events of an agent. Events of other kinds are kept, too, if they have a `kind` and a `ts`."""
+
+    events: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=500)]
+
+
+class ActivityRowShape(Shape, frozen=True):
+    """One thing that a member did."""
+
+    id: trace.Count
+    member_name: str
+    event: Event
+    created_at: trace.Count
+
+
+class ActivityList(Shape, frozen=True):
+    """Activity of a member, newest first."""
+
+    activity: list[ActivityRowShape]
 
 
 class _Upload(Struct):
-    """An upload. Its events are decoded later, one by one."""
+    """The body of a request that uploads activity. Its events are decoded later, one by one."""
 
     events: list[Raw]
 
 
 class _Row(Struct, rename="camel"):
-    """A row as it is written: its event is JSON already."""
+    """One activity event of a member in an answer that lists them. The event is already encoded as JSON."""
 
     id: int
     member_name: str
@@ -60,9 +90,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Tail:
-    """One live reader of a member's activity. Implements the Listener port, which the hub calls."""
+    """One live reader of a member's activity. The hub calls its methods (it implements the Listener port)."""
 
-    __slots__ = ("_activity", "_closed", "_cut", "carrier", "session", "unsent_bytes_max")
+    __slots__ = ("_activity", "_closed", "_cut", "_kinds", "carrier", "session", "unsent_bytes_max")
 
     def __init__(self, activity: "Activity") -> None:
         self._activity = activity
@@ -71,16 +101,22 @@ class Tail:
         # Empty until the tail is live.
         self.session = SessionId("")
         self._cut: Callable[[], None] | None = None
+        # Kinds of events that the reader knows.
+        self._kinds: tuple[str, ...] = ()
         self._closed = False
 
-    def begin(self, session: SessionId, cut: Callable[[], None]) -> None:
-        """Mark the tail as live. `cut` ends the subscription."""
+    def begin(self, session: SessionId, cut: Callable[[], None], kinds: tuple[str, ...]) -> None:
+        """Start to write to the reader. `cut` is called to end the subscription.
+
+        `kinds` are the kinds of events that the reader knows: events of other kinds are not written.
+        """
         self.session = session
         self._cut = cut
+        self._kinds = kinds
 
     def tell(self, rows: Sequence[ActivityRow]) -> None:
         """Write new activity rows of the member to the reader."""
-        for frame in self._activity.frames(rows):
+        for frame in self._activity.frames(rows, self._kinds):
             if self._closed or self.carrier is None:
                 return
             self.carrier.write(frame)
@@ -92,14 +128,17 @@ class Tail:
         """Do nothing: messages are on other streams."""
 
     def progress(self, step: r.Progress) -> None:
-        """Do nothing: a tail follows no message."""
+        """Do nothing: the session asks for no progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Close the tail: the hub ended the session because its token, its member or its permission is gone."""
+        """Close the reader's connection, because the hub ended the session.
+
+        Its token, its member or its permission is gone.
+        """
         self.close(ENDED, why.message)
 
     def stalled(self) -> None:
-        """Close the tail: its reader does not keep up."""
+        """Close the reader's connection, because the reader does not keep up."""
         self.close(TOO_SLOW, "too slow: what you missed is in the activity log")
 
     def close(self, code: int, reason: str) -> None:
@@ -109,7 +148,7 @@ class Tail:
             self.carrier.end(code, reason)
 
     def leave(self) -> None:
-        """End the subscription and remove the tail."""
+        """End the subscription and forget this reader, because it is gone or is cut off."""
         if self._closed:
             return
         self._closed = True
@@ -119,25 +158,27 @@ class Tail:
 
 
 class Activity:
-    """The operations on activity."""
+    """The HTTP operations on activity."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._tails: set[Tail] = set()
-        # Cache of the last rows and their frames. All followers of the member get these rows before the next rows come.
-        self._frames: tuple[Sequence[ActivityRow], list[Frame]] = ((), [])
+        # Cache of the last rows, and their frames by the kinds that a reader knows. All followers of the member get
+        # these rows before the next rows come.
+        self._rows: Sequence[ActivityRow] = ()
+        self._frames: dict[tuple[str, ...], list[Frame]] = {}
 
     def routes(self) -> list[Route]:
         """Return the routes for activity."""
         whole = {"type": "integer", "minimum": 0}
-        kinds = {"type": "array", "items": {"type": "string", "enum": list(trace.KINDS)}}
+        kinds = {"type": "array", "items": {"type": "string", "enum": list(_KINDS)}}
         return [
             Route(
                 "POST",
                 "/members/{name}/activity",
                 self.upload,
                 body_bytes_max=UPLOAD_BYTES_MAX,
-                undecoded=trace.UploadActivity,
+                undecoded=UploadActivity,
                 status=201,
                 errors=(429,),
             ),
@@ -145,12 +186,12 @@ class Activity:
                 "GET",
                 "/members/{name}/activity",
                 self.listing,
-                answered=trace.ActivityList,
+                answered=ActivityList,
                 query=(
-                    Query("from", "Only from this time on, in milliseconds of the epoch.", whole),
-                    Query("to", "Only up to this time.", whole),
-                    Query("kind", "Only of this kind; may be said several times.", kinds),
-                    Query("limit", "How many, 200 unless told, 1000 at most.", {"type": "integer", "minimum": 1}),
+                    Query("from", "Only activity since this time, in milliseconds since the epoch.", whole),
+                    Query("to", "Only activity until this time.", whole),
+                    Query("kind", "Only this kind; may be given several times.", kinds),
+                    Query("limit", "Number of rows: 200 by default, 1000 at most.", {"type": "integer", "minimum": 1}),
                 ),
                 errors=(429,),
             ),
@@ -160,7 +201,8 @@ class Activity:
     # Requests.
 
     async def upload(self, call: Call, body: bytes) -> trace.Uploaded:
-        """Report what one did; answered once it is durable, without its secrets."""
+        """Upload the member's own activity. Answered once it is durable; secrets are removed."""
+        # spec, Activity events vs message events: the producer is the member's own runner.
         if call.params["name"] != call.member:
             raise Refused(no(403, "a member reports its own activity only"))
         events = await _events(body, call.hub.limits.activity_events_max)
@@ -168,24 +210,30 @@ class Activity:
         return trace.Uploaded(recorded.count)
 
     async def listing(self, call: Call, _: None) -> _Rows:
-        """What a member did, newest first; for itself, or with activity.read."""
+        """List a member's activity, newest first. Allowed for the member itself, and with activity.read."""
         name = MemberName(call.params["name"])
         wanted = tuple(value for key, value in call.pairs if key == "kind")
-        if any(kind not in trace.KINDS for kind in wanted):
-            raise Refused(no(400, f"kind is none of {', '.join(trace.KINDS)}"))
+        known = _kinds(call)
+        if any(kind not in known for kind in wanted):
+            raise Refused(no(400, f"kind is none of {', '.join(known)}"))
         limit = min(number_of(call.query.get("limit")) or _LIMIT, _LIMIT_MAX)
-        first, last = (_time(call, key) for key in ("from", "to"))
-        # Clients know only these kinds. Activity from other sources may have other kinds.
-        kinds = wanted or trace.KINDS
-        found = await call.get(
-            lambda session: c.ReadActivity(session, member=name, from_ms=first, to_ms=last, kinds=kinds, limit=limit),
-            r.Activity,
-            name,
+        first, last = time_of(call, "from"), time_of(call, "to")
+        kinds = wanted or known
+        # spec, Activity events vs message events: visible to the member itself and to those with activity.read.
+        replies = await call.ask(
+            lambda session: (c.ReadActivity(session, member=name, from_ms=first, to_ms=last, kinds=kinds, limit=limit),)
         )
-        return _Rows([_row(row) for row in found.rows])
+        match replies:
+            case (r.Activity(rows),):
+                return _Rows([_row(row) for row in rows])
+            case (Refusal(Code.UNKNOWN_MEMBER),):
+                # As the first server does: a member that is gone, or not there yet, has no activity.
+                return _Rows([])
+            case _:
+                raise fail(replies, name)
 
     async def follow(self, call: Call, tail: Tail) -> None:
-        """What a member does as it comes: server-sent events, or WebSocket frames on upgrade."""
+        """Follow a member's activity live: server-sent events, or WebSocket frames on upgrade."""
         name = MemberName(call.params["name"])
         attach = c.Attach(protocol=PROTOCOL, credential=ByToken(call.caller.token), acknowledges=False)
         attached = await self._hub.ask(attach)
@@ -197,7 +245,7 @@ class Activity:
         def done(replies: Sequence[r.Reply]) -> None:
             # Begin inside the callback, so that no row is lost between the reply and the tail.
             if isinstance(replies[0], r.Done) and not followed.done():
-                tail.begin(session, self._hub.tail(session, name, tail.tell))
+                tail.begin(session, self._hub.tail(session, name, tail.tell), _kinds(call))
                 self._tails.add(tail)
             if not followed.done():
                 followed.set_result(replies[0])
@@ -216,22 +264,22 @@ class Activity:
 
     # Methods that a tail calls, and shutdown.
 
-    def frames(self, rows: Sequence[ActivityRow]) -> list[Frame]:
-        """Encode rows as frames."""
-        known, frames = self._frames
-        if known is not rows:
-            frames = [Frame(_encode(_row(row))) for row in rows if row.kind in trace.KINDS]
-            self._frames = (rows, frames)
-        return frames
+    def frames(self, rows: Sequence[ActivityRow], kinds: tuple[str, ...]) -> list[Frame]:
+        """Encode the activity rows whose kind is in `kinds`, each as a message for live readers."""
+        if self._rows is not rows:
+            self._rows, self._frames = rows, {}
+        if kinds not in self._frames:
+            self._frames[kinds] = [Frame(_encode(_row(row))) for row in rows if row.kind in kinds]
+        return self._frames[kinds]
 
     def remove(self, tail: Tail) -> None:
-        """Remove a tail that is no longer live and end its session."""
+        """Forget a live reader that has left, and end its session."""
         self._tails.discard(tail)
         if tail.session:
             self._end(tail.session)
 
     def close(self) -> None:
-        """Close every tail, because the hub stops."""
+        """Close the connection of every live reader, because the hub stops."""
         for tail in tuple(self._tails):
             tail.close(GOING_AWAY, "server shutting down")
 
@@ -241,14 +289,19 @@ class Activity:
 
 
 async def _events(body: bytes, most: int) -> tuple[dict[str, Any], ...]:
-    """Check and return each event of an upload. Yield to other tasks in between, because an upload may be large."""
+    """Check and return each event of an upload, at most `most`.
+
+    Other tasks run in between, because an upload may be large.
+    """
     raw = checked(body, _Upload, _INVALID).events
     if not 0 < len(raw) <= most:
         raise Refused(no(400, f"{_INVALID}: an upload has 1 to {most} events"))
     events: list[dict[str, Any]] = []
     size = 0
     for number, one in enumerate(raw):
-        checked(one, trace.ActivityEvent, f"{_INVALID}: event {number}")
+        kind = checked(one, trace.AnyEvent, f"{_INVALID}: event {number}").kind
+        if kind in _SHAPES:
+            checked(one, _SHAPES[kind], f"{_INVALID}: event {number}")
         # Decode the event again as a plain dict, to keep keys that the shape does not know.
         events.append(checked(one, dict[str, Any], f"{_INVALID}: event {number}"))
         size += len(memoryview(one))
@@ -258,13 +311,10 @@ async def _events(body: bytes, most: int) -> tuple[dict[str, Any], ...]:
     return tuple(events)
 
 
+def _kinds(call: Call) -> tuple[str, ...]:
+    """Return the kinds of events that the calling client knows. The client rejects a list with any other kind."""
+    return commandsuite.KINDS if commandsuite.speaks(call) else trace.KINDS
+
+
 def _row(row: ActivityRow) -> _Row:
     return _Row(row.offset, row.member, Raw(row.event), row.at_ms)
-
-
-def _time(call: Call, key: str) -> int | None:
-    text = call.query.get(key)
-    number = number_of(text)
-    if text is not None and number is None:
-        raise Refused(no(400, f"{key} is no time in milliseconds of the epoch"))
-    return number

@@ -19,14 +19,17 @@ _OVER = no(401, "session expired")
 
 
 class Callers:
-    """Finds the caller of a request."""
+    """Finds the member that makes a request."""
 
     def __init__(self, sessions: Sessions, logins: LoginSessions) -> None:
         self._sessions = sessions
         self._logins = logins
 
     async def of(self, scope: Scope, bearer_only: bool) -> Caller:
-        """Return the caller of a request. Raises `Refused`."""
+        """Return the member that makes a request, with its session. With `bearer_only`, a cookie is refused.
+
+        Raises `Refused` if there is no valid token or cookie.
+        """
         shown = header(scope, b"authorization")
         if shown is not None:
             return await self._by_token(shown)

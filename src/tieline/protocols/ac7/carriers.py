@@ -1,7 +1,7 @@
 """Transports for a stream to its reader: server-sent events, or WebSocket text frames.
 
 Above: a `Stream`, whose writes return at once. Below: ASGI, and `Unsent`, which buffers messages while the socket is
-full. When the buffer exceeds its limit, the carrier tells the stream that its reader is stalled, and the stream ends.
+full. When the buffer exceeds its limit, the transport tells the stream that its reader is stalled, and the stream ends.
 """
 
 import asyncio
@@ -22,12 +22,13 @@ _REASON_BYTES_MAX = 123
 
 
 class Frame:
-    """One message to write, encoded once for all streams."""
+    """One message to write, encoded once for all streams. A reader may continue after a message by its id."""
 
-    __slots__ = ("_event", "_text", "payload")
+    __slots__ = ("_event", "_id", "_text", "payload")
 
-    def __init__(self, payload: bytes) -> None:
+    def __init__(self, payload: bytes, message_id: str = "") -> None:
         self.payload = payload
+        self._id = message_id
         self._event: bytes | None = None
         self._text: str | None = None
 
@@ -35,7 +36,7 @@ class Frame:
     def event(self) -> bytes:
         """The message as a server-sent event."""
         if self._event is None:
-            self._event = event(self.payload)
+            self._event = event(self.payload, self._id)
         return self._event
 
     @property
@@ -47,7 +48,7 @@ class Frame:
 
 
 class Carrier(Protocol):
-    """Port that a stream writes to."""
+    """Interface of a transport by which a stream reaches its reader: server-sent events or a WebSocket."""
 
     async def refuse(self, reply: Answer) -> None:
         """Send an HTTP answer instead of a stream."""
@@ -62,23 +63,8 @@ class Carrier(Protocol):
         """Send messages until either side hangs up."""
 
 
-class Live(Protocol):
-    """A live source that writes to one reader as events happen."""
-
-    carrier: Carrier | None
-    """Transport to the reader. Set before the source is opened."""
-    unsent_bytes_max: int
-    """Unsent bytes allowed before the reader is cut off."""
-
-    def stalled(self) -> None:
-        """React to a reader that does not keep up."""
-
-    def leave(self) -> None:
-        """Stop the source: the reader is gone, or never came."""
-
-
 class EventCarrier:
-    """Carrier over server-sent events."""
+    """Transport of a stream as server-sent events, in one long HTTP answer."""
 
     __slots__ = ("_receive", "_send", "_stream")
 
@@ -109,7 +95,7 @@ class EventCarrier:
 
 
 class SocketCarrier:
-    """Carrier over WebSocket text frames. Messages from the reader are ignored."""
+    """Transport of a stream as WebSocket text frames. Messages from the reader are ignored."""
 
     __slots__ = ("_door", "_last", "_receive", "_send", "_unsent")
 

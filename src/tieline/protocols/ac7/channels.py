@@ -1,6 +1,7 @@
 """Channels: routes to create, list, rename and archive channels, and to change their members.
 
-Above: the server. Below: the Hub port, which checks permissions. A request names a channel by id or slug.
+Above: the server. Below: the Hub port, which checks permissions. A request names a channel by id or slug
+(its name in ac7's form).
 """
 
 from tieline.contract import channel as ch
@@ -30,13 +31,13 @@ def routes() -> list[Route]:
 
 
 async def listing(call: Call, _: None) -> s.ChannelList:
-    """All channels, with how the member stands to each."""
+    """List all channels, with the member's own membership and role."""
     found = await call.get(c.ListChannels, r.Channels)
     return s.ChannelList([codec.channel_summary(channel, call.member) for channel in found.channels])
 
 
 async def create(call: Call, form: s.SlugRequest) -> s.ChannelShape:
-    """Make a channel and be its admin."""
+    """Create a channel. The member becomes its admin."""
     replies = await call.ask(lambda session: (c.CreateChannel(session, name=ChannelName(form.slug)),))
     match replies:
         case (r.ChannelState(channel),):
@@ -50,29 +51,29 @@ async def create(call: Call, form: s.SlugRequest) -> s.ChannelShape:
 
 
 async def show(call: Call, _: None) -> s.ChannelResponse:
-    """A channel and who is in it."""
+    """Show a channel and its members."""
     return codec.channel_members(await find_channel(call, call.params["slug"]), call.member)
 
 
 async def rename(call: Call, form: s.SlugRequest) -> s.ChannelShape:
-    """Give a channel another name; for its admins."""
+    """Rename a channel. Only for its admins."""
     return codec.channel(await _change(call, ch.Rename(form.slug)))
 
 
 async def archive(call: Call, _: None) -> s.ChannelShape:
-    """Archive a channel; for its admins."""
+    """Archive a channel. Only for its admins."""
     return codec.channel(await _change(call, ch.Archive()))
 
 
 async def admit(call: Call, form: s.AddChannelMember | None) -> s.ChannelResponse:
-    """Join a channel, or, for its admins, bring somebody in."""
+    """Join a channel. Its admins can add other members."""
     if form is None or form.member is None or (form.member == call.member and form.role == "member"):
         return codec.channel_members(await _change(call, ch.Enter()), call.member)
     return codec.channel_members(await _change(call, ch.Admit(form.member, ch.Role(form.role))), call.member)
 
 
 async def dismiss(call: Call, _: None) -> s.ChannelResponse:
-    """Leave a channel, or, for its admins, take somebody out."""
+    """Leave a channel. Its admins can remove other members."""
     return codec.channel_members(await _change(call, ch.Dismiss(call.params["name"])), call.member)
 
 

@@ -25,7 +25,7 @@ class NoRoute(ConnectionError):
 
 
 class Ac7Client:
-    """A client that acts as one member and shows its token."""
+    """A client that acts as one member, with the member's token."""
 
     def __init__(self, url: str, name: str, token: str) -> None:
         self._address = urlsplit(url)
@@ -61,7 +61,7 @@ class Ac7Client:
         raise ConnectionError("the hub hung up")
 
     async def push(self, target: str, body: str, data: Json | None = None) -> Json:
-        """Send a message to `@member`, `#channel` or `*` (everybody)."""
+        """Send a message to `@member`, `#channel` or `*` (everybody). Return the hub's answer."""
         form: Json = {"body": body, "data": data or {}}
         if target.startswith("@"):
             form["to"] = target[1:]
@@ -71,7 +71,10 @@ class Ac7Client:
         return await self.ask("POST", "/push", form)
 
     async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
-        """Make any request. Raises `ConnectionError` if the hub refuses the request."""
+        """Make any request and return the JSON of the answer.
+
+        Raises `ConnectionError` if the hub refuses the request.
+        """
         return await asyncio.to_thread(self._ask, method, path, form)
 
     def _ask(self, method: str, path: str, form: Json | None) -> Json:

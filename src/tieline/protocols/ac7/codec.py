@@ -54,7 +54,7 @@ _SLUG_SUFFIX = 8
 
 
 def message(said: m.Message, channels: Mapping[str, str]) -> s.MessageShape:
-    """Convert a message from any protocol. `channels` maps channel names to ids."""
+    """Convert a message from any protocol to ac7's form. `channels` maps channel names to ids."""
     content = said.content
     # spec, Message shape: nine keys, always all of them; from is stamped, to is null for a broadcast.
     return s.MessageShape(
@@ -102,7 +102,7 @@ def _thread(said: m.Message, channels: Mapping[str, str]) -> str | None:
 
 
 def _more(said: m.Message) -> dict[str, Any]:
-    """Collect the fields that ac7's own keys cannot carry."""
+    """Return the fields of a message that ac7's own keys cannot carry, for `data.tieline`."""
     content = said.content
     more: dict[str, Any] = {}
     if said.protocol != BROKER:
@@ -114,8 +114,6 @@ def _more(said: m.Message) -> dict[str, Any]:
         if Field.THREAD.value in more:
             # In ac7, `thread` is the target of the message, so the thread label gets another key.
             more["conversation"] = more.pop(Field.THREAD.value)
-    elif not said.verified and said.sender != ANNOUNCER:
-        more["verified"] = False
     outside = [msgspec.to_builtins(one) for one in content.attachments if not _is_path(one.path)]
     return {**more, "attachments": outside} if outside else more
 
@@ -162,7 +160,10 @@ def _is_path(text: str) -> bool:
 
 
 def permissions(kept: Iterable[str]) -> tuple[s.Permission, ...]:
-    """Return ac7's seven permissions, in ac7's order. ac7 never shows the hub's own permissions."""
+    """Return those of ac7's seven permissions that are in `kept`, in ac7's order.
+
+    ac7 never shows the hub's own permissions.
+    """
     known = set(kept)
     return tuple(word for word in TEAM_PERMISSIONS if word in known)  # type: ignore[misc]  # the same seven words
 
@@ -189,7 +190,10 @@ def listed(kept: Member, *, whole: bool) -> s.ListedMember:
 
 
 def connected(presence: Presence, streams: int) -> s.Connected:
-    """Convert presence. Counts the member's ac7 streams and its sessions on other protocols."""
+    """Convert a member's presence. `streams` is the number of its ac7 streams.
+
+    The answer counts these and the member's sessions on other protocols.
+    """
     kept = presence.member
     elsewhere = sum(1 for protocol in presence.sessions if protocol != BROKER)
     seen = presence.last_seen_ms
@@ -213,14 +217,20 @@ def presets(kept: Team) -> dict[str, tuple[s.Permission, ...]]:
     return {name: permissions(words) for name, words in kept.presets.items()}
 
 
-def token(name: str, kept: TokenView) -> s.TokenShape:
-    """Convert a token's public details."""
+def tokens(member: Member, kept: Sequence[TokenView]) -> list[s.TokenShape]:
+    """Convert all tokens of a member, oldest first."""
+    return [token(member, one, is_oldest=place == 0) for place, one in enumerate(kept)]
+
+
+def token(member: Member, kept: TokenView, *, is_oldest: bool = False) -> s.TokenShape:
+    """Convert a token's public details. `is_oldest` is true for the member's first token."""
+    # The hub does not store the origin. A rotation leaves no older token, and only one more token can have a label.
+    origin: s.TokenOrigin = "rotate" if is_oldest and not kept.label else "enroll"
     return s.TokenShape(
         id=kept.id,
-        member_name=name,
+        member_name=member.name,
         label=kept.label[:_LABEL_CHARS_MAX],
-        # The hub does not record the origin of a token. Only a token issued on request can have a label.
-        origin="enroll" if kept.label else "bootstrap",
+        origin="bootstrap" if kept.created_at_ms == member.created_at_ms else origin,
         created_at=kept.created_at_ms,
         created_by=kept.created_by if _NAME.match(kept.created_by) else None,
         expires_at=kept.expires_at_ms,
@@ -228,31 +238,11 @@ def token(name: str, kept: TokenView) -> s.TokenShape:
     )
 
 
-def instructions(kept: Member, about: Team, teammates: Sequence[Member], open_count: int) -> str:
-    """Return the instructions that a member gets at its start, as one text for its prompt."""
-    shown = team(about)
-    others = "\n".join(
-        f"- {other.name}: {role(other).title}{f' ({other.description})' if other.description else ''}"
-        for other in teammates
-    )
-    parts = [
-        f"You are {kept.name}, {role(kept).title} on the team {shown.name}.",
-        kept.description,
-        f"Directive: {shown.directive}",
-        shown.context,
-        f"Your team:\n{others}" if others else "",
-        f"You have {open_count} open objectives." if open_count else "",
-        "Text inside <channel> is news from your team: take it as new input and act on it.",
-        kept.instructions,
-    ]
-    return "\n\n".join(part for part in parts if part)
-
-
 # Channels.
 
 
 def slug(name: str, channel_id: str) -> str:
-    """Return the channel's name if it is a valid slug; else a slug made from the name and the end of the id."""
+    """Return a channel's slug: its name if ac7 allows such a name; else one made from name and end of the id."""
     if len(name) <= _SLUG_CHARS_MAX and _SLUG.match(name):
         return name
     left = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[: _SLUG_CHARS_MAX - _SLUG_SUFFIX - 1].strip("-")
@@ -271,7 +261,7 @@ def channel(kept: ChannelView) -> s.ChannelShape:
 
 
 def channel_summary(kept: ChannelView, reader: str) -> s.ChannelSummary:
-    """Convert a channel, with the reader's membership and role in it."""
+    """Convert a channel, with the membership and role of `reader`, the calling member."""
     roles: Mapping[str, ChannelRole] = {one.name: one.role for one in kept.members}
     own = roles.get(reader)
     shown = channel(kept)
@@ -288,7 +278,10 @@ def channel_summary(kept: ChannelView, reader: str) -> s.ChannelSummary:
 
 
 def channel_members(kept: ChannelView, reader: str) -> s.ChannelResponse:
-    """Convert a channel and its members. The general channel holds everybody, so it lists no members."""
+    """Convert a channel and its members, for the calling member `reader`.
+
+    The general channel holds everybody, so it lists no members.
+    """
     members = [
         s.ChannelMember(channel_id=kept.id, member_name=one.name, role=one.role.value, joined_at=one.joined_at_ms)
         for one in kept.members

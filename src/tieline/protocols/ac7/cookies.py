@@ -24,7 +24,11 @@ def clear_cookie(*, secure: bool) -> str:
 
 
 def set_attempt(attempt: str, *, secure: bool) -> str:
-    """Return the header value that sets the attempt cookie. The browser continues a suspected login with it."""
+    """Return the header value that sets the attempt cookie.
+
+    After too many wrong codes, a login needs several right codes from one browser. By this cookie the browser's next
+    code counts for the same attempt.
+    """
     return _cookie(attempt, ATTEMPT_MS // 1000, secure=secure, name=ATTEMPT_COOKIE)
 
 

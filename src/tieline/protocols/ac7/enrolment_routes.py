@@ -4,6 +4,7 @@ Above: the server. Below: the hub's devices, and the Hub port, which issues the 
 """
 
 from typing import Annotated
+from urllib.parse import quote
 
 from msgspec import Meta
 
@@ -11,25 +12,35 @@ from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.identifiers import MemberName
 from tieline.contract.permission import MEMBERS_MANAGE
-from tieline.protocols.ac7 import codec
+from tieline.protocols.ac7 import codec, commandsuite
 from tieline.protocols.ac7 import shapes as s
-from tieline.protocols.ac7.members import adding, resolve_permissions
+from tieline.protocols.ac7.members import adding, permission_words
 from tieline.services.devices import Approved, Devices
 from tieline.services.enrolments import EnrolmentRefusal, PollError
-from tieline.wire.http import answer
-from tieline.wire.route import NO_CONTENT, Call, Refused, Route, fail, no, require
+from tieline.wire.http import Answer, answer
+from tieline.wire.route import NO_CONTENT, Call, Query, Refused, Route, fail, no, require
+
+VERIFICATION_PATH = "/enroll"
+"""Path that a device shows to its person, with the user code as `code`."""
+_SEE_OTHER = 303
+_CODE_CHARS_MAX = 64  # a user code has nine
+_CONSOLE_PLACE = "/#/devices"
+"""Address of the console's page that approves a device. The code follows after a slash."""
+
+_DEVICE_PREFIX = "ac7-dc_"
+"""Prefix by which clients recognize a device code."""
 
 UserCode = Annotated[str, Meta(max_length=64)]
 
 
 class StartRequest(s.Shape, frozen=True):
-    """A device that wants a token, and what it calls itself."""
+    """A device's request for a token, with a label for the person who approves it."""
 
     label_hint: Annotated[str, Meta(max_length=64)] = ""
 
 
 class Started(s.Shape, frozen=True):
-    """The answer to a device that asks."""
+    """Codes for a device that asked for a token."""
 
     device_code: str
     user_code: str
@@ -40,7 +51,7 @@ class Started(s.Shape, frozen=True):
 
 
 class Waiting(s.Shape, frozen=True):
-    """A request as who may approve it sees it."""
+    """A device's request, as those who may approve it see it."""
 
     user_code: str
     label_hint: str
@@ -51,13 +62,13 @@ class Waiting(s.Shape, frozen=True):
 
 
 class PollRequest(s.Shape, frozen=True):
-    """A device that asks what became of it."""
+    """A device's question if its request was approved."""
 
     device_code: Annotated[str, Meta(max_length=128)]
 
 
 class PollResponse(s.Shape, frozen=True):
-    """The token of a device, given out this once, and whose it is."""
+    """Token of a device, shown only once, and the member of the token."""
 
     token: str
     token_id: str
@@ -65,13 +76,13 @@ class PollResponse(s.Shape, frozen=True):
 
 
 class PendingList(s.Shape, frozen=True):
-    """Devices that wait, oldest first."""
+    """Requests that wait for approval, oldest first."""
 
     enrollments: list[Waiting]
 
 
 class Bind(s.Shape, frozen=True, kw_only=True, tag_field="mode", tag="bind"):
-    """The device is for a member that there is."""
+    """Approve the device for a member that exists."""
 
     user_code: UserCode
     member_name: s.Name
@@ -79,7 +90,7 @@ class Bind(s.Shape, frozen=True, kw_only=True, tag_field="mode", tag="bind"):
 
 
 class Create(s.Shape, frozen=True, kw_only=True, tag_field="mode", tag="create"):
-    """The device is for a member that is made now."""
+    """Approve the device for a new member."""
 
     user_code: UserCode
     member_name: s.Name
@@ -90,21 +101,21 @@ class Create(s.Shape, frozen=True, kw_only=True, tag_field="mode", tag="create")
 
 
 class ApproveResponse(s.Shape, frozen=True):
-    """For whom the device is, and what may be known of its token."""
+    """Member of an approved device, and details of its token."""
 
     member: s.Teammate
     token_info: s.TokenShape
 
 
 class RejectRequest(s.Shape, frozen=True, kw_only=True):
-    """Not this one."""
+    """Reject a device."""
 
     user_code: UserCode
     reason: Annotated[str, Meta(max_length=256)] = ""
 
 
 class EnrolmentRoutes:
-    """The operations on enrolments."""
+    """The HTTP operations with which a device asks for a token and a person approves it."""
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
@@ -112,7 +123,16 @@ class EnrolmentRoutes:
     def routes(self) -> list[Route]:
         """Return the routes for enrolment."""
         return [
-            Route("POST", "/enroll", self.start, invalid="invalid enroll payload", open=True, errors=(429,)),
+            Route("POST", VERIFICATION_PATH, self.start, invalid="invalid enroll payload", open=True, errors=(429,)),
+            Route(
+                "GET",
+                VERIFICATION_PATH,
+                approval_page,
+                gives=("text/plain",),
+                status=_SEE_OTHER,
+                open=True,
+                query=(Query("code", "The user code that the device shows."),),
+            ),
             Route("POST", "/enroll/poll", self.poll, invalid="invalid poll payload", open=True),
             Route("GET", "/enroll/pending", self.pending),
             Route("POST", "/enroll/approve", self.approve, invalid="invalid approve payload", errors=(404, 409)),
@@ -129,18 +149,19 @@ class EnrolmentRoutes:
     # Requests of the device.
 
     async def start(self, call: Call, form: StartRequest | None) -> Started:
-        """Ask for a token; a person must type in the user code."""
+        """Request a token. A person must type in the user code."""
         client = call.scope.get("client")
         source = str(client[0]) if client else None
         hint = form.label_hint if form is not None else ""
-        asked = self._devices.start(source, call.header(b"user-agent"), hint)
+        prefix = commandsuite.DEVICE_PREFIX if commandsuite.speaks(call) else _DEVICE_PREFIX
+        asked = self._devices.start(source, call.header(b"user-agent"), hint, prefix)
         if isinstance(asked, EnrolmentRefusal):
             raise _refused(asked)
-        uri, code = "/enroll", asked.user_code
+        uri, code = VERIFICATION_PATH, asked.user_code
         return Started(asked.device_code, code, uri, f"{uri}?code={code}", asked.expires_in, asked.interval)
 
     async def poll(self, _: Call, form: PollRequest) -> PollResponse:
-        """Ask what became of it; the token is given out once."""
+        """Ask if the request was approved. The token is shown only once."""
         fetched = await self._devices.poll(form.device_code)
         if isinstance(fetched, PollError):
             said = s.Failure(fetched.error, error_description=fetched.error_description)
@@ -150,7 +171,7 @@ class EnrolmentRoutes:
     # Requests of the approving member.
 
     async def pending(self, call: Call, _: None) -> PendingList:
-        """Devices that wait, oldest first; needs members.manage."""
+        """List requests that wait for approval, oldest first. Needs members.manage."""
         await require(call, MEMBERS_MANAGE)
         return PendingList(
             [
@@ -160,7 +181,7 @@ class EnrolmentRoutes:
         )
 
     async def approve(self, call: Call, form: Bind | Create) -> ApproveResponse:
-        """Give a device a token of a member, who is there or is made now; needs members.manage."""
+        """Approve a device: give it a token of a member, who is created if necessary. Needs members.manage."""
         await require(call, MEMBERS_MANAGE)
 
         async def make() -> Approved:
@@ -170,18 +191,26 @@ class EnrolmentRoutes:
         if isinstance(approved, EnrolmentRefusal):
             raise _refused(approved)
         member = approved.member
-        return ApproveResponse(codec.teammate(member), codec.token(member.name, approved.kept))
+        return ApproveResponse(codec.teammate(member), codec.token(member, approved.kept))
 
     async def reject(self, call: Call, form: RejectRequest) -> None:
-        """Refuse a device; needs members.manage."""
+        """Reject a device. Needs members.manage."""
         await require(call, MEMBERS_MANAGE)
         refusal = self._devices.reject(form.user_code, form.reason)
         if refusal is not None:
             raise _refused(refusal)
 
 
+async def approval_page(call: Call, _: None) -> Answer:
+    """Lead a person's browser to the console, where the device is approved; the code is filled in."""
+    code = call.query.get("code", "")[:_CODE_CHARS_MAX]
+    place = f"{_CONSOLE_PLACE}/{quote(code, safe='')}" if code else _CONSOLE_PLACE
+    text = b"Approve the device in the console of this hub."
+    return Answer(_SEE_OTHER, text, b"text/plain; charset=utf-8", headers=((b"location", place.encode()),))
+
+
 async def _bound(call: Call, form: Bind) -> Approved:
-    """Issue one more token for an existing member."""
+    """Issue one more token for an existing member, for the device that is approved."""
     name = MemberName(form.member_name)
     replies = await call.ask(
         lambda session: (c.IssueToken(session, name=name, label=form.label), c.ListMembers(session, name=name)),
@@ -194,9 +223,9 @@ async def _bound(call: Call, form: Bind) -> Approved:
 
 
 async def _created(call: Call, form: Create) -> Approved:
-    """Create a member and return its token."""
+    """Create a member for the device that is approved, and return the member's token."""
     name = MemberName(form.member_name)
-    permissions = await resolve_permissions(call, form.permissions)
+    permissions = await permission_words(call, form.permissions)
     replies = await call.ask(
         lambda session: (
             adding(session, name, permissions, form.role, form.instructions),

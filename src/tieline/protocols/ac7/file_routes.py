@@ -17,11 +17,11 @@ from tieline.services.files.tree import Collide, FileRefusal, Viewer
 from tieline.wire.route import NO_CONTENT, Call, Download, Query, Refused, Route, fail, no
 
 _ANY = "application/octet-stream"
-_PATH = Query("path", "Absolute, as `/<member>/…`.", required=True)
+_PATH = Query("path", "Absolute path: `/<member>/…`.", required=True)
 
 
 class EntryView(s.Shape, frozen=True):
-    """An entry as clients know it: every key always there."""
+    """A file or folder. It always has every key."""
 
     path: str
     name: str
@@ -36,7 +36,7 @@ class EntryView(s.Shape, frozen=True):
 
 
 def view(entry: FileEntry) -> EntryView:
-    """Convert an entry to its form on the wire."""
+    """Convert a file's entry to the JSON form that ac7's clients know."""
     return EntryView(
         entry.path,
         entry.name,
@@ -52,40 +52,40 @@ def view(entry: FileEntry) -> EntryView:
 
 
 class EntryList(s.Shape, frozen=True):
-    """Entries."""
+    """Files and folders."""
 
     entries: list[EntryView]
 
 
 class EntryResponse(s.Shape, frozen=True):
-    """An entry."""
+    """A file or folder."""
 
     entry: EntryView
 
 
 class WrittenResponse(s.Shape, frozen=True):
-    """A file that was written, and whether it got another name than was asked for."""
+    """A file that was written. `renamed` is true if it got another name than requested."""
 
     entry: EntryView
     renamed: bool
 
 
 class MakeFolder(s.Shape, frozen=True):
-    """A folder, and whether those above it are made too."""
+    """A folder to create. `recursive` also creates the folders above it."""
 
     path: s.FilePath
     recursive: bool = False
 
 
 class MoveEntry(s.Shape, frozen=True):
-    """From where to where."""
+    """Old path and new path of a file or folder."""
 
     from_: s.FilePath
     to: s.FilePath
 
 
 class FileRoutes:
-    """The operations on files."""
+    """The HTTP operations on files."""
 
     def __init__(self, files: Files, transfers: Transfers) -> None:
         self._files = files
@@ -101,7 +101,7 @@ class FileRoutes:
                 "GET",
                 "/fs/ls",
                 self.listing,
-                query=(Query("path", "Absolute; the root shows the homes that one may list."),),
+                query=(Query("path", "Absolute path. The root lists the homes that the member may see."),),
                 errors=(409,),
             ),
             Route("GET", "/fs/stat", self.stat, query=(_PATH,), errors=(404,)),
@@ -122,8 +122,8 @@ class FileRoutes:
                 in_pieces=True,
                 query=(
                     _PATH,
-                    Query("mime", "Its media type."),
-                    Query("collide", "What to do when a file is there already; an error unless told.", collisions),
+                    Query("mime", "Media type of the file."),
+                    Query("collide", "Action if the file exists already. The default is an error.", collisions),
                 ),
                 errors=(409, 429),
             ),
@@ -133,7 +133,7 @@ class FileRoutes:
                 "/fs/rm",
                 self.remove,
                 status=NO_CONTENT,
-                query=(_PATH, Query("recursive", "Whether a folder may hold something.", flag)),
+                query=(_PATH, Query("recursive", "True to remove a folder that is not empty.", flag)),
                 errors=(404, 409),
             ),
             Route("POST", "/fs/mv", self.move, invalid="invalid move payload", errors=(404, 409, 413)),
@@ -142,47 +142,47 @@ class FileRoutes:
     # Requests.
 
     async def listing(self, call: Call, _: None) -> EntryList:
-        """What is in a folder."""
+        """List the entries of a folder."""
         path = call.query.get("path", "/")
         await self._make_home(call, path)
         return _entries(await reached(self._files.listing(path, await self._viewer(call, path))))
 
     async def stat(self, call: Call, _: None) -> EntryResponse:
-        """What is at a path."""
+        """Show the entry at a path."""
         path = _path(call)
         await self._make_home(call, path)
         return EntryResponse(view(given(await reached(self._files.stat(path, await self._viewer(call, path))))))
 
     async def read(self, call: Call, _: None) -> Download:
-        """The content of a file."""
+        """Download the content of a file."""
         return await self._transfers.download(call, "/" + call.params["path"])
 
     async def write(self, call: Call, _: None) -> WrittenResponse:
-        """Keep the body as a file; the folders above it are made."""
+        """Store the body as a file. The folders above it are created."""
         written = await self._transfers.upload(call, call.query.get("path", ""))
         return WrittenResponse(view(written.entry), written.renamed)
 
     async def make_folder(self, call: Call, form: MakeFolder) -> EntryResponse:
-        """Make a folder; one that is there already is fine."""
+        """Create a folder. It is not an error if it exists."""
         viewer = await self._viewer(call, form.path)
         return EntryResponse(
             view(given(await reached(self._files.make_folder(form.path, viewer, recursive=form.recursive))))
         )
 
     async def remove(self, call: Call, _: None) -> None:
-        """Remove a file, or a folder with all that is in it."""
+        """Remove a file or a folder. With `recursive`, also what the folder contains."""
         path = _path(call)
         recursive = call.query.get("recursive") in ("true", "1")
         viewer = await self._viewer(call, path)
         given(await reached(self._files.remove(path, viewer, recursive=recursive)))
 
     async def move(self, call: Call, form: MoveEntry) -> EntryResponse:
-        """Give a file or folder another path; whoever was shown it still is."""
+        """Move a file or folder. Members that it is shared with keep their access."""
         viewer = await self._viewer(call, form.from_, form.to)
         return EntryResponse(view(given(await reached(self._files.move(form.from_, form.to, viewer)))))
 
     async def shared(self, call: Call, _: None) -> EntryList:
-        """What others showed to the member, newest first."""
+        """List the files that others shared with the member, newest first."""
         objectives = await objectives_of(call)
         match await call.ask(lambda session: (c.ListChannels(session),)):
             case (r.Channels(channels),):
@@ -193,7 +193,7 @@ class FileRoutes:
                 raise fail(replies)
 
     async def everything(self, call: Call, _: None) -> EntryList:
-        """The files of all homes, newest first; needs members.manage."""
+        """List the files of all homes, newest first. Needs members.manage."""
         return _entries(await reached(self._files.everything(await self._viewer(call))))
 
     async def _make_home(self, call: Call, path: str) -> None:

@@ -29,14 +29,14 @@ _FOR_EVER = 2**53 - 1
 
 
 class LoginRequest(s.Shape, frozen=True):
-    """A code; without a name it must be right for exactly one member."""
+    """A code of an authenticator app. Without a member name, it must match exactly one member."""
 
     code: Annotated[str, Meta(pattern=r"^[0-9]{6}$")]
     member: s.Name | None = None
 
 
 class SessionResponse(s.Shape, frozen=True):
-    """Who is logged in, and until when."""
+    """Member that is logged in, and time at which the login expires."""
 
     member: str
     role: s.RoleView
@@ -45,14 +45,14 @@ class SessionResponse(s.Shape, frozen=True):
 
 
 class TotpSecret(s.Shape, frozen=True):
-    """What an authenticator app needs, shown this once."""
+    """Secret for an authenticator app, shown only once."""
 
     totp_secret: str
     totp_uri: str
 
 
 class LoginRoutes:
-    """The operations on sessions of humans."""
+    """The HTTP operations with which people log in and out."""
 
     def __init__(self, hub: Hub, operator: Operator, logins: LoginSessions) -> None:
         self._hub = hub
@@ -73,11 +73,11 @@ class LoginRoutes:
             ),
             Route("GET", "/session", self.show),
             Route("POST", "/session/logout", self.sign_out, status=NO_CONTENT),
-            Route("POST", "/members/{name}/enroll-totp", self.enrol, errors=(404,)),
+            Route("POST", "/members/{name}/enroll-totp", self.enrol, errors=(404, 409)),
         ]
 
     async def sign_in(self, call: Call, form: LoginRequest) -> Answer:
-        """Log in with a code; the answer sets a cookie."""
+        """Log in with a code. The answer sets a cookie."""
         attempt = read_cookie(call.header(b"cookie") or "", ATTEMPT_COOKIE)
         result = await self._logins.sign_in(form.code, form.member, attempt)
         if isinstance(result, Denied):
@@ -91,13 +91,13 @@ class LoginRoutes:
         return replace(shown, headers=((b"set-cookie", given.encode()),))
 
     async def show(self, call: Call, _: None) -> SessionResponse:
-        """Who is logged in, and until when."""
+        """Member that is logged in, and time at which the login expires."""
         own = await own_member(call)
         session = await self._logins.find(call.caller.token) if call.caller.by_cookie else None
         return _session(own, session.expires_at_ms if session is not None else _FOR_EVER)
 
     async def sign_out(self, call: Call, _: None) -> Answer:
-        """End the session and take the cookie away."""
+        """Log out: end the session and delete the cookie."""
         if call.caller.by_cookie:
             token_id = (cookie(call.scope, SESSION_COOKIE) or "").partition(".")[0]
             await self._logins.sign_out(call.caller.token, call.member, token_id)
@@ -108,11 +108,11 @@ class LoginRoutes:
         return Answer(NO_CONTENT, b"", headers=tuple(cookies))
 
     async def enrol(self, call: Call, _: None) -> TotpSecret:
-        """A new secret for a member's authenticator app; for itself, or with members.manage."""
+        """Create a secret for a member's authenticator app. Allowed for the member itself, and with members.manage."""
         name = call.params["name"]
-        secret = await self._logins.enrol(MemberName(name), await own_member(call))
+        secret = await self._logins.enrol(MemberName(name), call.ask)
         if isinstance(secret, Refusal):
-            raise Refused(no(STATUS[secret.code], secret.message))
+            raise Refused(no(STATUS.get(secret.code, 400), secret.message))
         return TotpSecret(secret, totp.otpauth_uri(secret, totp.ISSUER, name))
 
 

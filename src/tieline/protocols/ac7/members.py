@@ -6,20 +6,24 @@ These routes never show the hub's own permissions, and keep them unchanged when 
 
 from collections.abc import Callable
 
+from msgspec import structs
+
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import Member
 from tieline.contract.objective import Status
 from tieline.contract.permission import MEMBERS_MANAGE, TEAM_PERMISSIONS
-from tieline.protocols.ac7 import codec
+from tieline.protocols.ac7 import codec, commandsuite
 from tieline.protocols.ac7 import shapes as s
+from tieline.protocols.ac7.briefing import OPEN
+from tieline.protocols.ac7.briefing import instructions as composed
 from tieline.protocols.ac7.streams import Streams
 from tieline.wire.route import EXCERPT, NO_CONTENT, Call, Refused, Route, fail, no
 
 
 class Members:
-    """The operations on members."""
+    """The HTTP operations on members."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
@@ -29,7 +33,9 @@ class Members:
         return [
             Route("GET", "/roster", self.roster),
             Route("GET", "/briefing", briefing),
+            Route("GET", "/instructions", instructions),
             Route("POST", "/presence/busy", busy, status=NO_CONTENT, bearer_only=True),
+            Route("POST", "/presence/activity", presence, status=NO_CONTENT, bearer_only=True),
             Route("GET", "/members", listing),
             Route("POST", "/members", create, errors=(409,)),
             Route("PATCH", "/members/{name}", update, errors=(404, 409)),
@@ -38,7 +44,7 @@ class Members:
         ]
 
     async def roster(self, call: Call, _: None) -> s.RosterResponse:
-        """Who is on the team, and who is there."""
+        """List the members of the team, and their presence."""
         members = (await call.get(c.ListMembers, r.Roster)).members
         teammates = [codec.teammate(presence.member) for presence in members]
         live = self._streams.live
@@ -57,12 +63,12 @@ def _token_routes() -> list[Route]:
 
 
 async def briefing(call: Call, _: None) -> s.Briefing:
-    """What the member is told when it starts."""
+    """Read everything that the member needs to know when it starts."""
     replies = await call.ask(
         lambda session: (
             c.ListMembers(session),
             c.ReadTeam(session),
-            c.ListObjectives(session, statuses=(Status.ACTIVE, Status.BLOCKED), assignee=call.member),
+            c.ListObjectives(session, statuses=OPEN, assignee=call.member),
         )
     )
     match replies:
@@ -76,7 +82,7 @@ async def briefing(call: Call, _: None) -> s.Briefing:
                 name=shown.name,
                 role=shown.role,
                 permissions=shown.permissions,
-                instructions=codec.instructions(own, team, others, len(ordered)),
+                instructions=composed(own, team, others, len(ordered)),
                 team=codec.team(team),
                 teammates=[codec.teammate(presence.member) for presence in members],
                 open_objectives=[codec.objective(objective) for objective in ordered],
@@ -85,21 +91,31 @@ async def briefing(call: Call, _: None) -> s.Briefing:
             raise fail(replies)
 
 
+async def instructions(call: Call, _: None) -> commandsuite.InstructionsResponse:
+    """Briefing of the member, for clients of CommandSuite."""
+    return commandsuite.InstructionsResponse(**structs.asdict(await briefing(call, None)))
+
+
+async def presence(call: Call, form: commandsuite.PresenceActivity) -> None:
+    """Report the state of the member's agent, for clients of CommandSuite; it counts for half a minute."""
+    await _done(call, lambda session: c.SetBusy(session, busy=form.is_busy))
+
+
 async def busy(call: Call, form: s.BusyRequest) -> None:
-    """Say that one is at work, which counts for half a minute, or that one is not."""
+    """Report that the member is busy, or not any more. A busy report expires after half a minute."""
     await _done(call, lambda session: c.SetBusy(session, busy=form.busy))
 
 
 async def listing(call: Call, _: None) -> s.MemberList:
-    """All members, by name."""
+    """List all members, by name."""
     kept = [presence.member for presence in (await call.get(c.ListMembers, r.Roster)).members]
     manager = any(member.name == call.member and MEMBERS_MANAGE in member.permissions for member in kept)
     return s.MemberList([codec.listed(member, whole=manager or member.name == call.member) for member in kept])
 
 
 async def create(call: Call, form: s.CreateMember) -> s.CreatedMember:
-    """Make a member; needs members.manage."""
-    permissions = await resolve_permissions(call, form.permissions)
+    """Create a member. Needs members.manage."""
+    permissions = await permission_words(call, form.permissions)
     name = MemberName(form.name)
     replies = await call.ask(
         lambda session: (
@@ -115,13 +131,11 @@ async def create(call: Call, form: s.CreateMember) -> s.CreatedMember:
 
 
 async def update(call: Call, form: s.UpdateMember) -> s.MemberShape:
-    """Change what a member may do and is told; needs members.manage."""
+    """Change a member's permissions, role or instructions. Needs members.manage."""
     wanted = _name(call)
     permissions = None
     if form.permissions is not None:
-        kept = await _member(call, wanted)
-        own = tuple(word for word in kept.permissions if word not in TEAM_PERMISSIONS) if kept is not None else ()
-        permissions = (*own, *await resolve_permissions(call, form.permissions))
+        permissions = await permission_words(call, form.permissions, await _member(call, wanted))
     role = form.role
     title, description = (role.title, role.description) if role is not None else (None, None)
     changed = await call.get(
@@ -140,38 +154,44 @@ async def update(call: Call, form: s.UpdateMember) -> s.MemberShape:
 
 
 async def remove(call: Call, _: None) -> None:
-    """Remove a member; needs members.manage."""
+    """Remove a member. Needs members.manage."""
     await _done(call, lambda session: c.RemoveMember(session, name=_name(call)))
 
 
 async def rotate(call: Call, _: None) -> s.RotatedToken:
-    """Replace all tokens of a member by a new one; for itself, or with members.manage."""
+    """Replace all tokens of a member with a new one. Allowed for the member itself, and with members.manage."""
     name = _name(call)
     issued = await call.get(lambda session: c.RotateToken(session, name=name), r.Issued, name)
+    kept = await _tokens(call, name)
     call.leave()
-    return s.RotatedToken(issued.token)
+    return s.RotatedToken(issued.token, kept[0])
 
 
 async def tokens(call: Call, _: None) -> s.TokenList:
-    """A member's tokens that are still good; for itself, or with members.manage."""
-    name = _name(call)
-    found = await call.get(lambda session: c.ListTokens(session, name=name), r.Tokens, name)
-    return s.TokenList([codec.token(name, token) for token in found.tokens])
+    """List a member's valid tokens. Allowed for the member itself, and with members.manage."""
+    return s.TokenList(await _tokens(call, _name(call)))
 
 
 async def issue(call: Call, form: s.CreateToken | None) -> s.CreatedToken:
-    """Give a member one more token; for itself, or with members.manage."""
+    """Issue one more token for a member. Allowed for the member itself, and with members.manage."""
     form = form or s.CreateToken()
     label, expires = form.label, form.expires_at
     name = _name(call)
-    issued = await call.get(
-        lambda session: c.IssueToken(session, name=name, label=label, expires_at_ms=expires), r.TokenIssued, name
+    replies = await call.ask(
+        lambda session: (
+            c.IssueToken(session, name=name, label=label, expires_at_ms=expires),
+            c.ListMembers(session, name=name),
+        )
     )
-    return s.CreatedToken(issued.token, codec.token(name, issued.view))
+    match replies:
+        case (r.TokenIssued(_, token, kept), r.Roster(members=(presence,))):
+            return s.CreatedToken(token, codec.token(presence.member, kept))
+        case _:
+            raise fail(replies, name)
 
 
 async def revoke(call: Call, _: None) -> None:
-    """Void a token; sessions that it opened end."""
+    """Revoke a token. Sessions that it opened end."""
     await _done(call, lambda session: c.RevokeToken(session, name=_name(call), token_id=call.params["id"]))
     call.leave()
 
@@ -185,6 +205,15 @@ def _name(call: Call) -> MemberName:
 
 async def _done(call: Call, make: Callable[[SessionId], c.Command]) -> None:
     await call.get(make, r.Done, call.params.get("name", ""))
+
+
+async def _tokens(call: Call, name: MemberName) -> list[s.TokenShape]:
+    replies = await call.ask(lambda session: (c.ListTokens(session, name=name), c.ListMembers(session, name=name)))
+    match replies:
+        case (r.Tokens(kept), r.Roster(members=(presence,))):
+            return codec.tokens(presence.member, kept)
+        case _:
+            raise fail(replies, name)
 
 
 async def _member(call: Call, wanted: MemberName) -> Member | None:
@@ -206,14 +235,20 @@ def adding(
     )
 
 
-async def resolve_permissions(call: Call, given: tuple[str, ...] | str) -> tuple[str, ...]:
-    """Return the permissions for these words. A word is a permission or the name of a preset."""
+async def permission_words(call: Call, given: tuple[str, ...] | str, kept: Member | None = None) -> tuple[str, ...]:
+    """Check permissions and names of presets, and return those that the member is to have.
+
+    If `kept` is a member, the hub's own permissions that it has beside its presets are added.
+    """
     words = (given,) if isinstance(given, str) else given
-    if all(word in TEAM_PERMISSIONS for word in words):
+    if kept is None and all(word in TEAM_PERMISSIONS for word in words):
         return words
-    presets = (await call.get(c.ReadTeam, r.TeamState)).team.presets
-    unknown = next((word for word in words if word not in TEAM_PERMISSIONS and word not in presets), None)
+    team = (await call.get(c.ReadTeam, r.TeamState)).team
+    unknown = next((word for word in words if word not in TEAM_PERMISSIONS and word not in team.presets), None)
     if unknown is not None:
         raise Refused(no(400, f"there is no permission or preset {unknown[:EXCERPT]!r}"))
-    found = [one for word in words for one in presets.get(word, (word,))]
-    return tuple(dict.fromkeys(word for word in found if word in TEAM_PERMISSIONS))
+    if kept is None:
+        return words
+    by_preset = team.permissions_of(kept.presets)
+    own = (word for word in kept.permissions if word not in TEAM_PERMISSIONS and word not in by_preset)
+    return (*own, *words)

@@ -20,14 +20,14 @@ from tieline.protocols.ac7.threads import own_channel, thread_of
 from tieline.services.files.attachments import Attachments
 from tieline.services.files.transfer import Transfers, reached
 from tieline.wire.fidelity import labels
-from tieline.wire.route import Call, Query, Refused, Route, fail, no, number_of
+from tieline.wire.route import Call, Query, Refused, Route, fail, no, number_of, time_of
 
 _LIMIT = 100
 _LIMIT_MAX = 1000  # the largest page of history
 
 
 class Messages:
-    """The operations to push messages and read history."""
+    """The HTTP operations to send messages and read the history."""
 
     def __init__(self, streams: Streams, channels: ChannelIds, attachments: Attachments, transfers: Transfers) -> None:
         self._streams = streams
@@ -46,16 +46,16 @@ class Messages:
                 self.history,
                 query=(
                     Query("with", "Only direct messages with this member."),
-                    Query("channel", "Only what was said in this channel, by id or slug."),
-                    Query("limit", "How many, 100 unless told, 1000 at most.", whole),
-                    Query("before", "Only what is older than this, in milliseconds of the epoch.", whole),
+                    Query("channel", "Only messages in this channel, given by id or slug."),
+                    Query("limit", "Number of messages: 100 by default, 1000 at most.", whole),
+                    Query("before", "Only messages before this time, in milliseconds since the epoch.", whole),
                 ),
                 errors=(404,),
             ),
         ]
 
     async def push(self, call: Call, payload: s.PushPayload) -> s.PushResult:
-        """Say something; answered once it is durable."""
+        """Send a message. Answered once it is durable."""
         data = payload.data or {}
         thread = await thread_of(call, payload.to, data.get("thread"))
         content = content_of(
@@ -63,20 +63,28 @@ class Messages:
             payload.body,
             title=payload.title,
             level=payload.level,
+            # spec, Message shape: reserved keys are stripped, all else flows through verbatim.
             data={**_free(data), **({"thread": thread.key} if thread.key else {})},
             attachments=await self.attached(call, payload.attachments),
         )
+        # spec, The lifecycle: the broker writes the message to the log before it pushes it to streams.
         accepted, live = await self.send(call, content, thread.viewer)
         # The sender is in the thread too, but gets no delivery of its own message.
         targets = accepted.recipients + 1 if thread.members is None else thread.members
         return s.PushResult(s.DeliveryReport(live, targets), self.sent(call, content, accepted))
 
     async def attached(self, call: Call, given: Iterable[s.Attachment] | None) -> tuple[m.Attachment, ...]:
-        """Look up the files that the member wants to attach."""
+        """Return the attachments of a message, each looked up among the files that the caller may read.
+
+        Raises `Refused` for a file that does not exist or that the caller may not read.
+        """
         return await self._transfers.attached(call, [one.path for one in given or ()])
 
     async def send(self, call: Call, content: m.Content, viewer: str) -> tuple[r.Accepted, int]:
-        """Send a message and show its attachments to `viewer`. Also return the number of streams it was written to."""
+        """Send a message, and let `viewer` read its attachments.
+
+        Return the hub's reply and the number of streams that the message was written to.
+        """
         live = 0
 
         async def ask() -> Sequence[r.Reply]:
@@ -113,7 +121,7 @@ class Messages:
         return replies, live
 
     def sent(self, call: Call, content: m.Content, accepted: r.Accepted) -> s.MessageShape:
-        """Convert an accepted message for the answer to its sender."""
+        """Convert a message that the hub accepted to ac7's form, for the answer to its sender."""
         made = m.Message(
             id=accepted.message_id,
             offset=accepted.offset,
@@ -125,9 +133,10 @@ class Messages:
         return codec.message(made, self._channels.ids)
 
     async def history(self, call: Call, _: None) -> s.HistoryResponse:
-        """What the member may see, newest first."""
+        """List messages that the member may see, newest first."""
+        # spec, The four thread types: a viewer sees its direct messages, and what was said where it is a member.
         peer = await self._peer(call)
-        messages = await _Past(call, peer).read(number_of(call.query.get("before")), _limit(call.query.get("limit")))
+        messages = await _Past(call, peer).read(time_of(call, "before"), _limit(call.query.get("limit")))
         return s.HistoryResponse([codec.message(message, self._channels.ids) for message in messages])
 
     async def _peer(self, call: Call) -> str | None:
@@ -146,30 +155,43 @@ class Messages:
 
 
 class _Past:
-    """A member's history, newest first. ac7 pages by milliseconds, but the hub pages by offsets."""
+    """Reads a member's history, newest first. ac7 pages by milliseconds, but the hub pages by offsets.
+
+    With `peer`, only the messages of one conversation are read.
+    """
 
     def __init__(self, call: Call, peer: str | None) -> None:
         self._call = call
         self._peer = peer
 
     async def read(self, before_ms: int | None, limit: int) -> list[m.Message]:
-        """Return a page. A page never splits a millisecond: the next page starts before it and would skip the rest."""
+        """Return a page of about `limit` messages that are older than `before_ms`, newest first.
+
+        A page never splits a millisecond: the next page starts before it and would skip the rest.
+        """
         start = None if before_ms is None else await self._start(before_ms)
-        found = list(await self._page(start, limit))
+        found = list(await self._page(start, limit, offers=True))
         if not found:
             return found
-        # Read on even if the page is shorter than `limit`: large messages fill a page early.
-        rest = await self._page(found[-1].offset, _LIMIT)
-        while rest and rest[0].sent_at_ms == found[-1].sent_at_ms:
-            same = [message for message in rest if message.sent_at_ms == found[-1].sent_at_ms]
-            found += same
-            if len(same) < len(rest) or len(found) > self._call.hub.limits.page_max:
+        last = found[-1]
+        while len(found) <= self._call.hub.limits.page_max:
+            # Read on even if the page is shorter than `limit`: large messages fill a page early.
+            rest = await self._page(last.offset, _LIMIT)
+            same = [message for message in rest if message.sent_at_ms == last.sent_at_ms]
+            if not same:
                 break
-            rest = await self._page(found[-1].offset, _LIMIT)
+            shown = await self._page(last.offset, len(same), offers=True)
+            found += [message for message in shown if message.sent_at_ms == last.sent_at_ms]
+            if len(same) < len(rest):
+                break
+            last = same[-1]
         return found
 
     async def _start(self, before_ms: int) -> int:
-        """Find the offset below which all messages are older. Uses binary search, because time grows with offsets."""
+        """Return the log offset below which all messages are older than this time.
+
+        It is found by binary search, because time grows with offsets.
+        """
         newest = await self._page(None, 1)
         if not newest or newest[0].sent_at_ms < before_ms:
             return newest[0].offset + 1 if newest else 0
@@ -184,9 +206,10 @@ class _Past:
                 low = middle + 1
         return high
 
-    async def _page(self, before: int | None, limit: int) -> tuple[m.Message, ...]:
+    async def _page(self, before: int | None, limit: int, *, offers: bool = False) -> tuple[m.Message, ...]:
+        """Read messages below the log offset `before`. With `offers`, the hub notes that the member is shown them."""
         replies = await self._call.ask(
-            lambda session: (c.ReadHistory(session, peer=self._peer, before=before, limit=limit),)
+            lambda session: (c.ReadHistory(session, peer=self._peer, before=before, limit=limit, offers=offers),)
         )
         match replies:
             case (r.History(messages),):
@@ -204,7 +227,7 @@ def content_of(
     data: Mapping[str, Any] | None = None,
     attachments: tuple[m.Attachment, ...] = (),
 ) -> m.Content:
-    """Build the hub's content of a message."""
+    """Build the hub's content of a message. Fields that ac7 has no key for, such as priority, are taken from `data`."""
     return m.Content(
         target=target,
         body=body,
@@ -222,7 +245,7 @@ def thread_target(objective_id: str) -> Target:
 
 
 def _free(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of `data` that a sender may set."""
+    """Return `data` without the keys that only the hub may set."""
     return {key: value for key, value in data.items() if key not in codec.RESERVED}
 
 

@@ -27,7 +27,7 @@ _UNKNOWN_NAME = frozenset({Code.UNKNOWN_MEMBER, Code.INVALID_NAME, Code.RESERVED
 
 
 class Objectives:
-    """The operations on objectives."""
+    """The HTTP operations on objectives."""
 
     def __init__(self, messages: Messages, attachments: Attachments, transfers: Transfers) -> None:
         self._messages = messages
@@ -42,10 +42,10 @@ class Objectives:
                 "/objectives",
                 listing,
                 query=(
-                    Query("assignee", "Only those of this member."),
+                    Query("assignee", "Only objectives of this assignee."),
                     Query(
                         "status",
-                        "Only those that stand so.",
+                        "Only objectives with this status.",
                         {"type": "string", "enum": [status.value for status in o.Status]},
                     ),
                 ),
@@ -61,7 +61,7 @@ class Objectives:
         ]
 
     async def create(self, call: Call, form: s.CreateObjective) -> s.ObjectiveShape:
-        """Give a member work with an outcome."""
+        """Create an objective: work for a member, with an outcome."""
         paths = [one.path for one in form.attachments or ()]
         names = [call.member, form.assignee, *form.watchers]
         command = partial(
@@ -73,15 +73,18 @@ class Objectives:
             watchers=tuple(MemberName(name) for name in form.watchers),
         )
 
-        async def ask(attached: tuple[Attachment, ...]) -> Sequence[r.Reply]:
-            return await call.ask(lambda session: (command(session=session, attachments=attached),))
+        async def ask(attached: tuple[Attachment, ...], objective_id: o.ObjectiveId | None) -> Sequence[r.Reply]:
+            return await call.ask(
+                lambda session: (command(session=session, attachments=attached, objective_id=objective_id),)
+            )
 
         viewer = await self._transfers.viewer(call, *paths) if paths else Viewer(call.member)
         return _state(given(await reached(self._attachments.copy(paths, viewer, names, ask))))
 
     async def discuss(self, call: Call, form: s.DiscussObjective) -> s.MessageShape:
-        """Say something in its thread."""
+        """Send a message to an objective's thread."""
         wanted = call.params["id"]
+        # spec, The four thread types: originator, assignee, watchers and holders of members.manage are in the thread.
         # A member that may see the objective but is not in its thread gets 403. Any other outsider gets 404.
         await _view(call, wanted)
         attached = await self._messages.attached(call, form.attachments)
@@ -96,7 +99,7 @@ class Objectives:
 
 
 async def listing(call: Call, _: None) -> s.ObjectiveListing:
-    """Objectives, newest first: all of them for who may create them, else those one has a part in."""
+    """List objectives, newest first: all for those who may create them, else those that the member takes part in."""
     status, assignee = call.query.get("status"), call.query.get("assignee")
     if status is not None and status not in {one.value for one in o.Status}:
         raise Refused(no(400, f"status is none of {', '.join(one.value for one in o.Status)}"))
@@ -107,7 +110,7 @@ async def listing(call: Call, _: None) -> s.ObjectiveListing:
 
 
 async def show(call: Call, _: None) -> s.ObjectiveWithEvents:
-    """An objective with its event log, oldest first."""
+    """Show an objective with its event log, oldest first."""
     wanted = call.params["id"]
     first = await _view(call, wanted)
     events, seen = list(first.events), first
@@ -129,7 +132,7 @@ async def _view(call: Call, wanted: str, after: int = -1) -> r.ObjectiveView:
 
 
 async def update(call: Call, form: s.UpdateObjective) -> s.ObjectiveShape:
-    """Say that it is blocked, or not any more."""
+    """Block an objective, or set it active again."""
     match form.status, form.block_reason:
         case "blocked", str(reason):
             return await _change(call, o.Block(reason))
@@ -147,28 +150,29 @@ async def update(call: Call, form: s.UpdateObjective) -> s.ObjectiveShape:
 
 
 async def complete(call: Call, form: s.CompleteObjective) -> s.ObjectiveShape:
-    """Say what came of it; for its assignee."""
+    """Complete an objective with its result. Only for its assignee."""
     return await _change(call, o.Complete(form.result))
 
 
 async def cancel(call: Call, form: s.CancelObjective | None) -> s.ObjectiveShape:
-    """Say that it is not wanted any more."""
+    """Cancel an objective."""
     return await _change(call, o.Cancel(form.reason if form is not None else None))
 
 
 async def reassign(call: Call, form: s.ReassignObjective) -> s.ObjectiveShape:
-    """Give it to somebody else."""
+    """Assign an objective to another member."""
     return await _change(call, o.Reassign(form.to, form.note))
 
 
 async def watch(call: Call, form: s.UpdateWatchers) -> s.ObjectiveShape:
-    """Say who follows it."""
+    """Add or remove watchers of an objective."""
     if not form.add and not form.remove:
         raise Refused(no(400, "watchers are added, removed, or both"))
     return await _change(call, o.Watch(form.add, form.remove))
 
 
 async def _change(call: Call, change: o.AnyChange) -> s.ObjectiveShape:
+    # spec, Objective lifecycle as channel events: the hub tells everybody in the thread, the one who acts too.
     wanted = o.ObjectiveId(call.params["id"])
     return _state(await call.ask(lambda session: (c.ChangeObjective(session, objective_id=wanted, change=change),)))
 

@@ -1,4 +1,4 @@
-"""The puppet of ac7."""
+"""A puppet (test client of one member) that speaks ac7."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 class Ac7Puppet(Puppet):
-    """Puppet of ac7. It sends by request and receives by event stream. The stream has no acknowledgement."""
+    """Puppet (scripted client) of ac7. It sends by request and receives by event stream, without acknowledgement."""
 
     protocol = "ac7"
     acknowledges = False
@@ -27,7 +27,7 @@ class Ac7Puppet(Puppet):
         await self._client.push(target, body, {"priority": "urgent"} if urgent else {})
 
     async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
-        """Make any request of the protocol."""
+        """Make any request of the protocol and return the JSON of the answer."""
         return await self._client.ask(method, path, form)
 
     async def hear(self) -> Heard:

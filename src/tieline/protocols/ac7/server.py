@@ -5,6 +5,8 @@ request passes the check of the protocol version first, then the check of the to
 open to everybody needs no token.
 """
 
+from functools import cached_property
+
 import msgspec
 from starlette.types import Receive, Scope, Send
 
@@ -14,7 +16,7 @@ from tieline.protocols.ac7.activity import Activity
 from tieline.protocols.ac7.callers import Callers
 from tieline.protocols.ac7.carriers import Carrier, EventCarrier, SocketCarrier
 from tieline.protocols.ac7.channel_ids import ChannelIds
-from tieline.protocols.ac7.enrolment_routes import EnrolmentRoutes
+from tieline.protocols.ac7.enrolment_routes import VERIFICATION_PATH, EnrolmentRoutes
 from tieline.protocols.ac7.file_routes import FileRoutes
 from tieline.protocols.ac7.login_routes import LoginRoutes
 from tieline.protocols.ac7.members import Members
@@ -42,7 +44,7 @@ _FOREIGN = no(403, "a page of another site cannot use this hub")
 
 
 class Ac7(Server):
-    """Server of the protocol: an HTTP application for the hub's port."""
+    """Server of ac7: an HTTP application for the hub's port."""
 
     def __init__(
         self,
@@ -78,8 +80,12 @@ class Ac7(Server):
         bodies = Bodies(unfinished or Unfinished(hub.limits))
         self._app = RouteApp(hub, self._sessions, self.table, bodies, caller=callers.of, check=_check)
         self._roots = {DOCUMENT_PATH.split("/")[1], *(route.path.split("/")[1] for route in self.table)}
+
+    @cached_property
+    def _description(self) -> Answer:
+        """The OpenAPI document. It is made when somebody asks for it, because that takes longer than all the rest."""
         described = document(self.table, "ac7", "The ac7 API of a Tieline hub.", Failure)
-        self._description = Answer(200, msgspec.json.encode(described))
+        return Answer(200, msgspec.json.encode(described))
 
     @property
     def http(self) -> "Ac7":  # type: ignore[override]  # returns itself
@@ -144,7 +150,9 @@ def _path(scope: Scope) -> str:
 
 def _check(scope: Scope) -> None:
     """Refuse requests from pages of other sites, and requests for other versions of the protocol."""
-    if foreign(scope):
+    # A person may find the link of a device on any page. The answer to it only names a place in the console.
+    is_link = scope["type"] == "http" and scope["method"] == "GET" and _path(scope) == VERIFICATION_PATH
+    if foreign(scope) and not is_link:
         raise Refused(_FOREIGN)
     version = header(scope, b"x-ac7-protocol")
     if version is not None and version.strip() != VERSION:

@@ -5,13 +5,13 @@ from tieline.wire.protocol import Flag, Settings
 TEMPLATE = """\
 [ac7]
 enabled = true
-# Whether a member is told, in a message, that a session of it is online.
+# Send a member a message when one of its sessions comes online.
 announce = true
 """
 
 
 class Ac7Settings(Settings, frozen=True):
-    """The section `[ac7]`."""
+    """The section `[ac7]` of the configuration. With `announce`, a member gets a message when its stream opens."""
 
     announce: bool = True
 

@@ -41,16 +41,16 @@ Reason = Annotated[str, Meta(max_length=2048)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=64)]
 Permissions = Annotated[tuple[Permission, ...], Meta(max_length=64)]
 PermissionWords = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)]
-"""Permissions and names of presets. A preset's name stands for the permissions of the preset."""
+"""Permissions and names of presets. A member refers to a preset: a change of the preset changes what it may do."""
 TokenLabel = Annotated[str, Meta(max_length=64)]
 
 
 class Shape(Struct, frozen=True, rename="camel"):
-    """The root of all shapes: keys are written as ac7 writes them."""
+    """Base of all shapes. Keys are in camel case, as in ac7."""
 
 
 class Failure(Shape, frozen=True, omit_defaults=True):
-    """A "no": what is wrong, in prose, and where there is one, a word for programs."""
+    """An error: a text for people and, for some errors, a code for programs."""
 
     error: str
     code: str | UnsetType = UNSET
@@ -86,7 +86,7 @@ Attachments = Annotated[tuple[Attachment, ...], Meta(max_length=64)]
 
 
 class PushPayload(Shape, frozen=True, kw_only=True):
-    """What a member asks to say. Whatever else it holds, a sender for one, counts for nothing."""
+    """A message to send. Other keys, such as a sender, are ignored."""
 
     body: Annotated[str, Meta(min_length=1, max_length=65536)]
     to: Name | None = None
@@ -97,7 +97,7 @@ class PushPayload(Shape, frozen=True, kw_only=True):
 
 
 class MessageShape(Shape, frozen=True, kw_only=True):
-    """A message: nine keys, always all of them."""
+    """A message. It always has all nine keys."""
 
     id: str
     ts: int
@@ -111,14 +111,14 @@ class MessageShape(Shape, frozen=True, kw_only=True):
 
 
 class DeliveryReport(Shape, frozen=True):
-    """How many streams a message was written to, and for how many members it was."""
+    """Number of streams that a message was written to, and number of its recipients."""
 
     live: Annotated[int, Meta(ge=0)]
     targets: Annotated[int, Meta(ge=0)]
 
 
 class PushResult(Shape, frozen=True):
-    """A message as it was accepted."""
+    """An accepted message."""
 
     delivery: DeliveryReport
     message: MessageShape
@@ -134,21 +134,21 @@ class HistoryResponse(Shape, frozen=True):
 
 
 class Role(Shape, frozen=True):
-    """What a member is on the team."""
+    """Role of a member on the team."""
 
     title: RoleTitle
     description: RoleDescription = ""
 
 
 class RoleView(Shape, frozen=True):
-    """A role as it is shown."""
+    """A role, as answers show it."""
 
     title: str
     description: str
 
 
 class Teammate(Shape, frozen=True):
-    """A member as the others see it."""
+    """A member, as other members see it."""
 
     name: str
     role: RoleView
@@ -156,7 +156,7 @@ class Teammate(Shape, frozen=True):
 
 
 class MemberShape(Shape, frozen=True):
-    """A member as it is seen by itself and those who manage members."""
+    """A member with its instructions, for itself and for those who manage members."""
 
     name: str
     role: RoleView
@@ -165,7 +165,7 @@ class MemberShape(Shape, frozen=True):
 
 
 class TeamShape(Shape, frozen=True):
-    """What is said about the team."""
+    """Details of the team."""
 
     name: str
     directive: str
@@ -174,7 +174,7 @@ class TeamShape(Shape, frozen=True):
 
 
 class Connected(Shape, frozen=True, kw_only=True):
-    """Whether a member is there."""
+    """Presence of a member."""
 
     name: str
     connected: Annotated[int, Meta(ge=0)]
@@ -185,14 +185,14 @@ class Connected(Shape, frozen=True, kw_only=True):
 
 
 class RosterResponse(Shape, frozen=True):
-    """Who is on the team, and who is there."""
+    """Members of the team, and their presence."""
 
     teammates: list[Teammate]
     connected: list[Connected]
 
 
 class BusyRequest(Shape, frozen=True):
-    """Whether the member is at work."""
+    """Report of a member that it is busy, or not any more."""
 
     busy: bool
 
@@ -208,7 +208,7 @@ class CreateMember(Shape, frozen=True, kw_only=True):
 
 
 class UpdateMember(Shape, frozen=True, kw_only=True):
-    """What shall be another about a member."""
+    """Changes to a member."""
 
     role: Role | None = None
     instructions: Instructions | None = None
@@ -216,7 +216,7 @@ class UpdateMember(Shape, frozen=True, kw_only=True):
 
 
 class ListedMember(Shape, frozen=True):
-    """A member in a list."""
+    """An entry in the list of members."""
 
     name: str
     role: RoleView
@@ -232,40 +232,45 @@ class MemberList(Shape, frozen=True):
 
 
 class CreatedMember(Shape, frozen=True):
-    """A new member, with its token, which is shown this once."""
+    """A new member, with its token, which is shown only once."""
 
     member: MemberShape
     token: str
 
 
-class RotatedToken(Shape, frozen=True):
-    """A member's only token, which is shown this once."""
-
-    token: str
-
-
 class CreateToken(Shape, frozen=True, kw_only=True):
-    """One more token."""
+    """Request for one more token."""
 
     label: TokenLabel = ""
     expires_at: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
 
 
+TokenOrigin = Literal["bootstrap", "rotate", "enroll"]
+"""The way a token was made: with its member, in place of the member's other tokens, or as one more."""
+
+
 class TokenShape(Shape, frozen=True, kw_only=True):
-    """What may be known of a token."""
+    """Details of a token, without the token itself."""
 
     id: str
     member_name: str
     label: str
-    origin: Literal["bootstrap", "rotate", "enroll"]
+    origin: TokenOrigin
     created_at: int
     created_by: str | None
     expires_at: int | None
     last_used_at: int | None
 
 
+class RotatedToken(Shape, frozen=True):
+    """A member's only token, which is shown only once, and its details."""
+
+    token: str
+    token_info: TokenShape
+
+
 class CreatedToken(Shape, frozen=True):
-    """A new token, shown this once."""
+    """A new token, shown only once."""
 
     token: str
     info: TokenShape
@@ -278,7 +283,7 @@ class TokenList(Shape, frozen=True):
 
 
 class UpdateTeam(Shape, frozen=True, kw_only=True):
-    """What shall be said about the team."""
+    """Changes to the team."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     directive: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
@@ -292,7 +297,7 @@ class TeamResponse(Shape, frozen=True):
 
 
 class PresetList(Shape, frozen=True):
-    """Sets of permissions by name."""
+    """Presets by name. A preset is a named set of permissions."""
 
     presets: dict[str, tuple[Permission, ...]]
 
@@ -317,7 +322,7 @@ class PresetResponse(Shape, frozen=True):
 
 
 class DeletedPreset(Shape, frozen=True):
-    """A preset that is gone. Members keep permissions and no presets, so nobody refers to it."""
+    """A deleted preset, and the members that referred to it: they have lost its permissions."""
 
     deleted: str
     referenced_by: list[str]
@@ -337,7 +342,7 @@ class ChannelShape(Shape, frozen=True, kw_only=True):
 
 
 class ChannelSummary(Shape, frozen=True, kw_only=True):
-    """A channel as the one who asks stands to it."""
+    """A channel, with the caller's own membership and role."""
 
     id: str
     slug: Slug
@@ -356,7 +361,7 @@ class ChannelList(Shape, frozen=True):
 
 
 class ChannelMember(Shape, frozen=True, kw_only=True):
-    """Somebody in a channel."""
+    """A member in a channel."""
 
     channel_id: str
     member_name: str
@@ -365,20 +370,20 @@ class ChannelMember(Shape, frozen=True, kw_only=True):
 
 
 class ChannelResponse(Shape, frozen=True):
-    """A channel as the one who asks stands to it, and who is in it."""
+    """A channel, with the caller's own membership and role, and all its members."""
 
     channel: ChannelSummary
     members: list[ChannelMember]
 
 
 class SlugRequest(Shape, frozen=True):
-    """What a channel shall be called."""
+    """New name of a channel."""
 
     slug: Slug
 
 
 class AddChannelMember(Shape, frozen=True):
-    """Who shall be in a channel, and as what; nobody named is whoever asks."""
+    """Member to add to a channel, and its role. Without a name: the caller."""
 
     member: Name | None = None
     role: ChannelRole = "member"
@@ -388,7 +393,7 @@ class AddChannelMember(Shape, frozen=True):
 
 
 class ObjectiveShape(Shape, frozen=True, kw_only=True):
-    """An objective as it stands."""
+    """An objective in its current state."""
 
     id: str
     title: str
@@ -407,7 +412,7 @@ class ObjectiveShape(Shape, frozen=True, kw_only=True):
 
 
 class ObjectiveHappening(Shape, frozen=True, kw_only=True):
-    """What was done to an objective."""
+    """One entry of an objective's event log."""
 
     objective_id: str
     ts: int
@@ -423,14 +428,14 @@ class ObjectiveListing(Shape, frozen=True):
 
 
 class ObjectiveWithEvents(Shape, frozen=True):
-    """An objective and all that was done to it."""
+    """An objective with its event log."""
 
     objective: ObjectiveShape
     events: list[ObjectiveHappening]
 
 
 class CreateObjective(Shape, frozen=True, kw_only=True):
-    """Work for somebody."""
+    """A new objective: work for a member."""
 
     title: Annotated[str, Meta(min_length=1, max_length=200)]
     outcome: Annotated[str, Meta(min_length=1, max_length=2048)]
@@ -441,33 +446,33 @@ class CreateObjective(Shape, frozen=True, kw_only=True):
 
 
 class UpdateObjective(Shape, frozen=True, kw_only=True):
-    """Whether it can go on."""
+    """New status of an objective: blocked, or active again."""
 
     status: Literal["active", "blocked"] | None = None
     block_reason: Reason | None = None
 
 
 class CompleteObjective(Shape, frozen=True):
-    """What came of it."""
+    """Result of a completed objective."""
 
     result: Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
 class CancelObjective(Shape, frozen=True):
-    """Why it is not wanted any more."""
+    """Reason to cancel an objective."""
 
     reason: Reason | None = None
 
 
 class ReassignObjective(Shape, frozen=True):
-    """Who shall do it instead."""
+    """New assignee of an objective."""
 
     to: Name
     note: Reason | None = None
 
 
 class DiscussObjective(Shape, frozen=True, kw_only=True):
-    """What is said in its thread."""
+    """A message to an objective's thread."""
 
     body: Annotated[str, Meta(min_length=1, max_length=16384)]
     title: Title | None = None
@@ -475,14 +480,14 @@ class DiscussObjective(Shape, frozen=True, kw_only=True):
 
 
 class UpdateWatchers(Shape, frozen=True):
-    """Who shall follow it, and who no more."""
+    """Watchers to add to an objective, and watchers to remove."""
 
     add: Names = ()
     remove: Names = ()
 
 
 class Briefing(Shape, frozen=True, kw_only=True):
-    """What a member is told when it starts."""
+    """Everything that a member needs to know when it starts."""
 
     name: str
     role: RoleView

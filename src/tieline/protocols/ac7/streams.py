@@ -1,14 +1,15 @@
 """Live streams: the open message streams of members.
 
-Above: the subscribe route. Below: the Hub port and a `Carrier` for each stream. A stream carries only messages that
-arrive while it is open. Older messages are in the history. A stream shows its member's deliveries, and the messages
-that the member sent from elsewhere, so that all devices of the member show the same. The hub gives both in the order
-of the log, and each message once.
+Above: the subscribe route. Below: the Hub port and a `Carrier` for each stream. A stream carries the messages that
+arrive while it is open. A reader that reconnects names the last message it got, and first gets what it missed since.
+All other messages are in the history. A stream shows its member's deliveries, and the messages that the member sent
+from elsewhere, so that all devices of the member show the same. The hub gives both in the order of the log, and each
+message once.
 
 A stream is not a `SessionPump`, because a stream carries the log and not the inbox. The member's own messages appear
 between its deliveries, but they are in no inbox. The answer to a sender contains the number of streams that its message
 was written to, so the streams are counted before the answer leaves. A reader that does not keep up cannot continue from
-its inbox. The reader is cut off with a reason, and everything it missed is in the history.
+its inbox. The reader is cut off with a reason. It continues from its last message, or reads the history.
 """
 
 import asyncio
@@ -16,16 +17,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from tieline.contract import command as c
 from tieline.contract.hub import Hub, Interest, Notice, Posted
-from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.member import ByToken, Unnamed
 from tieline.contract.message import Content, Kind, Message
-from tieline.contract.refusal import Refusal
-from tieline.contract.reply import Attached, Fetched, Progress, Reply
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Attached, Fetched, History, Progress, Reply
 from tieline.contract.target import to_member
-from tieline.protocols.ac7 import codec
+from tieline.protocols.ac7 import briefing, codec
 from tieline.protocols.ac7.carriers import Carrier, Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
 from tieline.wire.pages import Pages
@@ -36,21 +38,31 @@ PROTOCOL = "ac7"
 TOO_SLOW = 1013
 GOING_AWAY = 1001
 ENDED = 1008
-"""WebSocket close codes: try again later, the server shuts down, policy violation."""
+"""This and the two above are WebSocket close codes: try again later, the server shuts down, policy violation."""
 
 SUBSCRIBE_PATH = "/subscribe"
 
 _UNSENT_BYTES_MAX = 1024 * 1024
-"""Unsent bytes allowed per reader before the reader is cut off. The history has all the messages."""
+"""Most unsent bytes for one reader before the reader is cut off. The history has all the messages."""
+_SINCE_CHARS_MAX = 64  # longer than the id of a message
+_OPEN_COUNTED_MAX = 1000  # a member with more has lost count, too
+_MISSED_PAGE = 100
+"""Number of missed messages that are read from the hub at once."""
 _encode = msgspec.json.Encoder().encode
+
+Waiting = list[int] | tuple[Frame | None, int] | None
+"""An entry of a stream's queue. A list has keys of deliveries that are no longer held and must be fetched from the hub.
+A tuple is a later message with its key; the key is 0 if the message is not a delivery. `None` stands for the missed
+messages, which are being read."""
 
 
 class Stream:
-    """The stream of one reader. Implements the Listener port, which the hub calls."""
+    """The open message stream of one reader. The hub calls its methods (it implements the Listener port)."""
 
     __slots__ = (
         "_closed",
         "_first",
+        "_first_live",
         "_last",
         "_offset",
         "_pages",
@@ -73,10 +85,10 @@ class Stream:
         self._first = self._last = 0
         # Offset of the last message on this stream. Offsets only grow.
         self._offset = -1
-        # Queue, in order. A list holds keys of deliveries that are no longer held and must be fetched from the hub. A
-        # tuple is a later message with its key; the key is 0 if the message is not a delivery. The first entry is a
-        # list.
-        self._waiting: deque[list[int] | tuple[Frame | None, int]] = deque()
+        # Offset of the first message that came while the missed ones were being read.
+        self._first_live: int | None = None
+        # Queue, in order. The first entry is no tuple: something is being read from the hub.
+        self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
         self._pages = Pages(streams.hub, self._fetch, lambda why: self._cut_off(why.message))
         self._closed = False
@@ -86,6 +98,33 @@ class Stream:
         """True if the stream is closed and nothing more is written to it."""
         return self._closed
 
+    def wait_for_missed(self) -> None:
+        """Queue all messages from now on, until the messages that the reader missed are written.
+
+        The caller then calls `show_missed` for each of them, and `end_missed`.
+        """
+        self._waiting.append(None)
+        self._first_live = None
+
+    def show_missed(self, message: Message) -> bool:
+        """Write a message that the reader missed.
+
+        False if the message arrived after the stream opened: then it is in the queue and is not written here.
+        """
+        if self._first_live is not None and message.offset >= self._first_live:
+            return False
+        self._offset = max(self._offset, message.offset)
+        self._write(self._streams.frame(message), 0)
+        return True
+
+    def end_missed(self) -> None:
+        """Write the messages that were queued while missed ones were written."""
+        assert self._waiting[0] is None, "they were waited for"
+        self._waiting.popleft()
+        self._write_waiting()
+        if self._waiting:
+            self._fetch()
+
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
         """Write a delivery, if its message may reach this protocol."""
         del stream_seq
@@ -93,7 +132,10 @@ class Stream:
             self._show(message, key)
 
     def released(self, keys: Sequence[int]) -> None:
-        """Fetch deliveries that are no longer held. They are written before any later message."""
+        """Fetch deliveries from the hub that waited, because their conversation was paused, and may be shown now.
+
+        They are written before any later message.
+        """
         self._waiting.append(list(keys))
         if len(self._waiting) == 1:
             self._fetch()
@@ -142,7 +184,7 @@ class Stream:
         asyncio.get_running_loop().call_soon(self._note)
 
     def show(self, message: Message) -> None:
-        """Write a message of the member itself, unless it was written before."""
+        """Write a message that the member itself sent from elsewhere, unless it was written before."""
         self._show(message, 0)
 
     def _show(self, message: Message, key: int) -> None:
@@ -153,6 +195,8 @@ class Stream:
             self._offset = message.offset
             self._streams.count(message)
             frame = self._streams.frame(message)
+            if self._first_live is None:
+                self._first_live = message.offset
         if not self._waiting:
             self._write(frame, key)
             return
@@ -168,14 +212,14 @@ class Stream:
         self._first = self._last = 0
 
     def progress(self, step: Progress) -> None:
-        """Do nothing: a stream follows no message."""
+        """Do nothing: the session asks for no progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Close the stream: the hub ended the session."""
+        """Close the stream, because the hub ended the session."""
         self.close(ENDED, why.message)
 
     def stalled(self) -> None:
-        """Cut off the reader: it does not keep up."""
+        """Cut off the reader, because it does not keep up."""
         self._cut_off("too slow")
 
     def _cut_off(self, reason: str) -> None:
@@ -195,6 +239,7 @@ class Stream:
     def leave(self) -> None:
         """Close the stream and remove it."""
         if not self._closed:
+            self._note()
             self._close()
             self._streams.remove(self)
 
@@ -204,7 +249,11 @@ class Stream:
 
 
 class Streams:
-    """All streams. Watches the messages of members that have a stream or a pending send request."""
+    """All open streams.
+
+    It watches the messages of members that have a stream or are just sending: to show them on the sender's own streams,
+    and to count the streams that each is written to.
+    """
 
     def __init__(self, hub: Hub, channels: ChannelIds, *, announce: bool) -> None:
         self.hub = hub
@@ -222,11 +271,12 @@ class Streams:
     # Callbacks of the hub.
 
     def _posted(self, notice: Notice) -> None:
-        """Show an accepted message on its sender's own streams first, because they may get no delivery of it."""
+        """Show an accepted message on its sender's own streams, because they may get no delivery of it."""
         assert isinstance(notice, Posted), "asked for"
         message = notice.message
         if notice.origin in self._expecting:
             self._live[message.offset] = 0
+        # spec, Self-echo suppression: the sender's own streams get the message, too, so that its devices stay in sync.
         if message.verified and message.reaches(PROTOCOL):
             for stream in tuple(self._by_member.get(message.sender, ())):
                 stream.show(message)
@@ -252,18 +302,23 @@ class Streams:
                 SUBSCRIBE_PATH,
                 self.subscribe,
                 live=lambda: Stream(self),
-                query=(Query("name", "The member itself.", required=True),),
+                query=(
+                    Query("name", "The member itself.", required=True),
+                    Query("since", "Id of the last message that the reader got, as the header Last-Event-ID."),
+                ),
             )
         ]
 
     async def subscribe(self, call: Call, stream: Stream) -> None:
-        """Each new message of the member as it comes: server-sent events, or WebSocket on upgrade."""
+        """Follow the member's new messages live: server-sent events, or WebSocket frames on upgrade."""
         name = call.query.get("name")
         if not name:
             raise Refused(no(400, "name is required"))
+        # spec, The lifecycle: a message goes to every live subscriber on `/subscribe?name=X`.
         if name != call.member:
             raise Refused(no(403, "a member can only subscribe to its own stream"))
-        refusal = await self.open(call.caller.token, stream, announce=not call.caller.by_cookie)
+        since = call.query.get("since") or call.header(b"last-event-id") or None
+        refusal = await self.open(call.caller.token, stream, announce=not call.caller.by_cookie, since=since)
         if refusal is not None:
             raise Refused(refused(refusal))
 
@@ -273,7 +328,7 @@ class Streams:
         self._expecting[session] = self._expecting.get(session, 0) + 1
 
     def take(self, session: SessionId, member: MemberName, offset: int | None) -> int:
-        """End the count and return the number of streams that the message at this offset was written to."""
+        """End the count and return the number of streams that the message at this log offset was written to."""
         self._unwatch(member)
         left = self._expecting[session] - 1
         if left:
@@ -283,11 +338,17 @@ class Streams:
         return self._live.pop(offset, 0) if offset is not None else 0
 
     def live(self, member: str) -> int:
-        """Return the number of streams of a member."""
+        """Return the number of open streams of a member."""
         return len(self._by_member.get(member, ()))
 
-    async def open(self, token: str, stream: Stream, *, announce: bool = True) -> Refusal | None:
-        """Open a stream. It carries every message that the hub accepts from now on."""
+    async def open(
+        self, token: str, stream: Stream, *, announce: bool = True, since: str | None = None
+    ) -> Refusal | None:
+        """Open a stream for the member with this token. Return the refusal, if any.
+
+        The stream carries every message that the hub accepts from now on, and the messages after the one with the id
+        `since`. With `announce`, the member gets the notice that its stream is open.
+        """
         opened: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
 
         def done(replies: Sequence[Reply]) -> None:
@@ -301,6 +362,8 @@ class Streams:
                 stream.session, stream.member = reply.session, reply.member
                 self._by_member.setdefault(reply.member, []).append(stream)
                 self._watch(reply.member)
+                if since is not None:
+                    stream.wait_for_missed()
                 self.hub.listen(reply.session, stream, reply.member)
             if not opened.done():
                 opened.set_result(reply if isinstance(reply, Refusal) else None)
@@ -308,20 +371,51 @@ class Streams:
         attach = c.Attach(protocol=PROTOCOL, credential=ByToken(token), acknowledges=False)
         self.hub.submit((attach,), done)
         refusal = await opened
-        if refusal is None and announce and self._announces and stream.member is not None:
-            self._announce(stream.member)
+        if refusal is None and since is not None:
+            await self._catch_up(stream, MessageId(since[:_SINCE_CHARS_MAX]))
+        if refusal is None and announce and self._announces:
+            await self._announce(stream)
         return refusal
 
-    def _announce(self, member: MemberName) -> None:
-        """Send a member the message that its session is online, in the hub's own name.
+    async def _catch_up(self, stream: Stream, since: MessageId) -> None:
+        """Write the messages to a stream that its reader missed after the message `since`.
+
+        If that message is unknown, the stream begins now.
+        """
+        asked = c.ReadHistory(stream.session, limit=_MISSED_PAGE, after_id=since, forward=True, offers=True)
+        while not stream.closed:
+            page = await self.hub.ask(asked)
+            if isinstance(page, Refusal) and page.code is not Code.UNKNOWN_MESSAGE:
+                # The reader comes back and asks again. Going on would lose messages silently.
+                stream.close(TOO_SLOW, page.message)
+                break
+            messages = page.messages if isinstance(page, History) else ()
+            if not all(stream.show_missed(message) for message in messages) or not messages:
+                break
+            asked = replace(asked, after_id=None, after=messages[-1].offset)
+        if not stream.closed:
+            stream.end_missed()
+
+    async def _announce(self, stream: Stream) -> None:
+        """Send a member the notice that its stream is open, in the hub's own name.
 
         A client that does not receive this message knows that its stream is broken. A refusal of this message is not
         reported: other senders get the same refusal.
         """
+        member, session = stream.member, stream.session
+        if member is None:
+            return
+        roster = await self.hub.ask(c.ListMembers(session, name=member))
+        mine = c.ListObjectives(session, statuses=briefing.OPEN, assignee=member, limit=_OPEN_COUNTED_MAX)
+        objectives = await self.hub.ask(mine)
+        if isinstance(roster, Refusal) or isinstance(objectives, Refusal):
+            # The member or the session is gone.
+            return
+        missed = sum(presence.unoffered for presence in roster.members)
         content = Content(
             target=to_member(member),
-            title="ac7 session online",
-            body=f"{member} is connected. What is said to you and your team arrives here as it happens.",
+            title=briefing.NOTICE_TITLE,
+            body=briefing.notice(member, len(objectives.objectives), missed),
             kind=Kind.STATUS,
         )
 
@@ -345,17 +439,17 @@ class Streams:
         """Encode a message as a frame."""
         offset, frame = self._frame
         if offset != message.offset:
-            frame = Frame(_encode(codec.message(message, self._channels.ids)))
+            frame = Frame(_encode(codec.message(message, self._channels.ids)), message.id)
             self._frame = (message.offset, frame)
         return frame
 
     def count(self, message: Message) -> None:
-        """Count a stream that a message was written to, if its sender waits for the count."""
+        """Count one more stream that this message was written to, if its sender waits for the count."""
         if message.offset in self._live:
             self._live[message.offset] += 1
 
     def remove(self, stream: Stream) -> None:
-        """Remove a stream that is no longer live and end its session."""
+        """Forget a stream whose reader is gone, and end its session."""
         member, stream.member = stream.member, None
         if member is None:
             return

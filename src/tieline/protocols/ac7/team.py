@@ -23,12 +23,12 @@ def routes() -> list[Route]:
 
 
 async def show(call: Call, _: None) -> s.TeamResponse:
-    """The team."""
+    """Read the details of the team."""
     return s.TeamResponse(codec.team(await _read(call)))
 
 
 async def update(call: Call, form: s.UpdateTeam) -> s.TeamResponse:
-    """Change what is said about the team; needs team.manage."""
+    """Change details of the team. Needs team.manage."""
     changed = await call.get(
         lambda session: c.UpdateTeam(session, name=form.name, directive=form.directive, context=form.context),
         r.TeamState,
@@ -37,12 +37,12 @@ async def update(call: Call, form: s.UpdateTeam) -> s.TeamResponse:
 
 
 async def presets(call: Call, _: None) -> s.PresetList:
-    """Sets of permissions by name."""
+    """List the presets, which are named sets of permissions."""
     return s.PresetList(codec.presets(await _read(call)))
 
 
 async def put_preset(call: Call, form: s.PutPreset) -> s.PresetResponse:
-    """Keep a set of permissions under a name; needs team.manage."""
+    """Create or replace a preset. Needs team.manage, and members.manage if a member refers to the preset."""
     name = call.params["name"]
     kept = tuple(form.permissions)
     changed = await call.get(lambda session: c.UpdateTeam(session, presets={name: kept}), r.TeamState)
@@ -50,14 +50,15 @@ async def put_preset(call: Call, form: s.PutPreset) -> s.PresetResponse:
 
 
 async def delete_preset(call: Call, _: None) -> s.DeletedPreset:
-    """Forget a set of permissions; needs team.manage."""
+    """Delete a preset. Needs team.manage, and members.manage if a member refers to the preset."""
     name = call.params["name"]
     # The 404 comes after the permission check: a caller who may not change presets learns nothing else.
     known = await _read(call)
+    members = (await call.get(c.ListMembers, r.Roster)).members
     await call.get(lambda session: c.UpdateTeam(session, presets={name: None}), r.TeamState)
     if name not in known.presets:
         raise Refused(no(404, f"no such preset: {name[:EXCERPT]}"))
-    return s.DeletedPreset(name, [])
+    return s.DeletedPreset(name, [one.member.name for one in members if name in one.member.presets])
 
 
 async def _read(call: Call) -> Team:

@@ -12,7 +12,7 @@ from tieline.wire.route import Call, Route
 
 
 class Telemetry:
-    """The operations on telemetry."""
+    """The HTTP operations that receive activity of agents from OpenTelemetry exporters."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -33,9 +33,9 @@ class Telemetry:
         ]
 
     async def logs(self, call: Call, body: bytes) -> Answer:
-        """Report what one did, as logs of OpenTelemetry, plain or with gzip."""
+        """Upload the member's own activity as OpenTelemetry logs, plain or with gzip."""
         return await export(otlp.Signal.LOGS, call, body, self._now_ms())
 
     async def traces(self, call: Call, body: bytes) -> Answer:
-        """Report what one did, as traces of OpenTelemetry, plain or with gzip."""
+        """Upload the member's own activity as OpenTelemetry traces, plain or with gzip."""
         return await export(otlp.Signal.TRACES, call, body, self._now_ms())

@@ -21,7 +21,7 @@ _EXCERPT = 140
 
 
 class Thread(Struct, frozen=True):
-    """The thread that a message goes to."""
+    """The conversation that a message goes to: a member, a channel, an objective's thread, or everybody."""
 
     target: Target
     key: str | None = None
@@ -31,7 +31,7 @@ class Thread(Struct, frozen=True):
 
     @property
     def viewer(self) -> str:
-        """The viewer that may read the attachments of the message."""
+        """Viewer with whom the attachments of the message are shared: a member's name, a group, or everybody."""
         match self.target.kind:
             case TargetKind.MEMBER:
                 return self.target.name
@@ -44,7 +44,7 @@ class Thread(Struct, frozen=True):
 
 
 async def find_channel(call: Call, wanted: str) -> r.ChannelView:
-    """Return the channel with this id or slug. Raises `Refused` if there is none."""
+    """Return the channel with this id or slug (name in ac7's form). Raises `Refused` if there is none."""
     replies = await call.ask(lambda session: (c.ViewChannel(session, channel=wanted), c.ListChannels(session)))
     match replies:
         case (r.ChannelState(channel), *_):
@@ -60,7 +60,7 @@ async def find_channel(call: Call, wanted: str) -> r.ChannelView:
 
 
 async def own_channel(call: Call, wanted: str) -> r.ChannelView:
-    """Return the channel with this id or slug. Raises `Refused` if the caller is not in it."""
+    """Return the channel with this id or slug (name in ac7's form). Raises `Refused` if the caller is not in it."""
     channel = await find_channel(call, wanted)
     if call.member not in channel.subscribers:
         raise Refused(no(403, f"you are not a member of #{codec.slug(channel.name, channel.id)}"))
@@ -68,8 +68,9 @@ async def own_channel(call: Call, wanted: str) -> r.ChannelView:
 
 
 async def thread_of(call: Call, to: str | None, wanted: object) -> Thread:
-    """Return the thread for a push with this `to` and `data.thread`."""
+    """Return the conversation for a message with this `to`, and `wanted` as its `data.thread`. Raises `Refused`."""
     found = await _named_thread(call, wanted) if wanted is not None else None
+    # spec, The four thread types: no thread is everybody, and with `to` a direct message.
     if to is None:
         return found or Thread(EVERYBODY)
     name = parse_member_name(to)
@@ -80,6 +81,7 @@ async def thread_of(call: Call, to: str | None, wanted: object) -> Thread:
 
 
 async def _named_thread(call: Call, wanted: object) -> Thread:
+    # spec, The four thread types: chan:general is implicit, chan:<id> and obj:<id> have member lists.
     match wanted:
         case str() if wanted == f"chan:{GENERAL}":
             return Thread(to_channel(GENERAL), wanted)
@@ -102,7 +104,10 @@ async def _named_thread(call: Call, wanted: object) -> Thread:
 async def objectives_of(
     call: Call, statuses: tuple[o.Status, ...] = (), assignee: MemberName | None = None
 ) -> list[o.Objective]:
-    """Return the objectives that the member may see, newest first, up to the hub's `page_max`."""
+    """Return the objectives that the member may see, newest first, up to the hub's `page_max`.
+
+    If given, only those with one of these statuses or this assignee are returned.
+    """
     found: list[o.Objective] = []
 
     def page(session: SessionId) -> tuple[c.Command]:

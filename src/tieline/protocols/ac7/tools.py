@@ -5,9 +5,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from tieline.agents.open_objectives import Open
-from tieline.agents.tools.lean import find_messages, full_target, members, state_line, view_objective
-from tieline.agents.tools.tool import (
+from tieline.contract import permission
+from tieline.contract.identifiers import GENERAL
+from tieline.contract.message import Level
+from tieline.contract.objective import Block, Cancel, Complete, Reassign, Status, Unblock, Watch
+from tieline.protocols.mcp.open_objectives import Open
+from tieline.protocols.mcp.tools.lean import find_messages, full_target, members, state_line, view_objective
+from tieline.protocols.mcp.tools.tool import (
     Answer,
     Arguments,
     Nothing,
@@ -19,18 +23,13 @@ from tieline.agents.tools.tool import (
     json_answer,
     list_open,
 )
-from tieline.client import Block, Cancel, Complete, Reassign, Unblock, Watch
-from tieline.contract import permission
-from tieline.contract.identifiers import GENERAL
-from tieline.contract.message import Level
-from tieline.contract.objective import Status
 
 LevelName = Literal["debug", "info", "notice", "warning", "error", "critical"]
 _RECENT_MAX = 100  # more would fill an agent's context
 
 
 class Broadcast(Arguments, frozen=True):
-    """What `broadcast` takes."""
+    """Arguments of `broadcast`."""
 
     body: str
     title: str = ""
@@ -38,7 +37,7 @@ class Broadcast(Arguments, frozen=True):
 
 
 class Send(Arguments, frozen=True):
-    """What `send` takes."""
+    """Arguments of `send`."""
 
     to: str
     body: str
@@ -47,7 +46,7 @@ class Send(Arguments, frozen=True):
 
 
 class Post(Arguments, frozen=True):
-    """What `channels_post` takes."""
+    """Arguments of `channels_post`."""
 
     channel: Annotated[str, Meta(description="its name or id")]
     body: str
@@ -99,7 +98,7 @@ async def channels_list(context: ToolContext, _asked: Nothing) -> Answer:
 
 
 class Recent(Arguments, frozen=True, rename={"peer": "with"}):
-    """What `recent` takes."""
+    """Arguments of `recent`."""
 
     peer: str = ""
     channel: str = ""
@@ -120,19 +119,19 @@ async def recent(context: ToolContext, asked: Recent) -> Answer:
 
 
 class List(Arguments, frozen=True):
-    """What `objectives_list` takes."""
+    """Arguments of `objectives_list`."""
 
     status: Literal["", "active", "blocked", "done", "cancelled"] = ""
 
 
 class ById(Arguments, frozen=True):
-    """An objective."""
+    """Arguments that name one objective."""
 
     id: str
 
 
 class Update(Arguments, frozen=True):
-    """What `objectives_update` takes."""
+    """Arguments of `objectives_update`."""
 
     id: str
     status: Literal["active", "blocked"]
@@ -140,21 +139,21 @@ class Update(Arguments, frozen=True):
 
 
 class Discuss(Arguments, frozen=True):
-    """What `objectives_discuss` takes."""
+    """Arguments of `objectives_discuss`."""
 
     id: str
     body: str
 
 
 class Finish(Arguments, frozen=True):
-    """What `objectives_complete` takes."""
+    """Arguments of `objectives_complete`."""
 
     id: str
     result: str
 
 
 class Create(Arguments, frozen=True):
-    """What `objectives_create` takes."""
+    """Arguments of `objectives_create`."""
 
     title: str
     outcome: str
@@ -164,14 +163,14 @@ class Create(Arguments, frozen=True):
 
 
 class Drop(Arguments, frozen=True):
-    """What `objectives_cancel` takes."""
+    """Arguments of `objectives_cancel`."""
 
     id: str
     reason: str = ""
 
 
 class Watchers(Arguments, frozen=True):
-    """What `objectives_watchers` takes."""
+    """Arguments of `objectives_watchers`."""
 
     id: str
     add: tuple[str, ...] = ()
@@ -179,7 +178,7 @@ class Watchers(Arguments, frozen=True):
 
 
 class Move(Arguments, frozen=True):
-    """What `objectives_reassign` takes."""
+    """Arguments of `objectives_reassign`."""
 
     id: str
     to: str
@@ -254,11 +253,12 @@ async def team_get(context: ToolContext, _asked: Nothing) -> Answer:
 
 
 def _describe_list(open_objectives: Open) -> str:
+    # spec, Tool-list refresh: the description has the open objectives, so that they survive a compacted context.
     return f"List objectives. {list_open(open_objectives)}"
 
 
 TOOLS: tuple[Tool, ...] = (
-    Tool("roster", "Who is on the team.", Nothing, members),
+    Tool("roster", "List the team.", Nothing, members),
     Tool("broadcast", "Send a message to the whole team.", Broadcast, broadcast),
     Tool("send", "Send a direct message to one member.", Send, send),
     Tool("channels_list", "List channels.", Nothing, channels_list),
@@ -303,5 +303,5 @@ TOOLS: tuple[Tool, ...] = (
         permission.OBJECTIVES_REASSIGN,
         repeatable=False,
     ),
-    Tool("team_get", "What is said about the team.", Nothing, team_get),
+    Tool("team_get", "Details of the team.", Nothing, team_get),
 )

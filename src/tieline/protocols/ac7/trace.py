@@ -1,7 +1,8 @@
 """Activity events that a runner reports about its agent, as types.
 
 Existing clients check answers strictly: one bad event makes them reject a whole list. Uploads are therefore checked
-against the same shapes. Other keys are stored and ignored.
+against the same shapes. Other keys are stored and ignored. An event of another kind needs only its kind and its time:
+it is stored, and shown only to clients that know the kind.
 """
 
 from typing import Annotated, Any, Literal
@@ -16,23 +17,30 @@ Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 ObjectiveKey = Annotated[str, Meta(min_length=1)]
 
 
+class AnyEvent(Shape, frozen=True):
+    """The parts that every event has, whatever its kind."""
+
+    kind: Annotated[str, Meta(min_length=1, max_length=64)]
+    ts: Count
+
+
 # Exchanges with a model.
 
 
 class TextBlock(Shape, frozen=True, tag_field="type", tag="text"):
-    """Words."""
+    """Text."""
 
     text: str
 
 
 class ThinkingBlock(Shape, frozen=True, tag_field="type", tag="thinking"):
-    """What a model said to itself."""
+    """Thinking of a model."""
 
     text: str
 
 
 class ToolUseBlock(Shape, frozen=True, tag_field="type", tag="tool_use"):
-    """A tool that the model calls."""
+    """A tool call of the model."""
 
     id: str
     name: str
@@ -40,7 +48,7 @@ class ToolUseBlock(Shape, frozen=True, tag_field="type", tag="tool_use"):
 
 
 class ToolResultBlock(Shape, frozen=True, tag_field="type", tag="tool_result"):
-    """What came of a tool."""
+    """Result of a tool call."""
 
     tool_use_id: str
     content: Any
@@ -48,13 +56,13 @@ class ToolResultBlock(Shape, frozen=True, tag_field="type", tag="tool_result"):
 
 
 class ImageBlock(Shape, frozen=True, tag_field="type", tag="image"):
-    """That there was an image."""
+    """An image, without its data."""
 
     media_type: str | None
 
 
 class UnknownBlock(Shape, frozen=True, tag_field="type", tag="unknown"):
-    """Anything else, as it came."""
+    """Any other block, unchanged."""
 
     raw: Any
 
@@ -78,7 +86,7 @@ class ToolDefinition(Shape, frozen=True):
 
 
 class ModelRequest(Shape, frozen=True):
-    """What a model was asked."""
+    """Request to a model."""
 
     model: str | None
     max_tokens: float | None
@@ -89,7 +97,7 @@ class ModelRequest(Shape, frozen=True):
 
 
 class Usage(Shape, frozen=True):
-    """What it cost, in tokens."""
+    """Tokens that the exchange used."""
 
     input_tokens: float | None
     output_tokens: float | None
@@ -98,7 +106,7 @@ class Usage(Shape, frozen=True):
 
 
 class ModelResponse(Shape, frozen=True):
-    """What a model answered."""
+    """Answer of a model."""
 
     stop_reason: str | None
     stop_sequence: str | None
@@ -137,14 +145,14 @@ class HttpEntry(Shape, frozen=True):
 
 
 class ObjectiveOpen(Shape, frozen=True, tag_field="kind", tag="objective_open"):
-    """From here on the agent works on an objective."""
+    """The agent started work on an objective."""
 
     ts: Count
     objective_id: ObjectiveKey
 
 
 class ObjectiveClose(Shape, frozen=True, tag_field="kind", tag="objective_close"):
-    """It does no more."""
+    """The agent stopped work on an objective."""
 
     ts: Count
     objective_id: ObjectiveKey
@@ -152,7 +160,7 @@ class ObjectiveClose(Shape, frozen=True, tag_field="kind", tag="objective_close"
 
 
 class LlmExchange(Shape, frozen=True, tag_field="kind", tag="llm_exchange"):
-    """It talked to a model."""
+    """The agent called a model."""
 
     ts: Count
     duration: Count
@@ -160,38 +168,18 @@ class LlmExchange(Shape, frozen=True, tag_field="kind", tag="llm_exchange"):
 
 
 class OpaqueHttp(Shape, frozen=True, tag_field="kind", tag="opaque_http"):
-    """It talked to something else."""
+    """The agent made another HTTP call."""
 
     ts: Count
     duration: Count
     entry: HttpEntry
 
 
+# spec, Activity events vs message events: markers, typed records of a model's API, opaque records of all else.
 ActivityEvent = ObjectiveOpen | ObjectiveClose | LlmExchange | OpaqueHttp
 
 
-class UploadActivity(Shape, frozen=True):
-    """What an agent did."""
-
-    events: Annotated[tuple[ActivityEvent, ...], Meta(min_length=1, max_length=500)]
-
-
 class Uploaded(Shape, frozen=True):
-    """How much of it is durable: all."""
+    """Number of events that are durable: all of them."""
 
     accepted: Count
-
-
-class ActivityRowShape(Shape, frozen=True):
-    """One thing that a member did."""
-
-    id: Count
-    member_name: str
-    event: ActivityEvent
-    created_at: Count
-
-
-class ActivityList(Shape, frozen=True):
-    """What a member did, newest first."""
-
-    activity: list[ActivityRowShape]

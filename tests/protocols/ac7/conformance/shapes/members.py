@@ -75,12 +75,6 @@ class CreatedMember(Closed, frozen=True):
     token: Annotated[str, Meta(min_length=1)]
 
 
-class NewToken(Closed, frozen=True):
-    """The only token of a member."""
-
-    token: Annotated[str, Meta(min_length=1)]
-
-
 class Token(Closed, frozen=True):
     """Public data of a token."""
 
@@ -92,6 +86,13 @@ class Token(Closed, frozen=True):
     created_by: Name | None
     expires_at: Milliseconds | None
     last_used_at: Milliseconds | None
+
+
+class NewToken(Closed, frozen=True):
+    """The only token of a member."""
+
+    token: Annotated[str, Meta(min_length=1)]
+    token_info: Token
 
 
 class TokenList(Closed, frozen=True):
