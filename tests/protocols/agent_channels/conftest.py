@@ -1,11 +1,27 @@
 """These tests run on both event loops."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
+import pytest
 import uvloop
+
+from tests.protocols.agent_channels.scene import Scene, open_scene
+from tests.server.hubs import running_hub
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run every test that awaits on both loops: they differ in what they do with socket files."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture
+async def scene(folder: Path) -> AsyncIterator[Scene]:
+    """A running hub with two members."""
+    async with running_hub(folder / "h", store="sqlite:unsafe") as built:
+        made = await open_scene(built)
+        await made.add("alice", "bob")
+        yield made
+        for peer in made.peers:
+            peer.close()

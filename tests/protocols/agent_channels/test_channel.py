@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.protocols.agent_channels.sockets import Log, Peer
+from tests.protocols.agent_channels.sockets import WAIT_SECONDS, Log, Peer
 from tieline.protocols.agent_channels.channel import Channel, ClientError
 from tieline.protocols.agent_channels.codec import DecodeError, InvalidMessage, Message, encode
 from tieline.protocols.agent_channels.connection import SlowReader
@@ -58,6 +58,68 @@ Hall = tuple[Channel, Log, list[Peer]]
 
 
 # Promises of the specification
+
+
+async def test_a_client_hears_what_is_said_right_after_its_connect_returned(hall: Hall) -> None:
+    channel, log, peers = hall
+    for number in range(20):
+        with socket.socket(socket.AF_UNIX) as late:
+            # The kernel has connected it, and the event loop knows nothing of it yet.
+            late.connect(str(channel.path))
+            peers[0].writer.write(encode({"msg": f"number {number}"}))
+            late.setblocking(False)
+            async with asyncio.timeout(WAIT_SECONDS):
+                received = await asyncio.get_running_loop().sock_recv(late, 4096)
+            assert received == encode({"msg": f"number {number}"})
+        await log.until(lambda: channel.client_count == 3)
+    assert await peers[1].texts(20) == [f"number {number}" for number in range(20)]
+
+
+async def test_a_client_hears_what_is_said_after_its_connect_if_it_is_read_together_with_an_earlier_message(
+    hall: Hall,
+) -> None:
+    channel, log, _ = hall
+    before, after = encode({"msg": "before"}), encode({"msg": "after"})
+    with socket.socket(socket.AF_UNIX) as speaker:
+        speaker.connect(str(channel.path))
+        await log.until(lambda: channel.client_count == 4)
+        for _ in range(5):
+            with socket.socket(socket.AF_UNIX) as late:
+                # The event loop sees all of this at once, and the speaker's socket was readable first.
+                speaker.sendall(before)
+                late.connect(str(channel.path))
+                speaker.sendall(after)
+                late.setblocking(False)
+                received = b""
+                async with asyncio.timeout(WAIT_SECONDS):
+                    while not received.endswith(after):
+                        received += await asyncio.get_running_loop().sock_recv(late, 4096)
+            await log.until(lambda: channel.client_count == 4)
+
+
+async def test_a_client_that_is_sent_away_at_once_is_hung_up_on_and_hears_nothing(hall: Hall) -> None:
+    channel, log, peers = hall
+    channel.on("connect", lambda client_id: channel.disconnect(client_id, "not today"))
+    late = await Peer.unix(channel.path)
+    await peers[0].send({"msg": "for those who stay"})
+    assert await late.closed() == b""
+    late.close()
+    assert str((await log.wait("error"))[0]) == "not today"
+    assert await peers[1].texts(1) == ["for those who stay"]
+
+
+async def test_what_a_handler_does_to_a_client_at_its_connect_holds(folder: Path) -> None:
+    async with running(Channel(folder / "general.sock")) as (channel, log):
+        channel.on("connect", channel.pause_reading)
+        channel.on("connect", lambda client_id: channel.send(client_id, encode({"msg": "welcome"})))
+        late = await Peer.unix(channel.path)
+        assert await late.texts(1) == ["welcome"]
+        await late.send({"msg": "wait for me"})
+        await asyncio.sleep(0)
+        assert log.of("message") == []
+        channel.resume_reading("client-0")
+        assert [message.msg for message, _ in await log.wait("message")] == ["wait for me"]
+        late.close()
 
 
 async def test_when_one_client_sends_a_message_all_others_receive_it_and_the_sender_does_not(hall: Hall) -> None:

@@ -152,6 +152,11 @@ def test_a_message_that_breaks_the_rules_cannot_be_made(make: Callable[[], Messa
         make()
 
 
+def test_the_error_of_a_message_that_is_not_even_json_says_what_it_is() -> None:
+    with pytest.raises(InvalidMessage, match="Invalid message format: a dict that is not JSON"):
+        Message("", {"when": object()})
+
+
 # Encoding
 
 

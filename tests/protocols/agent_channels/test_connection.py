@@ -9,6 +9,7 @@ import pytest
 from tieline.protocols.agent_channels import connection as connection_module
 from tieline.protocols.agent_channels.codec import DecodeError, Message, encode
 from tieline.protocols.agent_channels.connection import Connection, SlowReader
+from tieline.protocols.agent_channels.large import LARGE_BYTES, VALUES_MAX, LargeMessage
 
 
 class Wire:
@@ -55,6 +56,9 @@ class Diary:
 
     def connection_opened(self, connection: Connection) -> None:
         self.entries.append(("opened", connection.id))
+
+    def data_arrived(self) -> None:
+        """A test of one connection accepts nobody else."""
 
     def message_received(self, connection: Connection, message: Message) -> None:
         self.entries.append(("message", message.msg))
@@ -194,3 +198,89 @@ def test_the_owner_hears_when_a_full_write_buffer_has_room_again(connection: Con
     connection.resume_writing()
     assert connection.writable
     assert diary.entries == [("drained", "client-0")]
+
+
+# Large messages.
+
+
+LARGE = {"msg": "large", "data": {"n": [0] * VALUES_MAX, "text": "x" * LARGE_BYTES, "more": [0] * VALUES_MAX}}
+
+
+@pytest.fixture
+def accepted(diary: Diary, wire: Wire) -> Connection:
+    """Give an open connection whose large messages are checked a piece at a time."""
+
+    def receive(connection: Connection, large: LargeMessage) -> None:
+        diary.entries.append(("large", large.msg, large.message().data == LARGE["data"]))
+
+    connection = Connection(diary, "client-0", 16 * 1024 * 1024, 100, large=receive)
+    connection.connection_made(cast("asyncio.Transport", wire))
+    diary.entries.clear()
+    return connection
+
+
+async def turns(diary: Diary, last: tuple[Any, ...]) -> int:
+    """Wait for an entry; returns the number of turns that others had meanwhile."""
+    count = 0
+    async with asyncio.timeout(10):
+        while diary.entries[-1:] != [last]:
+            await asyncio.sleep(0)
+            count += 1
+    return count
+
+
+async def test_others_have_turns_while_a_client_sends_many_values_and_its_order_is_kept(
+    accepted: Connection, diary: Diary, wire: Wire
+) -> None:
+    accepted.data_received(encode({"msg": "before"}) + encode(LARGE) + encode({"msg": "after"}))
+    assert diary.entries == [("message", "before")]
+    assert wire.calls == ["pause_reading"]
+    assert await turns(diary, ("message", "after")) > 3
+    assert diary.entries[1:] == [("large", "large", True), ("message", "after")]
+    await asyncio.sleep(0)
+    assert wire.calls == ["pause_reading", "resume_reading"]
+
+
+async def test_a_client_that_sends_many_values_and_hangs_up_is_heard_before_its_end(
+    accepted: Connection, diary: Diary
+) -> None:
+    accepted.data_received(encode(LARGE) + encode({"msg": "after"}))
+    accepted.connection_lost(BrokenPipeError())
+    await turns(diary, ("closed", None, False))
+    assert diary.entries == [("large", "large", True), ("message", "after"), ("closed", None, False)]
+
+
+async def test_many_values_with_a_fault_in_the_middle_end_the_connection(
+    accepted: Connection, diary: Diary, wire: Wire
+) -> None:
+    frame = encode(LARGE)
+    accepted.data_received(frame[:-30] + b"," + frame[-29:] + encode({"msg": "after"}))
+    await turns(diary, ("failed", DecodeError, True))
+    assert wire.calls == ["pause_reading", "close"]
+    accepted.connection_lost(None)
+    assert diary.entries == [("failed", DecodeError, True), ("closed", None, False)]
+
+
+async def test_a_connection_that_is_closed_meanwhile_forgets_the_rest(
+    accepted: Connection, diary: Diary, wire: Wire
+) -> None:
+    accepted.data_received(encode(LARGE))
+    accepted.close()
+    accepted.connection_lost(None)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert diary.entries == [("closed", None, False)]
+    assert wire.calls == ["pause_reading", "close"]
+
+
+async def test_an_owner_that_pauses_meanwhile_is_not_read_from_afterwards(
+    accepted: Connection, diary: Diary, wire: Wire
+) -> None:
+    accepted.data_received(encode(LARGE))
+    accepted.pause_reading()
+    await turns(diary, ("large", "large", True))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert "resume_reading" not in wire.calls
+    accepted.resume_reading()
+    assert wire.calls[-1] == "resume_reading"

@@ -2,92 +2,28 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import resource
 import stat
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from tests.protocols.agent_channels.scene import Scene, open_scene
 from tests.protocols.agent_channels.sockets import Peer
-from tests.server.hubs import HubHarness, bodies, running_hub, silent, take, until
-from tieline.client import Client, HubRefused
+from tests.server.hubs import bodies, running_hub, silent, take, until
+from tieline.client import HubRefused
+from tieline.contract.channel import Archive, Rename
 from tieline.contract.identifiers import MemberName
 from tieline.contract.refusal import Code
 from tieline.contract.target import to_member
 from tieline.protocols.agent_channels import server
 from tieline.protocols.agent_channels.codec import Message, encode
 from tieline.protocols.agent_channels.group import ChannelGroup
-from tieline.protocols.agent_channels.server import PROTOCOL, ChannelsServer
 from tieline.wire import session_pump
 from tieline.wire.unix import PATH_BYTES_MAX
-
-
-class Scene(HubHarness):
-    """A running hub with its folder of sockets."""
-
-    peers: list[Peer]
-
-    @property
-    def sockets(self) -> Path:
-        assert self.running.places["channels_dir"] is not None
-        return Path(self.running.places["channels_dir"])
-
-    def group(self) -> list[str]:
-        """The names in `group.json`."""
-        return [entry["name"] for entry in json.loads((self.sockets / "group.json").read_bytes())["channels"]]
-
-    async def dial(self, name: str) -> Peer:
-        """Connect to a socket, which may be about to appear."""
-        await until((self.sockets / f"{name}.sock").exists)
-        peer = await Peer.unix(self.sockets / f"{name}.sock")
-        self.peers.append(peer)
-        return peer
-
-    async def listener(self, member: str) -> Peer:
-        """Connect to an inbox and wait until the hub takes it for a listener."""
-        before = await self.listeners(member)
-        peer = await self.dial(f"inbox-{member}")
-        async with asyncio.timeout(10):
-            while await self.listeners(member) == before:
-                pass
-        return peer
-
-    async def listeners(self, member: str) -> int:
-        """Number of listeners at an inbox."""
-        members = {view.name: view for view in await self.operator_client.members()}
-        return members[member].sessions.count("agent-channels")
-
-    operator_client: Client
-
-    @property
-    def server(self) -> ChannelsServer:
-        """The server of the sockets."""
-        found = self.hub.servers[PROTOCOL]
-        assert isinstance(found, ChannelsServer)
-        return found
-
-
-@pytest.fixture
-async def scene(folder: Path) -> AsyncIterator[Scene]:
-    async with running_hub(folder / "h", store="sqlite:unsafe") as built:
-        made = await open_scene(built)
-        await made.add("alice", "bob")
-        yield made
-        for peer in made.peers:
-            peer.close()
-
-
-async def open_scene(built: HubHarness) -> Scene:
-    made = Scene(built.home, built.hub, built.running)
-    made._clients = built._clients
-    made.peers = []
-    made.operator_client = await made.operator()
-    return made
 
 
 async def hears_nothing(scene: Scene, peer: Peer) -> None:
@@ -379,15 +315,16 @@ async def test_members_and_channels_get_sockets_as_they_appear_and_lose_them_as_
     carol = await scene.join("carol")
     await carol.subscribe("dev")
     await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob", "inbox-carol", "dev"])
-    client, listener = await scene.dial("dev"), await scene.listener("carol")
+    listener = await scene.listener("carol")
     await scene.operator_client.remove_member("carol")
     await until(lambda: scene.group() == ["general", "inbox-alice", "inbox-bob"])
-    assert await client.closed() == b""
     assert await listener.closed() == b""
     assert {path.name for path in scene.sockets.glob("*.sock")} == {
         "general.sock",
         "inbox-alice.sock",
         "inbox-bob.sock",
+        "dm-alice.sock",
+        "dm-bob.sock",
     }
     await scene.add("carol")
     await scene.listener("carol")
@@ -396,11 +333,54 @@ async def test_members_and_channels_get_sockets_as_they_appear_and_lose_them_as_
 async def test_a_channel_whose_last_subscriber_leaves_loses_its_socket_and_general_never_does(scene: Scene) -> None:
     alice = await scene.join("alice")
     await alice.subscribe("dev")
-    client = await scene.dial("dev")
+    await until((scene.sockets / "dev.sock").exists)
     await alice.unsubscribe("dev")
-    assert await client.closed() == b""
     await until(lambda: not (scene.sockets / "dev.sock").exists())
     assert (scene.sockets / "general.sock").exists()
+
+
+async def test_clients_who_talk_on_a_channel_are_not_hung_up_on_when_its_last_subscriber_leaves(scene: Scene) -> None:
+    alice = await scene.join("alice")
+    await alice.subscribe("dev")
+    one, other = await scene.dial("dev"), await scene.dial("dev")
+    await alice.unsubscribe("dev")
+    # Sockets change in the order of the changes, so the channel has been dealt with when the next one is there.
+    await alice.subscribe("later")
+    await until((scene.sockets / "later.sock").exists)
+    await one.send({"msg": "still here?", "data": {}})
+    assert await other.texts(1) == ["still here?"]
+    one.close()
+    await other.send({"msg": "alone now", "data": {}})
+    other.close()
+    await until(lambda: not (scene.sockets / "dev.sock").exists())
+    assert scene.group() == ["general", "inbox-alice", "inbox-bob", "later"]
+
+
+async def test_a_channel_that_is_subscribed_to_again_keeps_its_socket_and_its_clients(scene: Scene) -> None:
+    alice = await scene.join("alice", receive=True)
+    await alice.subscribe("dev")
+    client = await scene.dial("dev")
+    await alice.unsubscribe("dev")
+    await alice.subscribe("dev")
+    await alice.subscribe("later")
+    await until((scene.sockets / "later.sock").exists)
+    await client.send({"msg": "and again", "data": {}})
+    assert bodies(await take(alice, 1)) == ["and again"]
+    client.close()
+    await alice.unsubscribe("later")
+    await until(lambda: not (scene.sockets / "later.sock").exists())
+    assert (scene.sockets / "dev.sock").exists()
+
+
+async def test_the_clients_of_a_channel_that_gets_another_name_or_is_archived_are_hung_up_on(scene: Scene) -> None:
+    alice = await scene.join("alice")
+    await alice.subscribe("dev")
+    client = await scene.dial("dev")
+    await alice.change_channel("dev", Rename("ops"))
+    assert await client.closed() == b""
+    client = await scene.dial("ops")
+    await alice.change_channel("ops", Archive())
+    assert await client.closed() == b""
 
 
 async def test_after_a_restart_the_sockets_are_back_and_what_waits_in_an_inbox_is_replayed(folder: Path) -> None:
@@ -438,7 +418,7 @@ async def test_sockets_are_for_their_owner_alone(scene: Scene) -> None:
 
 async def test_a_client_of_another_user_is_disconnected_unheard(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = await scene.join("alice", receive=True)
-    monkeypatch.setattr("tieline.wire.unix.peer_uid", lambda _: os.geteuid() + 1)
+    monkeypatch.setattr("tieline.wire.unix.socket_uid", lambda _: os.geteuid() + 1)
     with capture_logs() as logs:
         for name in ("general", "inbox-alice"):
             stranger = await scene.dial(name)

@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 FOLDER = Path("channels", "main")
-"""Folder of the sockets, inside a home."""
+"""Folder of the sockets, relative to the hub's data folder."""
 
 _LIBRARY = ("bridge", "channel", "client", "codec", "connection", "group")
 

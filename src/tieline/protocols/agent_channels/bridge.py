@@ -25,7 +25,7 @@ Status = Literal["running", "stopped", "error"]
 
 
 class Bridge(Protocol):
-    """Interface of every bridge."""
+    """Interface of every bridge, which forwards messages between a channel and something else."""
 
     async def start(self) -> None:
         """Connect both sides."""
@@ -39,7 +39,7 @@ class Bridge(Protocol):
 
 
 class _TcpBridge(Emitter):
-    """The local side of both TCP bridges, and the order in which they start and stop."""
+    """Common part of both TCP bridges: the connection to the local channel, and the order of start and stop."""
 
     def __init__(self, channel_path: str | os.PathLike[str]) -> None:
         super().__init__()
@@ -141,6 +141,9 @@ class _TcpBridge(Emitter):
         """Register a new TCP connection."""
         raise NotImplementedError
 
+    def data_arrived(self) -> None:
+        """Do nothing: a message from TCP goes only to those that are already connected."""
+
     def message_received(self, connection: Connection, message: Message) -> None:
         """Forward a message from TCP to the channel and to the other TCP clients."""
         local = self._local
@@ -157,6 +160,7 @@ class _TcpBridge(Emitter):
             if not local.writable:
                 for reader in self._tcp_connections():
                     reader.pause_reading()
+        # spec, Server Mode: what a TCP client says goes to the channel and to the other TCP clients.
         self._to_tcp(message, sender=connection)
         self._emit("message", message, connection.id)
 
@@ -200,7 +204,7 @@ class TcpBridgeServer(_TcpBridge):
         return port
 
     def connection_opened(self, connection: Connection) -> None:
-        """Register a TCP client, unless the bridge was stopped while the client connected."""
+        """Register a TCP client; disconnect it if the bridge was stopped while it connected."""
         if self._local is None:
             connection.abort()
             return
@@ -297,6 +301,7 @@ class TcpBridgeClient(_TcpBridge):
         # A handler may have stopped the bridge.
         if self._local is None:
             return
+        # spec, Client Mode: it reconnects with exponential backoff.
         if self.reconnect:
             self._reconnecting = asyncio.get_running_loop().create_task(self._return_to_tcp())
         else:

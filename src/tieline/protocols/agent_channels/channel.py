@@ -11,6 +11,7 @@ the middle of a frame delays no other client.
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,14 @@ from typing import Any
 from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMessage, Message, encode
 from tieline.protocols.agent_channels.connection import UNSENT_BYTES_MAX, Connection
 from tieline.protocols.agent_channels.events import Emitter
+from tieline.protocols.agent_channels.large import LargeMessage
 from tieline.wire import unix
+from tieline.wire.acceptor import Acceptor
+from tieline.wire.frames import encode_frame
 from tieline.wire.unfinished import Unfinished
 
 Post = Callable[[str, Message], None]
+PostLarge = Callable[[str, LargeMessage], None]
 
 
 class ClientError(Exception):
@@ -50,6 +55,7 @@ class Channel(Emitter):
         max_message_size: int = MESSAGE_BYTES_MAX,
         mode: int | None = None,
         post: Post | None = None,
+        post_large: PostLarge | None = None,
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
         held: Unfinished | None = None,
     ) -> None:
@@ -57,7 +63,9 @@ class Channel(Emitter):
 
         `mode` is the permissions of the socket file (None: the umask decides). `post` is a callback that handles each
         client's message. With `post`, the channel does not forward messages; its owner calls `send`, `send_all` or
-        `broadcast`. `held` limits the unfinished frames of the clients of this and other channels.
+        `broadcast`. `post_large` is the same for a message with so many values that it is not decoded; without it,
+        such a message is decoded for `post`. `held` limits the unfinished frames of the clients of this and other
+        channels.
         """
         super().__init__()
         self.path = Path(path)
@@ -67,10 +75,12 @@ class Channel(Emitter):
         self._mode = mode
         self._held = held
         self._post = post
+        self._post_large = post_large
         # True while `start` runs. The first clients may connect before `start` returns.
         self._starting = False
         # Set from `start` to `stop`.
         self._server: unix.UnixServer | None = None
+        self._acceptor: Acceptor | None = None
         # Every open connection, by client id, in the order of connection.
         self._clients: dict[str, Connection] = {}
         self._next_client = 0
@@ -94,9 +104,10 @@ class Channel(Emitter):
         """Listen. Raises `RuntimeError` when already started, and the exceptions of `wire.unix.listen`."""
         if self._starting or self._server is not None:
             raise RuntimeError("Channel already started")
+        # spec, Channel, Stale socket detection: `unix.listen_with` replaces a stale socket and refuses a live one.
         self._starting = True
         try:
-            self._server = await unix.listen(self.path, self._accept, mode=self._mode)
+            self._server = await unix.listen_with(self.path, self._serve, mode=self._mode)
         finally:
             self._starting = False
 
@@ -157,17 +168,23 @@ class Channel(Emitter):
     def peer_uid(self, client_id: str) -> int | None:
         """Return the user id of a client's process. None if the client is gone or the user id is unknown."""
         client = self._clients.get(client_id)
-        return None if client is None or client.transport is None else unix.peer_uid(client.transport)
+        return None if client is None or client.accepted is None else unix.socket_uid(client.accepted)
 
     # Callbacks of the connections
 
     def connection_opened(self, connection: Connection) -> None:
         """Register a client, unless the channel was stopped while the client connected."""
+        # spec, Channel: stop() disconnects all, so nobody connects after it.
         if self._server is None and not self._starting:
             connection.abort()
             return
         self._clients[connection.id] = connection
         self._emit("connect", connection.id)
+
+    def data_arrived(self) -> None:
+        """Accept the clients that connected meanwhile, so that they also get the messages that were just read."""
+        if self._acceptor is not None:
+            self._acceptor.accept_all()
 
     def message_received(self, connection: Connection, message: Message) -> None:
         """Forward a message to the other clients, or to `post` if it is set."""
@@ -176,6 +193,20 @@ class Channel(Emitter):
         else:
             self._post(connection.id, message)
         self._emit("message", message, connection.id)
+
+    def _receive_large(self, connection: Connection, large: LargeMessage) -> None:
+        """Forward a large message to the other clients, or to `post_large` or `post` if set.
+
+        It is decoded only if `post` or a handler of "message" needs it.
+        """
+        if self._post is None:
+            self.send_all(encode_frame(large.payload), exclude=None if self.echo_to_sender else connection.id)
+        elif self._post_large is not None:
+            self._post_large(connection.id, large)
+        else:
+            self._post(connection.id, large.message())
+        if self._has_handler("message"):
+            self._emit("message", large.message(), connection.id)
 
     def connection_drained(self, connection: Connection) -> None:
         """Emit "drain": a client reads again."""
@@ -195,10 +226,19 @@ class Channel(Emitter):
 
     # Helpers
 
-    def _accept(self) -> Connection:
+    async def _serve(self, listener: socket.socket) -> Acceptor:
+        self._acceptor = Acceptor(listener, self._accept)
+        return self._acceptor
+
+    def _accept(self, accepted: socket.socket) -> Connection:
         client_id = f"client-{self._next_client}"
         self._next_client += 1
-        return Connection(self, client_id, self.max_message_size, self.unsent_bytes_max, self._held)
+        connection = Connection(
+            self, client_id, self.max_message_size, self.unsent_bytes_max, self._held, accepted, self._receive_large
+        )
+        # spec, Channels: all connected clients receive a message. A client is connected before its transport is there.
+        self.connection_opened(connection)
+        return connection
 
     def _fan_out(self, sender: Connection, message: Message) -> None:
         try:
@@ -207,6 +247,7 @@ class Channel(Emitter):
             # Our encoding of a number can be longer than the sender's (1e9), so the message can exceed the size limit.
             sender.fail(error)
             return
+        # spec, Channels: all other clients receive it; the sender is excluded by default.
         self.send_all(frame, exclude=None if self.echo_to_sender else sender.id)
 
     def _report(self, client_id: str, cause: Exception) -> None:

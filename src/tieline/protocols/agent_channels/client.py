@@ -138,8 +138,11 @@ class ChannelClient(Emitter):
         else:
             connection.abort()
 
+    def data_arrived(self) -> None:
+        """Do nothing: only a channel has new clients to accept before it forwards messages."""
+
     def message_received(self, connection: Connection, message: Message) -> None:
-        """Pass a message to the handlers and to the loops."""
+        """Pass a message to the handlers, and buffer it for the `async for` loops."""
         if connection is not self._connection:
             return
         heard = self._has_handler("message")
@@ -169,6 +172,7 @@ class ChannelClient(Emitter):
         self._changed.set()
         if error is not None:
             self._emit("error", error)
+        # spec, ChannelClient: there is no automatic reconnect; "disconnect" tells the user.
         self._emit("disconnect")
 
     # Helpers

@@ -14,8 +14,8 @@ case: half of a surrogate pair becomes U+FFFD, because UTF-8 cannot encode it an
 JavaScript makes such a half when it cuts a string inside an emoji.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -34,6 +34,8 @@ _MESSAGE_EXCERPT = 200
 # Container types of decoded JSON.
 _NESTED = (dict, list)
 
+_M = TypeVar("_M")
+
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
 
@@ -51,7 +53,7 @@ class DecodeError(ValueError):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message."""
+    """One message, as it is written on a socket: a text, perhaps data, and further keys."""
 
     msg: str
     """Text for a person. Never empty."""
@@ -82,7 +84,10 @@ def is_valid_message(value: object) -> bool:
 
 
 def encode(message: Message | Mapping[str, Any], *, max_size: int | None = None) -> bytes:
-    """Encode a message as a frame. Raises `InvalidMessage` for a value that no receiver would accept."""
+    """Encode a message as a frame. `max_size` limits the bytes of its JSON.
+
+    Raises `InvalidMessage` for a value that no receiver would accept.
+    """
     if not is_valid_message(message):
         raise InvalidMessage(f"Invalid message format: {_excerpt(message)}")
     value = message.to_dict() if isinstance(message, Message) else dict(message)
@@ -98,13 +103,13 @@ def encode(message: Message | Mapping[str, Any], *, max_size: int | None = None)
 def decode(payload: bytes) -> Message:
     """Decode the payload of a frame. Raises `DecodeError`."""
     try:
-        value = _decode_json(payload)
-        names = _count_names(value)
+        value = decode_json(payload)
+        names = count_names(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DecodeError(_invalid_json(payload)) from error
+        raise DecodeError(invalid_json(payload)) from error
     # Each name in the text has one colon outside strings. A repeated name is only one name in the value.
     if names != payload.count(b":") and names != without_strings(payload).count(b":"):
-        raise DecodeError(_invalid_json(payload))
+        raise DecodeError(invalid_json(payload))
     if not is_valid_message(value):
         raise DecodeError(f"Invalid message format: {_excerpt(value)}")
     return Message(value.pop("msg"), value.pop("data", None), value)
@@ -131,18 +136,25 @@ class FrameDecoder:
 
     def push(self, chunk: bytes) -> list[Message]:
         """Take a chunk and return the messages that it completes, in order."""
+        return self._push(chunk, decode)
+
+    def push_some(self, chunk: bytes, is_large: Callable[[bytes], bool]) -> list["Message | bytes"]:
+        """Take a chunk like `push`, but return a payload for which `is_large` is true without decoding it."""
+        return self._push(chunk, lambda payload: payload if is_large(payload) else decode(payload))
+
+    def _push(self, chunk: bytes, convert: Callable[[bytes], _M]) -> list[_M]:
         if self._failure is not None:
             raise DecodeError(self._failure)
         # spec, Wire Format: a chunk may hold a part of a message, or several.
-        messages: list[Message] = []
+        messages: list[_M] = []
         self._frames.receive_data(chunk)
         try:
             while (payload := self._frames.next_frame()) is not None:
-                messages.append(decode(payload))
+                messages.append(convert(payload))
         except FrameError as error:
             # An empty frame is reported as invalid JSON.
             too_large = f"Message size {error.size} exceeds maximum {error.maximum}"
-            raise self._fail(too_large if error.size else _invalid_json(b""), messages) from error
+            raise self._fail(too_large if error.size else invalid_json(b""), messages) from error
         except DecodeError as error:
             raise self._fail(str(error), messages) from error
         return messages
@@ -152,7 +164,7 @@ class FrameDecoder:
         self._frames.reset()
         self._failure = None
 
-    def _fail(self, text: str, messages: list[Message]) -> DecodeError:
+    def _fail(self, text: str, messages: Sequence[Any]) -> DecodeError:
         self._frames.reset()
         self._failure = text
         return DecodeError(text, tuple(messages))
@@ -163,7 +175,8 @@ def _has_shape(msg: object, data: object) -> bool:
     return isinstance(msg, str) and msg != "" and isinstance(data, dict)
 
 
-def _decode_json(payload: bytes) -> Any:
+def decode_json(payload: bytes) -> Any:
+    """Decode JSON; half of a surrogate pair becomes U+FFFD. Raises the errors of `msgspec`."""
     try:
         return _decoder.decode(payload)
     except msgspec.DecodeError:
@@ -173,8 +186,8 @@ def _decode_json(payload: bytes) -> Any:
         return _decoder.decode(mended)
 
 
-def _count_names(value: object) -> int:
-    """Count the names of all objects, level by level."""
+def count_names(value: object) -> int:
+    """Count the names (keys) in all objects of a JSON value. Fewer than in its text means that a name is repeated."""
     names = 0
     level: list[Any] = [value] if type(value) in _NESTED else []
     for _ in range(NESTING_MAX + 1):
@@ -191,10 +204,17 @@ def _count_names(value: object) -> int:
     raise RecursionError(f"nested deeper than {NESTING_MAX}")
 
 
-def _invalid_json(payload: bytes) -> str:
+def invalid_json(payload: bytes) -> str:
+    """The text of the error for a payload that is not JSON."""
     # The longest character of UTF-8 has four bytes.
     excerpt = payload[: 4 * _JSON_EXCERPT].decode(errors="replace")[:_JSON_EXCERPT]
     return f"Invalid JSON in message frame: {excerpt}"
+
+
+def invalid_shape(payload: bytes) -> str:
+    """The text of the error for a payload that is JSON, and not a message."""
+    excerpt = payload[: 4 * _MESSAGE_EXCERPT].decode(errors="replace")[:_MESSAGE_EXCERPT]
+    return f"Invalid message format: {excerpt}"
 
 
 def _excerpt(value: object) -> str:

@@ -10,9 +10,13 @@ queue or buffer of its own.
 import asyncio
 import contextlib
 import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from tieline.protocols.agent_channels.codec import DecodeError, FrameDecoder, Message
+from tieline.protocols.agent_channels.large import LargeCheck, LargeMessage, is_large
 from tieline.wire.unfinished import TOO_MUCH, Share, Unfinished
 
 # Four messages of the largest size. A peer that is further behind is stuck, and its unread data uses our memory.
@@ -34,10 +38,16 @@ class SlowReader(ConnectionError):
 
 
 class Owner(Protocol):
-    """Receiver of a connection's callbacks. They come in this order, and none comes after `connection_closed`."""
+    """Receiver (channel, client, bridge) of a connection's callbacks, in this order; `connection_closed` is last."""
 
     def connection_opened(self, connection: "Connection") -> None:
-        """Called when the connection is open, before anything is read from it."""
+        """Called when the connection is open, before anything is read from it.
+
+        The owner itself calls it for an accepted connection, which has no transport yet.
+        """
+
+    def data_arrived(self) -> None:
+        """Called before the messages of a chunk, so that a channel can first accept clients that wait."""
 
     def message_received(self, connection: "Connection", message: Message) -> None:
         """Called for each message."""
@@ -53,18 +63,24 @@ class Owner(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """One connection and its unfinished frame."""
+    """One open socket: sends frames, and passes received messages to its owner. `held` limits unfinished frames."""
 
     __slots__ = (
+        "_check",
         "_closed",
         "_decoder",
+        "_early",
+        "_ended",
+        "_large",
         "_leaving",
         "_owner",
         "_reading",
         "_share",
         "_transport",
         "_unsent_bytes_max",
+        "_waiting",
         "_writable",
+        "accepted",
         "id",
     )
 
@@ -75,7 +91,10 @@ class Connection(asyncio.Protocol):
         max_message_size: int,
         unsent_bytes_max: int,
         held: Unfinished | None = None,
+        accepted: socket.socket | None = None,
+        large: "Callable[[Connection, LargeMessage], None] | None" = None,
     ) -> None:
+        """Describe a connection. `large` gets large messages undecoded; without it, every message is decoded."""
         # The owner's name for the connection.
         self.id = name
         self._owner = owner
@@ -83,6 +102,16 @@ class Connection(asyncio.Protocol):
         self._unsent_bytes_max = unsent_bytes_max
         # Counts the bytes of the unfinished frame, if a limit over all connections of a hub is set.
         self._share: Share | None = None if held is None else held.share(self._too_much, f"{id(owner)}/{name}")
+        # The socket, if a server accepted the connection.
+        self.accepted = accepted
+        # Frames for an accepted connection that has no transport yet; else None.
+        self._early: list[bytes] | None = None if accepted is None else []
+        self._large = large
+        # The large payload that is being checked, and the messages, payloads and errors behind it. None between them.
+        self._check: LargeCheck | None = None
+        self._waiting: deque[Message | bytes | DecodeError] | None = None
+        # The end of a connection that was lost meanwhile: its error, in a tuple.
+        self._ended: tuple[Exception | None] | None = None
         # None before the connection opens and after it is gone.
         self._transport: asyncio.Transport | None = None
         # False between `pause_reading` and `resume_reading`.
@@ -97,7 +126,9 @@ class Connection(asyncio.Protocol):
     @property
     def open(self) -> bool:
         """True if messages can be sent and received."""
-        return self._transport is not None and not self._transport.is_closing()
+        if self._transport is None:
+            return self._early is not None and not self._leaving
+        return not self._transport.is_closing()
 
     @property
     def writable(self) -> bool:
@@ -109,16 +140,14 @@ class Connection(asyncio.Protocol):
         """Number of bytes in the write buffer, not yet taken by the operating system."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        """The transport, for questions about the other end."""
-        return self._transport
-
     # Methods that the owner calls
 
     def write(self, frame: bytes) -> bool:
         """Send a complete frame. Returns False if the connection is closed, or was just closed for a slow reader."""
         transport = self._transport
+        if transport is None and self._early is not None and not self._leaving:
+            self._early.append(frame)
+            return True
         if transport is None or transport.is_closing():
             return False
         transport.write(frame)
@@ -138,7 +167,11 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close the connection after the write buffer was sent, or after `CLOSE_SECONDS_MAX`."""
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None:
+            # An accepted connection closes as soon as it has a transport.
+            self._leaving = self._leaving or self._early is not None
+            return
+        if transport.is_closing():
             return
         self._leaving = True
         if transport.get_write_buffer_size():
@@ -148,24 +181,28 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close the connection and drop the write buffer."""
         self._leaving = True
+        if self._early is not None:
+            self._early.clear()
         if self._transport is not None:
             self._transport.abort()
 
     def pause_reading(self) -> None:
         """Stop reading. Input fills the operating system's buffers, and back-pressure makes the other end wait."""
-        if self._reading and self._transport is not None and not self._transport.is_closing():
+        if self._reading and self.open:
             self._reading = False
-            self._transport.pause_reading()
+            if self._transport is not None:
+                self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again, after `pause_reading`."""
-        if not self._reading and self._transport is not None and not self._transport.is_closing():
+        if not self._reading and self.open:
             self._reading = True
-            self._transport.resume_reading()
+            if self._transport is not None and self._waiting is None:
+                self._transport.resume_reading()
 
     async def wait_closed(self) -> None:
         """Wait until the connection is gone. Call `close` first."""
-        if self._transport is None:
+        if self._transport is None and self._early is None:
             return
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
@@ -175,28 +212,103 @@ class Connection(asyncio.Protocol):
     # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the transport and tell the owner."""
+        """Remember the transport, and tell the owner unless it knows the connection already."""
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
-        self._owner.connection_opened(self)
+        early, self._early = self._early, None
+        if early is None:
+            self._owner.connection_opened(self)
+            return
+        for frame in early:
+            self.write(frame)
+        if self._leaving:
+            self.close()
+        elif not self._reading:
+            # uvloop starts to read after this callback, whatever the callback says.
+            asyncio.get_running_loop().call_soon(self._pause_transport)
+
+    def _pause_transport(self) -> None:
+        if not self._reading and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         """Pass the messages of a chunk to the owner, including messages before a bad frame."""
-        fault: DecodeError | None = None
-        messages: list[Message] | tuple[Message, ...]
-        try:
-            messages = self._decoder.push(data)
-        except DecodeError as error:
-            fault, messages = error, error.messages
-        for message in messages:
+        self._owner.data_arrived()
+        received = self._decode(data)
+        if self._waiting is not None:
+            self._waiting += received
+            return
+        for index, item in enumerate(received):
             # The owner may have closed the connection while it handled the previous message.
             if self._transport is None or self._transport.is_closing():
                 return
-            self._owner.message_received(self, message)
-        if fault is not None:
-            self.fail(fault)
-        elif self._share is not None:
+            if isinstance(item, bytes):
+                self._transport.pause_reading()
+                self._waiting = deque(received[index:])
+                self._step()
+                return
+            self._receive(item)
+        if self._share is not None and not self._leaving:
             self._share.hold(self._decoder.held)
+
+    def _decode(self, data: bytes) -> list[Message | bytes | DecodeError]:
+        """Decode a chunk: its messages, large payloads as they are, and the error that ends the stream."""
+        try:
+            if self._large is None:
+                return [*self._decoder.push(data)]
+            return [*self._decoder.push_some(data, is_large)]
+        except DecodeError as error:
+            return [*error.messages, error]
+
+    def _receive(self, item: Message | DecodeError) -> None:
+        if isinstance(item, DecodeError):
+            self.fail(item)
+        else:
+            self._owner.message_received(self, item)
+
+    def _step(self) -> None:
+        """Check the next piece of a large payload, or pass on the next message behind it, and plan the next step.
+
+        Other connections have turns between two steps.
+        """
+        waiting = self._waiting
+        if waiting is None or self._leaving:
+            self._finish_steps()
+            return
+        if self._check is not None:
+            try:
+                large = self._check.step()
+            except DecodeError as error:
+                self._check = None
+                waiting.clear()
+                self.fail(error)
+            else:
+                if large is not None and self._large is not None:
+                    self._check = None
+                    self._large(self, large)
+        elif waiting:
+            item = waiting.popleft()
+            if isinstance(item, bytes):
+                self._check = LargeCheck(item)
+                if self._share is not None:
+                    self._share.hold(len(item) + self._decoder.held)
+            else:
+                self._receive(item)
+        else:
+            self._finish_steps()
+            return
+        asyncio.get_running_loop().call_soon(self._step)
+
+    def _finish_steps(self) -> None:
+        """Read from the socket again after a large payload, or end the connection if the other end is gone."""
+        self._check = self._waiting = None
+        if self._ended is not None:
+            self._end(*self._ended)
+        elif self._transport is not None and not self._transport.is_closing():
+            if self._share is not None:
+                self._share.hold(self._decoder.held)
+            if self._reading:
+                self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         """Note that the write buffer is full."""
@@ -212,7 +324,16 @@ class Connection(asyncio.Protocol):
         hung_up = isinstance(exc, ConnectionResetError | ConnectionAbortedError | BrokenPipeError)
         if hung_up and not self._leaving:
             self._take_last_words()
-        self._transport = None
+        if self._waiting is not None and not self._leaving:
+            # What was received before the end comes first.
+            self._ended = (exc,)
+        else:
+            self._end(exc)
+
+    def _end(self, exc: Exception | None) -> None:
+        hung_up = isinstance(exc, ConnectionResetError | ConnectionAbortedError | BrokenPipeError)
+        self._check = self._waiting = self._ended = None
+        self._transport = self._early = self.accepted = None
         self._decoder.reset()
         if self._share is not None:
             self._share.close()
@@ -230,14 +351,22 @@ class Connection(asyncio.Protocol):
         A failed write ends the transport, and the transport reads no more. Without this step, messages would be lost
         from a client that sends and hangs up without reading the messages of others.
         """
-        socket = None if self._transport is None else self._transport.get_extra_info("socket")
+        ended = None if self._transport is None else self._transport.get_extra_info("socket")
         with contextlib.suppress(OSError):
-            while socket is not None and (chunk := os.read(socket.fileno(), _CHUNK)):
-                try:
-                    messages, more = self._decoder.push(chunk), True
-                except DecodeError as error:
-                    messages, more = list(error.messages), False
-                for message in messages:
-                    self._owner.message_received(self, message)
-                if not more:
+            while ended is not None and (chunk := os.read(ended.fileno(), _CHUNK)):
+                received = self._decode(chunk)
+                faulty = received and isinstance(received[-1], DecodeError)
+                self._hand_on(received[:-1] if faulty else received)
+                if faulty:
                     return
+
+    def _hand_on(self, received: "Sequence[Message | bytes | DecodeError]") -> None:
+        for index, item in enumerate(received):
+            if self._waiting is None and isinstance(item, bytes):
+                self._waiting = deque()
+                asyncio.get_running_loop().call_soon(self._step)
+            if self._waiting is not None:
+                self._waiting += received[index:]
+                return
+            assert not isinstance(item, bytes), "these wait"
+            self._receive(item)

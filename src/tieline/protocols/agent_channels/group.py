@@ -23,7 +23,7 @@ from tieline.protocols.agent_channels.channel import Channel
 GROUP_FILE = "group.json"
 
 _SLICE_SECONDS = 0.005
-"""Time to open sockets before the event loop runs other tasks."""
+"""Longest time to open sockets before the event loop gets to run other tasks."""
 
 # Description of a channel in a group: its name, or a mapping with the name under "name".
 Description = str | Mapping[str, str]
@@ -39,7 +39,7 @@ def _plain_channel(name: str, path: Path) -> Channel:
 
 
 class ChannelGroup:
-    """Channels that start and stop together."""
+    """The channels of one folder, which start and stop together."""
 
     def __init__(
         self,
@@ -99,6 +99,7 @@ class ChannelGroup:
                 for error in failed.values():
                     raise error
                 self._channels = opened
+                # spec, Channel Groups: group.json is written after all channels listen.
                 self._write()
             except BaseException:
                 self._channels = {}
@@ -115,6 +116,7 @@ class ChannelGroup:
             channels, self._channels = self._channels, {}
             (self.path / GROUP_FILE).unlink(missing_ok=True)
             await _stop_all(channels.values())
+            # spec, ChannelGroup: removeDir removes the directory, too.
             if remove_dir:
                 self._remove_folder()
 

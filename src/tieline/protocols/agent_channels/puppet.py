@@ -1,10 +1,10 @@
-"""The puppet of agent-channels."""
+"""A puppet (test client of one member) that speaks agent-channels."""
 
 import asyncio
 from pathlib import Path
 
 from tieline.protocols.agent_channels.client import ChannelClient
-from tieline.protocols.agent_channels.server import PROTOCOL
+from tieline.protocols.agent_channels.posts import PROTOCOL
 from tieline.wire.puppet import ANSWER_SECONDS, Heard, NotSpoken, Puppet, says_urgent
 
 _POLL_SECONDS = 0.01  # short, compared with the wait for a new socket

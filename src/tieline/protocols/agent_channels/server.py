@@ -7,7 +7,8 @@ Above: the server's assembly. Below: the Hub port, and this folder's `ChannelGro
   channel socket never replays old messages.
 - `inbox-<member>.sock`: a post becomes a message to that member. A client that listens receives the member's messages,
   beginning with messages that were not offered yet. A client that connects only to write must not consume the member's
-  messages. A client that writes before it has listened for `LISTEN_SECONDS` therefore receives only new messages.
+  messages. A client that writes before it has listened for `LISTEN_SECONDS` therefore receives only new messages. From
+  a client that writes later, the messages that it received come back: the next listener receives them, too.
 """
 
 import asyncio
@@ -33,24 +34,26 @@ from tieline.contract.hub import (
     Posted,
 )
 from tieline.contract.identifiers import GENERAL, INBOX_PREFIX, ChannelName, MemberName, SessionId, is_reserved
-from tieline.contract.keys import join_keys
+from tieline.contract.keys import Range, Ranges, each_key, extend_ranges, join_keys, one_key, without_keys
 from tieline.contract.member import ByPlace, Unnamed
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Channels, Progress, Reply, Roster
 from tieline.contract.target import EVERYBODY, Target, to_channel, to_member
+from tieline.protocols.agent_channels.aliases import InboxAliases, inbox_of, is_inbox
 from tieline.protocols.agent_channels.channel import Channel, ClientError
 from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMessage, Message, encode
 from tieline.protocols.agent_channels.group import ChannelGroup
-from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels, own_note
+from tieline.protocols.agent_channels.large import LargeMessage
+from tieline.protocols.agent_channels.posts import PROTOCOL, STAMP, content_of
+from tieline.wire.fidelity import LABELS, Carriage, Field, beyond
 from tieline.wire.folder import own_folder
-from tieline.wire.frames import HEADER_BYTES, encode_frame
+from tieline.wire.frames import encode_frame
 from tieline.wire.greeting import Greeting
 from tieline.wire.protocol import Server
 from tieline.wire.session_pump import Parcel, SessionPump
 from tieline.wire.unfinished import Unfinished
 from tieline.wire.unix import PATH_BYTES_MAX
 
-PROTOCOL = "agent-channels"
 LISTEN_SECONDS = 0.25
 """Silence after which a client of an inbox counts as a listener. A writer writes as soon as it is connected."""
 
@@ -60,14 +63,11 @@ _SOCKETS_SHARE = 0.75
 """Share of the limit of open files for these sockets. Clients, the store and other protocols need the rest."""
 
 
-_STAMP = "tieline"
-"""Key of `data` that only the hub may set."""
-
 CARRIAGE = Carriage(
     PROTOCOL,
     says={Field.DATA: "`data`", **{name: f"`data.{name}`" for name in LABELS}, Field.OWN: "other top-level keys"},
     carries={Field.DATA: "`data`"},
-    rest=f"`data.{_STAMP}`",
+    rest=f"`data.{STAMP}`",
 )
 
 _Change = MemberAppeared | MemberVanished | ChannelAppeared | ChannelVanished
@@ -88,7 +88,7 @@ def frame_of(message: m.Message) -> bytes | None:
         stamp = {"id": message.id, "target": str(said.target), "sent_at_ms": message.sent_at_ms}
         stamp |= {"level": said.level.value, "priority": said.priority.value, "protocol": message.protocol}
         stamp |= beyond(message, CARRIAGE.carries)
-        return _encode(Message(said.body, {**(said.data or {}), "from": message.sender, _STAMP: stamp}))
+        return _encode(Message(said.body, {**(said.data or {}), "from": message.sender, STAMP: stamp}))
     except InvalidMessage:
         return None
 
@@ -98,18 +98,18 @@ def _encode(message: Message) -> bytes:
 
 
 class _Client:
-    """One connection to one of the sockets: the wire of up to two sessions.
+    """One connection to one of the sockets, with up to two sessions of the hub.
 
     The client sends through a session without a name. On an inbox, the client receives through a session of the member.
     """
 
     __slots__ = (
         "_channel",
+        "_given",
         "_greeting",
         "_hearing",
         "_leaving",
         "_missed",
-        "_own",
         "_place",
         "_speaking",
         "_target",
@@ -125,7 +125,7 @@ class _Client:
         self._target = place.target
         # The session that sends, created at the first post; and the queue of posts until that session is open.
         self._speaking: SessionPump | None = None
-        self._greeting: Greeting[Message] | None = None
+        self._greeting: Greeting[Message | LargeMessage] | None = None
         # True if the client hung up before that session was open. Its queued posts are still sent.
         self._leaving = False
         # The session that receives, on an inbox.
@@ -135,8 +135,8 @@ class _Client:
         self.listens = False
         # New messages that came before the client counted as a listener or writer. A listener gets them from the inbox.
         self._missed: list[bytes] = []
-        # Ids of the client's own messages that will arrive in the inbox it listens to.
-        self._own: set[str] = set()
+        # Keys of the member's deliveries that were given to the client.
+        self._given: list[Range] = []
         if place.member is not None:
             # The session opens at once, but gets no deliveries until the client counts as a listener.
             self._timer = asyncio.get_running_loop().call_later(LISTEN_SECONDS, self._listen)
@@ -160,8 +160,18 @@ class _Client:
     def _receive(self) -> None:
         assert self._hearing is not None, "a listener has a session"
         self._hearing.receive(window=None, unoffered_only=True)
+        self.bring(self._place.take_returned())
 
-    def post(self, message: Message) -> None:
+    def bring(self, keys: Ranges) -> None:
+        """Give the client deliveries that came back from a client that began to write, except those it already has."""
+        if self.listens and self._hearing is not None and self._hearing.session:
+            self._hearing.repeat(tuple(each_key(without_keys(keys, self._given))))
+
+    def note_heard(self, keys: Ranges) -> None:
+        """Note that a listener has these deliveries: they need not come back, should this client write."""
+        self._given = without_keys(self._given, keys)
+
+    def post(self, message: Message | LargeMessage) -> None:
         """Send a message that the client posted."""
         if self._timer is not None:
             # The client is a writer, not a listener.
@@ -173,6 +183,8 @@ class _Client:
             for frame in self._missed:
                 self._channel.send(self.id, frame)
             self._missed.clear()
+        elif self.listens:
+            self._stop_listening()
         if self._greeting is None:
             self._speaking = SessionPump(self._place.server.hub, self)
             self._greeting = Greeting(self._speaking)
@@ -182,6 +194,15 @@ class _Client:
             self._greeting.wait((message,))
         else:
             self._send(message)
+
+    def _stop_listening(self) -> None:
+        """Hear only new messages from now on: a client that writes to an inbox does not read it for its owner."""
+        self.listens = False
+        if self._hearing is not None:
+            self._hearing.close()
+            self._hearing = None
+        given, self._given = self._given, []
+        self._place.give_back(given)
 
     def _opened(self, reply: Attached | Refusal) -> None:
         if isinstance(reply, Refusal):
@@ -194,41 +215,28 @@ class _Client:
         if self._leaving:
             self._end_speaking()
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: Message | LargeMessage) -> None:
         assert self._speaking is not None, "a session that is open"
-        message, notes = self._place.server.disarm(message, f"{self.id}@{self._place.name}")
-        content = m.Content(
-            target=self._target,
-            body=message.msg,
-            data=message.data,
-            notes=(*notes, *own_note(PROTOCOL, *message.extra)),
-            **labels(message.data),
-            # Top-level keys beside `msg` and `data` are known to this protocol alone.
-            original=encode(message)[HEADER_BYTES:] if message.extra else None,
-        )
+        speaker = f"{self.id}@{self._place.name}"
+        content = content_of(message, self._target, speaker, self._place.server.is_anothers)
         send = c.Send(self._speaking.session, content=content, allow_empty=True, attempt=self._speaking.attempt)
         self._speaking.insist((send,), self._sent)
 
     def _sent(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
             if isinstance(reply, Refusal) and reply.code is not Code.STORE_FAILED:
-                # The protocol cannot send a refusal to the client. The log and the audit chain record it.
+                # spec, Messages: a message is the only frame, so no refusal can be sent. The audit chain has it.
                 log.warning("a post was refused", place=self._place.name, client=self.id, code=reply.code)
 
     def hear(self, frame: bytes) -> None:
-        """Pass on a new message of this place, unless the client gets it as a delivery."""
+        """Send the client a new message of its socket, unless the client gets it as a delivery of the inbox."""
         if self._timer is not None:
             self._missed.append(frame)
         elif not self.listens:
             self._channel.send(self.id, frame)
 
-    def owns(self, message: m.Message) -> None:
-        """Remember the client's own message, so that the client does not receive it."""
-        if self.listens:
-            self._own.add(message.id)
-
     def drained(self) -> None:
-        """Resume writing: the client's socket accepts bytes again."""
+        """Take deliveries from the hub again: the client's socket accepts bytes again."""
         if self._hearing is not None:
             self._hearing.resume_writing()
 
@@ -239,6 +247,9 @@ class _Client:
             self._timer = None
         if self._hearing is not None:
             self._hearing.close()
+        if self._given:
+            # It never wrote, so it was a listener.
+            self._place.note_heard(self._given)
         if self._greeting is not None and self._greeting.waits:
             self._leaving = True
         else:
@@ -252,19 +263,16 @@ class _Client:
     # The Wire port, which the session pumps call.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Write deliveries of the inbox's member. Returns the deliveries that were written."""
+        """Write deliveries of the inbox's member to the client. Return the deliveries that were written."""
         written = []
         too_large: list[int] = []
         for parcel in parcels:
-            message = parcel[0]
-            if message.id in self._own:
-                self._own.discard(message.id)
-                continue
-            frame = frame_of(message)
+            frame = frame_of(parcel[0])
             if frame is None:
                 too_large.append(parcel[1])
             elif self._channel.send(self.id, frame):
                 written.append(parcel)
+                extend_ranges(self._given, one_key(parcel[1]))
         if too_large and self._hearing is not None:
             log.warning("a message does not fit the frames of this protocol", place=self._place.name, keys=too_large)
             give_up = c.Advance(
@@ -276,14 +284,14 @@ class _Client:
         return written
 
     def write_progress(self, step: Progress) -> None:
-        """Do nothing: this protocol follows no message."""
+        """Do nothing: this protocol asks for no progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
         """Disconnect the client: the hub ended its session."""
         self._channel.disconnect(self.id, why.message)
 
     def pause_reading(self) -> None:
-        """Stop reading: the client posts faster than the hub can store."""
+        """Stop reading from the client, because it posts faster than the hub can store."""
         self._channel.pause_reading(self.id)
 
     def resume_reading(self) -> None:
@@ -292,7 +300,7 @@ class _Client:
 
 
 class _Place:
-    """One socket: a channel or a member's inbox."""
+    """One socket, which stands for a channel or a member's inbox, and its clients."""
 
     def __init__(self, server: "ChannelsServer", name: str, path: Path) -> None:
         self.server = server
@@ -308,7 +316,12 @@ class _Place:
         # Callback that ends the watch for messages to this place. Set while there are clients.
         self._unwatch: Callable[[], None] | None = None
         self._clients: dict[str, _Client] = {}
-        self.channel = Channel(path, mode=0o600, post=self._posted, held=server.unfinished)
+        # Keys of deliveries that came back from clients, for the next listener.
+        self._returned: list[Range] = []
+        # True if the channel has no subscribers any more, and its socket stays for those who talk on it.
+        self.emptied = False
+        # spec, What It Doesn't Do: there is no authentication, so the file's permissions are the only protection.
+        self.channel = Channel(path, mode=0o600, post=self._posted, post_large=self._posted, held=server.unfinished)
         self.channel.on("connect", self._connected)
         self.channel.on("disconnect", self._disconnected)
         self.channel.on("drain", self._drained)
@@ -322,7 +335,7 @@ class _Place:
         elif self.member is not None:
             self._clients[client_id] = _Client(self, client_id)
 
-    def _posted(self, client_id: str, message: Message) -> None:
+    def _posted(self, client_id: str, message: Message | LargeMessage) -> None:
         client = self._clients.get(client_id)
         if client is None:
             # A client of a channel gets a `_Client` at its first post, so a silent client costs no memory here.
@@ -336,6 +349,26 @@ class _Place:
         if self._unwatch is not None and not self.channel.client_count:
             self._unwatch()
             self._unwatch = None
+            if self.emptied:
+                self.server.close_emptied(self.name)
+
+    def give_back(self, keys: Ranges) -> None:
+        """Give deliveries that a writer had received to the listeners here, or else to the next one."""
+        listeners = [client for client in self._clients.values() if client.listens]
+        for client in listeners:
+            client.bring(keys)
+        if not listeners:
+            self._returned += keys
+
+    def take_returned(self) -> Ranges:
+        """Return, once, the deliveries that came back from clients that began to write, for a new listener."""
+        returned, self._returned = self._returned, []
+        return sorted(returned)
+
+    def note_heard(self, keys: Ranges) -> None:
+        """Note that a listener left with these deliveries: they need not come back from the other clients."""
+        for client in self._clients.values():
+            client.note_heard(keys)
 
     def _drained(self, client_id: str) -> None:
         client = self._clients.get(client_id)
@@ -346,13 +379,14 @@ class _Place:
         log.warning("a client was disconnected", place=self.name, client=error.client_id, reason=str(error))
 
     def _hear(self, notice: Notice) -> None:
-        """Send a message to all clients here, except its sender and the clients that get it as a delivery."""
+        """Send a message that was just posted to all clients of this socket, as the hub reports it.
+
+        Its sender does not get it, nor do clients that get it as a delivery.
+        """
         assert isinstance(notice, Posted), "asked for"
         message, speaker = notice.message, self.server.speakers.get(notice.origin)
         if not message.reaches(PROTOCOL):
             return
-        if speaker is not None:
-            speaker.owns(message)
         frame = frame_of(message)
         if frame is None:
             log.warning("a message does not fit the frames of this protocol", place=self.name, message=message.id)
@@ -360,6 +394,7 @@ class _Place:
         here = speaker is not None and speaker.id in self._clients and self._clients[speaker.id] is speaker
         speaker_id = speaker.id if speaker is not None and here else None
         if self.member is None:
+            # spec, Channels: all other connected clients receive it, and the sender does not.
             self.channel.send_all(frame, exclude=speaker_id)
             return
         for client_id, client in tuple(self._clients.items()):
@@ -368,7 +403,7 @@ class _Place:
 
 
 class ChannelsServer(Server):
-    """The folder of sockets of one hub."""
+    """Runs agent-channels in a hub: a folder with one socket for each channel and each member."""
 
     def __init__(self, hub: Hub, folder: Path, *, inboxes: bool = True, unfinished: Unfinished | None = None) -> None:
         self.hub = hub
@@ -387,6 +422,7 @@ class ChannelsServer(Server):
         self._members: set[object] = set()
         self._places: dict[str, _Place] = {}
         self._group: ChannelGroup | None = None
+        self._aliases = InboxAliases(folder)
         # Queue of changes (members and channels that came or went) that are not yet applied to the sockets.
         self._changes: deque[_Change] = deque()
         self._awake = asyncio.Event()
@@ -411,8 +447,11 @@ class ChannelsServer(Server):
             names += [INBOX_PREFIX + presence.member.name for presence in roster.members]
         own_folder(self.folder)
         fitting = [name for name in names if self._fits(name)]
+        self._aliases.clear()
         self._group = ChannelGroup(self.folder, self._within_limit(fitting), channel_factory=self._make)
+        # spec, Channel Groups: group.json is written after all channels listen.
         await self._group.start()
+        self._aliases.add(filter(is_inbox, self._group.list()))
         self._changing = asyncio.create_task(self._follow_changes())
 
     async def stop(self) -> None:
@@ -425,10 +464,11 @@ class ChannelsServer(Server):
             self._awake.set()
             await self._changing
         if self._group is not None:
+            self._aliases.clear()
             await self._group.stop()
 
     def places(self) -> Mapping[str, str]:
-        """Return the folder of the sockets."""
+        """Return the folder of the sockets, under the name `channels_dir`."""
         return {"channels_dir": str(self.folder)}
 
     def _make(self, name: str, path: Path) -> Channel:
@@ -436,10 +476,15 @@ class ChannelsServer(Server):
         return place.channel
 
     def _fits(self, name: str) -> bool:
-        if len(os.fsencode(name)) <= self._name_bytes_max:
+        if self._inboxes and inbox_of(name) is not None:
+            # Anybody may make a channel. It must not take the place at which a member gets its messages.
+            why = "its name is kept for the inbox of a member"
+        elif len(os.fsencode(name)) <= self._name_bytes_max:
             return True
+        else:
+            why = "its path is too long"
         self.left_out.add(name)
-        log.warning("a socket is left out: its path is too long", name=name)
+        log.warning("a socket is left out", name=name, why=why)
         return False
 
     def _within_limit(self, names: list[str]) -> list[str]:
@@ -450,25 +495,12 @@ class ChannelsServer(Server):
             log.warning("sockets are left out: the limit of open files is too low", sockets=len(names) - room)
         return names[:room]
 
-    def disarm(self, message: Message, speaker: str) -> tuple[Message, tuple[str, ...]]:
-        """Remove the stamp from a client's message, and replace a sender name that belongs to a member or the hub."""
-        data = message.data
-        if data is None or not (_STAMP in data or self._is_anothers(data.get("from"))):
-            return message, ()
-        data = {key: value for key, value in data.items() if key != _STAMP}
-        claimed = data.get("from")
-        notes: tuple[str, ...] = ()
-        if self._is_anothers(claimed):
-            data["from"] = speaker
-            notes = (f"claimed to be {claimed}",)
-        return Message(message.msg, data, message.extra), notes
-
-    def _is_anothers(self, name: object) -> bool:
+    def is_anothers(self, name: object) -> bool:
         """True if a name belongs to a member or is reserved for the hub."""
         return isinstance(name, str) and (name in self._members or is_reserved(name.partition("@")[0]))
 
     def _changed(self, change: Notice) -> None:
-        """Queue a change: a member or channel came or went."""
+        """Queue a change, so that a socket is opened or closed: a member or channel came or went."""
         match change:
             case MemberAppeared():
                 self._members.add(change.name)
@@ -488,8 +520,20 @@ class ChannelsServer(Server):
             while self._changes and not self._stopping:
                 await self._apply(self._next_changes())
 
+    def _stays(self, change: _Change) -> bool:
+        """True if a channel lost its last subscriber, but its socket has clients. The socket closes when they leave."""
+        if not isinstance(change, ChannelVanished) or change.ended or change.name not in self._places:
+            return False
+        place = self._places[change.name]
+        place.emptied = place.channel.client_count > 0
+        return place.emptied
+
+    def close_emptied(self, name: str) -> None:
+        """Close the socket of a channel without subscribers, whose last client has left."""
+        self._changed(ChannelVanished(ChannelName(name)))
+
     def _next_changes(self) -> dict[str, _Change]:
-        """Take the next changes that can be applied together, by socket name. Each name appears once."""
+        """Remove the next changes from the queue that can be applied together. Return them by socket name."""
         changes: dict[str, _Change] = {}
         while self._changes and len(changes) < _CHANGES_MAX:
             change = self._changes[0]
@@ -507,10 +551,14 @@ class ChannelsServer(Server):
         assert group is not None, "changes are followed while the group runs"
         gone = [name for name, change in changes.items() if isinstance(change, MemberVanished | ChannelVanished)]
         self.left_out.difference_update(gone)
-        remove = [name for name in gone if name in group and name != GENERAL]
+        remove = [name for name in gone if name in group and name != GENERAL and not self._stays(changes[name])]
+        for name in changes.keys() & self._places.keys() - set(gone):
+            self._places[name].emptied = False
         add = [name for name in changes if name not in gone and name not in group and self._fits(name)]
         try:
+            self._aliases.remove(filter(is_inbox, remove))
             failed = await group.change(self._within_limit(add), remove)
+            self._aliases.add([name for name in filter(is_inbox, add) if name in group])
         except Exception as error:
             # Go on after any error, because later members and channels still need their sockets.
             log.exception("sockets could not be changed", names=[*changes], error=str(error))

@@ -7,17 +7,17 @@ from tieline.wire.protocol import Flag, Settings, on_off
 TEMPLATE = """\
 [agent_channels]
 enabled = true
-# A socket for every member, which reads and writes for it: for whoever can open files of this home.
+# Also open a socket for each member. Whoever can open it reads and writes as that member: only you, in this home.
 inboxes = true
 """
 
 
 class ChannelsSettings(Settings, frozen=True):
-    """The section `[agent_channels]`."""
+    """The section `[agent_channels]` of the configuration: the folder of the sockets, and if members have inboxes."""
 
     inboxes: bool = True
     folder: str = ""
-    """Folder of the sockets. Empty means the default folder in the home."""
+    """Folder of the sockets. Empty means the default folder in the hub's data folder."""
 
     @property
     def folder_path(self) -> Path | None:
@@ -28,7 +28,7 @@ class ChannelsSettings(Settings, frozen=True):
 FLAGS = (
     Flag(
         ("--channels-dir",),
-        "The folder of the agent-channels sockets; else one in the home.",
+        "Folder of the agent-channels sockets. Default: a folder in the home.",
         lambda folder: {"folder": str(folder)},
         metavar="DIR",
         is_path=True,

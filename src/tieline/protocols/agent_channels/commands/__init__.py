@@ -1,4 +1,4 @@
-"""agent-channels on the command line: checks of its sockets, for the doctor.
+"""agent-channels on the command line: checks of its sockets, for `tieline doctor`.
 
 Above: the command line, which finds `ChannelsCommands` through the protocol's declaration. Below: the folder of the
 sockets.
@@ -16,18 +16,18 @@ _GENERAL = "general.sock"
 
 
 class ChannelsCommands(Extension):
-    """agent-channels' part of the command line."""
+    """agent-channels' part of the command line: its sockets, and a check that finds inboxes without a socket."""
 
     sockets = (str(FOLDER / _GENERAL),)
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
-        """Yield the socket of the general channel, which always exists."""
+        """Yield the path of a socket that answers while the hub runs: the one of the general channel."""
         folder = places.get("channels_dir")
         if folder is not None:
             yield str(Path(folder, _GENERAL))
 
     def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> Iterator[DoctorFinding]:
-        """Yield a finding for members whose inbox has no socket."""
+        """Yield a finding that names the members in `names` whose inbox has no socket."""
         from tieline.protocols.agent_channels.commands.inboxes import inbox_paths
 
         folder = places.get("channels_dir")

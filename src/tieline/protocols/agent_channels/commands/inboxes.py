@@ -1,6 +1,6 @@
 """Check of a running hub: finds inboxes that have no socket.
 
-Above: the doctor. Below: the folder of the sockets.
+Above: `tieline doctor`. Below: the folder of the sockets.
 """
 
 import contextlib

@@ -1,0 +1,213 @@
+"""Large payloads: checks one a piece at a time, so that no step holds up the other clients of a channel.
+
+Above: `connection`, which takes a step per turn of the event loop. Below: `codec`, whose rules each piece must follow.
+
+A payload of 16 MiB may hold a million small values. To decode them at once takes a second, and their objects take ten
+times the memory of the text. So a payload is cut at commas between values. Each piece is decoded by itself, between the
+brackets that are open at its ends, and its objects are thrown away. The result has the text of `msg`, and `data` as
+bytes. A payload with few values, however long they are, is decoded at once.
+"""
+
+from typing import Any
+
+import msgspec
+
+from tieline.protocols.agent_channels.codec import (
+    NESTING_MAX,
+    DecodeError,
+    Message,
+    count_names,
+    decode,
+    decode_json,
+    invalid_json,
+    invalid_shape,
+)
+from tieline.wire.json_text import masked, mend_pairs
+
+LARGE_BYTES = 256 * 1024
+"""A smaller payload is decoded in some milliseconds, whatever it holds."""
+VALUES_MAX = 20_000
+"""A payload with fewer values is decoded in some milliseconds, however long it is. Commas in strings count, too."""
+
+PIECE_BYTES = 32 * 1024
+"""Size of a piece: a few milliseconds of work."""
+
+_CUT = "\0cut"
+"""Name for the value of an object that began before a piece."""
+_OPENERS = {b"["[0]: b"[", b"{"[0]: b'{"\\u0000cut":'}
+_CLOSERS = {b"["[0]: b"]", b"{"[0]: b"}"}
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def is_large(payload: bytes) -> bool:
+    """True if a payload has so many values that it must be checked a piece at a time."""
+    return len(payload) > LARGE_BYTES and any(payload.count(sign) > VALUES_MAX for sign in (b",", b"[", b"{"))
+
+
+_ABSENT = msgspec.Raw(b"")
+
+
+class _Top(msgspec.Struct):
+    msg: str
+    data: msgspec.Raw = _ABSENT
+
+
+class LargeMessage(msgspec.Struct, frozen=True):
+    """A message with so many values that its `data` is not decoded; it is checked, and passed on as bytes."""
+
+    payload: bytes
+    """The whole message: valid JSON, without repeated names."""
+    msg: str
+    data: bytes | None
+    """The object under `data`, as JSON."""
+    extra: tuple[str, ...]
+    """Names of the other top-level keys."""
+
+    def message(self) -> Message:
+        """Decode the whole message. This takes long."""
+        return decode(self.payload)
+
+
+class _Open:
+    """A JSON array or object that is not closed at the end of a piece."""
+
+    __slots__ = ("kind", "names")
+
+    def __init__(self, kind: int, names: set[str]) -> None:
+        # The opening bracket.
+        self.kind = kind
+        # Names of an object so far.
+        self.names = names
+
+
+class LargeCheck:
+    """The check of one large payload, a piece at a time. Call `step` until it returns a message."""
+
+    def __init__(self, payload: bytes, *, piece_bytes: int = PIECE_BYTES) -> None:
+        self._payload = payload
+        self._piece_bytes = piece_bytes
+        # Position of the first byte that is not checked yet.
+        self._start = 0
+        # Containers that are open there, the outermost first.
+        self._open: list[_Open] = []
+        # Pieces with whole pairs of surrogates.
+        self._mended: list[bytes] = []
+        self._names: set[str] = set()
+
+    def step(self) -> LargeMessage | None:
+        """Check the next piece, or return the message if all were checked. Raises `DecodeError`."""
+        try:
+            if self._start <= len(self._payload):
+                self._check_piece()
+                return None
+            return self._result()
+        except _BAD as error:
+            raise DecodeError(invalid_json(self._payload)) from error
+
+    def _check_piece(self) -> None:
+        size = self._piece_bytes
+        while (found := self._cut(size)) is None:
+            # No comma: a long string.
+            size *= 2
+        cut, outside = found
+        self._decode(mend_pairs(self._payload[self._start : cut]), outside, last=cut == len(self._payload))
+        self._start = cut + 1
+
+    def _cut(self, size: int) -> tuple[int, bytes] | None:
+        """Return where to end a piece of at most about `size` bytes, and the text outside strings before.
+
+        It ends at its last comma outside strings; None if there is none. The payload's end ends the last piece.
+        """
+        end = min(self._start + size, len(self._payload))
+        piece = self._payload[self._start : end]
+        if end < len(self._payload):
+            # Do not cut between a backslash and the character that it escapes: an odd number of them ends the piece.
+            end += (len(piece) - len(piece.rstrip(b"\\"))) % 2
+            piece = self._payload[self._start : end]
+        parts = masked(piece).split(b'"')
+        if end == len(self._payload):
+            return end, b"".join(parts[::2])
+        # Every second part is outside strings; a piece begins outside.
+        for place in range((len(parts) - 1) // 2 * 2, -1, -2):
+            if b"," in parts[place]:
+                parts[place] = parts[place][: parts[place].rindex(b",")]
+                cut = self._start + sum(map(len, parts[: place + 1])) + place
+                return cut, b"".join(parts[: place + 1 : 2])
+        return None
+
+    def _decode(self, piece: bytes, outside: bytes, *, last: bool) -> None:
+        """Check a piece: decode it between the brackets that are open at its two ends.
+
+        `outside` is the text of the piece without strings. `last` is true for the last piece of the payload.
+        """
+        text = piece.strip(b" \t\r\n")
+        # A piece ends after a value and begins before one.
+        if not text or (not last and text[-1] in b"[{") or (self._open and text[0] in b"]}"):
+            raise msgspec.DecodeError("a comma without a value")
+        before = self._open
+        closed, opened = _unmatched(outside)
+        kept = before[: len(before) - closed] if closed <= len(before) else []
+        if closed > len(before) or (last and (kept or opened)):
+            raise msgspec.DecodeError("brackets do not match")
+        head = b"".join(_OPENERS[one.kind] for one in before[:-1]) + bytes([before[-1].kind] if before else ())
+        tail = b"".join(_CLOSERS[kind] for kind in (*reversed(opened), *(one.kind for one in reversed(kept))))
+        value = decode_json(head + piece + tail)
+        dummies = sum(one.kind == b"{"[0] for one in before[:-1])
+        if count_names(value) - dummies != outside.count(b":"):
+            raise msgspec.DecodeError("a repeated name")
+        self._mended.append(piece)
+        self._open = self._follow(value, before, kept, opened)
+
+    def _follow(self, value: Any, before: list[_Open], kept: list[_Open], opened: bytes) -> list[_Open]:
+        """Note the names in objects that are only partly in this piece (`value`), and refuse a repeated name.
+
+        Return the containers that are open after the piece.
+        """
+        node = value
+        for index, one in enumerate(before):
+            if one.kind == b"{"[0]:
+                names = node.keys() - {_CUT}
+                if names & one.names:
+                    raise msgspec.DecodeError("a repeated name")
+                one.names |= names
+            if index == 0:
+                self._names = one.names
+            if index + 1 < len(before):
+                node = node[_CUT] if one.kind == b"{"[0] else node[0]
+        node = value
+        for one in kept[:-1]:
+            node = node[_CUT] if one.kind == b"{"[0] else node[0]
+        new: list[_Open] = []
+        for index, kind in enumerate(opened):
+            if index or kept:
+                node = node[-1] if isinstance(node, list) else node[next(reversed(node))]
+            new.append(_Open(kind, set(node) if kind == b"{"[0] else set()))
+        if not before:
+            self._names = new[0].names if new else set(value) if isinstance(value, dict) else set()
+        return [*kept, *new]
+
+    def _result(self) -> LargeMessage:
+        payload = b",".join(self._mended)
+        try:
+            top = msgspec.json.decode(payload, type=_Top)
+        except msgspec.ValidationError as error:
+            raise DecodeError(invalid_shape(payload)) from error
+        data = bytes(top.data) if "data" in self._names else None
+        if not top.msg or (data is not None and not data.startswith(b"{")):
+            raise DecodeError(invalid_shape(payload))
+        return LargeMessage(payload, top.msg, data, tuple(sorted(self._names - {"msg", "data"})))
+
+
+def _unmatched(outside: bytes) -> tuple[int, bytes]:
+    """Return how many brackets of a piece close containers of earlier pieces, and the brackets that it leaves open."""
+    brackets = outside.translate(None, _NOT_BRACKETS)
+    for _ in range(NESTING_MAX + 1):
+        fewer = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if fewer == brackets:
+            break
+        brackets = fewer
+    opened = brackets.lstrip(b"]}")
+    if len(opened) > NESTING_MAX or opened.strip(b"[{"):
+        raise msgspec.DecodeError("brackets do not match")
+    return len(brackets) - len(opened), opened

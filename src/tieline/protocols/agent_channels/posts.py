@@ -1,0 +1,114 @@
+"""Posts: converts a client's message to the content of a message of the hub, under the sender that the hub knows.
+
+Above: `server`. Below: `codec`, `large` and `wire.fidelity`. A client has no name here. So `data.from` must not be
+the name of a member, and only the hub writes `data.tieline`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tieline.contract import message as m
+from tieline.contract.target import Target
+from tieline.protocols.agent_channels.codec import Message, encode
+from tieline.protocols.agent_channels.large import LargeMessage
+from tieline.wire.fidelity import LABELS, labels, own_note
+from tieline.wire.frames import HEADER_BYTES
+
+PROTOCOL = "agent-channels"
+
+STAMP = "tieline"
+"""Key of `data` that only the hub may set."""
+
+_LABEL_BYTES_MAX = 64 * 1024
+"""Longest value in `data` that is read for a label, with room for all references."""
+
+_ABSENT = msgspec.Raw(b"")
+_FROM = "from"
+_KNOWN = {f"{name}_": name for name in (*map(str, LABELS), _FROM, STAMP)}
+"""The keys of `data` that mean something to the hub, by field."""
+
+_known_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+    msgspec.defstruct("_Known", [(field, msgspec.Raw, _ABSENT) for field in _KNOWN], rename=_KNOWN)
+)
+_parts_decoder: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def content_of(
+    message: Message | LargeMessage, target: Target, speaker: str, is_anothers: Callable[[object], bool]
+) -> m.Content:
+    """Convert a client's message to the hub's content. `is_anothers` is true for a name that `speaker` must not use."""
+    if isinstance(message, LargeMessage):
+        return _content_of_large(message, target, speaker, is_anothers)
+    message, notes = _disarm(message, speaker, is_anothers)
+    return m.Content(
+        target=target,
+        body=message.msg,
+        data=message.data,
+        notes=(*notes, *own_note(PROTOCOL, *message.extra)),
+        **labels(message.data),
+        # Top-level keys beside `msg` and `data` are known to this protocol alone.
+        original=encode(message)[HEADER_BYTES:] if message.extra else None,
+    )
+
+
+def _disarm(message: Message, speaker: str, is_anothers: Callable[[object], bool]) -> tuple[Message, tuple[str, ...]]:
+    """Remove the stamp (`data.tieline`) from a client's message, and replace a `data.from` that is another's name.
+
+    Return the message, and notes about a replaced name.
+    """
+    data = message.data
+    if data is None or not (STAMP in data or is_anothers(data.get(_FROM))):
+        return message, ()
+    data = {key: value for key, value in data.items() if key != STAMP}
+    claimed = data.get(_FROM)
+    notes: tuple[str, ...] = ()
+    if is_anothers(claimed):
+        data[_FROM] = speaker
+        notes = (_claim(claimed),)
+    return Message(message.msg, data, message.extra), notes
+
+
+def _claim(name: object) -> str:
+    return f"claimed to be {name}"
+
+
+def _content_of_large(
+    large: LargeMessage, target: Target, speaker: str, is_anothers: Callable[[object], bool]
+) -> m.Content:
+    """Convert a message whose data is not decoded. Only recipients on this protocol get the data; a note says so."""
+    known, stamped = ({}, False) if large.data is None else _known(large.data)
+    claimed = known.get(_FROM)
+    notes = (_claim(claimed),) if is_anothers(claimed) else ()
+    original = large.payload if large.data is not None or large.extra else None
+    if stamped or notes:
+        original = _disarmed(large, speaker if notes else None)
+    own = ("data",) if large.data is not None else ()
+    return m.Content(
+        target=target,
+        body=large.msg,
+        notes=(*notes, *own_note(PROTOCOL, *own, *large.extra)),
+        **labels(known),
+        original=original,
+    )
+
+
+def _known(data: bytes) -> tuple[dict[str, Any], bool]:
+    """Return the short values of those keys of `data` that the hub reads, and true if it has the stamp."""
+    parts = _known_decoder.decode(data)
+    found = {name: getattr(parts, field) for field, name in _KNOWN.items()}
+    stamped = bool(len(found.pop(STAMP)))
+    return {n: msgspec.json.decode(raw) for n, raw in found.items() if 0 < len(raw) <= _LABEL_BYTES_MAX}, stamped
+
+
+def _disarmed(large: LargeMessage, sender: str | None) -> bytes:
+    """Return the payload of a large message without the stamp, and with `sender` as `data.from` if it is given."""
+    assert large.data is not None, "the stamp is in the data"
+    parts = _parts_decoder.decode(large.payload)
+    data = _parts_decoder.decode(large.data)
+    data.pop(STAMP, None)
+    if sender is not None:
+        data[_FROM] = msgspec.Raw(msgspec.json.encode(sender))
+    parts["data"] = msgspec.Raw(msgspec.json.encode(data))
+    return msgspec.json.encode(parts)
