@@ -13,7 +13,7 @@ from tests.server.hubs import HubHarness, running_hub
 from tieline.contract.permission import OBJECTIVES_CREATE
 
 ALONE: dict[str, Any] = dict.fromkeys(
-    ("agent_channels", "agent_relay", "backchannel", "peerbus", "ac7", "adopt"), False
+    ("agent_channels", "agent_relay", "backchannel", "peerbus", "ac7", "mcp", "adopt"), False
 )
 """A hub that speaks its own protocol only: what an agent is told comes through no other."""
 

@@ -1,4 +1,4 @@
-"""An agent's program, as far as MCP goes: the official SDK's client, with `tieline mcp` as its server."""
+"""An agent's program, as far as MCP goes: the official SDK's client, with `tieline mcp` or a hub's `/mcp`."""
 
 import asyncio
 import contextlib
@@ -11,18 +11,22 @@ from typing import Any
 import mcp_types
 import psutil  # type: ignore[import-untyped]  # it has no types of its own
 from mcp import Client
+from mcp.client import Transport
 from mcp.client.extension import ClientExtension, NotificationBinding
 from mcp.client.session import IncomingMessage
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from pydantic import BaseModel
 
 from tests.cli.hub_process import TIELINE, environment
+from tieline.agents.runner_frames import SOCKET_VARIABLE
 
 LEGACY = "legacy"
 MODERN = "auto"
 """Asks the server what it speaks, which is the newer era."""
 ERAS = (LEGACY, MODERN)
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 
 
 class ChannelParams(BaseModel):
@@ -94,15 +98,30 @@ async def mcp_agent(
     server = StdioServerParameters(
         command=str(TIELINE), args=["mcp", "--as", member, *options], env={"TIELINE_HOME": str(home), **(env or {})}
     )
+    with (home.parent / "mcp-stderr").open("a") as errors:
+        async with _agent(stdio_client(server, errlog=errors), era) as agent:
+            yield agent
+
+
+@contextlib.asynccontextmanager
+async def http_agent(url: str, token: str, era: str) -> AsyncIterator[McpAgent]:
+    """Connect to the MCP server of a hub, over HTTP."""
+    async with (
+        create_mcp_http_client(headers={"Authorization": f"Bearer {token}"}) as client,
+        _agent(streamable_http_client(f"{url}/mcp", http_client=client), era) as agent,
+    ):
+        yield agent
+
+
+@contextlib.asynccontextmanager
+async def _agent(transport: Transport, era: str) -> AsyncIterator[McpAgent]:
     pushes, incoming = Pushes(), list[IncomingMessage]()
 
     async def note(message: IncomingMessage) -> None:
         incoming.append(message)
 
-    with (home.parent / "mcp-stderr").open("a") as errors:
-        transport = stdio_client(server, errlog=errors)
-        async with Client(transport, mode=era, extensions=[pushes], message_handler=note) as client:
-            yield McpAgent(client, pushes, incoming)
+    async with Client(transport, mode=era, extensions=[pushes], message_handler=note) as client:
+        yield McpAgent(client, pushes, incoming)
 
 
 def mcp_server_processes() -> list[psutil.Process]:
@@ -153,7 +172,7 @@ class RawProgram:
 async def raw_program(home: Path, *options: str, env: dict[str, str] | None = None) -> AsyncIterator[RawProgram]:
     """Start `tieline mcp` with its pipes."""
     # Under no runner, whoever runs the tests, unless the test says so.
-    alone = {"AC7_RUNNER_SOCKET": "", **(env or {})}
+    alone = {SOCKET_VARIABLE: "", "AC7_RUNNER_SOCKET": "", **(env or {})}
     process = await asyncio.create_subprocess_exec(
         TIELINE, "mcp", *options, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment(home, alone)
     )

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from tests.agents.runs import PATH, STANDINS, StandIn, activity, is_alive, stand_in
 from tests.cli.hub_process import DEADLINE_SECONDS, TIELINE, HubProcess, environment, wait_until
 from tests.cli.terminal import at_terminal
-from tieline.agents.claude_code import command_of, shows_pushes
+from tieline.agents.claude_code import command_of, settings_of, shows_pushes, without_settings
 from tieline.client import Complete
 
 
@@ -37,15 +38,28 @@ def pushed(run: StandIn) -> list[dict[str, Any]]:
 def test_flags_that_take_many_values_swallow_nothing_of_the_users() -> None:
     config, settings = Path("/c"), Path("/s")
     channel = "--dangerously-load-development-channels=server:tieline"
-    assert command_of("claude", ["fix it"], config=config, settings=None) == [
-        *("claude", "--mcp-config=/c", channel, "fix it")
+    assert command_of("claude", ["fix it"], config=config, settings=settings, push=True) == [
+        *("claude", "--mcp-config=/c", "--settings=/s", channel, "fix it")
     ]
-    assert command_of("claude", ["-p", "hi"], config=config, settings=settings) == [
+    assert command_of("claude", ["-p", "hi"], config=config, settings=settings, push=False) == [
         *("claude", "--mcp-config=/c", "--settings=/s", "-p", "hi")
     ]
-    # Of two files it takes the last.
-    mine = ["--settings", "mine.json"]
-    assert command_of("claude", mine, config=config, settings=settings) == ["claude", "--mcp-config=/c", *mine]
+
+
+@pytest.mark.parametrize("given", [["--settings", '{"model": "opus"}'], ['--settings={"model": "opus"}']])
+def test_the_users_settings_stay_beside_ours(given: list[str]) -> None:
+    rest, users = without_settings(["--model", "x", *given, "fix it"])
+    assert rest == ["--model", "x", "fix it"]
+    assert users is not None
+    made = json.loads(settings_of(users, wake=True, ask=False))
+    assert made["model"] == "opus"
+    assert made["permissions"] == {"allow": ["mcp__tieline"]}
+    waits = [hook for event in ("SessionStart", "Stop") for group in made["hooks"][event] for hook in group["hooks"]]
+    assert [hook["command"].endswith(" --wait") for hook in waits] == [True, False, True]
+    assert [hook.get("asyncRewake") for hook in waits] == [True, None, True]
+    asked = json.loads(settings_of('{"permissions": {"deny": ["Bash"]}}', wake=False, ask=True))
+    assert asked["permissions"] == {"deny": ["Bash"]}
+    assert "asyncRewake" not in json.dumps(asked)
 
 
 def test_where_nobody_could_be_asked_about_channels_nothing_is_pushed() -> None:
@@ -67,7 +81,9 @@ def test_a_message_is_pushed_an_answer_is_evidence_and_the_end_leaves_nothing(
     assert hub.states("alice", quiet)[bob] == "offered"
     (asked,) = hub.send("alice", f"@{bob}", "TOOL")
     wait_until(lambda: hub.states("alice", asked)[bob] == "acked", "an answer")
-    assert hub.states("alice", quiet)[bob] in ("seen", "acked")
+    # The transcript has both messages and an answer of the model behind them, and the hooks show neither again.
+    wait_until(lambda: hub.states("alice", quiet)[bob] == "seen", "the transcript as evidence")
+    assert "hello" not in "".join(note["output"] for note in claude.notes("hook"))
     hub.send("alice", f"@{bob}", "EXIT")
     assert claude.process.wait(DEADLINE_SECONDS) == 0
     claude.leaves_nothing()
@@ -77,13 +93,34 @@ def test_a_message_is_pushed_an_answer_is_evidence_and_the_end_leaves_nothing(
 def test_where_nothing_is_pushed_hooks_of_this_run_show_what_waits(hub: HubProcess, bob: str, folder: Path) -> None:
     (waiting,) = hub.send("alice", f"@{bob}", "hello")
     with stand_in(hub, bob, "claude-code", folder, "--no-push") as run:
-        (hook,) = run.wait_for("hook")
-        assert "hello" in hook["output"]
-        wait_until(lambda: hub.states("alice", waiting)[bob] == "seen", "the hook as evidence")
+        begin, prompt, stop = run.wait_for("hook", 3)
+        assert [hook["event"] for hook in (begin, prompt, stop)] == ["SessionStart", "UserPromptSubmit", "Stop"]
+        said = json.loads(begin["output"])
+        assert "hello" in said["hookSpecificOutput"]["additionalContext"]
+        assert "your tieline tools" in said["hookSpecificOutput"]["additionalContext"].lower()
+        assert "cannot be woken" in said["systemMessage"]
+        assert (prompt["output"], stop["output"]) == ("", ""), "nothing is shown twice"
+        wait_until(lambda: hub.states("alice", waiting)[bob] == "seen", "the model's answer as evidence")
         run.wait_for("heard", 2)
         assert not pushed(run)
         assert run.signal(signal.SIGTERM) != 0
         run.leaves_nothing()
+
+
+@pytest.mark.slow
+def test_where_pushes_are_off_hooks_show_them_once_and_say_so(hub: HubProcess, bob: str, folder: Path) -> None:
+    with stand_in(hub, bob, "claude-code", folder, STANDIN_CHANNELS="off") as run:
+        run.wait_for("heard", 2)
+        (lost,) = hub.send("alice", f"@{bob}", "hello")
+        wait_until(lambda: pushed(run), "a push")
+        assert hub.states("alice", lost)[bob] == "offered"
+        # The next message makes the program take a turn. A message that was pushed just now is left to the push.
+        wait_until(lambda: time.time() - run.notes("heard")[-1]["at"] > 0.6, "the time of a push")
+        hub.send("alice", f"@{bob}", "TOOL")
+        wait_until(lambda: hub.states("alice", lost)[bob] == "seen", "the model's answer as evidence")
+        shown = [note["output"] for note in run.notes("hook") if "hello" in note["output"]]
+        assert len(shown) == 1
+        assert "pushes are off" in json.loads(shown[0])["systemMessage"]
 
 
 @pytest.mark.slow
@@ -108,7 +145,9 @@ def test_a_crash_of_the_program_leaves_nothing_and_is_our_exit_code(claude: Stan
 def test_a_program_that_will_not_end_is_killed_with_the_runner(hub: HubProcess, bob: str, folder: Path) -> None:
     stubborn = folder / "stubborn"
     stubborn.write_text(
-        f"#!/bin/sh\ntrap '' TERM INT\necho $$ > {folder}/pid\nwhile :; do sleep 0.1; done\n", encoding="utf-8"
+        '#!/bin/sh\n[ "$1" = --version ] && exit\n'
+        f"trap '' TERM INT\necho $$ > {folder}/pid\nwhile :; do sleep 0.1; done\n",
+        encoding="utf-8",
     )
     stubborn.chmod(0o700)
     with subprocess.Popen(
@@ -141,7 +180,9 @@ def test_a_killed_program_leaves_the_terminal_as_it_was(
     hub: HubProcess, bob: str, folder: Path, number: signal.Signals
 ) -> None:
     program = folder / "program"
-    program.write_text("#!/bin/sh\ntrap '' TERM\nstty raw -echo\nexec sleep 60\n", encoding="utf-8")
+    program.write_text(
+        "#!/bin/sh\n[ \"$1\" = --version ] && exit\ntrap '' TERM\nstty raw -echo\nexec sleep 60\n", encoding="utf-8"
+    )
     program.chmod(0o700)
     with at_terminal(hub.home, "--as", bob, "claude-code", env={"CLAUDE_PATH": str(program)}) as person:
         before = person.attributes()

@@ -66,6 +66,14 @@ class Server:
     def of(self, kind: type[codex.Event]) -> list[codex.Event]:
         return [event for event in self.events if isinstance(event, kind)]
 
+    def show(self, text: str, **more: Any) -> None:
+        """Notify that a text is put before the model."""
+        self.notify("item/started", item={"type": "userMessage", "content": [{"type": "text", "text": text}]}, **more)
+
+    def make(self, kind: str = "agentMessage", **more: Any) -> None:
+        """Notify of an item that the model made."""
+        self.notify("item/started", item={"type": kind}, **more)
+
     def turn_is_running(self, turn: str = "t1") -> None:
         """A first message has started a turn."""
         self.offer(1)
@@ -124,7 +132,10 @@ def test_an_active_turn_gets_turn_steer(server: Server) -> None:
     assert server.asked[-1]["method"] == "turn/steer"
     assert server.asked[-1]["params"]["expectedTurnId"] == "t1"
     server.answer(result={"turnId": "t1"})
-    assert server.of(codex.Taken) == [codex.Taken((1,), "turn/start"), codex.Taken((2,), "turn/steer")]
+    for text in ("<1>", "more"):
+        server.show(text)
+        server.make()
+    assert server.of(codex.Seen) == [codex.Seen((1,)), codex.Seen((2,))]
 
 
 def test_what_arrives_within_the_bundle_time_goes_together_and_in_order(server: Server) -> None:
@@ -141,6 +152,25 @@ def test_what_arrives_within_the_bundle_time_goes_together_and_in_order(server: 
     assert server.texts()[1:] == ["<4>"]
 
 
+def test_the_first_message_waits_until_our_tools_are_loaded(server: Server) -> None:
+    server.notify("mcpServer/startupStatus/updated", name="tieline", status="starting")
+    server.offer(1)
+    server.wait()
+    assert server.texts() == []
+    server.notify("mcpServer/startupStatus/updated", name="another", status="ready")
+    assert server.texts() == []
+    server.notify("mcpServer/startupStatus/updated", name="tieline", status="ready")
+    assert server.texts() == ["<1>"]
+
+
+def test_tools_that_never_load_do_not_hold_messages_up_forever(server: Server) -> None:
+    server.notify("mcpServer/startupStatus/updated", name="tieline", status="starting")
+    server.offer(1)
+    assert server.protocol.next_timeout(server.now) == codex.TOOLS_SECONDS
+    server.wait(codex.TOOLS_SECONDS)
+    assert server.texts() == ["<1>"]
+
+
 def test_one_bundle_is_under_way_at_a_time_and_no_larger_than_its_limit(server: Server) -> None:
     for key in range(1, codex.BUNDLE_MAX + 3):
         server.offer(key)
@@ -152,14 +182,45 @@ def test_one_bundle_is_under_way_at_a_time_and_no_larger_than_its_limit(server: 
     assert server.texts()[1].count("\n") == 1
 
 
-def test_a_message_is_seen_by_the_answer_and_settled_by_the_end_of_its_turn(server: Server) -> None:
+def test_a_message_is_seen_when_the_model_answers_and_settled_by_the_end_of_its_turn(server: Server) -> None:
     server.offer(1)
     server.wait()
-    assert server.of(codex.Taken) == []
     server.answer(result={"turn": {"id": "t1", "status": "inProgress"}})
-    assert server.of(codex.Taken) == [codex.Taken((1,), "turn/start")]
+    assert server.of(codex.Seen) == [], "the program has it, and no model was asked"
+    server.show("<1>")
+    assert server.of(codex.Seen) == []
+    server.make("reasoning")
+    assert server.of(codex.Seen) == [codex.Seen((1,))]
     assert server.of(codex.Finished) == []
     server.notify("turn/completed", turn={"id": "t1", "status": "completed"})
+    assert server.of(codex.Finished) == [codex.Finished((1,))]
+
+
+def test_a_steered_message_is_not_seen_by_what_the_model_made_before_it_was_shown(server: Server) -> None:
+    server.turn_is_running()
+    server.offer(2)
+    server.wait()
+    server.answer(result={"turnId": "t1"})
+    server.show("<1>")
+    server.make("commandExecution")
+    server.notify("item/completed", item={"type": "commandExecution"})
+    assert server.of(codex.Seen) == [codex.Seen((1,))]
+    server.show("<2>")
+    server.notify("item/completed", item={"type": "commandExecution"})
+    server.make("contextCompaction")
+    server.make(threadId="other")
+    assert server.of(codex.Seen) == [codex.Seen((1,))]
+    server.make("mcpToolCall")
+    assert server.of(codex.Seen) == [codex.Seen((1,)), codex.Seen((2,))]
+
+
+def test_a_message_of_a_turn_without_an_answer_is_seen_in_a_later_turn(server: Server) -> None:
+    server.turn_is_running()
+    server.show("<1>")
+    server.notify("turn/completed", turn={"id": "t1", "status": "completed"})
+    assert server.of(codex.Seen) == server.of(codex.Finished) == []
+    server.make(turnId="t2")
+    assert server.of(codex.Seen) == [codex.Seen((1,))]
     assert server.of(codex.Finished) == [codex.Finished((1,))]
 
 
@@ -181,7 +242,9 @@ def test_a_steer_falls_back_to_a_start_when_the_turn_ended_in_between(server: Se
     assert server.asked[-1]["method"] == "turn/start"
     assert server.texts()[-2:] == ["<2>", "<2>"]
     server.answer(result={"turn": {"id": "t2", "status": "inProgress"}})
-    assert server.of(codex.Taken)[-1] == codex.Taken((2,), "turn/start")
+    server.show("<2>")
+    server.make()
+    assert server.of(codex.Seen) == [codex.Seen((2,))]
 
 
 def test_a_steer_follows_the_turn_that_runs_now(server: Server) -> None:
@@ -230,6 +293,8 @@ def test_a_turn_that_ended_before_its_answer_came_is_not_taken_for_active(server
     server.offer(1)
     server.wait()
     server.notify("turn/started", turn={"id": "t1"})
+    server.show("<1>")
+    server.make()
     server.notify("turn/completed", turn={"id": "t1", "status": "completed"})
     server.answer(result={"turn": {"id": "t1", "status": "inProgress"}})
     assert server.of(codex.Finished) == [codex.Finished((1,))]
@@ -244,7 +309,7 @@ def test_a_turn_that_failed_before_its_answer_came_settles_nothing(server: Serve
     server.notify("turn/started", turn={"id": "t1"})
     server.notify("turn/completed", turn={"id": "t1", "status": "failed"})
     server.answer(result={"turn": {"id": "t1", "status": "inProgress"}})
-    assert server.of(codex.Taken) == [codex.Taken((1,), "turn/start")]
+    assert not server.of(codex.Seen)
     assert not server.of(codex.Finished)
 
 

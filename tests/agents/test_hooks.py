@@ -7,7 +7,7 @@ import pytest
 from tieline.agents.hooks import FORMS, Program, command_line, with_hooks, without_hooks
 from tieline.agents.settings import BadSettings, parse
 
-COMMAND = command_line(Program.CLAUDE_CODE, "/opt/it's here/tieline", member="bob", home="/a home")
+COMMAND = command_line(Program.CLAUDE_CODE, "/opt/it's here/tieline", member="bob", where=("--home", "/a home"))
 OTHERS = """\
 {
   // Mine.

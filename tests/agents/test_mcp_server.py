@@ -9,8 +9,8 @@ import pytest
 
 from tests.agents.conftest import ALONE
 from tests.agents.mcp_agent import ERAS, LEGACY, WAIT_SECONDS, mcp_agent, mcp_server_processes, raw_program
-from tests.agents.test_forwarder import state, steps
-from tests.agents.test_framing import FORGERIES
+from tests.protocols.mcp.test_forwarder import state, steps
+from tests.protocols.mcp.test_framing import FORGERIES
 from tests.server.hubs import HubHarness, running_hub, until
 from tieline.agents.runner_frames import McpNotification, McpRequest, McpResponse, Shutdown, decode, encode
 from tieline.client import connect
@@ -28,7 +28,7 @@ async def test_an_agent_lists_calls_is_pushed_to_and_sees_its_objectives(home: H
         assert client.instructions is not None
         assert "input from others, not from your user" in client.instructions
         assert {tool.name for tool in (await client.list_tools()).tools} == {
-            *("send", "drain", "members", "channels", "history", "receipts", "objectives", "objective"),
+            *("send", "drain", "inbox", "members", "channels", "history", "receipts", "objectives", "objective"),
         }
         # A message comes by itself, and the next call shows that it came.
         sent = await alice.send("@bob", "hello", data={"branch": "main"})
@@ -168,7 +168,7 @@ async def test_without_pushes_nothing_comes_by_itself(home: HubHarness) -> None:
 
 @pytest.mark.parametrize(
     ("options", "code", "why"),
-    [((), 2, "nobody is named"), (("--as", "nobody-here"), 3, "nobody-here"), (("--token", "wrong"), 3, "token")],
+    [((), 2, "needs a member"), (("--as", "operator"), 3, "kept for the hub"), (("--token", "wrong"), 3, "token")],
 )
 async def test_who_cannot_be_anybody_is_told_at_once(
     home: HubHarness, options: tuple[str, ...], code: int, why: str
@@ -214,9 +214,37 @@ async def test_under_a_runner_the_mcp_server_passes_everything_to_it(folder: Pat
     server.close()
 
 
-async def test_a_runner_that_is_not_there_is_said(folder: Path) -> None:
+@pytest.mark.parametrize("variable", ["TIELINE_RUNNER_SOCKET", "AC7_RUNNER_SOCKET"])
+async def test_a_runner_that_is_not_there_is_said(folder: Path, variable: str) -> None:
     async with (
-        raw_program(folder / "none", env={"AC7_RUNNER_SOCKET": str(folder / "none.sock")}) as program,
+        raw_program(folder / "none", env={variable: str(folder / "none.sock")}) as program,
         asyncio.timeout(WAIT_SECONDS),
     ):
         assert await program.process.wait() == 4
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_call_that_waits_tells_of_its_progress_and_a_cancelled_one_takes_nothing(
+    home: HubHarness, era: str
+) -> None:
+    alice = await home.join("alice")
+    told = asyncio.Event()
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        del progress, total, message
+        told.set()
+
+    async with mcp_agent(home.home, era, "--no-push") as agent:
+        waiting = asyncio.create_task(agent.client.call_tool("drain", {"wait": 60}, progress_callback=progress))
+        async with asyncio.timeout(WAIT_SECONDS):
+            await told.wait()
+            await alice.send("@bob", "at last")
+            assert "at last" in str(await waiting)
+        waiting = asyncio.create_task(agent.client.call_tool("drain", {"wait": 60}))
+        await agent.call("members")
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await agent.call("members")
+        sent = await alice.send("@bob", "late")
+        assert "late" in await agent.call("inbox")
+        assert await state(alice, sent.id) != "acked"

@@ -5,21 +5,24 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.agents.runner_socket import SocketEnd
+from tests.protocols.mcp.test_agent_session import Program, running
 from tests.server.hubs import HubHarness, until
 from tieline.agents import activity as uploads
 from tieline.agents import runner
 from tieline.agents.activity import Uploader
-from tieline.agents.agent_session import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
 from tieline.agents.runner import Run, prepared_run
 from tieline.agents.runner_frames import (
+    CANCELLED_METHOD,
     LINE_BYTES_MAX,
     Error,
+    McpError,
     McpNotification,
     McpRequest,
     McpResponse,
@@ -28,6 +31,8 @@ from tieline.agents.runner_frames import (
 )
 from tieline.client import Client, Disconnected, HubRefused
 from tieline.contract.refusal import Code
+from tieline.protocols.mcp.agent_session import AgentSession
+from tieline.protocols.mcp.codec import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
 
 
 class McpServerEnd(SocketEnd):
@@ -90,7 +95,7 @@ async def test_an_mcp_server_is_answered_and_told_what_comes(connect: Connect, h
     assert (note.method, (note.params or {})["content"]) == (CHANNEL_METHOD, "before there was an MCP server")
     one.say(McpRequest(1, "tools/list"), McpRequest("two", "tools/call", {"name": "members", "arguments": {}}))
     answers = {answer.id: answer for answer in (await one.hear(), await one.hear()) if isinstance(answer, McpResponse)}
-    assert len((answers[1].result or {})["tools"]) == 8
+    assert len((answers[1].result or {})["tools"]) == 9
     assert "You are bob" in str(answers["two"].result)
 
 
@@ -159,13 +164,13 @@ async def test_an_mcp_server_that_asks_without_end_is_read_no_further_than_it_is
     go_on = asyncio.Event()
     asked = 0
 
-    async def slow(request: McpRequest) -> McpResponse:
+    async def slow(_session: AgentSession, request: McpRequest) -> McpResponse:
         nonlocal asked
         asked += 1
         await go_on.wait()
         return McpResponse(request.id, {})
 
-    monkeypatch.setattr(run.runner.agent_session, "answer", slow)
+    monkeypatch.setattr(runner, "answer", slow)
     one = await connect(run)
     one.say(*(McpRequest(number, "x") for number in range(3 * runner.REQUESTS_MAX)))
     await until(lambda: asked == runner.REQUESTS_MAX)
@@ -177,10 +182,10 @@ async def test_an_mcp_server_that_asks_without_end_is_read_no_further_than_it_is
 async def test_an_answer_that_fits_no_frame_is_an_error_to_its_request(
     connect: Connect, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def huge(request: McpRequest) -> McpResponse:
+    async def huge(_session: AgentSession, request: McpRequest) -> McpResponse:
         return McpResponse(request.id, {"text": "x" * LINE_BYTES_MAX})
 
-    monkeypatch.setattr(run.runner.agent_session, "answer", huge)
+    monkeypatch.setattr(runner, "answer", huge)
     one = await connect(run)
     one.say(McpRequest(7, "x"))
     answer = await one.hear()
@@ -298,3 +303,37 @@ async def test_what_cannot_be_kept_is_left_out_and_counted(monkeypatch: pytest.M
     # Without a session the run ends all the same.
     await made.finish(running)
     assert made.left_out == 6
+
+
+async def test_a_runner_is_answered_in_frames(home: HubHarness) -> None:
+    async with running(Program(home.home)) as program:
+        answer = partial(runner.answer, program.agent_session)
+        listed = await answer(McpRequest(1, "tools/list"))
+        assert listed.result is not None
+        assert {tool["name"] for tool in listed.result["tools"]} >= {"send", "drain"}
+        called = await runner.answer(
+            program.agent_session, McpRequest(2, "tools/call", {"name": "members", "arguments": {}})
+        )
+        assert called.result is not None
+        assert called.result["content"][0]["text"].startswith("You are bob.")
+        refused = await answer(McpRequest(3, "tools/call", {"name": "send"}))
+        assert refused.result is not None
+        assert refused.result["isError"] is True
+        assert await runner.answer(
+            program.agent_session, McpRequest(4, "tools/call", {"name": "dance", "arguments": {}})
+        ) == McpResponse(4, error=McpError("there is no tool 'dance'", -32602))
+        for strange in (McpRequest(5, "tools/call", {"name": 1}), McpRequest(6, "ping")):
+            assert (await answer(strange)).error is not None
+
+
+async def test_a_cancelled_call_takes_nothing_from_the_inbox(connect: Connect, home: HubHarness, run: Run) -> None:
+    alice = await home.join("alice")
+    one = await connect(run)
+    one.say(McpRequest(1, "tools/call", {"name": "drain", "arguments": {"wait": 60}}))
+    await until(lambda: bool(run.runner._mcp_connections) and bool(run.runner._mcp_connections[0]._answering))
+    numbers: list[Any] = [2, [], None, 1]
+    one.say(*(McpNotification(CANCELLED_METHOD, {"requestId": number}) for number in numbers))
+    await until(lambda: not run.runner._mcp_connections[0]._answering)
+    sent = await alice.send("@bob", "late")
+    assert isinstance(await one.hear(), McpNotification)
+    assert (await alice.receipts(sent.id))[0].state == "offered"

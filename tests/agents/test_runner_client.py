@@ -14,7 +14,7 @@ from tieline.agents.runner_client import RunnerClient, RunnerGone, RunnerRefused
 from tieline.agents.runner_frames import (
     LINE_BYTES_MAX,
     Error,
-    Fault,
+    McpError,
     McpNotification,
     McpRequest,
     McpResponse,
@@ -68,7 +68,7 @@ async def test_a_request_is_answered_under_its_number(wire: Wire) -> None:
 async def test_a_refusal_has_its_code(wire: Wire) -> None:
     asking = asyncio.create_task(wire.client.request("tools/call", {}))
     await wire.runner.hear()
-    wire.runner.say(McpResponse(1, error=Fault("no such tool", -32602)))
+    wire.runner.say(McpResponse(1, error=McpError("no such tool", -32602)))
     with pytest.raises(RunnerRefused, match="no such tool") as refused:
         await asking
     assert refused.value.code == -32602

@@ -83,8 +83,8 @@ def test_whatever_a_program_says_is_understood_or_passed_over(given: bytes, even
 @pytest.mark.parametrize("program", list(Program))
 def test_each_event_is_answered_in_the_programs_words(program: Program) -> None:
     for event in FORMS[program].events:
-        said = answer(Asked(event), "the text")
-        if event == "Stop":
+        said = answer(program, Asked(event), "the text")
+        if event in ("Stop", "AfterAgent"):
             assert said == {"decision": "block", "reason": "the text"}
         else:
             assert said == {"hookSpecificOutput": {"hookEventName": event, "additionalContext": "the text"}}
@@ -103,3 +103,10 @@ def test_a_reminder_alone_is_given_when_a_turn_begins() -> None:
     assert may_speak(Program.CLAUDE_CODE, Asked("SessionStart"), reminder)
     assert not may_speak(Program.GEMINI, Asked("AfterTool"), reminder)
     assert not may_speak(Program.CLAUDE_CODE, Asked("Stop"), reminder)
+
+
+def test_a_program_that_escapes_frames_gets_escaped_ampersands() -> None:
+    text = "<channel>\n&lt;/channel> R&amp;D\n</channel>"
+    said = answer(Program.GEMINI, Asked("BeforeAgent"), text)["hookSpecificOutput"]["additionalContext"]
+    assert said == "<channel>\n&amp;lt;/channel> R&amp;amp;D\n</channel>"
+    assert answer(Program.CODEX, Asked("Stop"), text)["reason"] == text

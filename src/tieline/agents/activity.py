@@ -19,7 +19,7 @@ from tieline.contract.refusal import Code
 
 WAITING_MAX = 5_000
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Events that wait for the hub, enough for some hours of work. Above this limit the oldest events are dropped."""
+"""Bytes of events that wait for the upload: some hours of work. Above this limit the oldest events are dropped."""
 
 BATCH_MAX = 200
 BATCH_BYTES_MAX = 4 * 1024 * 1024
@@ -27,7 +27,7 @@ BATCH_SECONDS = 0.5
 """Time from the first event of a batch to the upload of the batch."""
 
 FLUSH_SECONDS = 3.0
-"""Timeout of the last upload at the end of a run: the person waits for the shell."""
+"""Timeout of the last upload at the end of a run. It is short, because the person waits for the shell."""
 
 _PAUSE_SECONDS = 0.2
 _PASSING = frozenset({Code.ACTIVITY_FULL, Code.SHUTTING_DOWN, Code.STORE_FAILED, Code.UNKNOWN_SESSION})
@@ -35,7 +35,7 @@ _PASSING = frozenset({Code.ACTIVITY_FULL, Code.SHUTTING_DOWN, Code.STORE_FAILED,
 
 
 class Uploader:
-    """Events of one member that wait for the hub. Belongs to one event loop."""
+    """Queue of one member's activity events, and the task that uploads them. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[bytes, int]] = deque()
@@ -65,7 +65,7 @@ class Uploader:
         self._emptied.clear()
 
     async def run(self) -> None:
-        """Upload until cancelled."""
+        """Upload queued events in batches, until this task is cancelled."""
         while True:
             await self._filled.wait()
             if not self._finishing:
@@ -73,7 +73,7 @@ class Uploader:
             await self._upload()
 
     async def finish(self, running: "asyncio.Task[None]") -> None:
-        """Wait until the queue is uploaded, at most `FLUSH_SECONDS`, then end the upload task."""
+        """Wait until the queue is uploaded, at most `FLUSH_SECONDS`, then end `running`, the task of `run`."""
         self._finishing = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS):

@@ -4,12 +4,15 @@ Above: the command line. Below: the runner and the program. The runner does not 
 runner configures the program by its command line (a file with one MCP server, in the folder of the run) and by its
 environment.
 
-The program shows pushed messages as `<channel …>` only for servers that it loads as channels. The program asks its user
-before it loads a channel. Only an action of the agent proves that a push was shown. If pushes would not be shown, for
-example in one-shot mode, nothing is pushed. Then hooks for this run bring messages at the boundaries of turns.
+Hooks for this run bring messages at the boundaries of turns, and a waiting hook wakes an idle agent. Messages are also
+pushed. The program shows a push as `<channel …>` at once, but only for MCP servers that it loads as channels (Claude
+Code's own, not the hub's), and in many installations these are off. The hooks show what no push has shown. Nobody tells
+us whether pushes are shown, so neither a push nor a tool call proves that a message was read: the hooks find the proof
+in the program's transcript.
 """
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -19,14 +22,14 @@ from pathlib import Path
 import msgspec
 
 from tieline.agents import hooks
+from tieline.agents.hook_record import FOLDER_VARIABLE, PUSHES_VARIABLE, READY
 from tieline.agents.loopback import ANTHROPIC, OTLP, Loopback
-from tieline.agents.program import start_program
+from tieline.agents.program import NotStarted, start_program, version_of
 from tieline.agents.run_folder import RunFolder
 from tieline.agents.runner import MCP_ARGUMENTS, Run
 from tieline.agents.runner_frames import SOCKET_VARIABLE
+from tieline.agents.settings import BadSettings
 
-PROGRAM_VARIABLE = "CLAUDE_PATH"
-PROGRAM = "claude"
 SERVER_NAME = "tieline"
 
 _ONE_SHOT = frozenset({"-p", "--print"})
@@ -37,31 +40,54 @@ _OWN_TELEMETRY = ("CLAUDE_CODE_ENABLE_TELEMETRY", "OTEL_EXPORTER_OTLP_ENDPOINT",
 
 
 def upstream(environment: Mapping[str, str]) -> str | None:
-    """Destination of the program's API calls, if the environment names one."""
+    """Return the base URL for the program's API calls that the environment names; `None` if it names none."""
     return environment.get(_BASE_URL)
 
 
 def shows_pushes(arguments: Sequence[str]) -> bool:
-    """True if the program can ask its user about channels. In one-shot mode nobody is there to answer."""
+    """True if the program, started with these arguments, can show pushed messages.
+
+    The program asks its user for permission to show them. In one-shot mode nobody is there to answer, so it shows none.
+    """
     return _ONE_SHOT.isdisjoint(arguments)
 
 
-def command_of(program: str, arguments: Sequence[str], *, config: Path, settings: Path | None) -> list[str]:
-    """The command line of the program: our MCP server, hooks if settings are given (else a channel), user's arguments.
+def command_of(program: str, arguments: Sequence[str], *, config: Path, settings: Path, push: bool) -> list[str]:
+    """Return the command line of the program: our MCP server, our settings, and the user's arguments.
+
+    `config` and `settings` are the paths of our files. With `push`, the program loads our server as one of Claude
+    Code's channels, so that it can show pushed messages.
 
     Some of these flags take any number of values. So each flag has its value after `=`, and takes no further argument.
     """
-    ours = [f"--mcp-config={config}"]
-    if settings is None:
+    ours = [f"--mcp-config={config}", f"{_SETTINGS}={settings}"]
+    if push:
         ours.append(f"--dangerously-load-development-channels=server:{SERVER_NAME}")
-    elif not any(argument.partition("=")[0] == _SETTINGS for argument in arguments):
-        # Of two settings files the program uses the last. The user's own file is more important than our hooks.
-        ours.append(f"{_SETTINGS}={settings}")
     return [program, *ours, *arguments]
 
 
+def without_settings(arguments: Sequence[str]) -> tuple[list[str], str | None]:
+    """Return the user's arguments without `--settings`, and the value of `--settings`: a path or JSON.
+
+    The program takes only one `--settings`, and ours is that one: the user's settings are merged into it.
+    """
+    rest: list[str] = []
+    given: str | None = None
+    words = iter(arguments)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name == _SETTINGS:
+            given = value if equals else next(words, "")
+        else:
+            rest.append(word)
+    return rest, given
+
+
 def config_of(folder: RunFolder) -> bytes:
-    """The MCP configuration. Only our server gets the socket's path, not the other programs that the agent runs."""
+    """Return the program's MCP configuration, as JSON, with our server.
+
+    Only our server gets the path of the runner's socket, not the other programs that the agent runs.
+    """
     server = {
         "type": "stdio",
         "command": sys.executable,
@@ -71,15 +97,23 @@ def config_of(folder: RunFolder) -> bytes:
     return msgspec.json.encode({"mcpServers": {SERVER_NAME: server}})
 
 
-def settings_of() -> bytes:
-    """Settings with our hooks. The hooks take their member from the environment of the run."""
+def settings_of(users: str, *, wake: bool, ask: bool) -> bytes:
+    """Return the user's settings (`users`) with our hooks added. Raises `BadSettings`.
+
+    `wake` adds the hook that wakes an idle agent. With `ask`, the program asks its user before it uses our tools. The
+    hooks take their member from the environment of the run.
+    """
     beside = Path(sys.executable).with_name("tieline")
     command = hooks.command_line(hooks.Program.CLAUDE_CODE, str(beside) if beside.exists() else "tieline")
-    return hooks.with_hooks("", hooks.Program.CLAUDE_CODE, command).encode()
+    text = hooks.with_hooks(users, hooks.Program.CLAUDE_CODE, command, wake=wake)
+    return (text if ask else hooks.with_permission(text, f"mcp__{SERVER_NAME}")).encode()
 
 
 def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool) -> dict[str, str]:
-    """The program's environment. With `trace` API calls go through the proxy; else the program sends telemetry."""
+    """Return the program's environment, made from `given`.
+
+    With `trace`, the program's API calls go through the proxy of `loopback`. Otherwise the program reports telemetry.
+    """
     environment = dict(given)
     if trace:
         environment[_BASE_URL] = loopback.address(ANTHROPIC)
@@ -93,15 +127,35 @@ def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool)
     return environment
 
 
-async def run_claude_code(run: Run, arguments: Sequence[str]) -> int:
-    """Run the program on this terminal until the program ends, and return its exit code. Raises `NotStarted`."""
-    config = run.folder.write("mcp.json", config_of(run.folder))
-    settings = None if run.push else run.folder.write("settings.json", settings_of())
-    named = run.environment.get(PROGRAM_VARIABLE) or PROGRAM
+async def run_claude_code(run: Run, arguments: Sequence[str], *, ask: bool = False) -> int:
+    """Run Claude Code on this terminal until it ends, and return its exit code. Raises `NotStarted`.
+
+    With `ask`, the program asks its user before it uses our tools.
+    """
+    form = hooks.FORMS[hooks.Program.CLAUDE_CODE]
+    named = run.environment.get(form.path_variable) or form.executable
+    wake = shows_pushes(arguments) and hooks.can_wake(
+        hooks.Program.CLAUDE_CODE, await asyncio.to_thread(version_of, named, run.environment)
+    )
+    arguments, given = without_settings(arguments)
+    try:
+        content = settings_of(_read(given), wake=wake, ask=ask)
+    except (OSError, UnicodeDecodeError, BadSettings) as error:
+        raise NotStarted(errno.EINVAL, f"its settings cannot be used: {error}", named) from error
+    environment = environment_of(run.environment, run.loopback, trace=run.trace)
+    environment[FOLDER_VARIABLE] = str(run.folder.path)
+    environment[PUSHES_VARIABLE] = "1" if run.push else ""
+    run.runner.on_listed = (run.folder.path / READY).touch
     program = await start_program(
-        command_of(named, arguments, config=config, settings=settings),
+        command_of(
+            named,
+            arguments,
+            config=run.folder.write("mcp.json", config_of(run.folder)),
+            settings=run.folder.write("settings.json", content),
+            push=run.push,
+        ),
         run.folder,
-        environment=environment_of(run.environment, run.loopback, trace=run.trace),
+        environment=environment,
         pipes=False,
     )
     run.runner.join()
@@ -118,3 +172,10 @@ async def run_claude_code(run: Run, arguments: Sequence[str]) -> int:
             return await program.wait()
     finally:
         await program.end()
+
+
+def _read(settings: str | None) -> str:
+    """Return the text of settings that the user gave as a path or as JSON; empty if the user gave none."""
+    if settings is None or settings.lstrip().startswith("{"):
+        return settings or ""
+    return Path(settings).read_text("utf-8")

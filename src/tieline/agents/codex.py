@@ -2,15 +2,21 @@
 
 Above: `codex_session.py`, which owns the process and its pipes, and passes the time in. Below: nothing; it does no I/O.
 
-The wire is JSON-RPC without the `jsonrpc` member, one message per line. After `initialize` and `initialized` the client
-starts or resumes a thread. Then the client hands messages for the member over as input of a turn: by `turn/start` when
-the thread is idle, by `turn/steer` when a turn runs. Messages that arrive within `BUNDLE_SECONDS` are handed over
-together, because each turn costs a whole context. Only one hand-over is under way at a time, so that order is kept.
+The wire is JSON-RPC without the `jsonrpc` field, one message per line. After `initialize` and `initialized` the client
+starts or resumes a thread: Codex's word for a conversation with the model. Then the client hands messages for the
+member over as input of a turn: by `turn/start` when the thread is idle, by `turn/steer` when a turn runs. Messages that
+arrive within `BUNDLE_SECONDS` are handed over together, because each turn costs a whole context. Only one hand-over is
+under way at a time, so that order is kept. The first one waits until the program has loaded our tools, because the
+agent could not answer without them.
 
-The answer to a hand-over is evidence that the program has the messages. The successful end of the turn is evidence that
-the program has handled them. A steered turn may end before the request arrives, or another turn may run by then. The
-server then says so, and the same messages are handed over again: by `turn/start`, or by `turn/steer` to the other turn.
-While a turn takes no input (a review, a compaction), the client waits for its end.
+The answer to a hand-over says only that the program has the messages. The program puts them before its model later: a
+running turn takes its input after its tools have ended. It notifies the client of this by an item `userMessage` with
+the text. The next item that the model made is the evidence that the model was asked with these messages. The successful
+end of the turn is evidence that the program has handled them.
+
+A steered turn may end before the request arrives, or another turn may run by then. The server then says so, and the
+same messages are handed over again: by `turn/start`, or by `turn/steer` to the other turn. While a turn takes no input
+(a review, a compaction), the client waits for its end.
 
 The server also sends requests: approve a command, approve a file change, answer a question. Nobody is there to decide,
 so the client declines. If the person who started the program approved everything beforehand, the client accepts
@@ -20,7 +26,7 @@ these tools.
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Any
 
@@ -37,6 +43,9 @@ BUNDLE_CHARS_MAX = 131_072
 WAITING_MAX = 1024
 """Messages that wait for a hand-over: as many as the hub may have in flight to one session."""
 
+TOOLS_SECONDS = 10.0
+"""Time for the program to load our tools. After that messages are handed over without them."""
+
 RETRY_SECONDS = (0.5, 2.0, 5.0)
 """Pauses before the retries of a refused hand-over. After the last retry the client gives the hand-over up."""
 
@@ -46,9 +55,29 @@ SERVER_NAME = "tieline"
 _STEERS_MAX = 3
 """Attempts of `turn/steer` for one hand-over. After these the messages start a turn of their own."""
 
+_UNPROVED_MAX = 64
+"""Hand-overs without evidence that are remembered. Messages of older ones stay unseen; the next run repeats them."""
+
 _ENDED_MAX = 16  # ended turns that are remembered: an answer or notification may come after the end
 _METHOD_NOT_FOUND = -32601
 _ACTIVE_TURN = re.compile(r"but found `?([^\s`]+)`?")
+
+MODEL_ITEMS = frozenset(
+    {
+        "agentMessage",
+        "reasoning",
+        "plan",
+        "commandExecution",
+        "fileChange",
+        "mcpToolCall",
+        "dynamicToolCall",
+        "collabAgentToolCall",
+        "webSearch",
+        "imageView",
+        "imageGeneration",
+    }
+)
+"""Types of items that the model makes. An unknown type proves nothing."""
 
 QUIET = (
     "item/agentMessage/delta",
@@ -67,64 +96,63 @@ QUIET = (
 
 
 class Ready(Struct, frozen=True):
-    """The thread is open."""
+    """Event: the app-server has opened its thread (conversation with the model), so messages can be handed over."""
 
     thread: str
 
 
 class Failed(Struct, frozen=True):
-    """The connection with the app-server cannot be used."""
+    """Event: the app-server refused our greeting or opened no thread, so the connection cannot be used."""
 
     reason: str
 
 
-class Taken(Struct, frozen=True):
-    """The program has these messages."""
+class Seen(Struct, frozen=True):
+    """Event: the model was asked with these messages and made something, so their deliveries count as seen."""
 
     keys: tuple[int, ...]
-    method: str
 
 
 class Finished(Struct, frozen=True):
-    """The turn that took these messages has ended without a failure."""
+    """Event: the model has seen these messages and their turn ended without a failure, so they are acknowledged."""
 
     keys: tuple[int, ...]
 
 
 class GivenUp(Struct, frozen=True):
-    """The program refused these messages, also after all retries."""
+    """Event: the program refused these messages, also after all retries, so they stay in the inbox."""
 
     keys: tuple[int, ...]
     reason: str
 
 
 class Said(Struct, frozen=True):
-    """The agent said something."""
+    """Event: the agent said something, which is printed for the person."""
 
     text: str
 
 
 class Used(Struct, frozen=True):
-    """Token usage of the last model call, as the program counts it."""
+    """Event: token usage of the last model call, as the program counts it, for the agent's activity."""
 
     usage: dict[str, Any]
     turn: str
 
 
 class Asked(Struct, frozen=True):
-    """The program asked for approval or input. `granted` is our answer."""
+    """Event: the program asked for approval or input. `granted` is the answer that we have sent; the person is told."""
 
     what: str
     granted: bool
 
 
 class Trouble(Struct, frozen=True):
-    """Something went wrong in the program."""
+    """Event: something went wrong in the program, as its `message` tells the person."""
 
     message: str
 
 
-Event = Ready | Failed | Taken | Finished | GivenUp | Said | Used | Asked | Trouble
+Event = Ready | Failed | Seen | Finished | GivenUp | Said | Used | Asked | Trouble
 
 
 class _State(Enum):
@@ -135,16 +163,20 @@ class _State(Enum):
 
 
 class _HandOver(Struct):
-    """Messages on their way into a turn."""
+    """Messages that go into one turn of the model together, and how far they have come."""
 
     keys: tuple[int, ...]
     text: str
     steers: int = 0
     refusals: int = 0
+    shown: bool = False
+    """True once the program has put the text before its model."""
+    finished: bool = False
+    """True if the turn has ended without a failure."""
 
 
 class AppServerProtocol:
-    """One connection with an app-server, and the one thread of this connection."""
+    """The client's side of one connection with an app-server, and of its one thread (conversation with the model)."""
 
     def __init__(
         self,
@@ -170,6 +202,8 @@ class AppServerProtocol:
         self._handing: _HandOver | None = None
         self._asked_for = False
         self._again_at: float | None = None
+        # Set while the program loads our tools: the time until which hand-overs wait for that.
+        self._tools_until: float | None = None
         # The running turn; true if this turn takes input; the last ended turns, each with true if the turn failed.
         # Ended turns are kept because answers about them may come late.
         self.turn: str | None = None
@@ -177,6 +211,8 @@ class AppServerProtocol:
         self._ended: dict[str, bool] = {}
         # The messages that each turn took.
         self._taken: dict[str, list[int]] = {}
+        # Hand-overs without evidence that the model was asked, the oldest first.
+        self._unproved: deque[_HandOver] = deque(maxlen=_UNPROVED_MAX)
         self._now = 0.0
         opening: dict[str, Any] = {"cwd": cwd}
         if instructions:
@@ -190,11 +226,11 @@ class AppServerProtocol:
 
     @property
     def room(self) -> int:
-        """Number of further messages that may wait for a hand-over."""
+        """Number of further messages that `offer` can queue."""
         return WAITING_MAX - len(self._pending)
 
     def offer(self, key: int, text: str, now: float) -> None:
-        """Queue a message for a hand-over."""
+        """Queue a message, to be handed over to the program: the delivery's key, and the text for the model."""
         assert self.room > 0, "whoever offers looks whether there is room"
         if not self._pending:
             self._pending_since = now
@@ -225,10 +261,13 @@ class AppServerProtocol:
         self._now = now
         if self._state is not _State.OPEN or self._asked_for:
             return
+        if self._tools_until is not None and now < self._tools_until:
+            return
         if self._handing is None:
             if not self._pending or now < self._pending_since + BUNDLE_SECONDS:
                 return
             self._handing = self._bundle()
+            self._unproved.append(self._handing)
         elif self._again_at is not None and now < self._again_at:
             return
         if self.turn is not None and not self._steerable:
@@ -239,12 +278,12 @@ class AppServerProtocol:
     # Output.
 
     def next_lines(self) -> list[bytes]:
-        """Take the lines for the server, with their line ends."""
+        """Take the lines that are to be written to the server, with their line ends."""
         lines, self._outgoing = self._outgoing, []
         return lines
 
     def next_events(self) -> list[Event]:
-        """Take the new events for the session."""
+        """Take the new events (`Seen`, `Said`, …) that the caller, the Codex session, has to handle."""
         events, self._events = self._events, []
         return events
 
@@ -254,7 +293,9 @@ class AppServerProtocol:
             return None
         if self._handing is not None:
             return None if self._again_at is None else max(0.0, self._again_at - now)
-        return max(0.0, self._pending_since + BUNDLE_SECONDS - now) if self._pending else None
+        if not self._pending:
+            return None
+        return max(0.0, self._pending_since + BUNDLE_SECONDS - now, (self._tools_until or now) - now)
 
     def interrupt(self) -> None:
         """Ask the server to end the running turn."""
@@ -316,14 +357,14 @@ class AppServerProtocol:
             case {"turn": {"id": str(turn)} as begun}:
                 if begun.get("status", "inProgress") == "inProgress":
                     self._turn_begins(turn)
-                self._took("turn/start", turn)
+                self._took(turn)
             case _:
                 self._refused(error)
 
     def _steered(self, result: Any, error: dict[str, Any] | None) -> None:
         if error is None:
             turn = result.get("turnId") if isinstance(result, dict) else None
-            self._took("turn/steer", turn if isinstance(turn, str) else self.turn or "")
+            self._took(turn if isinstance(turn, str) else self.turn or "")
             return
         self._asked_for = False
         message = _reason(error)
@@ -337,16 +378,15 @@ class AppServerProtocol:
         else:
             self._refused(error)
 
-    def _took(self, method: str, turn: str) -> None:
+    def _took(self, turn: str) -> None:
         assert self._handing is not None, "an answer is to what was handed over"
         keys = self._handing.keys
         self._handing = None
         self._asked_for = False
-        self._events.append(Taken(keys, method))
         if turn not in self._ended:
             self._taken.setdefault(turn, []).extend(keys)
         elif not self._ended[turn]:
-            self._events.append(Finished(keys))
+            self._finish(keys)
 
     def _refused(self, error: dict[str, Any] | None) -> None:
         assert self._handing is not None, "an answer is to what was handed over"
@@ -356,6 +396,8 @@ class AppServerProtocol:
             self._handing.refusals += 1
             return
         self._events.append(GivenUp(self._handing.keys, _reason(error)))
+        if self._handing in self._unproved:
+            self._unproved.remove(self._handing)
         self._handing = None
 
     # Notifications of the thread.
@@ -371,14 +413,46 @@ class AppServerProtocol:
                 self._turn_ends(turn, failed=ended.get("status") not in ("completed", None))
             case "thread/status/changed", {"status": {"type": "idle"}}:
                 self.turn = None
+            case "mcpServer/startupStatus/updated", {"name": str(name), "status": str(status)} if name == SERVER_NAME:
+                self._tools_until = self._now + TOOLS_SECONDS if status == "starting" else None
             case "thread/tokenUsage/updated", {"tokenUsage": {"last": dict(usage)}}:
                 self._events.append(Used(usage, str(params.get("turnId") or self.turn or "")))
+            case "item/started", {"item": {"type": "userMessage", "content": [{"text": str(text)}, *_]}}:
+                self._is_shown(text)
+            case "item/started", {"item": {"type": str(made)}} if made in MODEL_ITEMS:
+                self._model_was_asked()
             case "item/completed", {"item": {"type": "agentMessage", "text": str(text)}}:
                 self._events.append(Said(text))
             case "error", _:
                 self._events.append(Trouble(_reason(params.get("error"))))
             case _:
                 pass
+
+    def _is_shown(self, text: str) -> None:
+        for bundle in self._unproved:
+            if bundle.text == text and not bundle.shown:
+                bundle.shown = True
+                return
+
+    def _model_was_asked(self) -> None:
+        for bundle in [one for one in self._unproved if one.shown]:
+            self._unproved.remove(bundle)
+            self._events.append(Seen(bundle.keys))
+            if bundle.finished:
+                self._events.append(Finished(bundle.keys))
+
+    def _finish(self, keys: Sequence[int]) -> None:
+        """Report the messages that a turn took as finished, because the turn has ended without a failure.
+
+        A message that the model was not asked with yet is reported later, when a turn has shown it to the model.
+        """
+        unproved: set[int] = set()
+        for bundle in self._unproved:
+            if bundle.keys[0] in keys:
+                bundle.finished = True
+                unproved.update(bundle.keys)
+        if proved := tuple(key for key in keys if key not in unproved):
+            self._events.append(Finished(proved))
 
     def _turn_begins(self, turn: str) -> None:
         if turn not in self._ended and turn != self.turn:
@@ -392,9 +466,9 @@ class AppServerProtocol:
         self._ended[turn] = failed
         if len(self._ended) > _ENDED_MAX:
             del self._ended[next(iter(self._ended))]
-        keys = tuple(self._taken.pop(turn, ()))
-        if keys and not failed:
-            self._events.append(Finished(keys))
+        keys = self._taken.pop(turn, [])
+        if not failed:
+            self._finish(keys)
 
     # Requests of the server.
 
@@ -432,13 +506,13 @@ class AppServerProtocol:
 
 
 def _is_our_tool(params: dict[str, Any]) -> bool:
-    """True if the server asks for approval of a call of our own tools."""
+    """True if the server asks for approval of a call of our own tools, which is always given."""
     about_tool = _object(params.get("_meta")).get("codex_approval_kind") == "mcp_tool_call"
     return about_tool and params.get("serverName") == SERVER_NAME
 
 
 def _asked(method: str, params: dict[str, Any]) -> str:
-    """The request of the server as text on one line."""
+    """Return the request of the server (run a command, change files…) as text on one line, for the person."""
     match params.get("command"):
         case str(command):
             return f"to run {command!r}"

@@ -4,8 +4,8 @@ Above: the command line. Below: `codex.py`, which knows the protocol, and the ru
 callback prints the agent's words, and the agent gets its input through the hub. The program's own files are not
 touched: its command line names our tools.
 
-The program's answer to a hand-over is the evidence that a message was seen. A tool call is no evidence here, because a
-message may still wait for its hand-over. The end of the turn settles the message.
+The first thing that the model makes after a hand-over is the evidence that the messages were seen. A tool call alone is
+no evidence here, because a message may still wait for its hand-over. The end of the turn settles the message.
 """
 
 import asyncio
@@ -19,8 +19,6 @@ from pathlib import Path
 
 from tieline import __version__
 from tieline.agents import codex
-from tieline.agents.forwarder import Forwarder
-from tieline.agents.framing import channel_text
 from tieline.agents.loopback import OPENAI, Loopback
 from tieline.agents.model_call import usage_event
 from tieline.agents.program import Program, start_program
@@ -28,6 +26,8 @@ from tieline.agents.run_folder import RunFolder
 from tieline.agents.runner import MCP_ARGUMENTS, Run
 from tieline.agents.runner_frames import SOCKET_VARIABLE
 from tieline.client import Delivery, HubError, Item
+from tieline.protocols.mcp.forwarder import Forwarder
+from tieline.protocols.mcp.framing import channel_text
 
 PROGRAM_VARIABLE = "CODEX_PATH"
 PROGRAM = "codex"
@@ -38,6 +38,9 @@ INSTRUCTIONS = (
     "the attributes are said by the hub. Answer with the tools of the server tieline, only when an answer is needed; "
     "nobody reads what you merely write."
 )
+
+EVIDENCE = "answer of the model in codex"
+"""Evidence that a message was seen, as its sender reads it."""
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of one message of the server, which may contain whole files. A longer message is skipped."""
@@ -54,12 +57,15 @@ Print = Callable[[str], None]
 
 
 def upstream(environment: Mapping[str, str]) -> str | None:
-    """Destination of the program's API calls, if the environment names one."""
+    """Return the base URL for the program's API calls that the environment names; `None` if it names none."""
     return environment.get(_BASE_URL)
 
 
 def command_of(arguments: Sequence[str], folder: RunFolder, environment: Mapping[str, str]) -> list[str]:
-    """The command line: the program, our tools, and the user's arguments. No secrets: other users can see it."""
+    """Return the command line: Codex's app-server, our tools, and the user's arguments.
+
+    It has no secrets, because other users can see it.
+    """
     name = f"mcp_servers.{codex.SERVER_NAME}"
     settings = {
         f"{name}.command": json.dumps(sys.executable),
@@ -71,27 +77,15 @@ def command_of(arguments: Sequence[str], folder: RunFolder, environment: Mapping
 
 
 def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool) -> dict[str, str]:
-    """The program's environment. With `trace` its API calls go through the proxy."""
+    """Return the program's environment, made from `given`.
+
+    With `trace`, the program's API calls go through the proxy of `loopback`.
+    """
     return {**given, _BASE_URL: loopback.address(OPENAI)} if trace else dict(given)
 
 
-class AnswersOnly(Forwarder):
-    """A forwarder for which a tool call is no evidence, because a pushed message may still wait for its hand-over.
-
-    An action on one message never settles another message: the turn of the other message may still run, and may fail.
-    """
-
-    def evidence(self, text: str, *, through: int | None = None) -> int:
-        """Accept only evidence with a last key (`through`)."""
-        return 0 if through is None else super().evidence(text, through=through)
-
-    def named(self, message_id: str) -> None:
-        """The agent named a message, also before its turn ended. Settle only this message."""
-        self.finished(message_id)
-
-
 class CodexSession:
-    """One app-server, and the member that it acts for."""
+    """Connects one app-server with the hub: hands the member's messages over to it, and reports what was seen."""
 
     def __init__(self, program: Program, protocol: codex.AppServerProtocol, run: Run, say: Print) -> None:
         self._program = program
@@ -110,12 +104,13 @@ class CodexSession:
         self._offered: dict[int, str] = {}
         self._channels: dict[str, str] = {}
         self.failed = False
-        self.forwarder = AnswersOnly(
+        self.forwarder = Forwarder(
             self._runner.member,
             self._push,
-            hear=self._runner.agent_session.open_objectives.hear,
+            hear=self._runner.agent_session.hear,
             left_out=self._say_left_out,
             takes=self._runner.takes,
+            reported=True,
         )
 
     async def run(self) -> int:
@@ -180,7 +175,7 @@ class CodexSession:
         self._settle()
 
     def _settle(self) -> None:
-        """Write the protocol's lines, handle its events, and set a timer for its next timeout."""
+        """After any input: write the protocol's lines, handle its events, and set a timer for its next timeout."""
         with contextlib.suppress(OSError, RuntimeError):
             self._program.stdin.writelines(self._protocol.next_lines())
         for event in self._protocol.next_events():
@@ -206,8 +201,8 @@ class CodexSession:
                 self._tell(f"Codex cannot be spoken with: {reason}")
                 self.failed = True
                 self._program.signal(signal.SIGTERM)
-            case codex.Taken(keys=keys, method=method):
-                self.forwarder.evidence(f"codex answered {method}", through=max(keys))
+            case codex.Seen(keys=keys):
+                self.forwarder.evidence(EVIDENCE, keys=keys)
             case codex.Finished(keys=keys):
                 self._finish(keys)
             case codex.GivenUp(keys=keys, reason=reason):
@@ -235,7 +230,11 @@ class CodexSession:
 async def run_codex(
     run: Run, arguments: Sequence[str], *, say: Print, approve: bool = False, resume: str | None = None
 ) -> int:
-    """Run the app-server until it ends or the run is stopped, and return the exit code. Raises `NotStarted`."""
+    """Run the app-server until it ends or the run is stopped, and return the exit code. Raises `NotStarted`.
+
+    `say` prints the agent's words. With `approve`, the program may run commands and change files without a question.
+    `resume` is the id of an earlier Codex thread to continue.
+    """
     program = await start_program(
         command_of(arguments, run.folder, run.environment),
         run.folder,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tieline.agents.framing import age
 from tieline.client import Item, Message, ReceiptView
 from tieline.contract.message import Priority
+from tieline.protocols.mcp.framing import age
 
 OLDER_MS = 6 * 3600 * 1000
 """Age at which a message is obsolete if its thread has newer messages: about half a working day."""
@@ -20,21 +20,21 @@ _NAMED_MAX = 3  # this many ids fit on a line
 
 
 class Obsolete(Struct, frozen=True):
-    """An unsettled delivery that is probably obsolete, and the reason."""
+    """A waiting message that is probably obsolete, and the reason."""
 
     item: Item
     why: str
 
 
 class Over(Struct, frozen=True):
-    """A message that no longer waits although nobody handled it, and the reason."""
+    """A message that expired or was superseded before anybody handled it, and the reason."""
 
     message: Message
     why: str
 
 
 class Digest(Struct, frozen=True):
-    """The waiting messages of a member, and messages that stopped waiting unhandled."""
+    """The waiting messages of a member (current and obsolete), and messages that ended unhandled (`over`)."""
 
     current: tuple[Item, ...]
     obsolete: tuple[Obsolete, ...]
@@ -69,7 +69,10 @@ def sort_out(
 
 
 def suspects(past: Sequence[Message], waiting: Sequence[Item], *, member: str, now_ms: int) -> list[Message]:
-    """Messages to a member that may have expired or been superseded. Only the receipts of a message can tell."""
+    """Return the messages of `past` that may have expired or been superseded before the member handled them.
+
+    `waiting` are the items in the member's inbox. Only the receipts of a message show if it really expired.
+    """
     superseded = {message.supersedes for message in (*past, *(item.message for item in waiting)) if message.supersedes}
     unsettled = {item.message.id for item in waiting}
     return [
@@ -82,7 +85,7 @@ def suspects(past: Sequence[Message], waiting: Sequence[Item], *, member: str, n
 
 
 def ending(receipts: Sequence[ReceiptView], member: str) -> str | None:
-    """The reason why a message expired for a member; `None` if the message did not expire."""
+    """Return the reason why a message expired for a member; `None` if it did not. `receipts` are the message's ones."""
     for receipt in receipts:
         if receipt.member == member and receipt.state == "expired":
             return receipt.steps[-1].evidence or receipt.state
@@ -90,13 +93,13 @@ def ending(receipts: Sequence[ReceiptView], member: str) -> str | None:
 
 
 def excerpt(message: Message) -> str:
-    """The beginning of a body, on one line."""
+    """Return the beginning of a message's body, on one line."""
     body = " ".join(message.body.split())
     return f"{body[:EXCERPT_CHARS]}…" if len(body) > EXCERPT_CHARS else body
 
 
 def rest_line(items: Sequence[Item], *, member: str, now_ms: int) -> str:
-    """One line about the items that are not shown: their number, urgency and age, and the commands that show them."""
+    """Return one line about items that are not shown: their number, urgency and age, and the commands to see them."""
     if not items:
         return ""
     oldest = min(item.message.sent_at_ms for item in items)

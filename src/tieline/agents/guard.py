@@ -1,4 +1,4 @@
-"""The guard: a process between a runner and its program. It outlives the runner just long enough to clean up.
+"""The guard: a process between a runner and its program. It ends the program when the runner ends, and cleans up.
 
 Above: `program.py`, which starts the guard by its path. Below: the program. The guard runs as a script of its own. The
 guard imports only the standard library, and starts in a few milliseconds.
@@ -35,7 +35,7 @@ OWN_GROUP, RUNNERS_GROUP = "own-group", "runners-group"
 
 
 class Guard:
-    """One program, watched until it has ended."""
+    """The guard of one program: passes signals on to it, ends it, and waits for its end."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", *, own_group: bool) -> None:
         self._process = process
@@ -46,7 +46,7 @@ class Guard:
         self.released = threading.Event()
 
     def end_when_released(self, alive: int) -> None:
-        """Wait until the pipe closes, then end the program. Nothing is ever written to the pipe."""
+        """Wait until the runner closes the pipe `alive`, then end the program. Nothing is ever written to the pipe."""
         os.read(alive, 1)
         self.released.set()
         self.signal(signal.SIGTERM)
@@ -54,7 +54,7 @@ class Guard:
             self.signal(signal.SIGKILL)
 
     def signal(self, number: int) -> None:
-        """Pass a signal on to the program. The process id is valid, because the lock prevents reaping meanwhile."""
+        """Pass a signal on to the program, if it still runs. A lock keeps its process id valid meanwhile."""
         with self._reaping, contextlib.suppress(ProcessLookupError, PermissionError):
             if not self._ended.is_set():
                 os.killpg(self._process.pid, number) if self._own_group else os.kill(self._process.pid, number)
@@ -77,7 +77,10 @@ class Guard:
             return result.si_status if result.si_code == os.CLD_EXITED else _SIGNALLED + result.si_status
 
     def _stop_with_the_program(self) -> None:
-        """Stop the whole process group: a shell sees a job as stopped, and continues it, only as a whole."""
+        """Suspend our whole process group too, because the program was suspended (Ctrl-Z).
+
+        A shell sees a job as suspended, and continues it, only as a whole.
+        """
         if not self._own_group and os.isatty(0):
             os.kill(0, signal.SIGSTOP)
 
@@ -118,11 +121,11 @@ def _kept_terminal() -> Callable[[], None]:
 
 
 def _no_action(_number: int, _frame: object) -> None:
-    """Do nothing. The program does not inherit a handler, but it would inherit an ignored signal."""
+    """Handle a signal by doing nothing. The program would inherit an ignored signal; it does not inherit a handler."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run a program until it or its runner ends."""
+    """Run a program until it or its runner ends, and return its exit code. `arguments` are those of this script."""
     alive, folder, group, *command = arguments
     own_group = group == OWN_GROUP
     put_back_terminal = _kept_terminal()

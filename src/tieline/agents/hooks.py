@@ -1,11 +1,15 @@
 """Hooks: settings that make an agent program run a command of ours at the boundaries of its turns.
 
-Above: `tieline hooks`. Below: `settings`. It does no I/O: text of settings in, text out. The answer of such a command
-is made in `unread`.
+Above: `tieline hooks`, `connection`, and the runner of Claude Code. Below: `settings`. It does no I/O: text of settings
+in, text out. The answer of such a command is made in `unread`.
+
+Some programs can also run a hook in the background, and begin a turn when the hook ends with a certain exit code. Such
+a hook waits for a message and so wakes an idle agent.
 """
 
 import re
 import shlex
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -15,10 +19,18 @@ from msgspec import Struct
 from tieline.agents import settings
 
 _HOOKS = "hooks"
+_RULES = ("permissions", "allow")
 _SECONDS_MAX = 10
 """Timeout after which the program stops waiting for a hook. Our command gives up well before."""
 _OURS = re.compile(r"tieline\S* drain --hook (?:claude-code|codex|gemini)(?:\s|$)")
 
+_WAIT_SECONDS_MAX = 7 * 24 * 3600
+"""Timeout of a waiting hook. Programs keep it in milliseconds, in 32 bits, so it cannot be much longer."""
+
+TOOLS_OPTION = "--tools"
+"""Option of our hook: the agent has our tools."""
+
+SESSION_START = "SessionStart"
 STOP = "Stop"
 
 
@@ -31,7 +43,7 @@ class Program(StrEnum):
 
 
 class Form(Struct, frozen=True):
-    """The location of a program's hooks, and the events at which our hook runs."""
+    """Facts about the hooks of one agent program: its settings file, the events for our hook, and what it supports."""
 
     folder: str
     """Folder of the program's configuration, in the user's home."""
@@ -44,66 +56,177 @@ class Form(Struct, frozen=True):
     timeout: int = _SECONDS_MAX
     advice: str = ""
     """Advice to the user about further steps."""
+    wakes_at: tuple[str, ...] = ()
+    """Events at which the program can start a waiting hook. Empty if no hook can wake the program."""
+    executable: str = ""
+    path_variable: str = ""
+    """The program's command, and the environment variable that names another one."""
+    wakes_since: tuple[int, ...] = ()
+    """The first version of the program that knows waiting hooks. An older one would wait for such a hook to end."""
+    answer_mark: str = ""
+    """Text that marks an answer of the model in the program's transcript. Empty if its transcript is not read."""
+    tool_mark: str = ""
+    """Text that marks the result of a tool in the transcript of a program that also shows pushed messages."""
+    transcript_optional: bool = False
+    """True if the program may give no transcript. Without one a message counts as seen when it is shown."""
+    stopped: str = STOP
+    """The event at the end of a turn. A hook can ask for another turn then."""
+    escapes: bool = False
+    """True if the program itself escapes `<` and `>` in the text of a hook, but not `&`."""
 
 
-_CLAUDE_EVENTS = ("SessionStart", "UserPromptSubmit", "PostToolUse", STOP)
+_CLAUDE_EVENTS = (SESSION_START, "UserPromptSubmit", "PostToolUse", STOP)
 
 FORMS: dict[Program, Form] = {
-    Program.CLAUDE_CODE: Form(".claude", "CLAUDE_CONFIG_DIR", "settings.json", _CLAUDE_EVENTS, "UserPromptSubmit"),
+    Program.CLAUDE_CODE: Form(
+        ".claude",
+        "CLAUDE_CONFIG_DIR",
+        "settings.json",
+        _CLAUDE_EVENTS,
+        "UserPromptSubmit",
+        wakes_at=(SESSION_START, STOP),
+        executable="claude",
+        path_variable="CLAUDE_PATH",
+        wakes_since=(2, 1, 70),
+        answer_mark='"type":"assistant"',
+        tool_mark='"type":"tool_result"',
+    ),
     Program.CODEX: Form(
         ".codex",
         "CODEX_HOME",
         "hooks.json",
         _CLAUDE_EVENTS,
         "UserPromptSubmit",
+        executable="codex",
+        path_variable="CODEX_PATH",
+        answer_mark='"role":"assistant"',
+        transcript_optional=True,
         advice="Codex runs a new hook after you have looked at it and trusted it: /hooks, in Codex.",
     ),
     Program.GEMINI: Form(
         ".gemini",
         "",
         "settings.json",
-        ("SessionStart", "BeforeAgent", "AfterTool"),
+        (SESSION_START, "BeforeAgent", "AfterTool", "AfterAgent"),
         "BeforeAgent",
         # Gemini's timeout is in milliseconds.
         timeout=1000 * _SECONDS_MAX,
+        advice="Gemini CLI runs hooks and MCP servers only in folders that you trust.",
+        executable="gemini",
+        path_variable="GEMINI_PATH",
+        answer_mark='"type":"gemini"',
+        transcript_optional=True,
+        stopped="AfterAgent",
+        escapes=True,
     ),
 }
 
 
-def command_line(program: Program, tieline: str, *, member: str | None = None, home: str | None = None) -> str:
-    """The command that a hook runs, quoted for the program's shell."""
+def command_line(
+    program: Program, tieline: str, *, member: str | None = None, where: Sequence[str] = (), tools: bool = False
+) -> str:
+    """Return the command that a hook runs (`tieline drain --hook …`), quoted for the program's shell.
+
+    `where` are the options that name the hub. With `tools`, the agent has our tools and is told to answer by them.
+    """
     words = [tieline, "drain", "--hook", program.value]
     words += ["--as", member] if member else []
-    words += ["--home", home] if home else []
+    words += where
+    words += [TOOLS_OPTION] if tools else []
     return shlex.join(words)
 
 
-def with_hooks(text: str, program: Program, command: str) -> str:
-    """Settings with our hooks. Older hooks of ours are replaced. Raises `BadSettings`."""
+def can_wake(program: Program, version: str) -> bool:
+    """True if a hook can wake this version of the program. `version` is the program's own answer to `--version`."""
     form = FORMS[program]
-    hook = {"type": "command", "command": command, "timeout": form.timeout}
-    if _has_all(text, form, hook):
+    found = re.search(r"[0-9]+(?:\.[0-9]+)+", version)
+    return found is not None and bool(form.wakes_at) and tuple(map(int, found[0].split("."))) >= form.wakes_since
+
+
+def with_hooks(text: str, program: Program, command: str, *, wake: bool = False) -> str:
+    """Return settings with our hooks, which run `command` and replace earlier hooks of ours. Raises `BadSettings`.
+
+    With `wake`, also add the hooks that wait for a message and wake an idle agent.
+    """
+    wanted = _wanted(program, command, wake=wake)
+    if _has_all(text, wanted):
         return text
     text = without_hooks(text)
     if not text.strip():
-        made = {_HOOKS: {event: [_group(hook)] for event in form.events}}
-        return f"{msgspec.json.format(msgspec.json.encode(made)).decode()}\n"
-    for event in form.events:
-        root = _root(text)
-        hooks = settings.child(root, _HOOKS)
-        if hooks is None:
-            text = settings.add_child(text, root, {event: [_group(hook)]}, _HOOKS)
-            continue
-        groups = settings.child(hooks, event)
-        if groups is None:
-            text = settings.add_child(text, hooks, [_group(hook)], event)
-        else:
-            text = settings.add_child(text, groups, _group(hook))
+        made: dict[str, list[Any]] = {}
+        for event, hook in wanted:
+            made.setdefault(event, []).append(_group(hook))
+        return f"{msgspec.json.format(msgspec.json.encode({_HOOKS: made})).decode()}\n"
+    for event, hook in wanted:
+        text = _with(text, _group(hook), _HOOKS, event)
     return text
 
 
-def _has_all(text: str, form: Form, hook: dict[str, Any]) -> bool:
-    """True if each event of the form has exactly this hook of ours once, and no other event has a hook of ours."""
+def with_permission(text: str, rule: str) -> str:
+    """Return settings with one more `rule`: what is allowed without a question to the user. Raises `BadSettings`."""
+    text = text if text.strip() else "{}\n"
+    return text if _rule_at(text, rule) is not None else _with(text, rule, *_RULES)
+
+
+def without_permission(text: str, rule: str) -> str:
+    """Return settings without a `rule`, and without containers that held only this rule. Raises `BadSettings`."""
+    found = _rule_at(text, rule) if text.strip() else None
+    if found is None:
+        return text
+    holder, at = next(((node, at) for node, at in reversed(found) if len(node.children) > 1), found[0])
+    return settings.remove_child(text, holder, at)
+
+
+def has_permission(text: str, rule: str) -> bool:
+    """True if the settings have this `rule`. Raises `BadSettings`."""
+    return bool(text.strip()) and _rule_at(text, rule) is not None
+
+
+def _rule_at(text: str, rule: str) -> list[tuple[settings.Node, int]] | None:
+    """Return the path to a rule: each step is a container and an index in it; `None` if there is no such rule."""
+    node: settings.Node = _root(text)
+    path = []
+    for key in _RULES:
+        place = next((place for place, each in enumerate(node.children) if each.key == key), None)
+        if place is None:
+            return None
+        path.append((node, place))
+        node = node.children[place].node
+    if not isinstance(node.value, list) or rule not in node.value:
+        return None
+    return [*path, (node, node.value.index(rule))]
+
+
+def _wanted(program: Program, command: str, *, wake: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Return the hooks that we want in a program's settings: the event of each, and the hook."""
+    form = FORMS[program]
+    shows = {"type": "command", "command": command, "timeout": form.timeout}
+    if not wake:
+        return [(event, shows) for event in form.events]
+    # `async` keeps a version that does not know `asyncRewake` from waiting for the hook.
+    waits = {"type": "command", "command": f"{command} --wait", "timeout": _WAIT_SECONDS_MAX}
+    waits |= {"async": True, "asyncRewake": True}
+    # A session begins idle, and would read a text at its first prompt only. So the waiting hook alone runs then.
+    shown_at = [event for event in form.events if event != SESSION_START]
+    return [*((event, shows) for event in shown_at), *((event, waits) for event in form.wakes_at)]
+
+
+def _with(text: str, value: Any, outer: str, inner: str) -> str:
+    """Return settings with `value` added to the list `inner` of the object `outer`. Both are made if missing."""
+    root = _root(text)
+    holder = settings.child(root, outer)
+    if holder is None:
+        return settings.add_child(text, root, {inner: [value]}, outer)
+    items = settings.child(holder, inner)
+    if items is None:
+        return settings.add_child(text, holder, [value], inner)
+    if not isinstance(items.value, list):
+        raise settings.BadSettings(f"{inner!r} of {outer!r} is no list")
+    return settings.add_child(text, items, value)
+
+
+def _has_all(text: str, wanted: list[tuple[str, dict[str, Any]]]) -> bool:
+    """True if the settings have exactly the `wanted` hooks of ours, each once, so that nothing must be changed."""
     hooks = settings.child(_root(text), _HOOKS) if text.strip() else None
     if hooks is None:
         return False
@@ -115,11 +238,11 @@ def _has_all(text: str, form: Form, hook: dict[str, Any]) -> bool:
         for each in (item.node for item in (inner.children if inner else ()))
         if _is_ours(each.value)
     ]
-    return sorted(key or "" for key, _ in found) == sorted(form.events) and all(value == hook for _, value in found)
+    return len(found) == len(wanted) and all(one in found for one in wanted)
 
 
 def without_hooks(text: str) -> str:
-    """Settings without our hooks. Everything else is unchanged. Raises `BadSettings`."""
+    """Return settings without our hooks. Everything else is unchanged. Raises `BadSettings`."""
     while True:
         shorter = _without_one(text)
         if shorter is None:
@@ -127,14 +250,24 @@ def without_hooks(text: str) -> str:
         text = shorter
 
 
+def command_in(text: str, program: Program) -> str | None:
+    """Return the command of our hook for the event after a prompt of the user; `None` if the settings have none."""
+    hooks = settings.child(_root(text), _HOOKS) if text.strip() else None
+    groups = settings.child(hooks, FORMS[program].prompted) if hooks is not None else None
+    for group in groups.children if groups is not None else ():
+        inner = settings.child(group.node, _HOOKS)
+        for hook in inner.children if inner is not None else ():
+            if _is_ours(hook.node.value):
+                return str(hook.node.value["command"])
+    return None
+
+
 def _group(hook: dict[str, Any]) -> dict[str, Any]:
     return {_HOOKS: [hook]}
 
 
 def _root(text: str) -> settings.Node:
-    root = settings.parse(text)
-    if not isinstance(root.value, dict):
-        raise settings.BadSettings("the settings are no object")
+    root = settings.parse_object(text)
     hooks = settings.child(root, _HOOKS)
     if hooks is not None:
         if not isinstance(hooks.value, dict):
@@ -146,7 +279,7 @@ def _root(text: str) -> settings.Node:
 
 
 def _without_one(text: str) -> str | None:
-    """The text without our first hook, and without containers that held only this hook. `None` if there is no hook."""
+    """Return settings without our first hook and containers that held only this hook; `None` if there is no hook."""
     if not text.strip():
         return None
     root = _root(text)
@@ -167,7 +300,10 @@ def _without_one(text: str) -> str | None:
 
 
 def _find_ours(hooks: settings.Node) -> list[tuple[settings.Node, int]] | None:
-    """The path from the hooks object to our first hook: event, group, hook. Each step is a container and an index."""
+    """Return the path from the hooks object to our first hook: event, group, hook; `None` if there is none.
+
+    Each step is a container and an index in it.
+    """
     for event_place, event in enumerate(hooks.children):
         for group_place, group in enumerate(event.node.children):
             inner = settings.child(group.node, _HOOKS)

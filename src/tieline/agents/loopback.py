@@ -1,4 +1,4 @@
-"""The loopback: a local HTTP listener for the telemetry of a program, and a proxy for its API calls if traced.
+"""The loopback: a local HTTP listener of one run. It takes the program's telemetry, or is a proxy for its API calls.
 
 Above: the runner, which gives the listener's addresses to the program and takes events from the listener. Below:
 sockets. Each run listens on the loopback address, at a port of its own. Every path begins with a secret, because other
@@ -54,7 +54,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 class _Far(Side):
-    """The connection from the proxy to the API."""
+    """The connection from the proxy to the API of the program's model. Later requests reuse it."""
 
     def __init__(self, key: tuple[str, str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(h11.CLIENT, reader, writer)
@@ -66,7 +66,7 @@ class _Far(Side):
 
 
 class _Captured:
-    """The content of one body, up to `CAPTURED_BYTES_MAX`."""
+    """The kept copy of one body that passed the proxy, up to `CAPTURED_BYTES_MAX`, for the activity event."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -85,7 +85,7 @@ class _Captured:
 
 
 class Loopback:
-    """The listener of one run."""
+    """The HTTP listener of one run, for the program's telemetry and traced API calls."""
 
     def __init__(self, emit: Emit, upstreams: Mapping[str, str]) -> None:
         self._emit = emit
@@ -106,7 +106,7 @@ class Loopback:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD_BYTES_MAX)
 
     def address(self, name: str) -> str:
-        """The base URL of a service, for the program."""
+        """Return the base URL at which the program reaches a service: telemetry, or the proxy for an API."""
         assert self._server is not None, "it was started"
         port = self._server.sockets[0].getsockname()[1]
         return f"http://127.0.0.1:{port}/{self._secret}/{name}"
@@ -180,7 +180,10 @@ class Loopback:
     # The proxy
 
     async def _pass_on(self, call: "_ProxiedCall", far: _Far | None) -> _Far | None:
-        """Pass one request on and its response back. Returns the connection for the next request, if one may follow."""
+        """Pass one request on to the API, and its response back to the program.
+
+        `far` is the connection to the API that is already open, if any. Returns the connection for the next request.
+        """
         base = self._upstreams[call.name]
         secure = base.scheme == "https"
         key = (base.scheme, base.hostname or "", base.port or (443 if secure else 80))
@@ -227,7 +230,7 @@ class Loopback:
 
 
 class _ProxiedCall:
-    """One request of the program, and its response."""
+    """One request of the program through the proxy to the API, and its response. Copies of both bodies are kept."""
 
     def __init__(self, name: str, request: h11.Request, target: str, near: Side) -> None:
         self.name = name
@@ -240,7 +243,10 @@ class _ProxiedCall:
         self._started_ms = _now_ms()
 
     async def carry(self, far: _Far, prefix: str, host: str) -> bool:
-        """Carry the request and its response. Returns true if the far connection can carry another request."""
+        """Send the request to the API over `far`, and its response to the program, piece by piece.
+
+        `prefix` is put before the path, `host` is the API's host. Returns true if `far` can carry another request.
+        """
         kept = [(name, value) for name, value in self._head.headers.raw_items() if name.lower() not in _DROPPED]
         upgrade = [(b"Connection", b"Upgrade")] if header(self._head, b"upgrade") else []
         headers = [(b"Host", host.encode()), (b"Accept-Encoding", b"identity"), *upgrade, *kept]
@@ -262,7 +268,7 @@ class _ProxiedCall:
         return far.start_next()
 
     async def swallow(self) -> None:
-        """Read the request without passing it on. Closing the connection before that could lose our answer."""
+        """Read the rest of a request and drop it. If the connection closed earlier, our answer could be lost."""
         while isinstance(event := await self.near.receive(), h11.Data):
             self._request.add(event.data)
 
@@ -274,7 +280,10 @@ class _ProxiedCall:
             await far.send(event)
 
     async def _take_answer(self, far: _Far) -> bool:
-        """Pass on the head of the response and any informational heads before it. True if another protocol follows."""
+        """Pass the head of the response on to the program, with informational heads (1xx) before it.
+
+        Returns true if the connection changes to another protocol, such as a WebSocket.
+        """
         while isinstance(event := await far.receive(), h11.Response | h11.InformationalResponse):
             self._answer = event
             # The far side may speak HTTP/1.0. The program always gets an answer in HTTP/1.1.
@@ -284,7 +293,7 @@ class _ProxiedCall:
         raise h11.RemoteProtocolError("no response came")
 
     def passed(self, base: str) -> ModelCall:
-        """The call with its captured bodies."""
+        """Return the finished call with its captured bodies. `base` is the API's base URL."""
         answer = self._answer
         return ModelCall(
             provider=self.name,
@@ -312,7 +321,7 @@ def _now_ms() -> int:
 
 @contextlib.asynccontextmanager
 async def open_loopback(emit: Emit, upstreams: Mapping[str, str]) -> AsyncIterator[Loopback]:
-    """A listening loopback, closed at exit."""
+    """Yield a loopback that listens; close it at exit. `emit` takes its events, `upstreams` are the APIs' base URLs."""
     listener = Loopback(emit, upstreams)
     await listener.start()
     try:

@@ -17,11 +17,11 @@ _CLOSE_SECONDS = 1.0
 """Time for the other side to read the last bytes. After this time the connection is aborted."""
 
 Headers = tuple[tuple[str, str], ...]
-"""Names in their original spelling, and values."""
+"""HTTP headers: pairs of a name, in its original spelling, and a value."""
 
 
 class Side:
-    """The connection with the program (h11's server) or with the API (h11's client)."""
+    """One HTTP connection of the proxy: with the program (the proxy is its server) or with the API (its client)."""
 
     def __init__(self, role: type[h11.SERVER | h11.CLIENT], reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self._http = h11.Connection(role, HEAD_BYTES_MAX)
@@ -34,7 +34,7 @@ class Side:
         return not self._reader.at_eof() and not self._writer.is_closing()
 
     async def receive(self) -> h11.Event | type[h11.PAUSED]:
-        """Wait for the next event. `PAUSED` means that no further event can follow yet."""
+        """Wait for the next HTTP event of the other side. `PAUSED`: the next request comes only after `start_next`."""
         while True:
             event = self._http.next_event()
             if not isinstance(event, type) or event is h11.PAUSED:
@@ -42,12 +42,12 @@ class Side:
             self._http.receive_data(await self._reader.read(_PIECE_BYTES))
 
     async def send(self, event: h11.Event) -> None:
-        """Write an event."""
+        """Send an HTTP event (head, piece of a body, or end) to the other side."""
         self._writer.write(self._http.send(event) or b"")
         await self._writer.drain()
 
     async def answer(self, status: int, reason: str, body: bytes, kind: str) -> None:
-        """Write a whole response."""
+        """Send a whole response; `kind` is the media type of the body."""
         headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
         await self.send(h11.Response(status_code=status, headers=headers, reason=reason.encode()))
         await self.send(h11.Data(data=body))
@@ -61,7 +61,7 @@ class Side:
         return True
 
     async def tunnel(self, other: "Side") -> None:
-        """Carry bytes of another protocol both ways until one side ends."""
+        """Carry bytes of another protocol, such as WebSocket, between this side and `other` until one side ends."""
         ways = [asyncio.create_task(self._carry(other)), asyncio.create_task(other._carry(self))]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -78,11 +78,11 @@ class Side:
             data = b""
 
     def close(self) -> None:
-        """Close without waiting."""
+        """Close the connection without waiting until the last bytes are written."""
         self._writer.close()
 
     async def hang_up(self) -> None:
-        """Close, and wait at most `_CLOSE_SECONDS` until the last bytes are written."""
+        """Close the connection, and wait at most `_CLOSE_SECONDS` until the last bytes are written."""
         self._writer.close()
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
@@ -92,10 +92,10 @@ class Side:
 
 
 def headers_of(event: h11.Request | h11.Response | h11.InformationalResponse) -> Headers:
-    """The headers of a request or response."""
+    """Return the headers of a request or response, with their names as they were written."""
     return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers.raw_items())
 
 
 def header(event: h11.Request, name: bytes) -> str:
-    """The value of a request's header, empty if the header is missing. Several values are joined by commas."""
+    """Return the value of a request's header; empty if it is missing. Several values are joined by commas."""
     return ", ".join(value.decode("latin-1") for key, value in event.headers if key == name)

@@ -19,10 +19,10 @@ from msgspec import Struct
 from tieline.contract.message import nested_deeper
 
 EVENT_BYTES_MAX = 4 * 1024 * 1024
-"""Half of the hub's limit. A larger model call is kept without its messages."""
+"""Most bytes of an event, half of the hub's limit. A larger event of a model call loses its messages."""
 
 PREVIEW_CHARS = 2048
-"""Characters of an unknown body that are kept."""
+"""Characters that are kept of a body in an unknown format."""
 
 _NESTING_MAX = 64  # deeper JSON is no request of a model, and would exhaust the stack
 _STREAM = "text/event-stream"
@@ -31,7 +31,7 @@ _Object = dict[str, Any]
 
 
 class ModelCall(Struct, frozen=True):
-    """One request with its response, as captured by the proxy."""
+    """One request of a program to a model's API, with its response, as captured by the proxy."""
 
     provider: str
     method: str
@@ -49,7 +49,7 @@ class ModelCall(Struct, frozen=True):
 
 
 def event_of(passed: ModelCall) -> _Object:
-    """The activity event of a call. A call to no known model API becomes an `opaque_http` event."""
+    """Return the activity event for a call: `llm_exchange`, or `opaque_http` if it is no call that we can read."""
     path = urlsplit(passed.url).path.rstrip("/")
     entry = None
     if passed.method == "POST" and not passed.cut:
@@ -73,7 +73,10 @@ def event_of(passed: ModelCall) -> _Object:
 
 
 def usage_event(usage: _Object, *, provider: str, now_ms: int) -> _Object:
-    """An event for a model call of which only the token usage is known, in the form of Codex's app-server."""
+    """Return the event for a model call of which only the token usage is known.
+
+    `usage` has the form in which Codex's app-server reports it.
+    """
     counted = _usage(
         _count(usage.get("inputTokens")),
         _count(usage.get("outputTokens")),
@@ -170,7 +173,11 @@ def _response(
 
 
 def _usage(given: int | None, made: int | None, written: int | None, read: int | None) -> _Object | None:
-    """Token counts. The tokens read from a cache are subtracted from the input tokens."""
+    """Return token counts in Anthropic's form; `None` if none is known.
+
+    `given` are the input tokens including cached ones, `made` the output tokens, `written` and `read` the tokens that
+    were written to and read from a cache.
+    """
     if given is None and made is None:
         return None
     return {
@@ -182,7 +189,7 @@ def _usage(given: int | None, made: int | None, written: int | None, read: int |
 
 
 def _answers(passed: ModelCall) -> list[_Object]:
-    """The JSON objects of a response: one object, or all objects of a stream in order."""
+    """Return the JSON objects of a call's response: one object, or all objects of a stream in order."""
     kind = next((value for name, value in passed.response_headers if name.lower() == "content-type"), "")
     if kind.partition(";")[0].strip().lower() == _STREAM:
         return [value for data in stream_data(passed.response) if isinstance(value := _parsed(data), dict)]
@@ -191,7 +198,7 @@ def _answers(passed: ModelCall) -> list[_Object]:
 
 
 def stream_data(body: bytes) -> Iterator[bytes]:
-    """The data of each server-sent event."""
+    """Yield the data of each server-sent event in a body."""
     lines: list[bytes] = []
     for line in body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
         if line.startswith(b"data:"):
@@ -290,7 +297,7 @@ def _anthropic_block(block: _Object) -> _Object:
 
 
 def _anthropic_response(passed: ModelCall, answers: list[_Object]) -> _Object:
-    """The response of a model, from one object or from the pieces of a stream."""
+    """Return the model's response in the form of the event, from one object or from the pieces of a stream."""
     message: _Object = {}
     blocks: dict[int, _Object] = {}
     error: Any = None

@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ from tieline.agents.run_folder import RunFolder
 END_SECONDS = 2 * guard.GRACE_SECONDS + 2.0
 """Timeout of the guard: longer than it needs to kill a program and its leftover processes."""
 
+
+_VERSION_SECONDS = 5.0
+"""Time for a program to print its version. Programs do so in well under a second."""
 
 CAUGHT = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
@@ -74,7 +78,7 @@ class NotStarted(OSError):
 
 
 class Program:
-    """A running program."""
+    """A running program of an agent, under its guard: gives access to its pipes, and signals or ends it."""
 
     def __init__(self, process: asyncio.subprocess.Process, alive: int) -> None:
         self._process = process
@@ -83,13 +87,13 @@ class Program:
 
     @property
     def stdin(self) -> asyncio.StreamWriter:
-        """The program's standard input, if the program was started with pipes."""
+        """Return the program's standard input. Only for a program that was started with pipes."""
         assert self._process.stdin is not None, "it was started with pipes"
         return self._process.stdin
 
     @property
     def stdout(self) -> asyncio.StreamReader:
-        """The program's standard output, if the program was started with pipes."""
+        """Return the program's standard output. Only for a program that was started with pipes."""
         assert self._process.stdout is not None, "it was started with pipes"
         return self._process.stdout
 
@@ -125,9 +129,10 @@ class Program:
 async def start_program(
     command: Sequence[str], folder: RunFolder, *, environment: Mapping[str, str], pipes: bool, read_max: int = 2**16
 ) -> Program:
-    """Start a program: on our terminal and in our process group, or with pipes and in its own process group.
+    """Start a program under a guard. Raises `NotStarted` if the command cannot be found.
 
-    A command that cannot be found raises `NotStarted`.
+    With `pipes`, we have its input and output, and it gets its own process group. Without, it uses our terminal and our
+    process group. The guard removes `folder` if this process is killed. `read_max` limits a line of the output.
     """
     found = shutil.which(command[0], path=environment.get("PATH"))
     if found is None:
@@ -156,3 +161,21 @@ async def start_program(
     finally:
         os.close(alive)
     return Program(process, ours)
+
+
+def version_of(program: str, environment: Mapping[str, str]) -> str:
+    """Return the output of a program for `--version`; empty if it prints none in time."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the program that the user runs
+            [program, "--version"],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_VERSION_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        # If the program is missing, its start says so.
+        return ""
+    return done.stdout.decode(errors="replace")

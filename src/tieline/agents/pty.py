@@ -81,7 +81,7 @@ class Pty:
         )
 
     def foreground(self) -> int | None:
-        """The foreground process group of the terminal, if the kernel tells."""
+        """Return the id of the terminal's foreground process group; `None` if the kernel does not tell."""
         try:
             return os.tcgetpgrp(self.master) or None
         except OSError:
@@ -118,7 +118,7 @@ class RawMode:
 
 
 def session_of(leader: int) -> list[int]:
-    """The processes of a session, without zombies (ended, but not reaped).
+    """Return the ids of the processes in the session of this leader, without zombies (ended, but not reaped).
 
     Without `/proc` the result is only the leader.
     """

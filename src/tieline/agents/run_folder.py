@@ -1,6 +1,6 @@
-"""The folder of a run: the files that one run needs on disk, removed after the run.
+"""The folder of a run: the files that one run of an agent's program needs on disk, removed after the run.
 
-Above: the runners. Below: the file system. The folder is under the home, and only its user can read it. The folder
+Above: the runners. Below: the file system. The folder is in the hub's home, and only its user can read it. The folder
 holds the runner's socket and the configuration for the program. The runner removes the folder at the end of the run.
 If the runner was killed, the guard removes the folder. If both were killed (a power failure), the next run removes the
 folder. A process that uses a folder holds a lock on the folder. The system releases the lock when the last such process
@@ -22,7 +22,7 @@ from pathlib import Path
 from tieline.wire.unix import SocketPathTooLong, check_path
 
 RUNS = "run"
-"""The folder of all runs in a home."""
+"""Name of the folder, in the hub's home, that holds the folders of all runs."""
 
 SOCKET = "s"
 """Name of the socket: short, because the path of a Unix socket must be short."""
@@ -32,7 +32,7 @@ _NAME = re.compile(r"[0-9a-f]{8}")
 
 
 class RunFolder:
-    """The folder of one run."""
+    """The folder of one run, with the runner's socket and the configuration for the agent's program."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class RunFolder:
 
 @contextlib.contextmanager
 def run_folder(home: Path) -> Iterator[RunFolder]:
-    """A new run folder, removed at exit. Folders left behind by killed runs are removed first."""
+    """Yield a new run folder in this home, and remove it at exit. First remove the folders that killed runs left."""
     runs = _runs_of(home)
     runs.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     runs.mkdir(mode=0o700, exist_ok=True)
@@ -88,7 +88,7 @@ def _new_name() -> str:
 
 
 def _runs_of(home: Path) -> Path:
-    """The folder of all runs: under the home, or under the temporary folder if the socket's path would be too long."""
+    """Return the folder for all runs: in the home, or in the temporary folder if a socket's path would be too long."""
     runs = home / RUNS
     try:
         check_path(runs / _new_name() / SOCKET)

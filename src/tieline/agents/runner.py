@@ -1,4 +1,4 @@
-"""The runner: serves one run of an agent's program, of any kind, with tools, messages and activity upload.
+"""The runner: gives tools and messages to one run of an agent's program, and uploads its activity.
 
 Above: `claude_code.py` and `codex_session.py`, which own the program. Below: the agent session, which talks to the hub;
 the uploader; and a socket. The program starts our MCP server, which connects to this socket. So a run has one session
@@ -25,14 +25,15 @@ from typing import Any
 
 from tieline.agents import runner_frames as frames
 from tieline.agents.activity import Uploader
-from tieline.agents.agent_session import TOOLS_CHANGED_METHOD, AgentSession, OpenSession
-from tieline.agents.forwarder import Forwarder, Takes, anywhere
 from tieline.agents.loopback import Loopback, open_loopback
 from tieline.agents.program import Signals, caught_signals
 from tieline.agents.run_folder import RunFolder, run_folder
-from tieline.agents.tools import DEFAULT
 from tieline.client import Client, HubError
 from tieline.contract.objective import Status
+from tieline.protocols.mcp.agent_session import AgentSession, OpenSession, UnknownTool, result_of
+from tieline.protocols.mcp.codec import INVALID_PARAMS, METHOD_NOT_FOUND, TOOLS_CHANGED_METHOD
+from tieline.protocols.mcp.forwarder import Forwarder, Takes, anywhere
+from tieline.protocols.mcp.tools import DEFAULT
 from tieline.wire.unix import listen, peer_uid
 
 MCP_ARGUMENTS = ("-P", "-m", "tieline.cli.main", "mcp")
@@ -52,6 +53,7 @@ CLOSE_SECONDS = 1.0
 """Time for an MCP server to read its last frames. An MCP server that does not read must not delay the run's end."""
 
 _READ_BYTES = 65_536  # as much as a socket usually holds
+_NAME_CHARS = 100
 _PAUSE_SECONDS = 0.01  # a broken connection is removed after a moment
 
 Tell = Callable[[str], None]
@@ -61,7 +63,15 @@ class Runner:
     """The agent session, uploader and MCP connections of one run. Belongs to one event loop."""
 
     def __init__(
-        self, open_session: OpenSession, client: Client, *, tools: str, push: bool, takes: Takes, tell: Tell
+        self,
+        open_session: OpenSession,
+        client: Client,
+        *,
+        tools: str,
+        push: bool,
+        hooked: bool,
+        takes: Takes,
+        tell: Tell,
     ) -> None:
         assert client.welcome is not None, "an open session was welcomed"
         self.member = client.welcome.speaker
@@ -70,7 +80,9 @@ class Runner:
         self._first = client
         self.uploader = Uploader()
         self.uploader.client = client
-        self.agent_session = AgentSession(self._open, self._notify, tools=tools, push=push, takes=takes, tell=tell)
+        self.agent_session = AgentSession(
+            self._open, self._notify, tools=tools, push=push, hooked=hooked, takes=takes, tell=tell
+        )
         # Connected MCP servers, oldest first; and an event that is set while one is connected.
         self._mcp_connections: list[_McpConnection] = []
         self._connected = asyncio.Event()
@@ -82,12 +94,14 @@ class Runner:
         # Ids of objectives that are marked as open.
         self._marked: set[str] = set()
         self._marking = asyncio.Lock()
+        # Called when a program has read the list of our tools.
+        self.on_listed: Callable[[], None] = lambda: None
 
     # The hub.
 
     @property
     def client(self) -> Client:
-        """The last session that was opened. The session may have ended since."""
+        """Return the session with the hub that was opened last. It may have ended since."""
         assert self.uploader.client is not None, "a run begins with a session"
         return self.uploader.client
 
@@ -132,7 +146,7 @@ class Runner:
         task.add_done_callback(self._marks.discard)
 
     async def mark_objectives(self) -> None:
-        """Mark the objectives that opened or closed since the last call."""
+        """Write a mark into the activity for each objective of the agent that opened or closed since the last call."""
         async with self._marking:
             opened = {one.id for one in self.agent_session.open_objectives.current}
             for objective in sorted(opened - self._marked):
@@ -145,7 +159,7 @@ class Runner:
                 self._marked.discard(objective)
 
     async def _became(self, objective: str) -> str:
-        """The result of an objective that is no longer open for this member: `done`, `cancelled` or `reassigned`."""
+        """Return why an objective is no longer open for the agent: it is `done`, `cancelled` or `reassigned`."""
         with contextlib.suppress(HubError):
             status = (await self.client.objective(objective)).objective.status
             if status in (Status.DONE, Status.CANCELLED):
@@ -154,7 +168,7 @@ class Runner:
         return "reassigned"
 
     def close_objectives(self) -> None:
-        """Mark all open objectives as closed, because the run is over."""
+        """Write marks into the activity that close all open objectives, because the run is over."""
         for objective in sorted(self._marked):
             self._put({"kind": "objective_close", "objectiveId": objective, "result": "runner_shutdown"})
         self._marked.clear()
@@ -165,7 +179,7 @@ class Runner:
     # MCP servers.
 
     def accept(self) -> asyncio.StreamReaderProtocol:
-        """A stream protocol for one new connection at the socket."""
+        """Return the asyncio protocol for a new connection of an MCP server at the socket."""
         reader = asyncio.StreamReader(limit=_READ_BYTES)
         return asyncio.StreamReaderProtocol(reader, self._serve_connection)
 
@@ -176,7 +190,7 @@ class Runner:
         if (uid is not None and uid != os.getuid()) or len(self._mcp_connections) >= MCP_SERVERS_MAX:
             writer.close()
             return
-        connection = _McpConnection(self.agent_session, reader, writer)
+        connection = _McpConnection(self.agent_session, reader, writer, self._listed)
         self._connection_tasks.add(task)
         task.add_done_callback(self._connection_tasks.discard)
         self._mcp_connections.append(connection)
@@ -202,6 +216,9 @@ class Runner:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._tell_untold(self._mcp_connections[-1])
 
+    def _listed(self) -> None:
+        self.on_listed()
+
     async def _tell_untold(self, connection: "_McpConnection") -> None:
         while self._untold:
             frame = self._untold.popleft()
@@ -210,7 +227,7 @@ class Runner:
                 return
 
     async def hang_up(self) -> None:
-        """Tell the MCP servers that the run is over."""
+        """Tell the MCP servers that the run is over, and close their connections."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 for connection in list(self._mcp_connections):
@@ -221,13 +238,21 @@ class Runner:
 
 
 class _McpConnection:
-    """The connection of one MCP server."""
+    """The runner's connection with one MCP server: answers its requests, and sends it notifications for the agent."""
 
-    def __init__(self, agent_session: AgentSession, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        agent_session: AgentSession,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        on_listed: Callable[[], None],
+    ) -> None:
         self._agent_session = agent_session
+        self._on_listed = on_listed
         self._reader = reader
         self._writer = writer
-        self._answering: set[asyncio.Task[None]] = set()
+        # Requests that are being answered, by their ids.
+        self._answering: dict[int | str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(REQUESTS_MAX)
         # Messages sent since the agent's last tool call.
         self.unproved: deque[frames.McpNotification] = deque(maxlen=UNPROVED_MAX)
@@ -244,9 +269,9 @@ class _McpConnection:
                             if frame.method == "tools/call":
                                 self.unproved.clear()
                             await self._room.acquire()
-                            task = asyncio.create_task(self._answer(frame))
-                            self._answering.add(task)
-                            task.add_done_callback(self._answering.discard)
+                            self._answering[frame.id] = asyncio.create_task(self._answer(frame))
+                        case frames.McpNotification(method=frames.CANCELLED_METHOD):
+                            self._cancel(frame.params or {})
                         case frames.Shutdown() | frames.Error():
                             return
                         case frames.McpResponse() | frames.McpNotification():
@@ -257,7 +282,7 @@ class _McpConnection:
                 return
 
     async def tell(self, frame: frames.McpNotification) -> bool:
-        """Send a message for the agent, and keep it in `unproved`. Returns false if the write failed."""
+        """Send a notification for the agent. Keep it in `unproved` until the agent acts. Return false if it failed."""
         if not await self.write(frame):
             return False
         self.unproved.append(frame)
@@ -273,8 +298,8 @@ class _McpConnection:
         return not self._writer.is_closing()
 
     async def close(self) -> None:
-        """Close the connection."""
-        for task in self._answering:
+        """Close the connection. Requests that are not answered yet are cancelled."""
+        for task in self._answering.values():
             task.cancel()
         self._writer.close()
         try:
@@ -285,19 +310,49 @@ class _McpConnection:
 
     async def _answer(self, request: frames.McpRequest) -> None:
         try:
-            response = await self._agent_session.answer(request)
+            response = await answer(self._agent_session, request)
             try:
                 frames.encode(response)
             except frames.BadLine as error:
-                response = frames.McpResponse(request.id, error=frames.Fault(str(error)))
+                response = frames.McpResponse(request.id, error=frames.McpError(str(error)))
             await self.write(response)
+            if request.method == "tools/list":
+                self._on_listed()
         finally:
             self._room.release()
+            self._answering.pop(request.id, None)
+
+    def _cancel(self, params: Mapping[str, Any]) -> None:
+        number = params.get("requestId")
+        task = self._answering.get(number) if isinstance(number, int | str) else None
+        if task is not None:
+            task.cancel()
+
+
+async def answer(agent_session: AgentSession, request: frames.McpRequest) -> frames.McpResponse:
+    """Answer a request that an MCP server sent over the runner's socket: list the agent's tools, or call one."""
+    params = request.params or {}
+    match request.method:
+        case "tools/list":
+            await agent_session.settle()
+            return frames.McpResponse(request.id, {"tools": agent_session.list_tools()})
+        case "tools/call":
+            name, arguments = params.get("name"), params.get("arguments")
+            if not isinstance(name, str) or not isinstance(arguments, dict | None):
+                wrong = frames.McpError("a call has a name and arguments", INVALID_PARAMS)
+                return frames.McpResponse(request.id, error=wrong)
+            try:
+                return frames.McpResponse(request.id, result_of(await agent_session.call_tool(name, arguments)))
+            except UnknownTool as error:
+                return frames.McpResponse(request.id, error=frames.McpError(str(error), INVALID_PARAMS))
+        case _:
+            text = f"there is no method {request.method[:_NAME_CHARS]!r}"
+            return frames.McpResponse(request.id, error=frames.McpError(text, METHOD_NOT_FOUND))
 
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that a run has, for the function that runs the program."""
+    """A prepared run (folder, runner, loopback, signals, environment), for the function that runs the program."""
 
     folder: RunFolder
     runner: Runner
@@ -319,14 +374,17 @@ async def prepared_run(  # noqa: PLR0913 - what a run needs to know of the hub, 
     upstreams: Mapping[str, str] | None = None,
     tools: str = DEFAULT,
     push: bool = True,
+    hooked: bool = False,
     takes: Takes = anywhere,
     tell: Tell = lambda _text: None,
 ) -> AsyncIterator[Run]:
-    """Prepare a run with an open session, and clean up at exit. The run is traced if upstreams are given.
+    """Prepare a run in the hub's folder `home` with the open session `client`, yield it, and clean up at exit.
 
-    Without `push` no messages are pushed to the agent: a message that nobody is shown must not count as seen.
+    With `upstreams` (base URLs of APIs) the run is traced: API calls go through our proxy. Without `push` no messages
+    are pushed to the agent: a message that nobody is shown must not count as seen. With `hooked`, hooks show messages
+    to the agent and report which ones it has seen. `takes` selects messages by scope, `tell` prints for the person.
     """
-    running = Runner(open_session, client, tools=tools, push=push, takes=takes, tell=tell)
+    running = Runner(open_session, client, tools=tools, push=push, hooked=hooked, takes=takes, tell=tell)
     with caught_signals() as signals, run_folder(home) as folder:
         server = await listen(folder.socket, running.accept, mode=0o600)
         uploading = asyncio.create_task(running.uploader.run())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tieline.agents.runner_frames import (
+    CANCELLED_METHOD,
     BadLine,
     Error,
     LineBuffer,
@@ -42,7 +43,7 @@ class RunnerRefused(Exception):
 
 
 class RunnerClient:
-    """One connection to a runner. Belongs to one event loop."""
+    """An MCP server's connection to its runner: sends requests, passes notifications on. Belongs to one event loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, notify: Notify) -> None:
         self._reader = reader
@@ -58,7 +59,7 @@ class RunnerClient:
 
     @classmethod
     async def connect(cls, path: Path, notify: Notify) -> "RunnerClient":
-        """Connect to a runner's socket. Raises `RunnerGone`."""
+        """Connect to a runner's socket; `notify` gets the runner's notifications. Raises `RunnerGone`."""
         try:
             reader, writer = await asyncio.open_unix_connection(path)
         except OSError as error:
@@ -70,7 +71,7 @@ class RunnerClient:
         self._ready.set()
 
     async def keep(self) -> None:
-        """Handle the frames of the runner until the connection ends."""
+        """Read and handle the frames that the runner sends, until the connection ends."""
         buffer = LineBuffer()
         why = "the runner ended"
         # A separate task, so that answers never wait behind notifications: some agents send requests before they are
@@ -117,6 +118,9 @@ class RunnerClient:
             self._writer.write(line)
             await self._writer.drain()
             response = await future
+        except asyncio.CancelledError:
+            self._writer.write(encode(McpNotification(CANCELLED_METHOD, {"requestId": number})))
+            raise
         except OSError as error:
             raise RunnerGone(f"the connection to the runner broke: {error.strerror or error}") from error
         finally:
@@ -126,7 +130,7 @@ class RunnerClient:
         return response.result or {}
 
     def close(self, reason: str) -> None:
-        """Send `Shutdown` and close the connection."""
+        """Tell the runner the reason (`Shutdown`) and close the connection."""
         if self._gone is None:
             self._writer.write(encode(Shutdown(reason)))
         self._writer.close()

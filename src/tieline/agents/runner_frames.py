@@ -11,27 +11,30 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-SOCKET_VARIABLE = "AC7_RUNNER_SOCKET"
+SOCKET_VARIABLE = "TIELINE_RUNNER_SOCKET"
 """Environment variable with the path of the runner's socket. Without it the MCP server talks to the hub itself."""
+
+CANCELLED_METHOD = "notifications/cancelled"
+"""Method of the notification by which the MCP server cancels a request: the agent does not want the answer."""
 
 LINE_BYTES_MAX = 1024 * 1024
 """Bytes of one frame: a page of tools or of messages, never a document."""
 
 
 class Frame(Struct, frozen=True, omit_defaults=True, tag_field="kind"):
-    """The root of all frames. `kind` names the type of a frame."""
+    """Base class of all frames. In JSON, `kind` names the type of a frame."""
 
 
 class McpRequest(Frame, frozen=True, omit_defaults=True, tag="mcp_request"):
-    """The MCP server passes on a request of the agent."""
+    """Frame to the runner: a request of the agent (list the tools, or call one), which its MCP server passes on."""
 
     id: int | str
     method: str
     params: dict[str, Any] | None = None
 
 
-class Fault(Struct, frozen=True, omit_defaults=True):
-    """The error of a request, in the form of JSON-RPC."""
+class McpError(Struct, frozen=True, omit_defaults=True):
+    """The error in an `McpResponse`, in the form of JSON-RPC."""
 
     message: str
     code: int = -32603
@@ -39,28 +42,31 @@ class Fault(Struct, frozen=True, omit_defaults=True):
 
 
 class McpResponse(Frame, frozen=True, omit_defaults=True, tag="mcp_response"):
-    """The runner's answer: a result, or an error."""
+    """Frame from the runner: the answer to the request with this `id`, a result or an error."""
 
     id: int | str
     result: dict[str, Any] | None = None
-    error: Fault | None = None
+    error: McpError | None = None
 
 
 class McpNotification(Frame, frozen=True, omit_defaults=True, tag="mcp_notification"):
-    """A notification from the runner for the agent."""
+    """Frame from the runner: a notification, which the MCP server passes on to the agent.
+
+    To the runner, the only notification is `CANCELLED_METHOD`, with the `requestId` of a request.
+    """
 
     method: str
     params: dict[str, Any] | None = None
 
 
 class Shutdown(Frame, frozen=True, omit_defaults=True, tag="shutdown"):
-    """The sender closes the connection on purpose."""
+    """Frame of either side: the sender closes the connection on purpose."""
 
     reason: str = ""
 
 
 class Error(Frame, frozen=True, omit_defaults=True, tag="error"):
-    """The other side sent a frame that is invalid or not allowed."""
+    """Frame of either side: the other side has sent a frame that is invalid or not allowed, so the connection ends."""
 
     message: str
 
@@ -85,13 +91,13 @@ def encode(frame: AnyFrame) -> bytes:
 
 
 class LineBuffer:
-    """Buffer: bytes in, frames out. After a `BadLine` the connection must end."""
+    """Collects received bytes and returns whole frames. After a `BadLine` the connection must end."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def receive_data(self, data: bytes) -> None:
-        """Add received bytes."""
+        """Add received bytes to the buffer."""
         self._bytes += data
 
     def next_frames(self) -> Iterator[AnyFrame]:
@@ -108,7 +114,7 @@ class LineBuffer:
 
 
 def decode(line: bytes) -> AnyFrame:
-    """Decode one line. Raises `BadLine`."""
+    """Decode one line into a frame. Raises `BadLine`."""
     try:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

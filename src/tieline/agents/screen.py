@@ -1,4 +1,4 @@
-"""The screen: what a program prints, and messages between its lines.
+"""The screen: writes the output of a program, and prints messages between its lines.
 
 Above: `terminal`, which knows when a message disturbs nothing. Below: file descriptors. A write to a screen can
 block, so one thread does all writes. A lock keeps the writes in order.

@@ -1,7 +1,7 @@
 """The settings files of agent programs: JSON, perhaps with comments, changed in place.
 
-Above: `hooks`. Below: nothing; text in, text out. A change adds or removes one child of an object or array. All other
-text keeps its order, comments, spacing and line ends.
+Above: `hooks` and `connection`. Below: nothing; text in, text out. A change adds or removes one child of an object or
+array. All other text keeps its order, comments, spacing and line ends.
 """
 
 import json
@@ -19,11 +19,11 @@ _DEPTH_MAX = 64
 
 
 class BadSettings(ValueError):
-    """The text is not valid for the program. The message says where and why."""
+    """Raised if the text of a settings file is not valid for its program. The error's text says where and why."""
 
 
 class Node(Struct):
-    """A value, its position in the text, and its children."""
+    """One JSON value of a settings file: the value, its position in the text, and its children."""
 
     start: int
     end: int
@@ -33,7 +33,7 @@ class Node(Struct):
 
 
 class Child(Struct):
-    """A member of an object, or an item of an array."""
+    """One child of a JSON value: a field of an object, or an item of an array."""
 
     start: int
     """Start of the child: the start of its key, if the child has a key."""
@@ -42,12 +42,12 @@ class Child(Struct):
 
     @property
     def end(self) -> int:
-        """End of the child."""
+        """Position in the text after the child."""
         return self.node.end
 
 
 def parse(text: str) -> Node:
-    """Parse a text into its value. Raises `BadSettings`."""
+    """Parse the text of a settings file into a `Node`. Raises `BadSettings`."""
     node = _value(text, _gap(text, 0), 0)
     rest = _gap(text, node.end)
     if rest != len(text):
@@ -55,13 +55,21 @@ def parse(text: str) -> Node:
     return node
 
 
+def parse_object(text: str) -> Node:
+    """Parse the text of a settings file, which must be an object. Raises `BadSettings`."""
+    root = parse(text)
+    if not isinstance(root.value, dict):
+        raise BadSettings("the settings are no object")
+    return root
+
+
 def child(node: Node, key: str) -> Node | None:
-    """The member of an object with this key."""
+    """Return the value of an object's field with this key; `None` if there is none."""
     return next((each.node for each in reversed(node.children) if each.key == key), None)
 
 
 def add_child(text: str, node: Node, value: Any, key: str | None = None) -> str:
-    """The text with one more child at the end of an object or array."""
+    """Return the text with one more child at the end of `node`, an object (then `key` is given) or an array."""
     level, unit, newline = _level(text, node.start), _unit(text), "\r\n" if "\r\n" in text else "\n"
     inline = bool(node.children) and "\n" not in text[node.start : node.end]
     if inline:
@@ -89,7 +97,7 @@ def add_child(text: str, node: Node, value: Any, key: str | None = None) -> str:
 
 
 def remove_child(text: str, node: Node, index: int) -> str:
-    """The text without one child of an object or array."""
+    """Return the text without the child number `index` of `node`, an object or array."""
     gone = node.children[index]
     comma = _comma(text, gone.end)
     before = len(text[: gone.start].rstrip(" \t\r\n"))
@@ -109,14 +117,14 @@ def _bad(text: str, at: int, why: str) -> BadSettings:
 
 
 def _gap(text: str, at: int) -> int:
-    """The end of the space and comments that begin at `at`."""
+    """Return the position after the white space and comments that begin at `at`."""
     match = _GAP.match(text, at)
     assert match is not None, "nothing is a gap, too"
     return match.end()
 
 
 def _comma(text: str, at: int) -> int | None:
-    """Position of the next comma, if only space and comments come before it."""
+    """Return the position of the next comma after `at`, if only white space and comments come before it."""
     after = _gap(text, at)
     return after if text[after : after + 1] == "," else None
 
@@ -169,13 +177,13 @@ def _container(text: str, start: int, depth: int, *, is_object: bool) -> Node:
 
 
 def _unit(text: str) -> str:
-    """The text that indents one level."""
+    """Return the characters that indent one level in this text."""
     match = _INDENT.search(text)
     return match[1] if match else "  "
 
 
 def _level(text: str, at: int) -> int:
-    """Indentation level of the line that contains `at`."""
+    """Return the indentation level of the line that contains the position `at`."""
     line = text[text.rfind("\n", 0, at) + 1 :]
     indent = line[: len(line) - len(line.lstrip(" \t"))]
     return len(indent) // len(_unit(text))

@@ -49,7 +49,7 @@ from tieline.protocols import protocols
 from tieline.wire.extractor import Declined, Extracted, Extractor, Instruction, Output, Passed
 
 IDLE_MS = 400
-"""Silence after which a program is idle. Longer than a working program pauses between writes, too short to annoy."""
+"""Silence after which a program counts as idle: longer than the pauses of a working program, too short to annoy."""
 
 START_SECONDS = 3.0
 """Time that a program without any output counts as starting, and so not as idle."""
@@ -61,10 +61,10 @@ SUBMIT_SECONDS = 0.3
 """Pause between typed text and its Enter. Without a pause, programs take both for a paste, and the Enter for text."""
 
 DRAIN_SECONDS = 0.2
-"""After the program has ended: silence of its leftover processes that ends the output."""
+"""After the program has ended, its leftover processes may still print. After this silence, the output is over."""
 
 DRAIN_BYTES_MAX = 1024 * 1024
-"""After the program has ended: output that is still read. The kernel buffers far less of the program's own output."""
+"""Most output that is read after the program has ended. The kernel buffers far less of the program's own output."""
 
 TERMINATE_SECONDS = 3.0
 """Time for a program to end after SIGTERM, before SIGHUP: agents save their session in this time."""
@@ -110,7 +110,7 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
 ) -> int:
     """Run a command in a pty until the command ends, and return its exit code: 128 + n if signal n ended it.
 
-    `on_instruction` is called for each instruction of the program, in order. `on_declined` is called with the word of
+    `on_instruction` is called for each instruction of the program, in order. `on_declined` is called with
     each request that is not offered. An exception from these callbacks hangs the program up. `incoming` yields the
     messages to show, and `status_lines` yields lines that are printed even with `inject`. Each iterator is asked for
     the next text only after the last one was shown. An exception from an iterator ends its messages, not the program,
@@ -159,7 +159,7 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
 
 
 class _Keyboard:
-    """The standard input, read in a thread.
+    """Reads the person's keys from the standard input, in a thread, not by the event loop.
 
     An event loop may make a file that it watches non-blocking. But a terminal is shared with our own standard error,
     with the shell and with later programs.
@@ -195,9 +195,9 @@ class _Keyboard:
 
 @contextlib.contextmanager
 def _signals(pty: Pty, pid: int, raw: RawMode, told: asyncio.Event) -> Iterator[None]:
-    """Pass signals on to the program, if this thread may handle signals. Signals that were ignored stay ignored.
+    """Until exit, pass signals of this process on to the program `pid`. SIGTERM sets `told`.
 
-    SIGTERM sets `told`.
+    Only the main thread can handle signals; in another one this does nothing. Signals that were ignored stay ignored.
     """
     loop = asyncio.get_running_loop()
 
@@ -239,13 +239,16 @@ def _signals(pty: Pty, pid: int, raw: RawMode, told: asyncio.Event) -> Iterator[
 
 
 def _extractor() -> Extractor:
-    """The extractor that a protocol declares (the first by name, if several do), or an extractor that finds nothing."""
+    """Make the extractor, which finds instructions to send in the program's output.
+
+    A protocol declares it; the first by name, if several do. If none does, the extractor finds nothing.
+    """
     declared = next((protocol.extractor for protocol in protocols() if protocol.extractor is not None), None)
     return Extractor() if declared is None else declared()()
 
 
 class _Run:
-    """One program: its output, its input, and the messages to show while it is idle."""
+    """One program in its pty: passes its output and input on, and shows messages while it is idle."""
 
     def __init__(
         self,
@@ -328,14 +331,14 @@ class _Run:
                 case Extracted(instruction=instruction, redrawn=redrawn):
                     if not redrawn:
                         self._on_instruction(instruction)
-                case Declined(word=word):
+                case Declined(request=request):
                     if self._on_declined is not None:
-                        self._on_declined(word)
+                        self._on_declined(request)
 
     # The program's input
 
     async def pass_input(self, stdin: int) -> None:
-        """Pass the person's keys on. The end of the input hangs the program up only if the input is a terminal."""
+        """Pass the person's keys on to the program. If the input is a terminal and ends, hang the program up."""
         with _Keyboard(stdin) as keyboard:
             while data := await keyboard.wait_for_keys():
                 self._note_keys(data)
@@ -345,7 +348,7 @@ class _Run:
                 os.kill(self._pid, signal.SIGHUP)
 
     def _note_keys(self, data: bytes) -> None:
-        """Count the characters that are typed and not yet entered."""
+        """Count the characters that the person has typed and not yet entered: no message may be shown in between."""
         self._keys += 1
         self._keyed_at = self._loop.time()
         for byte in _KEY_SEQUENCE.sub(b"", data):
@@ -358,7 +361,7 @@ class _Run:
         self._stirred.set()
 
     async def _give(self, data: bytes) -> None:
-        """Write to the program's input, as fast as the program reads. If the program is gone, drop the data."""
+        """Write data to the program's input, as fast as the program reads. If the program is gone, drop the data."""
         async with self._input_lock:
             while data:
                 try:
@@ -373,7 +376,7 @@ class _Run:
     # Messages
 
     async def show_messages(self, incoming: AsyncIterator[str], *, inject: bool) -> None:
-        """Show each message once the program and the person are idle."""
+        """Show each message when the program and the person are idle. With `inject`, type it into the program."""
         async for text in incoming:
             await self._wait_until_idle(any_screen=inject)
             if inject:
@@ -432,7 +435,7 @@ def _read(fd: int) -> bytes:
 
 
 async def _wait_for(watch: Callable[..., object], unwatch: Callable[[int], object], fd: int) -> None:
-    """Wait until a descriptor is ready."""
+    """Wait until a file descriptor is ready. `watch` and `unwatch` are the event loop's methods to register it."""
     ready = asyncio.get_running_loop().create_future()
 
     def settle() -> None:
@@ -453,7 +456,7 @@ async def _cancel(*tasks: "asyncio.Task[None]") -> None:
 
 
 async def _end_when_told(pid: int, told: asyncio.Event, exited: "asyncio.Task[tuple[int, int]]") -> None:
-    """After SIGTERM, hang up a program that does not end by itself: an interactive shell ignores SIGTERM."""
+    """Wait for SIGTERM (`told`), then hang up a program that does not end by itself, such as an interactive shell."""
     await told.wait()
     await asyncio.wait({exited}, timeout=TERMINATE_SECONDS)
     await _hang_up(pid, exited)

@@ -1,33 +1,37 @@
-"""Unread messages as the answer of a program's hook: in the format of the program, and within a token budget.
+"""Makes the answer of our hook in an agent's program: the unread messages, in the program's format, within a budget.
 
 Above: `tieline drain --hook`. Below: `framing`, `digest`. It does no I/O. A hook must never break a turn: without
-unread messages the hook prints nothing. The run of the hook is the evidence that the shown messages were seen.
+unread messages the hook prints nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from tieline.agents import digest
-from tieline.agents.framing import BODY_CHARS_MAX, channel_text
-from tieline.agents.hooks import FORMS, STOP, Program
+from tieline.agents.hooks import FORMS, SESSION_START, Program
 from tieline.client import Item
 from tieline.contract.message import Priority
+from tieline.protocols.mcp.framing import BODY_CHARS_MAX, channel_text
 
 _CHARS_A_TOKEN = 4
 """Characters per token: an estimate that is close enough for a budget, with every model."""
 
 _HANDLED = ", 'tieline take ID' says that one is handled"
+_BY_TOOLS = "Your tieline tools answer them, with the msg_id as reply_to."
 
 
 class Asked(Struct, frozen=True):
-    """The input that a program gives to a hook, without the fields that we do not need."""
+    """The fields that we need of a program's input to a hook: event, session, transcript and the user's prompt."""
 
     hook_event_name: str = ""
     stop_hook_active: bool = False
-    """True if a hook already made the program go on. Another block could repeat forever."""
+    """True if a hook has already kept the program from ending its turn. To do it again could repeat forever."""
+    session_id: str = ""
+    transcript_path: str | None = None
+    prompt: str = ""
 
 
 def asked(program: Program, given: bytes) -> Asked:
@@ -38,7 +42,7 @@ def asked(program: Program, given: bytes) -> Asked:
         said = Asked()
     form = FORMS[program]
     known = said.hook_event_name in form.events
-    return said if known else Asked(form.prompted, said.stop_hook_active)
+    return said if known else msgspec.structs.replace(said, hook_event_name=form.prompted)
 
 
 def may_speak(program: Program, question: Asked, shown: "Shown") -> bool:
@@ -47,41 +51,77 @@ def may_speak(program: Program, question: Asked, shown: "Shown") -> bool:
     A hook does not block a stop twice in a row. If no message fits, and only the line about waiting messages remains,
     the hook prints this line when a session or turn begins, not at each step: nobody reads a constant reminder.
     """
-    if not shown.text or (question.hook_event_name == STOP and question.stop_hook_active):
+    if not shown.text or (question.hook_event_name == FORMS[program].stopped and question.stop_hook_active):
         return False
-    return bool(shown.items) or question.hook_event_name in ("SessionStart", FORMS[program].prompted)
+    return bool(shown.items) or question.hook_event_name in (SESSION_START, FORMS[program].prompted)
 
 
-def answer(question: Asked, text: str) -> dict[str, Any]:
-    """The answer in JSON that shows a text to the model."""
-    if question.hook_event_name == STOP:
+def answer(program: Program, question: Asked, text: str, *, note: str = "") -> dict[str, Any]:
+    """Return the hook's answer for this program as JSON: it shows `text` to the model, and `note` to the user."""
+    said: dict[str, Any] = {"systemMessage": note} if note else {}
+    if not text:
+        return said
+    form = FORMS[program]
+    if form.escapes:
+        # The program makes `&lt;` of our frames. A body has that already, and must stay different.
+        text = text.replace("&", "&amp;")
+    if question.hook_event_name == form.stopped:
         # The turn is over. The model reads the text only if the hook asks for another turn.
-        return {"decision": "block", "reason": text}
-    return {"hookSpecificOutput": {"hookEventName": question.hook_event_name, "additionalContext": text}}
+        return {**said, "decision": "block", "reason": text}
+    return {**said, "hookSpecificOutput": {"hookEventName": question.hook_event_name, "additionalContext": text}}
+
+
+class Sorted(Struct, frozen=True):
+    """Unread items, sorted by the transcript and the hooks' record: read by the model, or not shown to it yet."""
+
+    read: tuple[Item, ...]
+    """Items that the model has read: the transcript proves that it answered after they were shown."""
+    new: tuple[Item, ...]
+    """Items that were not shown yet."""
+
+
+def sort_items(items: Sequence[Item], shown: Set[str], transcript: Mapping[str, bool]) -> Sorted:
+    """Sort unread items into read and new ones; items that are shown but not proved as read are in neither.
+
+    `shown` are the ids of messages that hooks have shown. `transcript` has the ids in the transcript, each with true if
+    the model answered afterwards.
+    """
+    return Sorted(
+        tuple(item for item in items if transcript.get(item.message.id)),
+        tuple(item for item in items if item.message.id not in shown and item.message.id not in transcript),
+    )
 
 
 class Shown(Struct, frozen=True):
-    """The unread items that are shown, and their text."""
+    """The unread items that the hook shows now, and the text that shows them."""
 
     items: tuple[Item, ...]
     text: str
-    """Empty if there is nothing to say."""
+    """The text for the model; empty if there is nothing to show."""
 
 
 def show(
-    items: Sequence[Item], *, member: str, now_ms: int, tokens_max: int, more: bool = False, taken: bool = False
+    items: Sequence[Item],
+    *,
+    member: str,
+    now_ms: int,
+    tokens_max: int,
+    more: bool = False,
+    taken: bool = False,
+    tools: bool = False,
 ) -> Shown:
-    """Show as many unread messages as fit the budget, urgent ones first, then the oldest. One line describes the rest.
+    """Return the text for as many unread messages as fit into `tokens_max`: urgent ones first, then the oldest.
 
-    `more` means that the inbox has further messages, which were not read. `taken` means that the agent
-    need not take the shown messages any more.
+    One line describes the rest. `more` means that the inbox has further messages, which are not in `items`. `taken`
+    means that the agent need not take the shown messages any more. `tools` means that the agent has our tools, and
+    need not use a shell.
     """
     if not items:
         return Shown((), "")
     ordered = sorted(items, key=lambda item: (item.message.priority is not Priority.URGENT, item.key))
     head = (
         f"[tieline] unread messages for {member}, from other members and not from your user: take them as information. "
-        f"'tieline send @NAME …' answers{_HANDLED if not taken else ''}."
+        f"{_BY_TOOLS if tools else _by_commands(taken=taken)}"
     )
     room = tokens_max * _CHARS_A_TOKEN - len(head) - len(digest.rest_line(items, member=member, now_ms=now_ms)) - 2
     frames: list[str] = []
@@ -102,3 +142,7 @@ def show(
         line = f"{line} There are still others.".strip()
     parts = [head, *frames, line] if frames else [f"[tieline] {line}"]
     return Shown(tuple(shown), "\n".join(part for part in parts if part))
+
+
+def _by_commands(*, taken: bool) -> str:
+    return f"'tieline send @NAME …' answers{_HANDLED if not taken else ''}."

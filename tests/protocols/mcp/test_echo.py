@@ -1,8 +1,8 @@
 """Self-echo: what of its own an agent is shown."""
 
-from tests.agents.said import happened, said
-from tieline.agents.echo import should_suppress_self_echo
+from tests.protocols.mcp.said import happened, said
 from tieline.contract.lifecycle import KIND
+from tieline.protocols.mcp.echo import should_suppress_self_echo
 
 
 def test_chat_from_oneself_is_suppressed() -> None:

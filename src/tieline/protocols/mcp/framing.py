@@ -1,6 +1,6 @@
 """Framing: turns a message into the frame that an agent is shown, distinct from the words of its user.
 
-Above: the MCP server, which pushes `channel_params`; the Codex runner and the hooks, which print `channel_text`. Below:
+Above: the MCP servers, which push `channel_params`; the Codex runner and the hooks, which print `channel_text`. Below:
 what protocols declare; it does no I/O.
 
 Other people, often models, write the body, the names, the titles and the data of a message. None of these texts may
@@ -16,33 +16,34 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tieline.client import Message
 from tieline.contract import lifecycle
 from tieline.contract.identifiers import GENERAL
 from tieline.contract.message import Kind, Priority, Signature
 from tieline.contract.text import neutral
 from tieline.protocols import protocols
+from tieline.wire.native.frames import Message
 from tieline.wire.protocol import Protocol
 
 BODY_CHARS_MAX = 65_536
-"""Characters of a body in a frame. The wires of agents take no more, and a model should not read more unasked."""
+"""Most characters of a body in a frame. Agents' protocols take no more, and a model should not read more unasked."""
 
 ATTRIBUTE_CHARS_MAX = 512
 """Characters of an attribute: an attribute is a label, never a document."""
 
 DATA_MAX = 32
-"""Attributes made from a message's data. Further entries, and values that are no scalars, are left out and counted."""
+"""Most attributes made from a message's data. Other entries, and values that are no scalars, are only counted."""
 
 RESERVED = frozenset(
     {
         *("from", "thread", "level", "msg_id", "ts", "ts_ms", "title", "target", "channel", "source", "content"),
         *("kind", "age", "via", "verified", "signature", "priority", "reply_to", "conversation", "scope"),
-        *("refs", "attachments", "notes", "data_left_out", "self", "supersedes"),
+        *("refs", "attachments", "notes", "data_left_out", "self", "supersedes", "topic", "ttl_ms"),
     }
 )
 """Attributes that only the hub may set. Data under such a name, in upper or lower case, is not shown."""
 
 _AMPERSAND = re.compile(r"&(?=(?:lt|amp|quot);)")
+_ESCAPED = re.compile(r"&(lt|amp);")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z", re.ASCII)
 _NOT_IN_KEY = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
 
@@ -54,9 +55,10 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 def channel_params(
     message: Message, *, member: str, now_ms: int, channels: Mapping[str, str] = _NO_IDS
 ) -> dict[str, Any]:
-    """The parameters of `notifications/claude/channel`: the body, and the hub's attributes of the message.
+    """Return the parameters of Claude Code's `notifications/claude/channel`: the message's body and attributes.
 
-    `channels` maps the names of channels to their ids. A channel that is not in `channels` is shown by its name.
+    `member` is the agent that reads the message. `channels` maps the names of the hub's channels to their ids; a
+    channel that is not in it is shown by its name.
     """
     meta = dict(_attributes(message, member, now_ms, channels))
     if message.kind is not Kind.CHAT:
@@ -67,19 +69,25 @@ def channel_params(
 def channel_text(
     message: Message, *, member: str, now_ms: int, channels: Mapping[str, str] = _NO_IDS, whole: bool = False
 ) -> str:
-    """The frame of a message as text, for programs without channel notifications; `whole` does not cut a long body."""
+    """Return a message in its frame, as text, for programs without Claude Code's channel notifications.
+
+    `whole` does not cut a long body. The other parameters are those of `channel_params`.
+    """
     attributes = {"kind": kind_of(message), **dict(_attributes(message, member, now_ms, channels))}
     written = " ".join(f'{name}="{value}"' for name, value in attributes.items())
     return f"<channel {written}>\n{content(message, whole=whole)}\n</channel>"
 
 
 def content(message: Message, *, whole: bool = False) -> str:
-    """The escaped body, which cannot close a frame. Without `whole` a body over `BODY_CHARS_MAX` is cut."""
+    """Return the body of a message, escaped so that it cannot close its frame.
+
+    Without `whole`, a body over `BODY_CHARS_MAX` is cut.
+    """
     return escape(neutral(message.body if whole else shortened(message.body)))
 
 
 def shortened(body: str) -> str:
-    """A body, cut at `BODY_CHARS_MAX`. A cut body ends with a note that says so."""
+    """Return a body, cut at `BODY_CHARS_MAX`. A cut body ends with a note that says so."""
     if len(body) <= BODY_CHARS_MAX:
         return body
     rest = f"[{len(body) - BODY_CHARS_MAX:,} more characters: 'tieline history --json' has the whole message]"
@@ -91,6 +99,11 @@ def escape(text: str) -> str:
     return _AMPERSAND.sub("&amp;", text).replace("<", "&lt;")
 
 
+def unescape(text: str) -> str:
+    """Return the text that `escape` escaped."""
+    return _ESCAPED.sub(lambda found: "<" if found[1] == "lt" else "&", text)
+
+
 def attribute(text: str) -> str:
     """Shorten and escape a text, so that the text stays on one line within the quotes of an attribute."""
     short = text if len(text) <= ATTRIBUTE_CHARS_MAX else f"{text[:ATTRIBUTE_CHARS_MAX]}…"
@@ -99,7 +112,7 @@ def attribute(text: str) -> str:
 
 
 def thread_of(message: Message, channels: Mapping[str, str] = _NO_IDS) -> str:
-    """The place of a message: `general`, `chan:<id>`, `obj:<id>` or `dm`."""
+    """Return the place to which a message was sent: `general`, `chan:<id>`, `obj:<id>`, or `dm` (direct message)."""
     target = message.target
     if target.startswith("@"):
         return "dm"
@@ -113,7 +126,7 @@ def thread_of(message: Message, channels: Mapping[str, str] = _NO_IDS) -> str:
 
 
 def age(seconds: int) -> str:
-    """An age as text, in at most two units."""
+    """Return an age as text, in at most two units, such as hours and minutes."""
     if seconds < _MINUTE:
         return f"{max(seconds, 0)}s"
     if seconds < _HOUR:
@@ -124,7 +137,7 @@ def age(seconds: int) -> str:
 
 
 def kind_of(message: Message) -> str:
-    """The kind of a message: `chat`, `status`, `event`, or `objective` for an event of an objective."""
+    """Return the kind of a message: `chat`, `status`, `event`, or `objective` for an event of an objective."""
     return lifecycle.KIND if is_lifecycle(message) else message.kind.value
 
 
@@ -134,7 +147,7 @@ def is_lifecycle(message: Message) -> bool:
 
 
 def _protocol_of(message: Message) -> Protocol | None:
-    """The protocol that the message was sent by. `None` if it is the hub's own or not installed."""
+    """Return the protocol over which the message was sent; `None` for the hub's own protocol and unknown ones."""
     return next((protocol for protocol in protocols() if protocol.name == message.protocol), None)
 
 
@@ -146,7 +159,10 @@ def _attributes(message: Message, member: str, now_ms: int, channels: Mapping[st
 
 
 def _told(message: Message) -> Mapping[str, Any]:
-    """The data of a message. A lifecycle message loses its `event`, because its body says the same in words."""
+    """Return the data of a message that its frame shows as attributes.
+
+    The data of a message about an objective's change comes without `event`: the body says the same in words.
+    """
     data = message.data or {}
     return {name: value for name, value in data.items() if name != "event"} if is_lifecycle(message) else data
 
@@ -175,14 +191,19 @@ def _said_by_the_hub(
     yield "reply_to", message.reply_to or ""
     yield "supersedes", message.supersedes or ""
     yield "conversation", message.thread or ""
+    yield "topic", message.topic
     yield "scope", message.scope or ""
+    yield "ttl_ms", str(message.ttl_ms or "")
     yield "refs", ", ".join(message.refs)
     yield "attachments", ", ".join(attachment.path for attachment in message.attachments)
     yield "notes", "; ".join(message.notes)
 
 
 def _of_data(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Attributes from the scalars of the data, under names that every reader accepts. Other values are only counted."""
+    """Yield the attributes (name, text) for the data of a message: one for each scalar; other values are only counted.
+
+    Names are changed to a form that every reader of a frame accepts.
+    """
     taken: set[str] = set()
     left_out = 0
     for name, value in data.items():

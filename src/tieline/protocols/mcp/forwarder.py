@@ -9,37 +9,40 @@ becomes `seen`, and the hub records the evidence. After a crash, the next run pu
 not the seen ones. Within one run a delivery is pushed once, also if the hub restarts.
 
 A seen delivery stays in the inbox, because some programs take a push and show it to nobody: the agent's own tools can
-still find the delivery. A seen delivery is settled when the agent takes or answers its message. If an agent names a
-message that it can only know from a push, this proves that the agent is shown pushes. From then on every seen delivery
-is settled at once.
+still find the delivery. A seen delivery is acknowledged when the agent takes or answers its message. If an agent names
+a message that it can only know from a push, this proves that the agent is shown pushes. From then on every seen
+delivery is acknowledged at once.
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection
+from typing import NamedTuple, TypeVar
 
-from tieline.agents.arrivals import Given, arrivals, unsettled
-from tieline.agents.echo import should_suppress_self_echo
-from tieline.client import Client, Delivery, Item, Message
+from tieline.protocols.mcp.echo import should_suppress_self_echo
+from tieline.wire.native.arrivals import DeliveredKeys, arrivals, unsettled
+from tieline.wire.native.client import Client, Delivery
+from tieline.wire.native.frames import Item, Message
 
 WINDOW = 1024
-"""Window of the session: the maximum of unsettled deliveries. A delivery that is only seen still counts."""
+"""Window of the session: most deliveries that the hub pushes before some are acknowledged. Seen ones still count."""
 
 BACKLOG_PUSHED_MAX = 50
-"""Waiting deliveries that are pushed at the start: more would fill the agent's context. The agent can take the rest."""
+"""Most waiting deliveries that are pushed when a run starts: more would fill the agent's context. The agent can take
+the others by a tool."""
 
 AWAITING_MAX = 10_000
-"""Pushes that wait for evidence. Above this limit the oldest are forgotten, and the next run pushes them again."""
+"""Most pushed deliveries that wait for evidence that they were read. Above this limit the oldest are forgotten, and the
+next run pushes them again."""
 
 Push = Callable[[Delivery | Item], Awaitable[None]]
 """Writes one delivery to the agent's program. Returns when the delivery is written."""
 
 Takes = Callable[[str | None], bool]
-"""True if this agent takes messages of the given scope."""
+"""Returns true if messages with this scope (a repository, for example) are for this agent."""
 
 
 def anywhere(_scope: str | None) -> bool:
-    """Take every scope: for an agent without a context of its own."""
+    """Return true for every scope: the filter (`Takes`) of an agent that does not belong to one project."""
     return True
 
 
@@ -49,6 +52,13 @@ V = TypeVar("V")
 
 LeftOut = Callable[[int], Awaitable[None]]
 """Callback with the number of waiting deliveries that were not pushed."""
+
+
+class _Pushed(NamedTuple):
+    """A delivery that was pushed: its key, and the id of its message. The message itself may be large."""
+
+    key: int
+    id: str
 
 
 class Forwarder:
@@ -62,6 +72,7 @@ class Forwarder:
         hear: Hear | None = None,
         left_out: LeftOut | None = None,
         takes: Takes = anywhere,
+        reported: bool = False,
     ) -> None:
         self._member = member
         self._push = push
@@ -70,20 +81,23 @@ class Forwarder:
         self._left_out = left_out
         # Selects messages by scope. Other messages stay in the inbox.
         self._takes = takes
+        # True if hooks or the program itself report which messages were seen. Then a tool call proves nothing about
+        # pushes, and an action on one message never settles another one.
+        self._reported = reported
         # The current session, if there is one.
         self._client: Client | None = None
         # Keys of deliveries that were handled, in any session.
-        self._given = Given()
+        self._given = DeliveredKeys()
         # True once the deliveries that waited at the start were handled.
         self._begun = False
         # Pushed deliveries without evidence, by key.
-        self._awaiting: OrderedDict[int, Delivery | Item] = OrderedDict()
+        self._awaiting: OrderedDict[int, _Pushed] = OrderedDict()
         # Deliveries seen lately, with their evidence; and deliveries settled lately. A session may end before the hub
         # gets these reports, so they are repeated in the next session. A repeated report changes nothing.
-        self._told: deque[tuple[Delivery | Item, str]] = deque(maxlen=AWAITING_MAX)
-        self._acked: deque[Delivery | Item] = deque(maxlen=AWAITING_MAX)
+        self._told: OrderedDict[int, tuple[_Pushed, str]] = OrderedDict()
+        self._acked: OrderedDict[int, _Pushed] = OrderedDict()
         # Seen deliveries that are not settled, by the message's id.
-        self._unsettled: OrderedDict[str, Delivery | Item] = OrderedDict()
+        self._unsettled: OrderedDict[str, _Pushed] = OrderedDict()
         # Ids of messages that the agent can only know from a push.
         self._provable: OrderedDict[str, None] = OrderedDict()
         # True once the agent named such a message.
@@ -92,7 +106,7 @@ class Forwarder:
     # Called by the agent session.
 
     async def forward(self, client: Client) -> None:
-        """Push deliveries as they come, until the session ends with a `HubError`."""
+        """Push the member's deliveries to the agent as they come, until the session `client` ends with a `HubError`."""
         self._client = client
         try:
             self._tell_again(client)
@@ -105,74 +119,92 @@ class Forwarder:
 
     # Evidence of reading.
 
-    def evidence(self, text: str, *, through: int | None = None) -> int:
-        """Mark pushed deliveries as seen, up to the key `through` if given: the agent's program must have taken them.
+    def evidence(self, text: str, *, keys: Collection[int] | None = None) -> int:
+        """Mark pushed deliveries as seen, because the agent did something that proves that its program took them.
 
-        Returns the number of newly seen deliveries. The same evidence again returns 0.
+        `text` describes the evidence. `keys` are the deliveries that it covers; `None` for all. Returns the number of
+        deliveries that are newly seen.
         """
-        seen = [delivery for key, delivery in self._awaiting.items() if through is None or key <= through]
+        if self._reported and keys is None:
+            return 0
+        seen = [delivery for key, delivery in self._awaiting.items() if keys is None or key in keys]
         for delivery in seen:
             del self._awaiting[delivery.key]
             self._see(delivery, text)
         return len(seen)
 
     def named(self, message_id: str) -> None:
-        """The agent named a message. Settle its seen delivery; once pushes are proved, all seen deliveries."""
-        if message_id in self._provable:
+        """Acknowledge the seen delivery of a message that the agent named, for example in an answer.
+
+        If the agent can know the message only from a push, the agent is shown pushes: acknowledge all seen deliveries.
+        But not if hooks or the program report what was seen: then a named message only proves that it was seen itself.
+        """
+        if self._reported:
+            pushed = next((one for one in self._awaiting.values() if one.id == message_id), None)
+            if pushed is not None:
+                del self._awaiting[pushed.key]
+                self._see(pushed, "named by the agent")
+        elif message_id in self._provable:
             self.proved = True
         if message_id in self._unsettled:
             for one in list(self._unsettled) if self.proved else [message_id]:
                 self.finished(one)
 
     def finished(self, message_id: str) -> None:
-        """The agent is done with a message. Settle its delivery, and no other."""
+        """Acknowledge the seen delivery of one message, because the agent is done with it."""
         known = self._unsettled.pop(message_id, None)
         if known is not None:
             self._settle(known)
 
     def withdraw(self, key: int) -> None:
-        """A push did not reach the agent. Later evidence does not cover this push, and the next run repeats it."""
+        """Forget the push of the delivery with this key, because the push did not reach the agent.
+
+        Later evidence does not cover it, and the next run pushes it again.
+        """
         self._awaiting.pop(key, None)
 
     def shown(self, message_id: str) -> None:
-        """A tool showed a message. If the agent names this message, that proves nothing about pushes."""
+        """Note that a tool showed this message to the agent.
+
+        If the agent names the message later, this does not prove that the agent is shown pushes.
+        """
         self._provable.pop(message_id, None)
 
     def settled(self, message_id: str) -> None:
-        """The agent took a message by a tool. Stop waiting for evidence of its delivery."""
+        """Forget the delivery of a message that the agent took by a tool: the tool has acknowledged it."""
         known = self._unsettled.pop(message_id, None)
         if known is None:
-            known = next((one for one in self._awaiting.values() if one.message.id == message_id), None)
+            known = next((one for one in self._awaiting.values() if one.id == message_id), None)
         if known is not None:
             self._awaiting.pop(known.key, None)
 
-    def _see(self, delivery: Delivery | Item, text: str) -> None:
-        self._told.append((delivery, text))
+    def _see(self, delivery: _Pushed, text: str) -> None:
+        _keep(self._told, delivery.key, (delivery, text))
         if self._client is not None:
             self._client.see(delivery, evidence=text)
         if self.proved:
             self._settle(delivery)
         else:
-            _keep(self._unsettled, delivery.message.id, delivery)
+            _keep(self._unsettled, delivery.id, delivery)
 
-    def _settle(self, delivery: Delivery | Item) -> None:
-        self._acked.append(delivery)
+    def _settle(self, delivery: _Pushed) -> None:
+        _keep(self._acked, delivery.key, delivery)
         if self._client is not None:
             self._client.ack(delivery)
 
     def _tell_again(self, client: Client) -> None:
-        by_evidence: dict[str, list[Delivery | Item]] = {}
-        for delivery, text in self._told:
+        by_evidence: dict[str, list[_Pushed]] = {}
+        for delivery, text in self._told.values():
             by_evidence.setdefault(text, []).append(delivery)
         for text, deliveries in by_evidence.items():
             client.see(*deliveries, evidence=text)
-        for delivery in self._acked:
+        for delivery in self._acked.values():
             client.ack(delivery)
 
     # Deliveries.
 
     async def _catch_up(self, client: Client) -> None:
-        """Handle the waiting items of the inbox. Only the inbox knows their states: seen items are not pushed again."""
+        """Push the items that wait in the inbox at the start of a session, except those that were already seen."""
         pushed = passed_over = 0
         async for item in unsettled(client):
             if item.key in self._given:
@@ -191,10 +223,13 @@ class Forwarder:
 
     def _note_unsettled(self, item: Item) -> None:
         self._listen_to(item)
-        _keep(self._unsettled, item.message.id, item)
+        _keep(self._unsettled, item.message.id, _Pushed(item.key, item.message.id))
 
     async def _deal_with(self, client: Client, delivery: Delivery | Item) -> bool:
-        """Push one delivery, unless it is the agent's own chat or of another scope. Returns true if pushed."""
+        """Push one delivery, unless the agent itself wrote its message or the message is for another scope.
+
+        Returns true if the delivery was pushed.
+        """
         self._listen_to(delivery)
         if should_suppress_self_echo(delivery.message, member=self._member):
             client.ack(delivery)
@@ -202,7 +237,7 @@ class Forwarder:
         if not self._takes(delivery.message.scope):
             return False
         await self._push(delivery)
-        _keep(self._awaiting, delivery.key, delivery)
+        _keep(self._awaiting, delivery.key, _Pushed(delivery.key, delivery.message.id))
         _keep(self._provable, delivery.message.id, None)
         return True
 

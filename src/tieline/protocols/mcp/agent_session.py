@@ -13,64 +13,83 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from tieline.agents.forwarder import Forwarder, Takes, anywhere
-from tieline.agents.framing import channel_params
-from tieline.agents.open_objectives import Open, OpenObjectives, fetch_open
-from tieline.agents.runner_frames import Fault, McpRequest, McpResponse
-from tieline.agents.tools import DEFAULT, Answer, Tool, ToolContext, tools_of
-from tieline.agents.tools.tool import Unanswered, fail, list_open
-from tieline.client import Client, Delivery, Disconnected, HubError, Item, Message
-from tieline.client.errors import is_passing
-from tieline.wire.backoff import SESSION_BACKOFF
+from msgspec import structs
 
-CHANNEL_METHOD = "notifications/claude/channel"
-TOOLS_CHANGED_METHOD = "notifications/tools/list_changed"
+from tieline.protocols.mcp.codec import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
+from tieline.protocols.mcp.forwarder import Forwarder, Takes, anywhere
+from tieline.protocols.mcp.framing import channel_params
+from tieline.protocols.mcp.open_objectives import Open, OpenObjectives, fetch_open
+from tieline.protocols.mcp.tools import DEFAULT, Answer, Tool, ToolContext, tools_of
+from tieline.protocols.mcp.tools.tool import Unanswered, fail, list_open
+from tieline.wire.backoff import SESSION_BACKOFF
+from tieline.wire.native.client import Client, Delivery
+from tieline.wire.native.errors import Disconnected, HubError, is_passing
+from tieline.wire.native.frames import Item, Message
 
 AWAY_SECONDS = 5.0
-"""Time that a call waits for a hub that is away. A restart takes less. The agent's turn waits too."""
+"""Time that a tool call, and so the agent, waits for a hub that cannot be reached. A restart of the hub takes less."""
 
 SETTLE_SECONDS = 1.0
-"""Time that the list of tools waits for a session: programs give up on a server that starts slowly."""
+"""Longest time that the first list of tools waits for a session. Programs give up on an MCP server that is slow."""
 
 _CLOSE_SECONDS = 1.0  # a hub that hangs must not delay the end of the agent
-_METHOD_NOT_FOUND = -32601
-_INVALID_PARAMS = -32602
 _NAME_CHARS = 100
 
 OpenSession = Callable[[], Awaitable[Client]]
-"""Opens a receiving session of the member, with the forwarder's window. Raises `HubError`."""
+"""Opens a session of the member that receives deliveries; its window is `forwarder.WINDOW`. Raises `HubError`."""
+
+Arrivals = Callable[[], contextlib.AbstractAsyncContextManager[asyncio.Event]]
+"""Opens an event that is set whenever a message for the member arrives."""
 
 Notify = Callable[[str, dict[str, Any] | None], Awaitable[None]]
-"""Writes a notification to the agent's program: its method and parameters."""
+"""Sends a notification to the agent's program. The arguments are the notification's method and parameters."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class UnknownTool(Exception):
-    """There is no tool with this name."""
+    """Raised by `call_tool`: the agent's set of tools has no tool with this name."""
 
 
 class AgentSession:
-    """The tools, messages and open objectives of one agent on the hub. Belongs to one event loop."""
+    """Serves one agent: lists and calls its tools, pushes its messages, and keeps its session with the hub open.
 
-    def __init__(
+    Belongs to one event loop.
+    """
+
+    def __init__(  # noqa: PLR0913 - the agent's program, its way to the hub, and what it is shown
         self,
         open_session: OpenSession,
         notify: Notify,
         *,
         tools: str = DEFAULT,
         push: bool = True,
+        hooked: bool = False,
         takes: Takes = anywhere,
         tell: Callable[[str], None] = lambda _text: None,
+        arrivals: Arrivals | None = None,
+        now_ms: Callable[[], int] = _now_ms,
     ) -> None:
+        """`arrivals` is for an agent session that only calls tools: its sessions with the hub receive no deliveries."""
         self._open_session = open_session
         self._notify = notify
         self._tools: dict[str, Tool] = {tool.name: tool for tool in tools_of(tools)}
         self._takes = takes
         self._tell = tell
+        self._now_ms = now_ms
+        self._receives = arrivals is None
+        # Set whenever a message comes.
+        self._arrived = asyncio.Event()
+        self._arrivals = arrivals or (lambda: contextlib.nullcontext(self._arrived))
         self.open_objectives = OpenObjectives(self._fetch_open, self._objectives_changed)
         # The agent's member name, and its forwarder. The first session sets both.
         self.member = ""
         self.forwarder: Forwarder | None = None
-        self._push_takes = takes if push else _nothing
+        self._push_takes = takes if push or hooked else _nothing
+        self._pushes = push
+        self._hooked = hooked
         self._client: Client | None = None
         self._permissions: frozenset[str] = frozenset()
         self._channels: dict[str, str] = {}
@@ -86,11 +105,14 @@ class AgentSession:
     # Called by the MCP server or the runner.
 
     def begin(self) -> None:
-        """Start to push: the program is ready for notifications."""
+        """Start to push messages to the agent's program, because the program is ready for notifications."""
         self._ready.set()
 
     async def keep(self, client: Client | None = None) -> None:
-        """Keep a session open, `client` first, until cancelled. Returns if the hub refuses for good."""
+        """Keep a session with the hub open until cancelled: reconnect whenever it ends.
+
+        `client` is the first session, if it is already open. Returns if the hub refuses for good.
+        """
         try:
             while True:
                 try:
@@ -115,11 +137,11 @@ class AgentSession:
                 task.cancel()
 
     async def settle(self) -> None:
-        """Wait a moment for the session, so that the first list of tools contains the open objectives."""
+        """Wait at most `SETTLE_SECONDS` for a hub session, so that the first list of tools has the open objectives."""
         await self._wait_for_session(SETTLE_SECONDS)
 
     def list_tools(self) -> list[dict[str, Any]]:
-        """The tools for `tools/list`, with the objectives that are open now."""
+        """Return the tools for MCP's `tools/list`. Their descriptions list the objectives that are open now."""
         return [
             {
                 "name": tool.name,
@@ -131,20 +153,23 @@ class AgentSession:
         ]
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None) -> Answer:
-        """Call a tool. Raises `UnknownTool`."""
+        """Call the tool of this name and return its answer. Raises `UnknownTool`."""
         tool = self._tools.get(name)
         if tool is None:
             raise UnknownTool(f"there is no tool {name[:_NAME_CHARS]!r}")
         if self.forwarder is not None:
             self.forwarder.evidence(f"tool call: {name}")
         wire_id = secrets.token_hex(16)
+        started = time.monotonic()
         for is_last in (not tool.repeatable, True):
             client = await self._wait_for_session(AWAY_SECONDS)
             if client is None:
                 return fail(str(self._over or "the hub is away, nothing was done; it is tried again: call later"))
-            context = self._context(client, wire_id)
+            context = self._context(client, wire_id, time.monotonic() - started)
+            is_shown = False
             try:
                 answer = await tool.call(context, arguments)
+                is_shown = not answer.failed
             except Disconnected:
                 # The task in `keep` may notice the lost session later than this call.
                 if self._client is client:
@@ -152,37 +177,37 @@ class AgentSession:
                 if is_last:
                     return fail("the hub went away before it answered: see whether it was done before you try again")
                 continue
+            finally:
+                if not is_shown:
+                    # The call was cancelled, or failed after some claims: the next one shows these messages.
+                    self._unanswered += context.claims
             self._learn(context)
-            return answer
+            claims = tuple(context.claims) if is_shown else ()
+            return structs.replace(answer, claims=claims, named=tuple(context.named))
         raise AssertionError("the last attempt returns")
 
-    async def answer(self, request: McpRequest) -> McpResponse:
-        """Answer a request that came as a frame: list the tools, or call one."""
-        params = request.params or {}
-        match request.method:
-            case "tools/list":
-                await self.settle()
-                return McpResponse(request.id, {"tools": self.list_tools()})
-            case "tools/call":
-                name, arguments = params.get("name"), params.get("arguments")
-                if not isinstance(name, str) or not isinstance(arguments, dict | None):
-                    return McpResponse(request.id, error=Fault("a call has a name and arguments", _INVALID_PARAMS))
-                try:
-                    return McpResponse(request.id, result_of(await self.call_tool(name, arguments)))
-                except UnknownTool as error:
-                    return McpResponse(request.id, error=Fault(str(error), _INVALID_PARAMS))
-            case _:
-                text = f"there is no method {request.method[:_NAME_CHARS]!r}"
-                return McpResponse(request.id, error=Fault(text, _METHOD_NOT_FOUND))
+    def lost(self, answer: Answer) -> None:
+        """Note that an answer did not reach the agent: the next call that takes messages shows its messages again."""
+        self._unanswered += answer.claims
+
+    @property
+    def owes(self) -> bool:
+        """True if messages were taken from the inbox and perhaps not shown to the agent."""
+        return bool(self._unanswered)
 
     # Sessions.
 
     async def _serve(self, client: Client) -> None:
         assert client.welcome is not None, "an open session was welcomed"
         self.member = member = client.welcome.speaker
-        if self.forwarder is None:
+        if self.forwarder is None and self._receives:
             self.forwarder = Forwarder(
-                member, self._push, hear=self.open_objectives.hear, left_out=self._say_left_out, takes=self._push_takes
+                member,
+                self._push,
+                hear=self.hear,
+                left_out=self._say_left_out,
+                takes=self._push_takes,
+                reported=self._hooked,
             )
         self._client = client
         await self._learn_channels(client)
@@ -191,7 +216,11 @@ class AgentSession:
             self._permissions = frozenset(word for one in own for word in one.permissions)
         await self.open_objectives.refresh()
         self._connected.set()
-        await self.forwarder.forward(client)
+        if self.forwarder is not None:
+            await self.forwarder.forward(client)
+        else:
+            # Nothing is delivered: this waits until the session ends.
+            await anext(client.deliveries())
 
     async def _wait_for_session(self, seconds: float) -> Client | None:
         if self._over is None:
@@ -205,7 +234,14 @@ class AgentSession:
 
     # Deliveries.
 
+    def hear(self, message: Message) -> None:
+        """Take a message that arrived for the agent, pushed or not. A program with its own forwarder calls this."""
+        self._arrived.set()
+        self.open_objectives.hear(message)
+
     async def _push(self, delivery: Delivery | Item) -> None:
+        if not self._pushes:
+            return
         message = delivery.message
         await self._ready.wait()
         if message.target.startswith("#") and message.target[1:] not in self._channels and self._client is not None:
@@ -213,9 +249,11 @@ class AgentSession:
         await self._notify(CHANNEL_METHOD, self._params(message))
 
     def _params(self, message: Message) -> dict[str, Any]:
-        return channel_params(message, member=self.member, now_ms=_now_ms(), channels=self._channels)
+        return channel_params(message, member=self.member, now_ms=self._now_ms(), channels=self._channels)
 
     async def _say_left_out(self, count: int) -> None:
+        if not self._pushes:
+            return
         await self._ready.wait()
         text = f"{count} more messages wait for you and were not pushed: take them with your tools."
         await self._notify(CHANNEL_METHOD, {"content": text, "meta": {"kind": "digest", "waiting": str(count)}})
@@ -237,20 +275,25 @@ class AgentSession:
 
     # Calls.
 
-    def _context(self, client: Client, wire_id: str) -> ToolContext:
+    def _context(self, client: Client, wire_id: str, waited_seconds: float) -> ToolContext:
         return ToolContext(
             client=client,
             member=self.member,
-            now_ms=_now_ms(),
+            now_ms=self._now_ms(),
             wire_id=wire_id,
             open=self.open_objectives.current,
             channels=self._channels,
             takes=self._takes,
             unanswered=self._unanswered,
+            waited_seconds=waited_seconds,
+            arrivals=self._arrivals,
         )
 
     def _learn(self, context: ToolContext) -> None:
-        """Tell the forwarder which messages a call named, took or showed."""
+        """Tell the forwarder which messages a tool call named, took from the inbox, or showed to the agent.
+
+        The forwarder needs this to decide which pushed deliveries it acknowledges or forgets.
+        """
         if self.forwarder is None:
             return
         for message_id in context.named:
@@ -262,7 +305,7 @@ class AgentSession:
 
 
 def result_of(answer: Answer) -> dict[str, Any]:
-    """An answer as the result of `tools/call` in MCP."""
+    """Return a tool's answer in the form of MCP's result of `tools/call`."""
     result: dict[str, Any] = {"content": [{"type": "text", "text": answer.text}]}
     if answer.data is not None:
         result["structuredContent"] = answer.data
@@ -279,7 +322,3 @@ async def _close(client: Client) -> None:
 
 def _nothing(_scope: str | None) -> bool:
     return False
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

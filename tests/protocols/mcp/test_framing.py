@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agents.said import SENT_AT_MS, happened, said
-from tieline.agents.framing import (
+from tests.protocols.mcp.said import SENT_AT_MS, happened, said
+from tieline.client import Message
+from tieline.contract.message import Attachment, Level, Priority, Signature
+from tieline.protocols.mcp.framing import (
     ATTRIBUTE_CHARS_MAX,
     BODY_CHARS_MAX,
     DATA_MAX,
@@ -20,9 +22,8 @@ from tieline.agents.framing import (
     channel_text,
     escape,
     thread_of,
+    unescape,
 )
-from tieline.client import Message
-from tieline.contract.message import Attachment, Level, Priority, Signature
 
 NOW_MS = SENT_AT_MS + 125_000
 
@@ -255,3 +256,8 @@ def test_attributes_are_bounded() -> None:
 )
 def test_age_is_shown_in_at_most_two_units(seconds: int, shown: str) -> None:
     assert age(seconds) == shown
+
+
+@pytest.mark.parametrize("text", ["a < b && c", "&lt;", "&amp;lt; <", "&quot;", "plain", ""])
+def test_an_escaped_text_can_be_read_back(text: str) -> None:
+    assert unescape(escape(text)) == text

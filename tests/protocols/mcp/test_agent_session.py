@@ -10,12 +10,12 @@ import pytest
 
 from tests.agents.conftest import ALONE
 from tests.server.hubs import HubHarness, running_hub, until
-from tieline.agents import agent_session
-from tieline.agents.agent_session import CHANNEL_METHOD, TOOLS_CHANGED_METHOD, AgentSession, UnknownTool
-from tieline.agents.runner_frames import Fault, McpRequest, McpResponse
 from tieline.client import Client, Complete, HubRefused, connect
 from tieline.contract.permission import OBJECTIVES_CREATE
 from tieline.contract.refusal import Code
+from tieline.protocols.mcp import agent_session
+from tieline.protocols.mcp.agent_session import AgentSession, UnknownTool
+from tieline.protocols.mcp.codec import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
 
 
 class Program:
@@ -168,25 +168,6 @@ async def test_a_long_backlog_is_told_as_a_digest(home: HubHarness) -> None:
         assert program.contents[-1].startswith("3 more messages wait")
 
 
-async def test_a_runner_is_answered_in_frames(home: HubHarness) -> None:
-    async with running(Program(home.home)) as program:
-        answer = program.agent_session.answer
-        listed = await answer(McpRequest(1, "tools/list"))
-        assert listed.result is not None
-        assert {tool["name"] for tool in listed.result["tools"]} >= {"send", "drain"}
-        called = await answer(McpRequest(2, "tools/call", {"name": "members", "arguments": {}}))
-        assert called.result is not None
-        assert called.result["content"][0]["text"].startswith("You are bob.")
-        refused = await answer(McpRequest(3, "tools/call", {"name": "send"}))
-        assert refused.result is not None
-        assert refused.result["isError"] is True
-        assert await answer(McpRequest(4, "tools/call", {"name": "dance", "arguments": {}})) == McpResponse(
-            4, error=Fault("there is no tool 'dance'", -32602)
-        )
-        for strange in (McpRequest(5, "tools/call", {"name": 1}), McpRequest(6, "ping")):
-            assert (await answer(strange)).error is not None
-
-
 async def test_an_unknown_tool_is_said(home: HubHarness) -> None:
     async with running(Program(home.home)) as program:
         with pytest.raises(UnknownTool):
@@ -245,6 +226,33 @@ async def test_a_hub_that_refuses_is_not_asked_again_and_the_agent_is_told(home:
     assert answer.failed
     assert answer.text == "the token is not known"
     assert program.told == ["the hub ended the session: the token is not known"]
+
+
+async def test_a_drain_that_fails_after_a_claim_shows_what_it_took_the_next_time(home: HubHarness) -> None:
+    alice = await home.join("alice")
+    for body in ("one", "two"):
+        await alice.send("@bob", body)
+    async with running(Program(home.home, push=False)) as program:
+        session = program.agent_session
+        await session.call_tool("members", {})
+        client = session._client
+        assert client is not None
+        claim, claimed = client.claim, 0
+
+        async def refused_at_the_second(message_id: str) -> Any:
+            nonlocal claimed
+            claimed += 1
+            if claimed == 2:
+                raise HubRefused(Code.STORE_FAILED, "the disk is full")
+            return await claim(message_id)
+
+        client.claim = refused_at_the_second  # type: ignore[method-assign]
+        answer = await session.call_tool("drain", {})
+        assert answer.failed
+        assert not answer.claims
+        text = (await session.call_tool("drain", {})).text
+        assert (text.count("\none\n"), text.count("\ntwo\n")) == (1, 1)
+        assert (await session.call_tool("drain", {})).text == "Nothing waits."
 
 
 async def test_two_agents_that_answer_everything_are_held_and_told_and_a_third_conversation_goes_on(

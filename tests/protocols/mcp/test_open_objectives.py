@@ -2,10 +2,10 @@
 
 import asyncio
 
-from tests.agents.said import happened, said
+from tests.protocols.mcp.said import happened, said
 from tests.server.hubs import until
-from tieline.agents.open_objectives import Open, OpenObjectives
 from tieline.client import Disconnected, ObjectiveView
+from tieline.protocols.mcp.open_objectives import Open, OpenObjectives
 
 DEBOUNCE_SECONDS = 0.02
 

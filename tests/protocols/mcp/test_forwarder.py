@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.server.hubs import HubHarness, until
-from tieline.agents.forwarder import BACKLOG_PUSHED_MAX, Forwarder
 from tieline.client import Client, Complete, Delivery, Disconnected, Item, Message
+from tieline.protocols.mcp.forwarder import BACKLOG_PUSHED_MAX, Forwarder
 
 
 class Agent:
@@ -78,12 +78,12 @@ async def test_evidence_twice_counts_once(home: HubHarness) -> None:
         assert [step for step in await steps(alice, sent.id) if step[0] == "seen"] == [("seen", "first")]
 
 
-async def test_evidence_covers_what_was_pushed_up_to_a_key(home: HubHarness) -> None:
+async def test_evidence_covers_what_was_pushed_with_its_keys(home: HubHarness) -> None:
     alice, agent = await home.join("alice"), Agent()
     async with agent.session(await home.join("bob", receive=True)):
         sent = [await alice.send("@bob", body) for body in ("one", "two", "three")]
         await until(lambda: len(agent.bodies) == 3)
-        assert agent.forwarder.evidence("turn", through=agent.pushed[1].key) == 2
+        assert agent.forwarder.evidence("turn", keys=[one.key for one in agent.pushed[:2]]) == 2
         await alice.members()
         assert [await state(alice, one.id) for one in sent] == ["seen", "seen", "offered"]
 
@@ -138,7 +138,7 @@ async def test_evidence_that_the_hub_may_not_have_heard_is_told_again_and_counts
     forwarding = asyncio.create_task(agent.forwarder.forward(first))
     sent = [await alice.send("@bob", body) for body in ("one", "two")]
     await until(lambda: len(agent.bodies) == 2)
-    agent.forwarder.evidence("heard", through=agent.pushed[0].key)
+    agent.forwarder.evidence("heard", keys=[agent.pushed[0].key])
     await alice.members()
     # The connection breaks, and nobody here has noticed when the agent acts.
     first.connection_lost("the network is gone")
@@ -258,7 +258,7 @@ async def test_what_did_not_reach_the_agent_after_all_is_not_covered_by_later_ev
         sent = [await alice.send("@bob", body) for body in ("one", "two")]
         await until(lambda: len(agent.bodies) == 2)
         agent.forwarder.withdraw(agent.pushed[0].key)
-        assert agent.forwarder.evidence("turn", through=agent.pushed[1].key) == 1
+        assert agent.forwarder.evidence("turn", keys=[one.key for one in agent.pushed]) == 1
         await alice.members()
         assert [await state(alice, one.id) for one in sent] == ["offered", "seen"]
 

@@ -1,13 +1,19 @@
-"""The default tools: eight, each described in one or two sentences, because a model reads them before every turn."""
+"""The default tools: nine, each described in one or two sentences, because a model reads them before every turn."""
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tieline.agents.framing import attribute
-from tieline.agents.open_objectives import Open
-from tieline.agents.tools.tool import (
+from tieline.contract.identifiers import GENERAL, MessageId
+from tieline.contract.message import Level, Priority
+from tieline.contract.objective import AnyChange, Block, Cancel, Complete, Status, Unblock, Watch, kind_of
+from tieline.contract.objective import Reassign as ReassignChange
+from tieline.protocols.mcp.framing import age, attribute
+from tieline.protocols.mcp.open_objectives import Open
+from tieline.protocols.mcp.tools.tool import (
     Answer,
     Arguments,
     Nothing,
@@ -21,31 +27,26 @@ from tieline.agents.tools.tool import (
     list_open,
     plain_text,
 )
-from tieline.client import (
-    Block,
-    Cancel,
+from tieline.wire.native.frames import (
     ChannelView,
-    Complete,
+    Item,
     MemberView,
     Message,
     ObjectiveEventView,
     ObjectiveView,
     ReceiptView,
-    Unblock,
-    Watch,
 )
-from tieline.client import Reassign as ReassignChange
-from tieline.contract.identifiers import GENERAL
-from tieline.contract.message import Level, Priority
-from tieline.contract.objective import AnyChange, Status, kind_of
+from tieline.wire.prefix_ids import from_prefix_id
 
+_WAIT_SECONDS_MAX = 600  # an agent that waits longer should end its turn
+_START_CHARS = 100  # enough to choose, and never a whole document
 _HISTORY_MAX = 100  # more would fill an agent's context
 _LIST_MAX = 500  # more lines would fill an agent's context
 _EVENTS_MAX = 50  # the newest events; a whole long log would fill an agent's context
 
 
 class Send(Arguments, frozen=True):
-    """What `send` takes."""
+    """Arguments of the tool `send`: the target, the message, and the message that it answers, if any."""
 
     to: Annotated[str, Meta(description="@name, #channel, * (everybody) or obj:<id>")]
     body: str
@@ -56,16 +57,18 @@ class Send(Arguments, frozen=True):
 
 
 async def send(context: ToolContext, asked: Send) -> Answer:
-    """Send a message."""
-    if asked.reply_to:
-        context.named.append(asked.reply_to)
+    """Send a message. The answer has its id and the number of recipients."""
+    # The agent may have the id from the command line, which prints prefix ids.
+    reply_to = MessageId(from_prefix_id(asked.reply_to)) if asked.reply_to else None
+    if reply_to:
+        context.named.append(reply_to)
     accepted = await context.client.send(
         await _place(context, asked.to),
         asked.body,
         title=asked.title or None,
         level=Level(asked.level),
         priority=Priority.URGENT if asked.urgent else Priority.NORMAL,
-        reply_to=asked.reply_to or None,
+        reply_to=reply_to,
         wire_id=context.wire_id,
     )
     recipients = "1 recipient" if accepted.recipients == 1 else f"{accepted.recipients} recipients"
@@ -73,30 +76,76 @@ async def send(context: ToolContext, asked: Send) -> Answer:
 
 
 async def _place(context: ToolContext, text: str) -> str:
-    """The target of a message. A channel may be given by its id (`chan:<id>`), as frames show it."""
+    """Return the target that an agent wrote, in the hub's notation. A channel may be written by its id, `chan:<id>`."""
     if not text.startswith("chan:"):
         return full_target(text)
     return f"#{(await context.client.channel(text.removeprefix('chan:'))).name}"
 
 
 def full_target(text: str) -> str:
-    """A target in the hub's notation. A bare name means a member."""
+    """Return a target in the hub's notation: a name without a mark becomes `@name`."""
     return text if not text or text[0] in "@#*" or text.startswith("obj:") else f"@{text}"
 
 
 class Drain(Arguments, frozen=True):
-    """What `drain` takes."""
+    """Arguments of the tool `drain`: the largest number of messages to take, and the time to wait for the first."""
+
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+    wait: Annotated[int, Meta(ge=0, le=_WAIT_SECONDS_MAX, description="seconds to wait if there is none")] = 0
+
+
+async def drain(context: ToolContext, asked: Drain) -> Answer:
+    """Take waiting messages from the inbox. If none waits, wait for the first one, for the time that was asked for."""
+    taken, waiting = await claim_some(context, asked.limit)
+    seconds = asked.wait - context.waited_seconds
+    if not taken and seconds > 0:
+        with suppress(TimeoutError):
+            async with context.arrivals() as arrived:
+                taken, waiting = await _drain_later(context, asked.limit, arrived, seconds)
+    if not taken:
+        return Answer(f"Nothing came in {asked.wait} seconds." if asked.wait else "Nothing waits.")
+    more = [f"{waiting}: drain again."] if waiting else []
+    return Answer("\n".join([*(context.frame(item.message) for item in taken), *more]))
+
+
+async def _drain_later(
+    context: ToolContext, limit: int, arrived: asyncio.Event, seconds: float
+) -> tuple[Sequence[Item], str]:
+    """Claim messages when some arrive. Raises `TimeoutError` after `seconds`; a claim is never interrupted by that."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
+        # Cleared before the inbox is read, so that no arrival is missed.
+        arrived.clear()
+        taken, waiting = await claim_some(context, limit)
+        if taken:
+            return taken, waiting
+        async with asyncio.timeout_at(deadline):
+            await arrived.wait()
+
+
+class Inbox(Arguments, frozen=True):
+    """Arguments of the tool `inbox`: the largest number of messages to list."""
 
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
 
-async def drain(context: ToolContext, asked: Drain) -> Answer:
-    """Take waiting messages from the inbox."""
-    taken, waiting = await claim_some(context, asked.limit)
-    if not taken:
-        return Answer("Nothing waits.")
-    more = [f"{waiting}: drain again."] if waiting else []
-    return Answer("\n".join([*(context.frame(item.message) for item in taken), *more]))
+async def inbox(context: ToolContext, asked: Inbox) -> Answer:
+    """List waiting messages, one line each. They stay in the inbox."""
+    page = await context.client.inbox(limit=_LIST_MAX)
+    found = [item.message for item in page.items if context.takes(item.message.scope)]
+    lines = [_waiting_line(message, context.now_ms) for message in found[: asked.limit]]
+    bound = "" if page.complete else "at least "
+    more = [f"{bound}{len(found) - len(lines)} more wait"] if len(found) > len(lines) or not page.complete else []
+    return lines_answer([*lines, *more], empty="Nothing waits.")
+
+
+def _waiting_line(message: Message, now_ms: int) -> str:
+    urgent = ", urgent" if message.priority is Priority.URGENT else ""
+    start = message.body if len(message.body) <= _START_CHARS else f"{message.body[:_START_CHARS]}…"
+    told = age((now_ms - message.sent_at_ms) // 1000)
+    to = attribute(message.target)
+    return f"{message.id} from {attribute(message.sender)} to {to}, {told}{urgent}: {attribute(start)}"
 
 
 async def members(context: ToolContext, _asked: Nothing) -> Answer:
@@ -112,7 +161,7 @@ def _member_line(one: MemberView) -> str:
 
 
 class Channels(Arguments, frozen=True):
-    """What `channels` takes."""
+    """Arguments of the tool `channels`: a channel to join and one to leave; either may be empty."""
 
     join: str = ""
     leave: str = ""
@@ -135,7 +184,7 @@ def _channel_line(one: ChannelView, member: str) -> str:
 
 
 class History(Arguments, frozen=True, rename={"peer": "with"}):
-    """What `history` takes."""
+    """Arguments of the tool `history`: with whom or where, words to find, and the largest number of messages."""
 
     peer: Annotated[str, Meta(description="@name, #channel or obj:<id>; all if left out")] = ""
     query: Annotated[str, Meta(description='words, "phrases" or begin*; all must be there')] = ""
@@ -152,7 +201,10 @@ async def history(context: ToolContext, asked: History) -> Answer:
 
 
 async def find_messages(context: ToolContext, peer: str, query: str, limit: int) -> Sequence[Message]:
-    """Find messages that the member may see, newest first."""
+    """Find messages that the member may see, newest first, at most `limit`.
+
+    `peer` selects the messages with one member or channel, `query` those with these words; either may be empty.
+    """
     if query:
         place = peer if peer.startswith("chan:") else full_target(peer)
         return await context.client.search(query, place=place or None, limit=limit)
@@ -160,14 +212,14 @@ async def find_messages(context: ToolContext, peer: str, query: str, limit: int)
 
 
 class Receipts(Arguments, frozen=True):
-    """What `receipts` takes."""
+    """Arguments of the tool `receipts`: the id of the message."""
 
     id: str
 
 
 async def receipts(context: ToolContext, asked: Receipts) -> Answer:
     """Show the receipts of a message."""
-    found = await context.client.receipts(asked.id)
+    found = await context.client.receipts(from_prefix_id(asked.id))
     lines = [_receipt_line(one, context.now_ms) for one in found[:_LIST_MAX]]
     return lines_answer(lines, empty="Nobody received it.")
 
@@ -180,7 +232,7 @@ def _receipt_line(one: ReceiptView, now_ms: int) -> str:
 
 
 class Objectives(Arguments, frozen=True):
-    """What `objectives` takes."""
+    """Arguments of the tool `objectives`: the id of the objective to show; empty to list the open ones."""
 
     id: Annotated[str, Meta(description="show this one whole")] = ""
 
@@ -222,52 +274,70 @@ def _event_line(event: ObjectiveEventView) -> str:
 
 
 class Objective(Arguments, frozen=True):
-    """What `objective` takes."""
+    """Arguments of the tool `objective`: the action (create, block…), the objective, and texts for the action."""
 
     do: Literal["create", "block", "unblock", "complete", "cancel", "reassign", "watch", "unwatch"]
     id: str = ""
-    text: Annotated[str, Meta(description="the outcome, reason, result or note")] = ""
+    text: Annotated[str, Meta(description="outcome, reason, result or note")] = ""
     to: Annotated[str, Meta(description="assignee or watcher")] = ""
     title: str = ""
 
 
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "create": ("title", "text", "to"),
+    "block": ("id", "text"),
+    "complete": ("id", "text"),
+    "unblock": ("id",),
+    "cancel": ("id",),
+    "reassign": ("id", "to"),
+    "watch": ("id", "to"),
+    "unwatch": ("id", "to"),
+}
+"""The fields that each action of `objective` needs."""
+
+
+def _describe_needs() -> str:
+    """Return the actions with their fields, actions with the same fields together."""
+    together: dict[tuple[str, ...], list[str]] = {}
+    for action, fields in _NEEDS.items():
+        together.setdefault(fields, []).append(action)
+    return "; ".join(f"{', '.join(actions)}: {', '.join(fields)}" for fields, actions in together.items())
+
+
 async def objective(context: ToolContext, asked: Objective) -> Answer:
     """Create an objective, or change one."""
+    needed = _NEEDS[asked.do]
+    missing = [name for name in needed if not getattr(asked, name)]
+    if missing:
+        return fail(f"'{asked.do}' needs {', '.join(needed)}; missing: {', '.join(missing)}")
     if asked.do == "create":
         made = await context.client.create_objective(asked.title, asked.text, asked.to.removeprefix("@"))
         return Answer(f"created {made.id}, assigned to {made.assignee}")
-    change = _change(asked)
-    if change is None:
-        return fail(f"'{asked.do}' needs {'to' if asked.do in ('reassign', 'watch', 'unwatch') else 'text'}")
-    if not asked.id:
-        return fail(f"'{asked.do}' needs id")
-    return Answer(state_line(await context.client.change_objective(asked.id.removeprefix("obj:"), change)))
+    return Answer(state_line(await context.client.change_objective(asked.id.removeprefix("obj:"), _change(asked))))
 
 
 def state_line(one: ObjectiveView) -> str:
-    """One line with the status and assignee of an objective."""
+    """Return one line with the status and assignee of an objective."""
     return f"{one.id} is {one.status}, assigned to {one.assignee}"
 
 
-def _change(asked: Objective) -> AnyChange | None:
+def _change(asked: Objective) -> AnyChange:
     name = asked.to.removeprefix("@")
     match asked.do:
         case "block":
-            return Block(asked.text) if asked.text else None
+            return Block(asked.text)
         case "complete":
-            return Complete(asked.text) if asked.text else None
+            return Complete(asked.text)
         case "unblock":
             return Unblock()
         case "cancel":
             return Cancel(asked.text or None)
         case "reassign":
-            return ReassignChange(name, asked.text or None) if name else None
+            return ReassignChange(name, asked.text or None)
         case "watch":
-            return Watch(add=(name,)) if name else None
-        case "unwatch":
-            return Watch(remove=(name,)) if name else None
+            return Watch(add=(name,))
         case _:
-            return None
+            return Watch(remove=(name,))
 
 
 def _describe_objectives(open_objectives: Open) -> str:
@@ -276,11 +346,18 @@ def _describe_objectives(open_objectives: Open) -> str:
 
 TOOLS: tuple[Tool, ...] = (
     Tool("send", "Send a message. Say it once; no thanks, no acknowledgements.", Send, send),
-    Tool("drain", "Take messages that wait for you. Pushed ones arrive by themselves.", Drain, drain),
-    Tool("members", "Who is on the bus.", Nothing, members),
+    Tool("drain", "Take messages that wait for you, or wait for one. Pushed ones arrive by themselves.", Drain, drain),
+    Tool("inbox", "List waiting messages; they stay.", Inbox, inbox),
+    Tool("members", "List the members.", Nothing, members),
     Tool("channels", "List channels; join or leave one.", Channels, channels),
-    Tool("history", "What was said, oldest first.", History, history),
-    Tool("receipts", "What became of a message you sent.", Receipts, receipts),
+    Tool("history", "Past messages, oldest first.", History, history),
+    Tool("receipts", "Receipts of a message you sent.", Receipts, receipts),
     Tool("objectives", _describe_objectives, Objectives, objectives),
-    Tool("objective", "Create an objective, or say how one goes.", Objective, objective, repeatable=False),
+    Tool(
+        "objective",
+        f"Create an objective, or change one. Fields: {_describe_needs()}.",
+        Objective,
+        objective,
+        repeatable=False,
+    ),
 )

@@ -1,22 +1,24 @@
 """The tools: what each does on a real hub, how short the list is, and what their answers cannot be made to say."""
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.agents.test_framing import FORGERIES
-from tests.agents.test_open_objectives import objective
+from tests.protocols.mcp.test_framing import FORGERIES
+from tests.protocols.mcp.test_open_objectives import objective
 from tests.server.hubs import HubHarness
-from tieline.agents.agent_session import result_of
-from tieline.agents.open_objectives import Open
 from tieline.agents.runner_frames import McpResponse, encode
-from tieline.agents.tools import DEFAULT, Answer, ToolContext, set_names, tool, tools_of
-from tieline.agents.tools.tool import ANSWER_CHARS_MAX, Unanswered, list_open
 from tieline.client import Client
+from tieline.protocols.mcp.agent_session import result_of
+from tieline.protocols.mcp.open_objectives import Open
+from tieline.protocols.mcp.tools import DEFAULT, Answer, ToolContext, set_names, tool, tools_of
+from tieline.protocols.mcp.tools.tool import ANSWER_CHARS_MAX, Unanswered, list_open
+from tieline.wire.prefix_ids import to_prefix_id
 
 TOKENS_MAX = 1200
 CHARS_PER_TOKEN = 4
@@ -72,7 +74,7 @@ def test_the_default_list_is_lean(busy: bool, capsys: pytest.CaptureFixture[str]
     with capsys.disabled():
         how = " with 100 open objectives" if busy else ""
         print(f"\ndefault tools{how}: {tokens} tokens")  # noqa: T201 - the figure is for people
-    assert len(tools_of(DEFAULT)) <= 8
+    assert len(tools_of(DEFAULT)) <= 9
     assert tokens < TOKENS_MAX
 
 
@@ -131,9 +133,10 @@ async def test_a_channel_is_written_to_by_the_id_that_a_frame_shows(bob: Caller,
     assert (await bob("send", to="chan:none", body="hi")).text.startswith("refused (unknown_channel)")
 
 
-async def test_an_answer_names_what_it_answers(bob: Caller, alice: Client) -> None:
+@pytest.mark.parametrize("spell", [str, to_prefix_id])
+async def test_an_answer_names_what_it_answers(bob: Caller, alice: Client, spell: Callable[[str], str]) -> None:
     sent = await alice.send("@bob", "well?")
-    await bob.text("send", to="@alice", body="yes", reply_to=sent.id)
+    await bob.text("send", to="@alice", body="yes", reply_to=spell(sent.id))
     assert bob.context is not None
     assert bob.context.named == [sent.id]
     assert (await alice.inbox()).items[0].message.reply_to == sent.id
@@ -269,7 +272,8 @@ async def test_history_is_oldest_first_with_whom_and_about_what_one_asks(bob: Ca
 async def test_receipts_say_how_far_it_came(home: HubHarness, alice: Client) -> None:
     teller = Caller(alice, member="alice")
     sent = await alice.send("@bob", "one")
-    assert (await teller.text("receipts", id=sent.id)).startswith("bob: pending")
+    for spelling in (sent.id, to_prefix_id(sent.id)):
+        assert (await teller.text("receipts", id=spelling)).startswith("bob: pending")
     bob = await home.join("bob")
     bob.see(*(await bob.inbox()).items, evidence="tool call: <x>")
     await bob.members()
@@ -298,17 +302,68 @@ async def test_objectives_are_given_done_and_looked_at(bob: Caller, alice: Clien
 @pytest.mark.parametrize(
     ("arguments", "needs"),
     [
-        ({"do": "block", "id": "x"}, "needs text"),
-        ({"do": "complete", "text": "x"}, "needs id"),
-        ({"do": "reassign", "id": "x"}, "needs to"),
-        ({"do": "watch", "id": "x"}, "needs to"),
-        ({"do": "dance"}, "wrong arguments"),
+        ({"do": "block", "id": "x"}, "needs id, text; missing: text"),
+        ({"do": "complete", "text": "x"}, "needs id, text; missing: id"),
+        ({"do": "create", "title": "x"}, "needs title, text, to; missing: text, to"),
+        ({"do": "reassign", "id": "x"}, "needs id, to; missing: to"),
+        ({"do": "watch", "id": "x"}, "needs id, to; missing: to"),
+        ({"do": "dance"}, "objective takes do, [id], [text], [to], [title]"),
     ],
 )
 async def test_what_is_missing_is_said(bob: Caller, arguments: dict[str, str], needs: str) -> None:
     answer = await bob("objective", **arguments)
     assert answer.failed
     assert needs in answer.text
+
+
+async def test_inbox_lists_and_takes_nothing(bob: Caller, alice: Client) -> None:
+    assert await bob.text("inbox") == "Nothing waits."
+    sent = [await alice.send("@bob", f"{number} <b>{'x' * 200}") for number in range(3)]
+    text = await bob.text("inbox", limit=2)
+    assert text.splitlines()[0].startswith(f"{sent[0].id} from alice to @bob, ")
+    assert "0 &lt;b>xxx" in text
+    assert "x" * 100 not in text
+    assert text.endswith("1 more wait")
+    assert (await alice.receipts(sent[0].id))[0].state == "pending"
+    assert "\n2 &lt;b>" in await bob.text("drain")
+
+
+async def test_a_drain_that_waits_ends_without_messages_after_its_time(bob: Caller) -> None:
+    assert await bob.text("drain", wait=1) == "Nothing came in 1 seconds."
+    wrong = await bob("drain", wait=601)
+    assert wrong.failed
+    assert "drain takes [limit], [wait]" in wrong.text
+
+
+async def test_a_drain_that_is_cancelled_in_a_claim_shows_what_it_took_the_next_time(
+    bob: Caller, alice: Client, home: HubHarness
+) -> None:
+    client = await home.join("bob")
+    for body in ("one", "two"):
+        await alice.send("@bob", body)
+    claimed, claim = 0, client.claim
+
+    async def cancelled_at_the_second(message_id: str) -> Any:
+        nonlocal claimed
+        claimed += 1
+        found = await claim(message_id)
+        if claimed == 2:
+            raise asyncio.CancelledError
+        return found
+
+    client.claim = cancelled_at_the_second  # type: ignore[method-assign]
+    unanswered: list[Unanswered] = []
+    drain = next(tool for tool in tools_of(DEFAULT) if tool.name == "drain")
+    context = ToolContext(client, "bob", now_ms=0, wire_id="w", unanswered=unanswered)
+    with pytest.raises(asyncio.CancelledError):
+        await drain.call(context, {})
+    assert [one.item.message.body for one in unanswered] == ["one", "two"]
+    again = ToolContext(client, "bob", now_ms=0, wire_id="w", unanswered=unanswered)
+    text = (await drain.call(again, {})).text
+    assert "\none\n" in text
+    assert "\ntwo\n" in text
+    assert unanswered == []
+    assert await bob.text("drain") == "Nothing waits."
 
 
 # Other systems' sets.

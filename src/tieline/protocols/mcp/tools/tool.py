@@ -1,28 +1,32 @@
 """A tool: a name, a description that may list the open objectives, checked arguments, and a function on the hub.
 
-Above: the tool sets, and the agent session, which serves them. Below: the SDK. It refuses to know MCP: the MCP server
-and the runner carry tools over their own wires. A model reads the answer of a tool. So other people's words in an
-answer are framed (`agents.framing`). In JSON they are escaped as in a frame.
+Above: the tool sets, and the agent session, which serves them. Below: a client of the hub's own protocol. It refuses to
+know the wire of a call: HTTP, stdio or a runner's socket. A model reads the answer of a tool. So other people's words
+in an answer are framed (`framing`). In JSON they are escaped as in a frame.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from tieline.agents.forwarder import Takes, anywhere
-from tieline.agents.framing import attribute, channel_text, escape
-from tieline.agents.open_objectives import Open
-from tieline.client import Accepted, Client, Disconnected, HubRefused, Item, Message
 from tieline.contract.text import neutral
+from tieline.protocols.mcp.forwarder import Takes, anywhere
+from tieline.protocols.mcp.framing import attribute, channel_text, escape
+from tieline.protocols.mcp.open_objectives import Open
+from tieline.wire.native.client import Client
+from tieline.wire.native.errors import Disconnected, HubRefused
+from tieline.wire.native.frames import Accepted, Item, Message
 
 ANSWER_CHARS_MAX = 60_000
-"""Characters of one answer: as many as a model can still read. A longer answer is cut and says so, or is refused."""
+"""Most characters of a tool's answer, for the sake of the model. A longer answer is cut and says so, or is refused."""
 
 OPEN_SHOWN_MAX = 10
-"""Open objectives that a description lists. The rest is only counted."""
+"""Most open objectives that the description of a tool lists. The others are only counted."""
 
 _TITLE_CHARS = 80
 _OUTCOME_CHARS = 60
@@ -30,30 +34,37 @@ _ERROR_CHARS = 2_000
 
 
 class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
-    """The root of all arguments."""
+    """Base class for the arguments of a tool: one field for each. Unknown arguments are refused."""
 
 
 class Nothing(Arguments, frozen=True):
-    """No arguments."""
+    """The arguments of a tool that takes none."""
 
 
 class Answer(Struct, frozen=True):
-    """The answer of a tool."""
+    """The answer of a tool: a text for the model, and perhaps data for the program."""
 
     text: str
     failed: bool = False
     data: dict[str, Any] | None = None
     """The answer as structured data, for a program."""
+    claims: "tuple[Unanswered, ...]" = ()
+    """The messages that the call took from the inbox. If the answer is lost, the next call shows them again."""
+    named: tuple[str, ...] = ()
+    """Ids of messages that the agent named in the call."""
 
 
 def held_note(accepted: Accepted) -> str:
-    """The note for an agent whose message is held: to wait for an answer or to send again does not help."""
+    """Return a note for the agent if its message is held (not delivered yet), else an empty text.
+
+    The note says why the message is held, and that the agent must not send it again.
+    """
     return f" ({accepted.held}; do not send it again)" if accepted.held else ""
 
 
 @dataclass(frozen=True)
 class ToolContext:
-    """The session, member and bookkeeping of one tool call."""
+    """Everything that one tool call needs: the session, the member, and lists of the messages that the call used."""
 
     client: Client
     member: str
@@ -70,15 +81,24 @@ class ToolContext:
     named: list[str] = field(default_factory=list)
     """Ids of messages that the agent named."""
     unanswered: list["Unanswered"] = field(default_factory=list)
-    """Claims without an answer from the hub, of this call or of earlier calls."""
+    """Claims of messages that perhaps no agent was shown, of this call or of earlier calls: the hub did not answer the
+    claim, or the answer of the call was lost."""
+    claims: list["Unanswered"] = field(default_factory=list)
+    """Claims of this call."""
+    waited_seconds: float = 0.0
+    """Time that the call waited already, before the hub went away and the call was repeated."""
+    arrivals: "Callable[[], AbstractAsyncContextManager[asyncio.Event]]" = field(
+        default=lambda: nullcontext(asyncio.Event())
+    )
+    """Opens an event that is set whenever a message for the agent arrives."""
 
     def frame(self, message: Message) -> str:
-        """Frame a message for the answer, and record that the answer shows it."""
+        """Return a message in its frame, for the answer, and record in `shown` that the answer shows it."""
         self.shown.append(message.id)
         return self.framed(message)
 
     def framed(self, message: Message) -> str:
-        """Frame a message without recording it as shown."""
+        """Return a message in its frame, without recording it in `shown`."""
         return channel_text(message, member=self.member, now_ms=self.now_ms, channels=self.channels)
 
 
@@ -87,7 +107,7 @@ Describe = Callable[[Open], str]
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool of an agent."""
+    """One tool that an agent's model can call: its name, description, arguments and function."""
 
     name: str
     description: str | Describe
@@ -100,11 +120,11 @@ class Tool:
     """True if a repeated call has no second effect."""
 
     def described(self, open_objectives: Open) -> str:
-        """The description that the agent reads now."""
+        """Return the description for the model, with the objectives that are open now."""
         return self.description if isinstance(self.description, str) else self.description(open_objectives)
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the arguments, as short as possible."""
+        """Return the JSON schema of the arguments, as short as possible."""
         return _schema_of(self.arguments)
 
     async def call(self, context: ToolContext, arguments: Mapping[str, Any] | None) -> Answer:
@@ -112,27 +132,33 @@ class Tool:
         try:
             checked = msgspec.convert(dict(arguments or {}), self.arguments)
         except msgspec.ValidationError as error:
-            return fail(f"wrong arguments: {error}")
+            return fail(f"wrong arguments: {error}. {self.name} takes {self._fields()}")
         try:
             return await self.run(context, checked)
         except HubRefused as error:
             return fail(f"refused ({error.code.value}): {error.message}")
 
+    def _fields(self) -> str:
+        found = self.schema()
+        needed = found.get("required", ())
+        return ", ".join(name if name in needed else f"[{name}]" for name in found["properties"]) or "no arguments"
+
 
 def fail(text: str) -> Answer:
-    """A failed answer with the reason."""
+    """Make the answer of a tool call that failed; the text is the reason."""
     return Answer(plain_text(text[:_ERROR_CHARS]), failed=True)
 
 
 def plain_text(text: str) -> str:
-    """Escape a text of ours that may contain other people's words."""
+    """Escape a text for an answer, because it may contain other people's words."""
     return escape(neutral(text))
 
 
 def json_answer(value: Any, *, taken: bool = False) -> Answer:
-    """An answer as JSON text and as data, with all texts escaped. Programs show a model one form or the other.
+    """Make an answer from a value: as JSON text and as data. All texts are escaped. Programs show one or the other.
 
-    A too long answer is refused, unless its messages were `taken`: nothing else will show taken messages again.
+    If the answer is too long, it fails. But if its messages were `taken` from the inbox it does not: nothing else
+    would show them.
     """
     plain = _framed(msgspec.to_builtins(value))
     text = msgspec.json.encode(plain).decode()
@@ -154,7 +180,7 @@ def _framed(value: Any) -> Any:
 
 
 def fit(parts: Iterable[str]) -> tuple[list[str], int]:
-    """As many parts as fit in an answer, at least one; and the number of parts that are left out."""
+    """Return as many parts as fit in an answer, at least one, and the number of parts that are left out."""
     listed = list(parts)
     room = ANSWER_CHARS_MAX
     for index, part in enumerate(listed):
@@ -165,14 +191,14 @@ def fit(parts: Iterable[str]) -> tuple[list[str], int]:
 
 
 def lines_answer(lines: Iterable[str], *, empty: str) -> Answer:
-    """An answer made of lines. If the answer is too long, the last lines are left out and counted."""
+    """Make an answer from lines; without lines, its text is `empty`. Lines that do not fit are only counted."""
     shown, left = fit(lines)
     more = [f"and {left} more"] if left else []
     return Answer("\n".join([*shown, *more]) or empty)
 
 
 def list_open(objectives: Open) -> str:
-    """The open objectives as a few lines, for a description or an answer."""
+    """Return the open objectives as a few lines of text, for a description or an answer."""
     if not objectives:
         return "You have no open objectives."
     lines = [f"Your open objectives ({len(objectives)}):"]
@@ -188,9 +214,10 @@ def list_open(objectives: Open) -> str:
 async def claim_some(
     context: ToolContext, limit: int, takes: Takes | None = None, told: Callable[[Message], str] | None = None
 ) -> tuple[Sequence[Item], str]:
-    """Claim waiting messages, oldest first, as many as fit in an answer. Also returns, as text, how many still wait.
+    """Claim waiting messages, oldest first: at most `limit`, and as many as fit in an answer.
 
-    `takes` selects messages by scope. `told` turns a message into text, by default as the context frames it.
+    Returns the claimed items, and a text that says how many messages still wait. `takes` selects messages by scope.
+    `told` turns a message into text; by default it is the message in its frame.
     """
     takes, told = takes or context.takes, told or context.framed
     waiting: list[Item] = []
@@ -202,21 +229,29 @@ async def claim_some(
     taken = await _resolve(context)
     room = ANSWER_CHARS_MAX
     looked_at = 0
+    assert context.client.welcome is not None, "an open session was welcomed"
+    session = context.client.welcome.session
     for item in waiting[:limit]:
         room -= len(told(item.message))
         if room < 0 and taken:
             break
         looked_at += 1
+        claim = Unanswered(item, session)
         try:
             mine = await context.client.claim(item.message.id)
         except Disconnected:
-            assert context.client.welcome is not None, "an open session was welcomed"
-            context.unanswered.append(Unanswered(item, context.client.welcome.session))
+            context.unanswered.append(claim)
             if not taken:
                 raise
             break  # claimed messages must be shown even if the hub goes away
+        except asyncio.CancelledError:
+            # The agent's program does not want the answer any more.
+            context.unanswered.extend((*context.claims, claim))
+            context.claims.clear()
+            raise
         if mine is not None:
             taken.append(mine)
+            context.claims.append(claim)
     context.taken.extend(item.message.id for item in taken)
     left = len(waiting) - looked_at
     # Only the beginning of a long inbox was read.
@@ -225,21 +260,26 @@ async def claim_some(
 
 
 class Unanswered(NamedTuple):
-    """A claim that the hub did not answer before the hub went away, and the session of the claim."""
+    """A claim of a message that perhaps no agent was shown, and the session of the claim."""
 
     item: Item
     session: str
 
 
 async def _resolve(context: ToolContext) -> list[Item]:
-    """Messages that an unanswered claim did take, by their receipts. No other session will show these messages."""
+    """Return the messages that unanswered claims did take, as receipts show: nobody else will show these messages."""
+    found: list[tuple[Unanswered, bool]] = []
+    for claim in tuple(context.unanswered):
+        steps = [step for receipt in await context.client.receipts(claim.item.message.id) for step in receipt.steps]
+        found.append((claim, any(step.state == "acked" and step.session == claim.session for step in steps)))
+    # All at once, because a call can be cancelled at each request. Another call may have been quicker.
     ours: list[Item] = []
-    while context.unanswered:
-        item, session = context.unanswered[0]
-        steps = [step for receipt in await context.client.receipts(item.message.id) for step in receipt.steps]
-        context.unanswered.pop(0)
-        if any(step.state == "acked" and step.session == session for step in steps):
-            ours.append(item)
+    for claim, is_ours in found:
+        if claim in context.unanswered:
+            context.unanswered.remove(claim)
+            if is_ours:
+                ours.append(claim.item)
+                context.claims.append(claim)
     return ours
 
 
@@ -258,5 +298,5 @@ def _schema_of(arguments: type[Arguments]) -> dict[str, Any]:
 
 
 def _short(part: dict[str, Any]) -> dict[str, Any]:
-    """A property of the schema without its title and without an empty default."""
+    """Return a property of a JSON schema without its title and without an empty default."""
     return {key: value for key, value in part.items() if key != "title" and not (key == "default" and not value)}

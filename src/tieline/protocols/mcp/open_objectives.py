@@ -9,9 +9,11 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from tieline.agents.framing import is_lifecycle
-from tieline.client import Client, HubError, Message, ObjectiveView
 from tieline.contract.objective import Status
+from tieline.protocols.mcp.framing import is_lifecycle
+from tieline.wire.native.client import Client
+from tieline.wire.native.errors import HubError
+from tieline.wire.native.frames import Message, ObjectiveView
 
 DEBOUNCE_SECONDS = 0.15
 """Time from the first event of a burst to the request: longer than a burst, too short to be noticed."""
@@ -26,13 +28,13 @@ Changed = Callable[[Open, Open], None]
 
 
 async def fetch_open(client: Client, member: str) -> Open:
-    """The open objectives of a member, newest first."""
+    """Fetch the open objectives that are assigned to a member, newest first."""
     statuses = (Status.ACTIVE, Status.BLOCKED)
     return (await client.objectives(statuses=statuses, assignee=member, limit=OPEN_MAX)).objectives
 
 
 class OpenObjectives:
-    """The open objectives of one member. Belongs to one event loop."""
+    """Keeps the list of one member's open objectives up to date. Belongs to one event loop."""
 
     def __init__(self, fetch: Fetch, changed: Changed, *, debounce_seconds: float = DEBOUNCE_SECONDS) -> None:
         self._fetch = fetch
@@ -52,7 +54,7 @@ class OpenObjectives:
             self._refreshing = asyncio.create_task(self._refresh_soon())
 
     async def refresh(self) -> None:
-        """Fetch now. Raises `HubError`."""
+        """Fetch the open objectives now, and report a change to the callback. Raises `HubError`."""
         self._stale = False
         before, self.current = self.current, await self._fetch()
         if before != self.current:

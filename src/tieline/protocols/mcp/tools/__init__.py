@@ -4,20 +4,20 @@
 these names. `tool` defines a tool.
 """
 
-from tieline.agents.tools import lean
-from tieline.agents.tools.tool import Answer, Tool, ToolContext
 from tieline.protocols import named, protocols
+from tieline.protocols.mcp.tools import lean
+from tieline.protocols.mcp.tools.tool import Answer, Tool, ToolContext
 
 DEFAULT = "tieline"
 
 
 def set_names() -> tuple[str, ...]:
-    """The names of all sets, the hub's own first."""
+    """Return the names of all sets of tools, the hub's own set first."""
     return (DEFAULT, *(protocol.name for protocol in protocols() if protocol.tools is not None))
 
 
 def tools_of(name: str) -> tuple[Tool, ...]:
-    """The tools of a set. Raises `KeyError`."""
+    """Return the tools of the set with this name. Raises `KeyError`."""
     if name == DEFAULT:
         return lean.TOOLS
     load = named(name).tools

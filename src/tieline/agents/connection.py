@@ -1,0 +1,214 @@
+"""The connection of an agent program to the hub: our entries in the settings files of the program.
+
+Above: `tieline connect` and `disconnect`. Below: `hooks`, `settings` and `toml_settings`. It does no I/O: text of
+settings in, text out. Three entries connect a program: our MCP server, which gives the agent its tools; our hooks,
+which show it its messages; and the permission to use our tools without a question to the user.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path, PurePath
+from typing import Any
+
+from msgspec import Struct
+
+from tieline.agents import hooks, settings, toml_settings
+from tieline.agents.hooks import FORMS, TOOLS_OPTION, Program
+
+SERVER = "tieline"
+"""Name of our MCP server in the settings of a program."""
+
+RULE = f"mcp__{SERVER}"
+"""Rule of Claude Code that allows all tools of our MCP server."""
+
+MEMBERS = {Program.CLAUDE_CODE: "claude", Program.CODEX: "codex", Program.GEMINI: "gemini"}
+"""Member names that programs get, unless another one is chosen."""
+
+_JSON_SERVERS = "mcpServers"
+_TOML_SERVERS = "mcp_servers"
+
+
+class Connection(Struct, frozen=True):
+    """One program's connection: its member, and the commands of ours that it runs."""
+
+    program: Program
+    tieline: str
+    """Path of our command."""
+    member: str
+    where: tuple[str, ...]
+    """Options that name the hub. No secret is among them, because other users can see a command line."""
+    wake: bool = False
+    """True if a hook can wake this version of the program."""
+    ask: bool = False
+    """True if the program shall ask its user before it uses our tools."""
+
+    @property
+    def hook(self) -> str:
+        """The command of our hooks."""
+        return hooks.command_line(self.program, self.tieline, member=self.member, where=self.where, tools=True)
+
+    @property
+    def server(self) -> dict[str, Any]:
+        """The entry of our MCP server in the program's settings.
+
+        The server pushes nothing: the program would drop a push silently, and hooks show the messages.
+        """
+        entry: dict[str, Any] = {
+            "command": self.tieline,
+            "args": ["mcp", "--as", self.member, *self.where, "--no-push"],
+        }
+        match self.program:
+            case Program.CLAUDE_CODE:
+                # Otherwise the tools may be missing in the first turn, and a model would have to search for them.
+                return {"type": "stdio", **entry, "alwaysLoad": True}
+            case Program.CODEX:
+                return entry if self.ask else {**entry, "default_tools_approval_mode": "approve"}
+            case Program.GEMINI:
+                return entry if self.ask else {**entry, "trust": True}
+
+
+class SettingsPart(Struct, frozen=True):
+    """One settings file of a program, and the way to add our entries to its text and to remove them again."""
+
+    path: Path
+    add: Callable[[str, Connection], str]
+    """Returns the text with our entries. Raises `BadSettings`."""
+    remove: Callable[[str, str], str]
+    """Returns the text without our entries. The second argument is the text before we came. Raises `BadSettings`."""
+
+
+def parts_of(program: Program, folder: Path, *, is_usual: bool) -> list[SettingsPart]:
+    """Return the settings files of a program with its settings in `folder`.
+
+    `is_usual` means that nobody named the folder. Then Claude Code keeps one of its files beside the folder.
+    """
+    main = folder / FORMS[program].file
+    match program:
+        case Program.CLAUDE_CODE:
+            servers = (folder.parent if is_usual else folder) / ".claude.json"
+            return [
+                SettingsPart(servers, _add_server, _remove_server),
+                SettingsPart(main, _add_hooks_and_rule, _remove_hooks_and_rule),
+            ]
+        case Program.CODEX:
+            return [
+                SettingsPart(folder / "config.toml", _add_table, _remove_table),
+                SettingsPart(main, _add_hooks, _remove_hooks),
+            ]
+        case Program.GEMINI:
+            return [
+                SettingsPart(
+                    main,
+                    lambda text, connection: _add_hooks(_add_server(text, connection), connection),
+                    lambda text, before: _remove_hooks(_remove_server(text, before), before),
+                )
+            ]
+
+
+def server_of(path: Path, text: str) -> Mapping[str, Any] | None:
+    """Return our MCP server's entry in the text of a settings file; `None` if there is none. Raises `BadSettings`."""
+    if path.suffix == ".toml":
+        found = toml_settings.table(text, _TOML_SERVERS, SERVER)
+    else:
+        holder = settings.child(settings.parse_object(text), _JSON_SERVERS) if text.strip() else None
+        node = settings.child(holder, SERVER) if holder is not None else None
+        found = node.value if node is not None else None
+    return found if _is_ours(found) else None
+
+
+def member_of(entry: Mapping[str, Any]) -> str | None:
+    """Return the member that an entry of our MCP server names; `None` if it names none."""
+    words = [str(word) for word in entry.get("args", ())]
+    return next((after for word, after in pairwise(words) if word == "--as"), None)
+
+
+def is_connected(program: Program, text: str) -> bool:
+    """True if the settings have hooks of a connection, whose agent has our tools."""
+    hook = hooks.command_in(text, program)
+    return hook is not None and TOOLS_OPTION in hook.split()
+
+
+def _is_ours(entry: Any) -> bool:
+    """True if an entry of an MCP server runs `tieline mcp`."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("args"), list):
+        return False
+    return PurePath(str(entry.get("command"))).name == SERVER and entry["args"][:1] == ["mcp"]
+
+
+def _refuse_other(entry: Any) -> None:
+    if entry is not None and not _is_ours(entry):
+        raise settings.BadSettings(f"it has another MCP server with the name {SERVER!r}")
+
+
+# MCP servers, in JSON.
+
+
+def _add_server(text: str, connection: Connection) -> str:
+    text = text if text.strip() else "{}\n"
+    holder = settings.child(settings.parse_object(text), _JSON_SERVERS)
+    if holder is not None and not isinstance(holder.value, dict):
+        raise settings.BadSettings(f"{_JSON_SERVERS!r} is no object")
+    found = holder.value.get(SERVER) if holder is not None else None
+    if found == connection.server:
+        return text
+    _refuse_other(found)
+    if found is not None:
+        text = _without_child(text, keep=True)
+    root = settings.parse_object(text)
+    holder = settings.child(root, _JSON_SERVERS)
+    if holder is None:
+        return settings.add_child(text, root, {SERVER: connection.server}, _JSON_SERVERS)
+    return settings.add_child(text, holder, connection.server, SERVER)
+
+
+def _remove_server(text: str, before: str) -> str:
+    holder = settings.child(settings.parse_object(text), _JSON_SERVERS) if text.strip() else None
+    if holder is None or not isinstance(holder.value, dict) or not _is_ours(holder.value.get(SERVER)):
+        return text
+    return _without_child(text, keep=bool(before.strip()) and _JSON_SERVERS in settings.parse_object(before).value)
+
+
+def _without_child(text: str, *, keep: bool) -> str:
+    """Return the text without our server. If no server is left, the object that held it stays only with `keep`."""
+    root = settings.parse_object(text)
+    place = max(place for place, each in enumerate(root.children) if each.key == _JSON_SERVERS)
+    holder = root.children[place].node
+    if len(holder.children) == 1 and not keep:
+        return settings.remove_child(text, root, place)
+    within = max(at for at, each in enumerate(holder.children) if each.key == SERVER)
+    return settings.remove_child(text, holder, within)
+
+
+# MCP servers, in TOML.
+
+
+def _add_table(text: str, connection: Connection) -> str:
+    _refuse_other(toml_settings.table(text, _TOML_SERVERS, SERVER))
+    return toml_settings.with_table(text, _TOML_SERVERS, SERVER, connection.server)
+
+
+def _remove_table(text: str, _before: str) -> str:
+    if not _is_ours(toml_settings.table(text, _TOML_SERVERS, SERVER)):
+        return text
+    return toml_settings.without_table(text, _TOML_SERVERS, SERVER)
+
+
+# Hooks, and the permission for our tools.
+
+
+def _add_hooks(text: str, connection: Connection) -> str:
+    return hooks.with_hooks(text, connection.program, connection.hook, wake=connection.wake)
+
+
+def _remove_hooks(text: str, _before: str) -> str:
+    return hooks.without_hooks(text)
+
+
+def _add_hooks_and_rule(text: str, connection: Connection) -> str:
+    text = _add_hooks(text, connection)
+    return text if connection.ask else hooks.with_permission(text, RULE)
+
+
+def _remove_hooks_and_rule(text: str, before: str) -> str:
+    text = hooks.without_hooks(text)
+    return text if hooks.has_permission(before, RULE) else hooks.without_permission(text, RULE)

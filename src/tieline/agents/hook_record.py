@@ -1,0 +1,176 @@
+"""The record of one session of an agent's program: the messages that our hooks have shown in it.
+
+Above: `tieline drain --hook`. Below: one small file, locked while a hook works with it. Hooks are short processes, and
+a program runs several of them at once: without the record two hooks would show the same message. A shown message is not
+yet read: the record keeps it until there is proof that the model was asked. If the program dies before that, its record
+has no effect any more, and the next session shows the message again.
+
+The file is removed when the session has ended and nothing is to be remembered. What a killed program left behind, the
+next hook removes.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+FOLDER_VARIABLE = "TIELINE_RUN_FOLDER"
+"""Environment variable with the folder of a run. Records of the run are in it, and removed with it."""
+
+PUSHES_VARIABLE = "TIELINE_RUN_PUSHES"
+"""Environment variable that is set if the runner also pushes messages to the program."""
+
+READY = "ready"
+"""File in the folder of a run that is there once the program has read the list of our tools."""
+
+FOLDER = "hooks"
+"""The folder of the records of programs that no run has started, in the folder of all runs."""
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"})
+_START_FIELD = 19  # of /proc/PID/stat, counted behind the name
+_PARENT_FIELD = 1
+_STATE_FIELD = 0
+
+
+class Process(Struct, frozen=True):
+    """Identifies a process: by its id, and by its start time, because a later process may have the same id."""
+
+    pid: int
+    started: str
+
+    @property
+    def is_alive(self) -> bool:
+        """True if the process still runs."""
+        return self.pid > 0 and process_of(self.pid) == self
+
+
+class Record(Struct):
+    """Record of one session of a program: the messages that hooks have shown to its model, and the hook that waits."""
+
+    program: Process | None = None
+    shown: list[str] = []
+    """Ids of messages that were shown, without proof yet that the model was asked."""
+    waiter: Process | None = None
+    """The hook that waits for the next message."""
+    told: bool = False
+    """True once the user was told how messages reach this session."""
+
+    @property
+    def is_over(self) -> bool:
+        """True if the program has ended, so that its record has no effect any more."""
+        return self.program is not None and not self.program.is_alive
+
+
+@contextlib.contextmanager
+def locked_record(folder: Path, session: str) -> Iterator[Record]:
+    """Yield the record of a program's session, locked for one hook at a time. Changes are written at exit."""
+    if not os.environ.get(FOLDER_VARIABLE):
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The folder of a run that is over stays away.
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = _path(folder, session)
+    file = _opened(path)
+    try:
+        record = _decoded(os.pread(file, _BYTES_MAX, 0))
+        if record.program is None or record.is_over:
+            # A new session, or one that another process of the program goes on with.
+            record = Record(program())
+        yield record
+        if record.program is not None and (
+            record.shown or record.told or (record.waiter is not None and record.waiter.is_alive)
+        ):
+            content = msgspec.json.encode(record)
+            os.pwrite(file, content, 0)
+            os.ftruncate(file, len(content))
+        else:
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(file)
+
+
+def forget(folder: Path, session: str) -> None:
+    """Remove the record of a session: nothing of it was shown to a model."""
+    _path(folder, session).unlink(missing_ok=True)
+
+
+def _path(folder: Path, session: str) -> Path:
+    return folder / hashlib.sha256(session.encode()).hexdigest()[:32]
+
+
+def sweep(folder: Path) -> None:
+    """Remove the records of programs that have ended."""
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _decoded(os.pread(file, _BYTES_MAX, 0)).is_over:
+                    path.unlink(missing_ok=True)
+            finally:
+                os.close(file)
+
+
+def program() -> Process | None:
+    """Return the program that started this hook: the parent, behind any shells. `None` if it has ended before."""
+    pid = os.getppid()
+    fields = _fields(pid)
+    while fields is not None and fields[0] in _SHELLS:
+        pid = int(fields[1 + _PARENT_FIELD])
+        fields = _fields(pid)
+    # The first process of the system takes over the children of others.
+    return process_of(pid) if pid > 1 else None
+
+
+def process_of(pid: int) -> Process | None:
+    """Return the running process with this id; `None` if there is none."""
+    fields = _fields(pid)
+    if fields is not None:
+        return Process(pid, fields[1 + _START_FIELD]) if fields[1 + _STATE_FIELD] != "Z" else None
+    if Path("/proc/self").exists():
+        return None
+    # A system without /proc: only the id tells processes apart.
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return None
+    return Process(pid, "")
+
+
+def _fields(pid: int) -> list[str] | None:
+    """Return the name of a process, then the other fields of its `/proc/PID/stat`; `None` if it cannot be read."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    head, _, rest = text.rpartition(")")
+    return [head.partition("(")[2], *rest.split()]
+
+
+_BYTES_MAX = 1024 * 1024
+"""Length of a record's file: far more than the ids that one session can wait for."""
+
+
+def _decoded(content: bytes) -> Record:
+    try:
+        return msgspec.json.decode(content, type=Record)
+    except msgspec.MsgspecError:
+        # A new file, or one that a crash cut off.
+        return Record()
+
+
+def _opened(path: Path) -> int:
+    """Open and lock a record's file, and return its descriptor. Try again if another hook removes it in between."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(file).st_ino == path.stat().st_ino:
+                return file
+        os.close(file)

@@ -1,0 +1,50 @@
+"""MCP: the hub's tools for agents, and their messages, over HTTP at `/mcp`; and the same for programs on stdio.
+
+Above: the code that runs protocols; `tieline.agents`, which serves the same tools on stdio. Below: the hub's own
+protocol, in process. PROTOCOL.md has the requests, the rules and our deviations.
+
+`codec` has the messages of MCP over HTTP, `server` the HTTP application, `caller` the tool calls of one token,
+`listener` the pushes to one client, `exchange` one answer. `tools` are the tools. `agent_session` serves one agent,
+with `forwarder`, which pushes messages and keeps them open until there is evidence that they were read, and
+`open_objectives`. `framing` makes the frame in which an agent sees a message. `echo` hides an agent's own messages.
+"""
+
+from tieline.protocols.mcp.settings import FLAGS, TEMPLATE, McpSettings
+from tieline.wire.fidelity import Carriage
+from tieline.wire.protocol import Host, Protocol, Server
+from tieline.wire.puppet import Puppet
+
+
+def _server(host: Host, settings: McpSettings) -> Server:
+    del settings
+    from tieline.protocols.mcp.server import Mcp
+
+    return Mcp(host.hub, host.now_ms, unfinished=host.unfinished)
+
+
+def _carriage() -> Carriage:
+    from tieline.protocols.mcp.codec import CARRIAGE
+
+    return CARRIAGE
+
+
+def _puppet() -> type[Puppet]:
+    from tieline.protocols.mcp.puppet import McpPuppet
+
+    return McpPuppet
+
+
+PROTOCOL = Protocol(
+    name="mcp",
+    section="mcp",
+    settings=McpSettings,
+    template=lambda: TEMPLATE,
+    server=_server,
+    carriage=_carriage,
+    puppet=_puppet,
+    colour="#00737a",
+    terminal_colour="bright_blue",
+    flags=FLAGS,
+    is_framed=True,
+    in_rooms=True,
+)

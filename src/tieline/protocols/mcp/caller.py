@@ -1,0 +1,106 @@
+"""The tool calls of one token: an agent session that receives no deliveries, kept while it is used.
+
+Above: the HTTP server, for clients of both eras. Below: the agent session, over sessions in the hub's own process. A
+call that waits for messages (`drain`) opens a second session meanwhile, which receives deliveries and takes none.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+from tieline.contract.hub import Hub
+from tieline.protocols.mcp.agent_session import AgentSession
+from tieline.protocols.mcp.codec import PROTOCOL
+from tieline.protocols.mcp.forwarder import WINDOW
+from tieline.wire.native.client import Client
+from tieline.wire.native.errors import HubError
+from tieline.wire.native.in_process import open_session
+
+
+class Caller:
+    """The member of one token, as it calls tools. Belongs to one event loop. `over` is called if the token is void."""
+
+    def __init__(
+        self, hub: Hub, token: str, digest: bytes, over: Callable[["Caller"], None], now_ms: Callable[[], int]
+    ) -> None:
+        self._hub = hub
+        self._over = over
+        self._keeping: asyncio.Task[None] | None = None
+        self.token = token
+        # Hash of the token: the name of this caller in tables.
+        self.digest = digest
+        self.member = ""
+        # Time of the last request, by the event loop's clock.
+        self.used_at = asyncio.get_running_loop().time()
+        # Number of requests that are being answered.
+        self.running = 0
+        self.agent_session = AgentSession(
+            self._open, _notify_nobody, push=False, arrivals=self._arrivals, now_ms=now_ms
+        )
+
+    async def open(self) -> None:
+        """Open the first session, and keep one from now on. Raises `HubRefused` if the token is not valid."""
+        client = await self._open()
+        assert client.welcome is not None, "an open session was welcomed"
+        self.member = client.welcome.speaker
+        self.used_at = asyncio.get_running_loop().time()
+        self._keeping = asyncio.create_task(self.agent_session.keep(client))
+        self._keeping.add_done_callback(self._ended)
+
+    def close(self) -> None:
+        """End the sessions."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+
+    @property
+    def idle(self) -> bool:
+        """True if no request is being answered, and no message was taken without being shown."""
+        return not self.running and not self.agent_session.owes
+
+    @property
+    def is_over(self) -> bool:
+        """True if the hub refuses the token for good."""
+        return self._keeping is not None and self._keeping.done() and not self._keeping.cancelled()
+
+    async def refresh(self) -> None:
+        """Fetch the open objectives again, for the descriptions of tools."""
+        await self.agent_session.settle()
+        with contextlib.suppress(HubError):
+            await self.agent_session.open_objectives.refresh()
+
+    async def _open(self) -> Client:
+        return await open_session(self._hub, self.token, PROTOCOL)
+
+    @contextlib.asynccontextmanager
+    async def _arrivals(self) -> AsyncIterator[asyncio.Event]:
+        arrived = asyncio.Event()
+        session = await open_session(self._hub, self.token, PROTOCOL, receive=True, window=WINDOW)
+        noting = asyncio.create_task(_note(session, arrived))
+        try:
+            yield arrived
+        finally:
+            noting.cancel()
+            await session.close()
+
+    def _ended(self, keeping: asyncio.Task[None]) -> None:
+        if keeping.cancelled():
+            return
+        error = keeping.exception()
+        if error is not None:
+            text = "the tool calls of a member ended"
+            keeping.get_loop().call_exception_handler({"message": text, "exception": error, "future": keeping})
+        self._over(self)
+
+
+async def _note(session: Client, arrived: asyncio.Event) -> None:
+    """Set the event at each delivery. When the session ends, set it too: the call then finds out why."""
+    try:
+        with contextlib.suppress(HubError):
+            async for _ in session.deliveries():
+                arrived.set()
+    finally:
+        arrived.set()
+
+
+async def _notify_nobody(_method: str, _params: object) -> None:
+    """Do nothing: a caller has no stream. The listeners of the same token notify their clients."""

@@ -1,0 +1,15 @@
+"""The configuration of MCP over HTTP."""
+
+from tieline.wire.protocol import Settings, on_off
+
+TEMPLATE = """\
+[mcp]
+enabled = true
+"""
+
+
+class McpSettings(Settings, frozen=True):
+    """The section `[mcp]` of the configuration."""
+
+
+FLAGS = (on_off("mcp", "Serve MCP over HTTP, at /mcp."),)

@@ -1,0 +1,115 @@
+"""A thousand idle streams of `/mcp`: memory of the hub for each, in both eras, with the session that belongs to it."""
+
+import json
+import resource
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil  # type: ignore[import-untyped]  # it has no types of its own
+import pytest
+
+from tests.cli.hub_process import HubProcess, wait_until
+from tests.protocols.mcp.web import ABOUT, META, STATELESS, VERSION, request
+
+STREAMS = 1000
+MEMBERS = 20
+WARM_UP = 200
+"""Streams opened and closed before: the first ones load code and fill free lists that all others share."""
+STREAM_BYTES_MAX = 20 * 1024
+
+pytestmark = pytest.mark.slow
+
+
+class Opener:
+    """Opens streams of one hub, without a library, so that a thousand cost this process little."""
+
+    def __init__(self, hub: HubProcess) -> None:
+        self._address = urlsplit(hub.running.http)
+        self.tokens = hub.add_members(*(f"m{number}" for number in range(MEMBERS)))
+
+    def dial(self) -> socket.socket:
+        """Connect to the hub."""
+        return socket.create_connection((self._address.hostname, self._address.port), timeout=60)
+
+    def ask(self, sock: socket.socket, head: str, token: str, body: object = None, **headers: str) -> bytes:
+        """Send a request, and return the head of its answer. The body of an answer with a length is read, too."""
+        payload = b"" if body is None else json.dumps(body).encode()
+        said = {
+            "host": self._address.netloc,
+            "authorization": f"Bearer {token}",
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+            "content-length": str(len(payload)),
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        lines = [f"{name}: {value}" for name, value in said.items()]
+        sock.sendall("\r\n".join([head, *lines, "", ""]).encode() + payload)
+        came = b""
+        while b"\r\n\r\n" not in came:
+            more = sock.recv(65536)
+            assert more, came
+            came += more
+        assert came.startswith(b"HTTP/1.1 200"), came
+        answer, _, content = came.partition(b"\r\n\r\n")
+        if b"content-length: " in answer:
+            left = int(answer.split(b"content-length: ")[1].split(b"\r\n")[0]) - len(content)
+            while left > 0:
+                left -= len(sock.recv(left))
+        return answer
+
+    def handshake(self, number: int) -> socket.socket:
+        """Open a session and its stream."""
+        token = self.tokens[number % MEMBERS]
+        sock = self.dial()
+        answer = self.ask(sock, "POST /mcp HTTP/1.1", token, request("initialize", ABOUT))
+        session = answer.split(b"mcp-session-id: ")[1].split(b"\r\n")[0].decode()
+        self.ask(sock, "GET /mcp HTTP/1.1", token, mcp_session_id=session, mcp_protocol_version=VERSION)
+        return sock
+
+    def stateless(self, number: int) -> socket.socket:
+        """Open the stream of a stateless client."""
+        body = request("subscriptions/listen", {"_meta": META, "notifications": {"toolsListChanged": True}})
+        token, method = self.tokens[number % MEMBERS], "subscriptions/listen"
+        sock = self.dial()
+        self.ask(sock, "POST /mcp HTTP/1.1", token, body, mcp_protocol_version=STATELESS, mcp_method=method)
+        return sock
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_a_thousand_idle_streams_cost_little(era: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with HubProcess("--store", "memory", "--no-agent-channels", "--no-spool") as hub:
+        opener = Opener(hub)
+        dial: Callable[[int], socket.socket] = opener.handshake if era == "handshake" else opener.stateless
+        process = psutil.Process(hub.running.pid)
+        pid, files = hub.running.pid, open_files(hub.running.pid)
+        for sock in [dial(number) for number in range(WARM_UP)]:
+            sock.close()
+        wait_until(lambda: open_files(pid) <= files + 2, "closed streams are gone")
+        before = process.memory_info().rss
+        opened = [dial(number) for number in range(STREAMS)]
+        wait_until(lambda: sessions(hub) >= STREAMS + MEMBERS, "all streams have their session with the hub")
+        each = (process.memory_info().rss - before) / STREAMS
+        for sock in opened:
+            sock.close()
+        with capsys.disabled():
+            print(f"\n{STREAMS} idle streams of /mcp, {era}: {each / 1024:.1f} KiB each")  # noqa: T201 - for people
+        assert each <= STREAM_BYTES_MAX
+
+
+def open_files(pid: int) -> int:
+    """Number of files that a process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def sessions(hub: HubProcess) -> float:
+    """Number of sessions of MCP that the hub has."""
+    address = urlsplit(hub.running.http)
+    with socket.create_connection((address.hostname, address.port), timeout=60) as sock:
+        sock.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        text = b"".join(iter(lambda: sock.recv(65536), b"")).decode()
+    found = [line for line in text.splitlines() if line.startswith('tieline_sessions{protocol="mcp"}')]
+    return float(found[0].split()[1]) if found else 0.0
