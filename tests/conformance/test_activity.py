@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tieline.contract.event import LogRow
+from tieline.core.readers import Cutoff
 from tieline.core.store import ActivityEntry, ActivityQuery, ActivityStore, StoreError
 from tieline.stores.sqlite import SqliteActivity
 
@@ -136,10 +137,11 @@ def test_what_is_old_is_forgotten_oldest_first_and_the_log_goes_on_where_it_was(
     for at_ms in (1, 2, 3, 9):
         scene.append(at_ms=at_ms)
     scene.store.commit()
-    assert scene.store.prune(1, 10) == 0
-    assert scene.store.prune(4, 2) == 2
-    assert scene.store.prune(4, 2) == 1
-    assert scene.store.prune(100, 10) == 0, "the newest row stays"
+    assert len(scene.store.prune(Cutoff(1), 10)) == 0
+    assert scene.store.prune(Cutoff(4), 2) == range(2)
+    assert scene.store.prune(Cutoff(4), 2) == range(2, 3)
+    assert len(scene.store.prune(Cutoff(100), 10)) == 0, "the newest row stays"
+    scene.store.commit()
     assert scene.select() == [3]
     scene.append()
     scene.store.commit()
@@ -148,11 +150,27 @@ def test_what_is_old_is_forgotten_oldest_first_and_the_log_goes_on_where_it_was(
     assert [row.offset for row in scene.store.read_log(4, 10, PAGE_BYTES)[0]] == [4]
 
 
-def test_forgetting_is_durable_at_once_and_leaves_what_is_not_committed_alone(scene: Scene) -> None:
+def test_forgetting_is_durable_with_the_commit_and_not_before(scene: Scene) -> None:
     for at_ms in (1, 2):
         scene.append(at_ms=at_ms)
     scene.store.commit()
-    scene.append()
-    assert scene.store.prune(10, 10) == 1
+    assert scene.store.prune(Cutoff(10), 10) == range(1)
     assert scene.crash() == 2
-    assert scene.select() == [1]
+    assert scene.select() == [1, 0]
+    assert scene.store.prune(Cutoff(10), 10) == range(1)
+    scene.append()
+    scene.store.commit()
+    assert scene.crash() == 3
+    assert scene.select() == [2, 1]
+
+
+def test_unread_rows_are_kept_as_long_as_the_cutoff_says(scene: Scene) -> None:
+    for at_ms in (1, 2, 3, 4, 9):
+        scene.append(at_ms=at_ms)
+    scene.store.commit()
+    assert scene.store.prune(Cutoff(5, unread=1), 10) == range(1)
+    assert scene.store.prune(Cutoff(5, unread=1, unread_before_ms=3), 10) == range(1, 2)
+    scene.store.commit()
+    assert scene.store.readers.kept_from == 2
+    assert scene.store.readers.time_of(0) == 3
+    assert scene.store.readers.time_of(5) is None

@@ -14,8 +14,8 @@ from tieline.contract.member import Unnamed
 from tieline.contract.message import Signature
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, ObjectiveState
-from tieline.core.inquiry import Inquiry, SearchIndex, Term, parse
 from tieline.core.outcome import Deferred
+from tieline.core.search_query import SearchIndex, SearchQuery, Term, parse
 from tieline.core.store import Store
 from tieline.stores.sqlite import SqliteSearch, SqliteStore
 from tieline.stores.sqlite.search import SEARCH_FILE
@@ -42,7 +42,7 @@ class Library:
         self.harness.decide(c.Search(session, query=query, **narrow))
         (deferred,) = self.harness.outcome.replies
         assert isinstance(deferred, Deferred)
-        assert isinstance(deferred.work, Inquiry)
+        assert isinstance(deferred.work, SearchQuery)
         return [message.content.body for message in self.index.find(deferred.work)]
 
 
@@ -208,6 +208,22 @@ def test_what_was_said_is_found_after_a_restart(library: Library) -> None:
     library.reopen()
     harness.send(harness.attach("ada"), "@bob", "before and after")
     assert library.find(harness.attach("ada"), "before") == ["before and after", "before"]
+
+
+def test_a_new_member_of_an_old_name_finds_nothing_of_before(library: Library) -> None:
+    harness = library.harness
+    ada = harness.join("ada")
+    harness.add("bob")
+    before = harness.send(ada, "@bob", "for the first bob")
+    harness.remove("bob")
+    bob = harness.join("bob")
+    after = harness.send(ada, "@bob", "for the second bob")
+    assert library.find(bob, "bob") == ["for the second bob"]
+    (deferred,) = harness.outcome.replies
+    assert isinstance(deferred, Deferred)
+    assert isinstance(deferred.work, SearchQuery)
+    # The question says so itself, whatever an index looks at.
+    assert [deferred.work.sees(one.offset, "ada", "@bob", ()) for one in (before, after)] == [False, True]
 
 
 def test_what_retention_forgot_is_found_no_more(make_library: Callable[[Limits], Library]) -> None:

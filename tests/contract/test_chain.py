@@ -4,17 +4,56 @@ from typing import Any
 
 import pytest
 
-from tieline.contract.chain import GENESIS, GENESIS_DIGEST, digest, link, link_digest, seal, seal_message, seal_stored
+from tieline.contract.chain import (
+    GENESIS,
+    GENESIS_DIGEST,
+    Link,
+    check_link,
+    digest,
+    follows,
+    link,
+    link_digest,
+    seal,
+    seal_message,
+    seal_stored,
+)
 from tieline.contract.identifiers import MemberName, MessageId
 from tieline.contract.message import Content, Message, Signature
 from tieline.contract.target import to_member
 
-FIRST = "2f59f796b48c7d70671b7886eec661b484f665b8dd48463bf8ea56278ac9e959"
+OLDER = bytes.fromhex("2f59f796b48c7d70671b7886eec661b484f665b8dd48463bf8ea56278ac9e959")
+"""The hash of a first row that was written before the chain covered times."""
+FIRST = "1f9c3ea66113df76948c167037e6309912741183b85fda7188dbde6a195974b1"
+AT_MS = 1_700_000_000_000
 
 
 def test_a_link_is_the_same_in_hexadecimal_and_in_bytes() -> None:
-    assert link(GENESIS, b"event") == FIRST
-    assert link_digest(GENESIS_DIGEST, b"event").hex() == FIRST
+    assert link(GENESIS, AT_MS, b"event") == FIRST
+    assert link_digest(GENESIS_DIGEST, AT_MS, b"event").hex() == FIRST
+
+
+def test_a_row_shows_by_its_hash_if_its_time_is_covered() -> None:
+    first = bytes.fromhex(FIRST)
+    assert check_link(GENESIS_DIGEST, AT_MS, b"event", first) is Link.TIMED
+    assert check_link(GENESIS_DIGEST, AT_MS + 1, b"event", first) is Link.BROKEN
+    assert check_link(GENESIS_DIGEST, AT_MS, b"other", first) is Link.BROKEN
+    assert check_link(first, AT_MS, b"event", first) is Link.BROKEN
+    for at_ms in (AT_MS, AT_MS + 1):
+        assert check_link(GENESIS_DIGEST, at_ms, b"event", OLDER) is Link.UNTIMED
+    assert check_link(GENESIS_DIGEST, AT_MS, b"other", OLDER) is Link.BROKEN
+
+
+def test_digits_of_the_time_that_were_moved_into_the_event_break_the_link() -> None:
+    first = link_digest(GENESIS_DIGEST, AT_MS + 7, b'{"event":"x"}')
+    assert check_link(GENESIS_DIGEST, AT_MS + 7, b'{"event":"x"}', first) is Link.TIMED
+    assert check_link(GENESIS_DIGEST, AT_MS // 10, b'7{"event":"x"}', first) is Link.BROKEN
+    assert check_link(GENESIS_DIGEST, 1, b'1700000000007{"event":"x"}', first) is Link.BROKEN
+
+
+def test_a_row_without_its_time_never_follows_one_with_it() -> None:
+    allowed = {(before, own) for before in (None, *Link) for own in Link if follows(before, own)}
+    timed = {(before, Link.TIMED) for before in (None, *Link)}
+    assert allowed == timed | {(before, Link.UNTIMED) for before in (None, Link.BROKEN, Link.UNTIMED)}
 
 
 def test_content_and_changes_have_the_digests_that_they_always_had() -> None:

@@ -5,7 +5,16 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tieline.contract.keys import Range, count_keys, each_key, extend_ranges, join_keys, one_key, split_ranges
+from tieline.contract.keys import (
+    Range,
+    count_keys,
+    each_key,
+    extend_ranges,
+    join_keys,
+    one_key,
+    split_ranges,
+    without_keys,
+)
 
 ascending = st.sets(st.integers(1, 60)).map(sorted)
 
@@ -47,3 +56,8 @@ def test_parts_hold_the_same_keys_and_no_part_is_too_large(keys: list[int], most
     parts = split_ranges(ranges, most)
     assert tuple(one for part in parts for one in part) == ranges
     assert all(0 < len(part) <= most for part in parts)
+
+
+@given(ascending, ascending)
+def test_ranges_without_other_keys_have_only_the_rest(keys: list[int], gone: list[int]) -> None:
+    assert list(each_key(without_keys(join_keys(keys), join_keys(gone)))) == sorted(set(keys) - set(gone))

@@ -17,9 +17,9 @@ from tieline.core import ledger
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.external_inboxes import Answers
-from tieline.core.inquiry import Inquiry
 from tieline.core.journal import Journal
 from tieline.core.outcome import Deferred, Outcome
+from tieline.core.search_query import SearchQuery
 from tieline.core.store import Store
 from tieline.stores.sqlite import SqliteActivity
 from tieline.stores.sqlite.database import IN_MEMORY
@@ -99,19 +99,28 @@ class BrokerHarness:
         self.limits = limits
         self.clock_and_ids = FakeClockAndIds()
         self.external_inboxes: dict[MemberName, Winner] = {}
-        self.answers: Answers = {}
+        self.answers = Answers()
+        # The tokens that several names share, as the hub is configured with them.
+        self.configured: tuple[str, ...] = ()
         self.open()
 
     def open(self) -> None:
         """Start a broker over what the store holds."""
         self.store = self._open_store()
-        self.broker = Broker(self.store, self.clock_and_ids, self.limits, home_key=token_digest(HOME_KEY))
+        self.broker = Broker(
+            self.store,
+            self.clock_and_ids,
+            self.limits,
+            home_key=token_digest(HOME_KEY),
+            shared_tokens=frozenset(map(token_digest, self.configured)),
+        )
         self.journal = Journal(self._activity, self.limits)
         self.outcome = Outcome()
         self.operator = self.attach(None)
 
-    def restart(self) -> None:
-        """Stop cleanly and start again."""
+    def restart(self, *configured: str) -> None:
+        """Stop cleanly and start again, with other shared tokens if some are given."""
+        self.configured = configured or self.configured
         self.broker.close()
         self.open()
 
@@ -136,23 +145,23 @@ class BrokerHarness:
     def _made(self, reply: Reply | Deferred) -> Reply:
         if not isinstance(reply, Deferred):
             return reply
-        # A test of the search passes an inquiry to an index itself.
-        return Done() if isinstance(reply.work, Inquiry) else self.journal.carry_out(reply.work)[0]
+        # A test of the search passes a query to an index itself.
+        return Done() if isinstance(reply.work, SearchQuery) else self.journal.carry_out(reply.work)[0]
 
     def handle(self, commands: Sequence[c.Command]) -> Outcome:
         """Let the broker decide these, with what external inboxes answer to it; then what it left to be won."""
-        self.answers = {}
+        self.answers = Answers()
         while wanted := self.broker.settlement.needs(commands, self.answers):
             name, deliveries = wanted
             for key, message in deliveries:
-                self.answers[name, key] = self.external_inboxes[name].win(message, key)
+                self.answers.by_delivery[name, key] = self.external_inboxes[name].win(message, key)
         self.broker.external_inboxes.answers = self.answers
         outcome = self.broker.handle(commands)
-        self.broker.external_inboxes.answers = {}
+        self.broker.external_inboxes.answers = Answers()
         if outcome.unsettled:
             answers = self.answers
-            self.handle(outcome.unsettled)
-            self.answers |= answers
+            self.handle(outcome.settles())
+            self.answers.by_delivery |= answers.by_delivery
         return outcome
 
     def set_external_inbox(self, name: MemberName, inbox: "Winner") -> None:
@@ -170,7 +179,7 @@ class BrokerHarness:
     def roll_back(self) -> None:
         """Go back to what is committed or owed, and give external inboxes back what they won for the rest."""
         self.broker.roll_back()
-        for name, key in self.broker.settlement.unused(self.answers):
+        for name, key in self.broker.settlement.unused(self.answers.won()):
             self.external_inboxes[name].give_back((key,))
 
     def ask_all(self, *commands: c.Command) -> list[Reply]:

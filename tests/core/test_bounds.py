@@ -104,9 +104,26 @@ def test_a_members_refusals_add_few_rows_in_an_hour(make_harness: MakeHarness) -
     assert {row.speaker for row in refusals(harness)} == {"ada"}
 
 
+def test_past_their_limit_the_oldest_cause_is_forgotten_and_has_its_row_at_once_when_it_comes_again(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tieline.core.refusals._KINDS_MAX", 2)
+    for what in ("a", "b", "a", "c", "b", "a"):
+        harness.ask(c.RecordRefusal(protocol="paper", code=Code.INVALID_REQUEST, what=what))
+    assert [(row.what, row.count) for row in refusals(harness)] == [("a", 1), ("b", 1), ("c", 1), ("a", 1)]
+
+
 def test_a_name_that_cannot_be_written_down_is_refused_like_any_other(harness: BrokerHarness) -> None:
     harness.refused(_stranger("half \ud800 a pair"))
     assert refusals(harness)[0].claimed == ("half ? a pair",)
+
+
+def test_data_that_cannot_be_written_down_is_refused(harness: BrokerHarness) -> None:
+    ada = harness.join("ada")
+    refusal = harness.refused(c.Send(ada, content=content("@ada", data={"half a pair": "\ud800"})))
+    assert refusal.code is Code.INVALID_MESSAGE
+    assert "the data cannot be written down" in refusal.message
+    assert harness.bodies(ada) == []
 
 
 def _stranger(name: str, protocol: str = "hub") -> c.Attach:
@@ -213,6 +230,17 @@ def test_one_member_cannot_take_all_channels(make_harness: MakeHarness) -> None:
     harness.restart()
     ada = harness.attach("ada")
     harness.subscribe(ada, "e")
+
+
+def test_one_who_is_in_as_many_channels_as_may_be_makes_no_other(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(subscriptions_max=2))
+    ada = harness.join("ada")
+    for name in ("a", "b"):
+        harness.subscribe(ada, name)
+    for command in (c.Subscribe(ada, channel=ChannelName("c")), c.CreateChannel(ada, name=ChannelName("c"))):
+        refusal = harness.refused(command)
+        assert (refusal.code, refusal.message) == (Code.TOO_MANY_CHANNELS, "ada is in 2 channels already")
+    assert harness.refused(c.ViewChannel(ada, channel="c")).code is Code.UNKNOWN_CHANNEL
 
 
 def test_one_sender_cannot_take_all_streams_of_a_recipient(make_harness: MakeHarness) -> None:

@@ -169,6 +169,19 @@ def test_admins_say_who_else_is_in_it(club: Club) -> None:
     assert club.refused("ada", "dev", ch.Admit(MemberName("nobody"))) is Code.UNKNOWN_MEMBER
 
 
+def test_admitting_with_the_same_role_changes_nothing(club: Club) -> None:
+    club.create("ada", "dev")
+    club.change("ada", "dev", ch.Admit(BOB))
+    count = len(club.harness.log())
+    club.change("ada", "dev", ch.Admit(BOB))
+    assert club.roles("dev") == {"ada": "admin", "bob": "member"}
+    assert len(club.harness.log()) == count
+
+
+def test_a_channel_that_is_not_there_cannot_be_changed(club: Club) -> None:
+    assert club.refused("ada", "dev", ch.Enter()) is Code.UNKNOWN_CHANNEL
+
+
 def test_the_operator_may_do_what_an_admin_may(club: Club) -> None:
     club.create("ada", "dev")
     command = c.ChangeChannel(club.harness.operator, channel="dev", change=ch.Admit(BOB, ch.Role.ADMIN))
@@ -244,7 +257,7 @@ def test_a_renamed_channel_keeps_who_is_in_it_and_what_was_said(club: Club) -> N
     club.say("ada", "#dev", "before")
     renamed = club.change("ada", "dev", ch.Rename(ChannelName("design")))
     assert club.harness.outcome.changes == [
-        ChannelVanished(ChannelName("dev")),
+        ChannelVanished(ChannelName("dev"), ended=True),
         ChannelAppeared(ChannelName("design"), made.id),
     ]
     assert (renamed.id, renamed.name, renamed.subscribers) == (made.id, "design", (ADA, BOB))
@@ -305,7 +318,7 @@ def test_an_archived_channel_is_read_and_not_written_to(club: Club) -> None:
     club.harness.pass_ms(7)
     archived = club.change("ada", "dev", ch.Archive())
     assert archived.archived_at_ms == START_MS + 7
-    assert club.harness.outcome.changes == [ChannelVanished(ChannelName("dev"))]
+    assert club.harness.outcome.changes == [ChannelVanished(ChannelName("dev"), ended=True)]
     assert club.listed() == ["general"]
     assert club.view("dev") == club.view(made.id) == archived
     for allow_empty in (False, True):
@@ -319,6 +332,18 @@ def test_an_archived_channel_is_read_and_not_written_to(club: Club) -> None:
     assert club.history("bob", f"chan:{made.id}") == club.history("bob", "#dev") == ["last words"]
     assert club.history("cy", f"chan:{made.id}") == []
     assert club.change("ada", "dev", ch.Archive()) == archived
+
+
+@pytest.mark.parametrize("how", [None, "restart", "crash"])
+def test_a_removed_member_is_in_no_archived_channel(club: Club, how: str | None) -> None:
+    club.create("ada", "dev")
+    club.change("bob", "dev", ch.Enter())
+    club.change("ada", "dev", ch.Archive())
+    club.harness.remove("bob")
+    if how is not None:
+        getattr(club.harness, how)()
+        club.sessions = {"ada": club.harness.attach("ada")}
+    assert club.roles("dev") == {"ada": "admin"}
 
 
 def test_an_archived_channels_name_can_be_another_channels(club: Club) -> None:

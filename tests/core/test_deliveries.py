@@ -11,7 +11,7 @@ from tieline.contract.identifiers import MemberName, MessageId
 from tieline.contract.limits import Limits
 from tieline.contract.member import Unnamed
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Attached, Fetched, Progress, Receipts
+from tieline.contract.reply import Attached, Fetched, History, Progress, Receipts
 from tieline.contract.reply import Claimed as ClaimedReply
 
 # The ladder
@@ -324,6 +324,24 @@ def test_a_broadcast_expires_for_those_who_did_not_settle_it(harness: BrokerHarn
 
 
 # Wires without acknowledgement
+
+
+def test_what_a_member_without_acknowledgements_reads_in_its_history_waits_no_more(harness: BrokerHarness) -> None:
+    ada, _ = harness.join("ada"), harness.add("bob")
+    ackless = harness.attach("bob", "agent-channels", acknowledges=False)
+    harness.send(ada, "@bob", "first")
+    harness.send(ada, "@bob", "second")
+    before = harness.roster()["bob"]
+    assert (before.backlog, before.unoffered) == (2, 2)
+    harness.expect(History, c.ReadHistory(ackless, limit=1))
+    assert harness.roster()["bob"].backlog == 2, "to look something up is not to be shown it"
+    for _ in range(2):
+        harness.expect(History, c.ReadHistory(ackless, limit=1, offers=True))
+        after = harness.roster()["bob"]
+        assert (after.backlog, after.unoffered) == (1, 1)
+    harness.restart()
+    assert harness.roster()["bob"].backlog == 1
+    assert harness.bodies(harness.attach("bob")) == ["first", "second"], "it can be read by all"
 
 
 def test_what_went_out_on_a_wire_without_acknowledgement_is_readable_but_no_backlog(harness: BrokerHarness) -> None:

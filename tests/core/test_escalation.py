@@ -167,6 +167,18 @@ def test_two_humans_who_stand_in_for_each_other_are_told_once(harness: BrokerHar
     assert len(harness.fetch(harness.attach("bob"))) == 1
 
 
+def test_when_the_human_is_gone_the_hub_is_still_told_of_what_was_not_seen(
+    harness: BrokerHarness, ada: SessionId
+) -> None:
+    harness.remove("ops")
+    sent = harness.send(ada, "@bob", priority=Priority.URGENT)
+    harness.pass_ms(1000)
+    harness.pass_ms(1000)
+    told = harness.outcome.unseen
+    assert way(harness, sent.message_id) == "notify"
+    assert [(unseen.member, unseen.message.id) for unseen in told] == [("bob", sent.message_id)]
+
+
 def test_a_follower_hears_of_a_fall(harness: BrokerHarness, ada: SessionId) -> None:
     sent = harness.send(ada, "@bob")
     harness.expect(Receipts, c.Follow(ada, message_id=sent.message_id))
@@ -199,6 +211,22 @@ def test_where_it_stands_survives(harness: BrokerHarness, ada: SessionId, how: s
         (((1, 1),), "hook"),
         (((1, 1),), "notify"),
     ]
+
+
+def test_after_a_rollback_what_comes_next_falls_with_what_came_last_also_if_an_older_one_is_due_later(
+    harness: BrokerHarness, ada: SessionId
+) -> None:
+    reach(harness, "bob", Reach((Leg(Way.PUSH, MINUTE_MS), Leg(Way.HOOK, 9 * MINUTE_MS), Leg(Way.PULL, 0))))
+    older = harness.send(ada, "@bob", "one").message_id
+    harness.pass_ms(MINUTE_MS + 1000)
+    harness.send(ada, "@bob", "two")
+    harness.broker.roll_back()
+    harness.send(ada, "@bob", "three")
+    harness.pass_ms(MINUTE_MS + 1000)
+    falls = [event for event in harness.events() if isinstance(event, Fell)]
+    assert [(event.keys, event.way) for event in falls] == [(((1, 1),), "hook"), (((2, 3),), "hook")]
+    harness.pass_ms(8 * MINUTE_MS)
+    assert way(harness, older) == "pull"
 
 
 def test_a_step_after_a_fall_comes_after_it(harness: BrokerHarness, ada: SessionId) -> None:
@@ -267,6 +295,13 @@ def test_a_member_says_its_own_ways_and_nobody_elses(harness: BrokerHarness, ada
 def test_ways_that_make_no_sense_are_refused(harness: BrokerHarness, wrong: Reach, code: Code) -> None:
     harness.add("bob")
     assert harness.refused(c.SetReach(harness.operator, name=MemberName("bob"), reach=wrong)).code is code
+
+
+def test_the_same_ways_again_are_no_event(harness: BrokerHarness, ada: SessionId) -> None:
+    count = len(harness.log())
+    reach(harness, "bob", THREE)
+    reach(harness, "ada", Reach())
+    assert len(harness.log()) == count
 
 
 def test_an_unknown_member_has_no_ways(harness: BrokerHarness) -> None:

@@ -1,8 +1,10 @@
 """A reply as evidence, where a wire cannot acknowledge."""
 
 from tests.core.doubles import BrokerHarness
+from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import MessageId
+from tieline.contract.reply import Done
 
 
 def test_a_reply_acknowledges_what_was_offered_on_a_wire_that_cannot(harness: BrokerHarness) -> None:
@@ -32,3 +34,10 @@ def test_a_reply_to_what_others_were_sent_or_nobody_said_changes_nothing(harness
     harness.send(cy, "@ada", reply_to=sent.message_id)
     harness.send(bob, "@ada", reply_to=MessageId("unheard-of"))
     assert harness.state(sent.message_id, "bob") is State.OFFERED
+
+
+def test_what_is_written_to_the_wire_of_one_who_is_no_member_moves_nothing(harness: BrokerHarness) -> None:
+    ada, _ = harness.join("ada"), harness.add("bob")
+    sent = harness.send(ada, "@bob")
+    harness.expect(Done, c.Offered(harness.operator, first=1, last=1))
+    assert harness.state(sent.message_id, "bob") is State.PENDING

@@ -12,6 +12,7 @@ from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.message import Kind, Message
 from tieline.contract.reply import Accepted, Done
 from tieline.core.external_inboxes import EVIDENCE
+from tieline.core.inbox import Entry, Inbox
 
 BOB = MemberName("bob")
 
@@ -136,12 +137,81 @@ def test_acknowledging_by_the_id_of_a_message_has_to_be_won_too(street: Street) 
     assert street.shop.finished == [2]
 
 
+def test_discarding_has_to_be_won_too(street: Street) -> None:
+    street.shop.taken.add("taken")
+    lost, won = street.say("taken"), street.say("there")
+    street.harness.expect(Done, c.Discard(street.bob, ranges=((1, 2),), reason="not ours"))
+    assert street.harness.state(lost, "bob") is State.ACKED
+    assert street.harness.state(won, "bob") is State.EXPIRED
+    assert street.shop.won == ["there"]
+
+
+def test_what_was_held_is_released_when_the_external_inbox_comes(harness: BrokerHarness) -> None:
+    alice, bob = harness.join("alice"), harness.join("bob")
+    harness.expect(Done, c.PauseThread(harness.operator, thread="@alice+@bob"))
+    assert harness.send(alice, "@bob", "held").held
+    assert harness.bodies(bob) == []
+    harness.set_external_inbox(BOB, Shop())
+    harness.attach("bob", "shop")
+    assert harness.bodies(bob) == ["held"]
+
+
 def test_a_time_to_live_that_passes_ends_what_nobody_has_taken(street: Street) -> None:
     street.shop.taken.add("taken")
     lost, won = street.say("taken", ttl_ms=10), street.say("there", ttl_ms=10)
     street.harness.pass_ms(20)
     assert street.harness.state(lost, "bob") is State.ACKED
     assert street.harness.state(won, "bob") is State.EXPIRED
+
+
+def test_deliveries_that_expire_together_are_one_command_for_their_member(street: Street) -> None:
+    said = [street.say(str(number), ttl_ms=10) for number in range(300)]
+    street.harness.clock_and_ids.time_ms += 20
+    street.harness.decide(c.Tick())
+    assert [(settle.member, settle.ranges) for settle in street.harness.outcome.settles()] == [(BOB, ((1, 300),))]
+    assert {street.harness.state(each, "bob") for each in said} == {State.EXPIRED}
+
+
+def test_a_time_to_live_that_passes_is_not_lost_if_the_external_inbox_cannot_tell_at_first(street: Street) -> None:
+    street.shop.unclear.add("hello")
+    said = street.say("hello", ttl_ms=10)
+    street.harness.pass_ms(20)
+    assert street.harness.state(said, "bob") is State.PENDING
+    street.shop.unclear.clear()
+    street.harness.pass_ms(60_000)
+    assert street.harness.state(said, "bob") is State.EXPIRED
+
+
+def test_a_time_to_live_that_passes_is_not_lost_if_the_messages_cannot_be_read_at_first(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = street.say("hello", ttl_ms=10)
+    with monkeypatch.context() as patch:
+        patch.setattr(street.harness.broker.settlement, "needs", lambda *_: None)
+        street.harness.pass_ms(20)
+    assert street.harness.state(said, "bob") is State.PENDING
+    street.harness.pass_ms(60_000)
+    assert street.harness.state(said, "bob") is State.EXPIRED
+
+
+def test_a_large_acknowledgement_is_read_once_to_ask_and_once_to_settle(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 1300
+    for number in range(count):
+        street.say(str(number), kind=Kind.EVENT)
+    read, entries = Inbox.read, []
+
+    def counted(inbox: Inbox, *arguments: Any, **options: Any) -> tuple[list[Entry], int]:
+        found = read(inbox, *arguments, **options)
+        entries.extend(found[0])
+        return found
+
+    monkeypatch.setattr(Inbox, "read", counted)
+    street.harness.ask(c.Advance(street.bob, ranges=((600, 2000), (1, 600))))
+    assert street.shop.won == [str(number) for number in range(count)]
+    assert street.harness.fetch(street.bob) == ()
+    assert len(entries) < 2.5 * count
 
 
 def test_a_member_that_is_removed_leaves_dead_what_nobody_has_taken(street: Street) -> None:
@@ -158,6 +228,29 @@ def test_offering_and_seeing_need_not_be_won(street: Street) -> None:
     street.harness.advance(street.bob, 1, State.SEEN)
     assert street.harness.state(said, "bob") is State.SEEN
     assert street.shop.won == []
+
+
+def test_a_message_that_expires_while_it_is_held_was_never_in_the_inbox_and_need_not_be_won(
+    harness: BrokerHarness,
+) -> None:
+    alice, _ = harness.join("alice"), harness.join("bob")
+    harness.expect(Done, c.PauseThread(harness.operator, thread="@alice+@bob"))
+    held = harness.send(alice, "@bob", ttl_ms=1000).message_id
+    shop = Shop()
+    harness.set_external_inbox(BOB, shop)
+    harness.pass_ms(1000)
+    assert harness.state(held, "bob") is State.EXPIRED
+    assert shop.won == []
+
+
+def test_what_came_after_the_question_is_settled_by_no_acknowledgement(street: Street) -> None:
+    street.harness.ask_all(
+        c.Send(street.alice, content=content("@bob", "just now")), c.Advance(street.bob, ranges=((1, 1),))
+    )
+    assert street.harness.bodies(street.bob) == ["just now"]
+    assert street.shop.won == []
+    street.harness.advance(street.bob, 1)
+    assert street.shop.won == ["just now"]
 
 
 def test_other_members_are_not_asked_for(street: Street) -> None:

@@ -18,7 +18,7 @@ from tieline.contract.objective import Complete, Watch
 from tieline.contract.permission import OBJECTIVES_CREATE
 from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code
-from tieline.contract.reply import Accepted, Claimed, Done, ObjectiveState, Pauses, Receipts
+from tieline.contract.reply import Accepted, Claimed, Done, History, ObjectiveState, Pauses, Receipts
 from tieline.core import broker
 from tieline.core.notices import SPEAKER
 
@@ -258,6 +258,27 @@ def test_a_stream_waits_for_each_of_its_pauses_in_turn(room: Room) -> None:
     assert room.read("bob") == bodies(4)
 
 
+def test_a_hold_that_cools_down_passes_no_message_that_stands_behind_another_hold(room: Room) -> None:
+    harness = room.harness
+    room.alternate("ada", "bob", LIMITS.hops_max + 1, thread="t")
+    assert room.say("bob", "@ada", "first of the thread", thread="t").held
+    harness.pass_ms(LIMITS.pause_ms)
+    assert room.read("ada") == ["first of the thread"]
+    room.alternate("ada", "bob", LIMITS.hops_max + 1)
+    assert room.say("bob", "@ada", "held").held
+    assert room.say("bob", "@ada", "second of the thread", thread="t").held
+    until = {
+        pause.conversation: pause.until_ms for pause in harness.expect(Pauses, c.ListPauses(harness.operator)).pauses
+    }
+    assert until["thread:t"] < until["@ada+@bob"]
+    harness.pass_ms(until["thread:t"] - harness.clock_and_ids.time_ms)
+    assert room.read("ada") == []
+    harness.pass_ms(until["@ada+@bob"] - harness.clock_and_ids.time_ms)
+    assert room.read("ada") == ["held"]
+    harness.pass_ms(LIMITS.pause_ms)
+    assert room.read("ada") == ["second of the thread"]
+
+
 def test_a_message_in_a_channel_waits_for_those_alone_whose_stream_is_held(stuck: Room) -> None:
     for name in ("ada", "cy", "bob"):
         stuck.harness.subscribe(stuck.sessions[name], "dev")
@@ -295,6 +316,21 @@ def test_held_messages_count_in_the_backlog_and_past_it_the_usual_refusal_comes(
     assert (presence.backlog, presence.held) == (3, 3)
     refusal = room.harness.refused(c.Send(room.sessions["ada"], content=content("@bob")))
     assert refusal.code is Code.BACKLOG_FULL
+
+
+def test_a_held_message_is_in_no_page_of_history_that_its_recipient_is_shown(room: Room) -> None:
+    harness, bob = room.harness, room.sessions["bob"]
+    harness.expect(Done, c.PauseThread(harness.operator, thread="@ada+@bob"))
+    assert room.say("ada", "@bob", "held").held
+
+    def shown(session: SessionId) -> list[str]:
+        page = harness.expect(History, c.ReadHistory(session, peer="ada", offers=True))
+        return [message.content.body for message in page.messages]
+
+    assert shown(bob) == []
+    assert [one.content.body for one in harness.expect(History, c.ReadHistory(bob, peer="ada")).messages] == ["held"]
+    harness.expect(Done, c.ResumeThread(harness.operator, thread="@ada+@bob"))
+    assert shown(bob) == ["held"]
 
 
 def test_a_time_to_live_runs_on_while_held_and_what_stands_behind_goes_on(room: Room) -> None:
@@ -378,6 +414,19 @@ def test_a_pause_by_hand_holds_what_agents_and_scripts_say_and_ends_by_itself(ro
     assert [(event.thread, event.by) for event in events if isinstance(event, Paused)] == [("#dev", "hana")]
     assert [event.by for event in events if isinstance(event, Resumed)] == [""]
     assert not room.say("ada", "#dev").held
+
+
+def test_a_pause_after_a_pause_that_was_ended_lasts_its_own_time(room: Room) -> None:
+    harness = room.harness
+    for word in (c.PauseThread, c.ResumeThread):
+        harness.expect(Done, word(harness.operator, thread="@ada+@bob"))
+    harness.pass_ms(1000)
+    harness.expect(Done, c.PauseThread(harness.operator, thread="@ada+@bob"))
+    room.say("bob", "@ada", "held")
+    harness.pass_ms(LIMITS.pause_ms - 1)
+    assert room.read("ada") == []
+    harness.pass_ms(1)
+    assert room.read("ada") == ["held"]
 
 
 def test_allowing_a_conversation_lifts_its_limits_for_a_while_and_delivers_what_is_held(stuck: Room) -> None:
@@ -641,6 +690,17 @@ def test_a_clock_that_is_set_neither_releases_nor_keeps_anything(stuck: Room, st
     stuck.attach()
     stuck.harness.pass_ms(LIMITS.pause_ms - 1000)
     assert stuck.read("ada") == ["held 0"]
+
+
+@pytest.mark.parametrize("step_ms", [30 * 24 * 3600 * 1000, -30 * 24 * 3600 * 1000])
+def test_a_clock_that_is_set_neither_hastens_nor_delays_a_slowed_message(room: Room, step_ms: int) -> None:
+    room.alternate("ada", "bob", 5)
+    assert room.say("bob", "@ada", "slowed").held
+    room.harness.clock_and_ids.set_clock(step_ms)
+    room.harness.pass_ms(3750)
+    assert room.read("ada") == []
+    room.harness.pass_ms(250)
+    assert room.read("ada") == ["slowed"]
 
 
 @pytest.mark.parametrize("step_ms", [30 * 24 * 3600 * 1000, -30 * 24 * 3600 * 1000])

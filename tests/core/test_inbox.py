@@ -115,6 +115,15 @@ def test_reading_gives_unsettled_deliveries_in_order_page_by_page(
     assert [key for key in wanted if key <= through] == wanted[:limit]
 
 
+@given(actions, st.integers(-1, 40), st.integers(-1, 45))
+def test_reading_up_to_a_key_considers_no_later_one(script: list[tuple[Any, ...]], after: int, last: int) -> None:
+    inbox, model = run(script)
+    entries, through = inbox.read(after, 50, last=last)
+    assert [entry.key for entry in entries] == [key for key in model.unsettled if after < key <= last]
+    assert through >= min(last, inbox.next_key - 1)
+    assert (inbox.read(through, 50, last=last)) == ([], through)
+
+
 @settings(deadline=None)
 @given(actions, st.integers(-1, 40), st.integers(-1, 40), st.integers(1, 50))
 def test_what_was_not_seen_is_found_and_read(script: list[tuple[Any, ...]], first: int, last: int, limit: int) -> None:

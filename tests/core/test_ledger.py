@@ -6,7 +6,7 @@ from tests.core.doubles import BrokerHarness
 from tieline.contract.chain import GENESIS, link, seal
 from tieline.contract.event import Sent, Subscribed
 from tieline.core.ledger import Ledger, decode_event, encode_content
-from tieline.core.store import Route
+from tieline.core.store import DeliveryRoute
 
 
 def test_the_hash_before_the_first_row_is_blake3_of_nothing() -> None:
@@ -14,12 +14,13 @@ def test_the_hash_before_the_first_row_is_blake3_of_nothing() -> None:
     assert Ledger().head == GENESIS
 
 
-def test_a_hash_is_blake3_of_the_previous_hash_in_ascii_hex_and_the_event() -> None:
+def test_a_hash_is_blake3_of_the_previous_hash_in_ascii_hex_the_time_and_the_event() -> None:
     ledger = Ledger()
     previous = GENESIS
     for channel in ("a", "b", "c"):
         row = ledger.append(Subscribed("ada", channel), at_ms=7)
-        assert row.hash == blake3(previous.encode("ascii") + row.event).hexdigest() == link(previous, row.event)
+        assert row.hash == blake3(previous.encode("ascii") + b"7" + row.event).hexdigest()
+        assert row.hash == link(previous, 7, row.event)
         previous = row.hash
     assert ledger.head == previous
 
@@ -55,7 +56,7 @@ def test_the_log_of_a_broker_is_one_unbroken_chain_over_restarts(harness: Broker
     assert [row.offset for row in rows] == list(range(len(rows)))
     previous = GENESIS
     for row in rows:
-        assert row.hash == link(previous, row.event)
+        assert row.hash == link(previous, row.at_ms, row.event)
         previous = row.hash
     assert len(rows) >= 6
 
@@ -68,6 +69,6 @@ def test_the_chain_holds_the_digest_of_all_that_is_stored_of_a_message(harness: 
     assert event.id == accepted.message_id
     assert (event.sender, event.target, event.recipients) == ("ada", "@bob", 1)
     (delivery,) = harness.fetch(bob)
-    message, route = delivery.message, Route([2], [delivery.key], [delivery.stream_seq]).pack()
+    message, route = delivery.message, DeliveryRoute([2], [delivery.key], [delivery.stream_seq]).pack()
     stamps = (message.id, "ada", message.protocol, 1, message.sent_at_ms)
     assert event.digest == seal(encode_content(message.content), route, *stamps)

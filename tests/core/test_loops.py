@@ -251,6 +251,14 @@ def test_a_ring_of_three_is_counted_when_one_of_them_replies_and_the_others_do_n
     assert said[-1] >= 20
 
 
+@pytest.mark.parametrize(("size", "counted"), [(16, True), (17, False)])
+def test_a_ring_is_counted_up_to_sixteen_members(size: int, *, counted: bool) -> None:
+    talk = Talk()
+    rounds = [talk.hops(f"m{turn % size}", f"@m{(turn + 1) % size}") for turn in range(2 * size)]
+    assert rounds[:size] == [0] * size
+    assert any(rounds[size:]) is counted
+
+
 def test_a_ring_is_counted_step_by_step_when_each_names_what_it_passes_on() -> None:
     talk = Talk()
     said = [talk.hops(*RING[turn % 3], reply_to=talk.last_id if turn else None) for turn in range(6)]

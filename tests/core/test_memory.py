@@ -525,6 +525,20 @@ def test_who_follows_a_message_hears_of_a_step_that_failed_once(faulty: BrokerHa
     assert [(session, step.state) for session, step in outcome.progress] == [(alice, State.ACKED)]
 
 
+def test_who_leaves_in_a_batch_that_failed_hears_on_of_what_it_follows(faulty: BrokerHarness) -> None:
+    token = faulty.add("alice")
+    first, second, bob = faulty.attach_by_token(token), faulty.attach("alice"), faulty.join("bob")
+    said = faulty.send(first, "@bob").message_id
+    for session in (first, second):
+        faulty.ask(c.Follow(session, message_id=said))
+    fill(faulty, c.RotateToken(faulty.operator, name=MemberName("alice")))
+    outcome = work(faulty, (c.Advance(bob, ranges=((1, 1),), state=State.SEEN),))
+    assert {session for session, _ in outcome.progress} == {first, second}
+    faulty.ask(c.Detach(first))
+    outcome = work(faulty, (c.Claim(bob, message_id=said),))
+    assert [(session, step.state) for session, step in outcome.progress] == [(second, State.ACKED)]
+
+
 def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_again(faulty: BrokerHarness) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     shop = Shop()
@@ -575,3 +589,24 @@ def test_a_failing_look_ahead_for_wire_ids_costs_nobody_anything(
     assert [type(reply) for reply in faulty.ask_all(*sends)] == [Accepted, Accepted]
     assert [str(fault.error) for fault in faulty.broker.faults] == ["disk I/O error"]
     assert [getattr(reply, "duplicate", None) for reply in faulty.ask_all(*sends)] == [True, True]
+
+
+def test_a_look_ahead_that_ends_the_transaction_loses_nothing_that_was_answered(
+    faulty: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, bob = faulty.join("ada"), faulty.join("bob")
+    faulty.send(ada, "@bob", "zero")
+    work(faulty, (c.Advance(bob, ranges=((1, 1),)),))
+    store = store_of(faulty)
+
+    def fail(_: object) -> None:
+        # After some errors, the database ends the transaction by itself, with the acknowledgement in it.
+        store._flush()
+        store._main.execute("ROLLBACK")
+        raise DiskError("disk I/O error")
+
+    monkeypatch.setattr(store, "prefetch", fail)
+    sends = [c.Send(ada, content=content("@bob", body), wire_id=body) for body in ("one", "two")]
+    assert [type(reply) for reply in faulty.ask_all(*sends)] == [Accepted, Accepted]
+    faulty.crash()
+    assert faulty.bodies(faulty.attach("bob")) == ["one", "two"]

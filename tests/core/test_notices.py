@@ -45,18 +45,31 @@ def test_those_who_looped_and_the_humans_are_told_once(make_harness: MakeHarness
     assert told(harness, "cy") == []
 
 
-def test_in_a_channel_only_those_who_looped_are_told(make_harness: MakeHarness) -> None:
-    harness = make_harness(LIMITS)
-    sessions = {name: harness.join(name) for name in ("ada", "bob", "cy")}
+def loop_in_channel(harness: BrokerHarness, *others: str) -> None:
+    """Let bob and ada answer each other in a channel where others listen; ada is next."""
+    sessions = {name: harness.join(name) for name in ("bob", "ada", *others)}
     for session in sessions.values():
         harness.subscribe(session, "dev")
     for turn in range(5):
-        one, other = ("ada", "bob") if turn % 2 == 0 else ("bob", "ada")
+        one, other = ("bob", "ada") if turn % 2 == 0 else ("ada", "bob")
         harness.send(sessions[one], "#dev")
         harness.advance(sessions[other], turn // 2 + 1)
         harness.pass_ms(1000)
-    assert harness.send(sessions["bob"], "#dev").held
+
+
+def test_in_a_channel_only_those_who_looped_are_told(make_harness: MakeHarness) -> None:
+    harness = make_harness(LIMITS)
+    loop_in_channel(harness, "cy")
+    assert harness.send(harness.attach("ada"), "#dev").held
     assert [len(told(harness, name)) for name in ("ada", "bob", "cy")] == [1, 1, 0]
+
+
+def test_one_who_looped_and_was_removed_is_not_told(make_harness: MakeHarness) -> None:
+    harness = make_harness(LIMITS)
+    loop_in_channel(harness, "cy", "di")
+    harness.remove("bob")
+    assert harness.send(harness.attach("ada"), "#dev").held
+    assert [len(told(harness, name)) for name in ("ada", "cy", "di")] == [1, 0, 0]
 
 
 def test_the_command_that_is_named_can_be_entered_whatever_a_conversation_is_called() -> None:

@@ -26,6 +26,16 @@ def test_everybody_in_the_thread_hears_of_each_step_the_actor_too(team: Team) ->
         assert (message.content.kind, str(message.content.target)) == (Kind.EVENT, f"obj:{made.id}")
 
 
+def test_nothing_waits_for_who_acts_on_a_wire_without_acknowledgement(team: Team) -> None:
+    harness = team.harness
+    waiting = {name: presence.backlog for name, presence in harness.roster().items()}
+    team.sessions["ada"] = harness.attach("ada", "agent-channels", acknowledges=False)
+    team.change("ada", team.create(watchers=()), o.Cancel("no"))
+    now = {name: presence.backlog - waiting[name] for name, presence in harness.roster().items()}
+    assert (now["ada"], now["bob"], now["mo"]) == (0, 2, 2)
+    assert team.told("ada") == ["assigned", "cancelled"], "its messages are readable all the same"
+
+
 def test_who_leaves_the_thread_hears_of_that_and_of_nothing_later(team: Team) -> None:
     boss = team.join("boss", "objectives.reassign")
     made = team.create()
@@ -88,6 +98,7 @@ def test_flat_keys_stand_beside_the_event(team: Team) -> None:
         "kind": "objective",
         "event": {"kind": "blocked", "objectiveId": made.id, "blockReason": "stuck"},
         "objective_id": made.id,
+        "objective_event": "blocked",
         "objective_status": "blocked",
         "thread": f"obj:{made.id}",
         "actor": "bob",

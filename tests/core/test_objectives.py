@@ -10,10 +10,11 @@ from tests.core.objective_team import CHANGES, Team
 from tieline.contract import command as c
 from tieline.contract import objective as o
 from tieline.contract.identifiers import MemberName
+from tieline.contract.member import Unnamed
 from tieline.contract.message import Attachment
 from tieline.contract.permission import TEAM_PERMISSIONS
 from tieline.contract.refusal import Code
-from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView, SeenObjective
+from tieline.contract.reply import Attached, ObjectiveList, ObjectiveState, ObjectiveView, SeenObjective
 from tieline.core.objectives import RIGHTS, rights_of
 
 # Fields of an objective.
@@ -43,6 +44,16 @@ def test_an_id_is_the_time_and_a_count_in_base_36(team: Team) -> None:
     assert ids[0] == "obj-mywpiww0-1"
     assert ids[35:] == ["obj-mywpiww0-10", "obj-mywpiww0-11"]
     assert int("mywpiww0", 36) == START_MS
+
+
+def test_an_id_that_the_caller_chose_is_given_once(team: Team) -> None:
+    chosen = o.ObjectiveId("obj-mywpiww0-000000000042")
+    assert team.create(objective_id=chosen).id == chosen
+    again = c.CreateObjective(
+        team.sessions["ada"], title="t", outcome="o", assignee=MemberName("bob"), objective_id=chosen
+    )
+    assert team.harness.refused(again).code is Code.INVALID_REQUEST
+    assert team.listed("ada") == [chosen]
 
 
 def test_assignee_and_originator_are_no_watchers_and_nobody_watches_twice(team: Team) -> None:
@@ -217,6 +228,26 @@ def test_the_operator_sees_all_objectives_and_changes_none(team: Team) -> None:
         team.harness.refused(c.ChangeObjective(operator, objective_id=made.id, change=o.Cancel())).code
         is Code.FORBIDDEN
     )
+
+
+def test_the_operator_creates_no_objective(team: Team) -> None:
+    command = c.CreateObjective(team.harness.operator, title="t", outcome="o", assignee=MemberName("bob"))
+    assert team.harness.refused(command).code is Code.FORBIDDEN
+    assert team.listed("ada") == []
+
+
+def test_those_without_an_identity_see_no_objective(team: Team) -> None:
+    team.create()
+    attach = c.Attach(protocol="hub", credential=Unnamed("client-1", "dev"))
+    stranger = team.harness.expect(Attached, attach).session
+    assert team.harness.refused(c.ListObjectives(stranger)).code is Code.FORBIDDEN
+
+
+def test_an_objective_is_not_reassigned_to_somebody_unknown(team: Team) -> None:
+    made = team.create()
+    team.join("sam", "objectives.reassign")
+    assert team.refused("sam", made, o.Reassign(MemberName("nobody"))) is Code.UNKNOWN_MEMBER
+    assert team.view("ada", made).objective.assignee == "bob"
 
 
 def test_a_stranger_gets_the_same_answer_for_an_objective_that_is_and_one_that_is_not(team: Team) -> None:

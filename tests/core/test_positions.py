@@ -3,7 +3,7 @@
 from tests.core.conftest import MakeHarness
 from tests.core.doubles import BrokerHarness, content
 from tieline.contract import command as c
-from tieline.contract.delivery import State
+from tieline.contract.delivery import Position, State
 from tieline.contract.identifiers import SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.reply import Fetched, Streams, StreamView
@@ -11,7 +11,7 @@ from tieline.contract.reply import Fetched, Streams, StreamView
 DAY_MS = 24 * 3600 * 1000
 
 
-def streams(harness: BrokerHarness, session: SessionId, *positions: c.Position) -> Streams:
+def streams(harness: BrokerHarness, session: SessionId, *positions: Position) -> Streams:
     return harness.expect(Streams, c.ReadStreams(session, positions=positions))
 
 
@@ -38,7 +38,7 @@ def test_settled_deliveries_after_a_position_are_replayed_in_order(harness: Brok
     for _ in range(5):
         harness.send(ada, "@bob", topic="chat")
     acknowledge(harness, bob, 1, 2, 3, 4)
-    told = streams(harness, bob, c.Position("chat", 2))
+    told = streams(harness, bob, Position("chat", 2))
     assert [(item.key, item.stream_seq) for item in told.replay] == [(3, 3), (4, 4)]
     assert not told.stale
 
@@ -48,7 +48,7 @@ def test_a_position_without_a_peer_is_for_each_peer_that_has_none_of_its_own(har
     for sender in (ada, eve, ada, eve):
         harness.send(sender, "@bob", topic="chat")
     acknowledge(harness, bob, 1, 2, 3, 4)
-    told = streams(harness, bob, c.Position("chat", 1), c.Position("chat", 2, "eve"))
+    told = streams(harness, bob, Position("chat", 1), Position("chat", 2, "eve"))
     assert [item.key for item in told.replay] == [3]
     assert [(view.peer, view.position) for view in told.streams] == [("ada", 1), ("eve", 2)]
 
@@ -58,7 +58,7 @@ def test_what_was_offered_is_replayed_to_whoever_is_given_each_delivery_once(har
     for _ in range(4):
         harness.send(ada, "@bob", topic="chat")
     harness.offered(bob, 1, 3)
-    told = streams(harness, bob, c.Position("chat", 1))
+    told = streams(harness, bob, Position("chat", 1))
     assert [item.key for item in told.replay] == [2, 3]
     assert not told.stale
 
@@ -66,7 +66,7 @@ def test_what_was_offered_is_replayed_to_whoever_is_given_each_delivery_once(har
 def test_a_position_ahead_of_the_hub_asks_for_nothing(harness: BrokerHarness) -> None:
     ada, bob = harness.join("ada"), harness.join("bob")
     harness.send(ada, "@bob", topic="chat")
-    assert streams(harness, bob, c.Position("chat", 99)).replay == ()
+    assert streams(harness, bob, Position("chat", 99)).replay == ()
 
 
 def test_what_retention_forgot_makes_a_position_stale(make_harness: MakeHarness) -> None:
@@ -75,8 +75,8 @@ def test_what_retention_forgot_makes_a_position_stale(make_harness: MakeHarness)
     harness.send(ada, "@bob", topic="chat")
     harness.advance(bob, 1)
     harness.pass_ms(2 * DAY_MS)
-    assert streams(harness, bob, c.Position("chat", 0)).stale
-    assert not streams(harness, bob, c.Position("chat", 1)).stale
+    assert streams(harness, bob, Position("chat", 0)).stale
+    assert not streams(harness, bob, Position("chat", 1)).stale
 
 
 def test_streams_go_on_after_a_crash(harness: BrokerHarness) -> None:
@@ -84,7 +84,7 @@ def test_streams_go_on_after_a_crash(harness: BrokerHarness) -> None:
     harness.send(ada, "@bob", topic="chat")
     harness.advance(bob, 1)
     harness.crash()
-    told = streams(harness, harness.attach("bob"), c.Position("chat", 0))
+    told = streams(harness, harness.attach("bob"), Position("chat", 0))
     assert [item.key for item in told.replay] == [1]
 
 
@@ -93,7 +93,7 @@ def test_a_fetch_gives_replayed_deliveries_among_the_unsettled_ones_page_by_page
     for _ in range(6):
         harness.send(ada, "@bob")
     acknowledge(harness, bob, 1, 2, 4, 5)
-    replay = streams(harness, bob, c.Position("", 1)).replay
+    replay = streams(harness, bob, Position("", 1)).replay
     assert [item.key for item in replay] == [2, 4, 5]
     given: list[tuple[int, State]] = []
     after, complete = 0, False
@@ -116,7 +116,7 @@ def test_much_that_is_missing_is_found_page_by_page_and_nothing_of_it_is_left_ou
     others = [c.Send(ada, content=content("@eve", topic="chat")) for _ in range(100)]
     harness.ask_all(*sends, *others, c.Send(eve, content=content("@bob", topic="chat")))
     harness.ask(c.Advance(bob, ranges=((1, total - 10),), state=State.ACKED))
-    positions = (c.Position("chat", 2, "ada"), c.Position("chat", 0, "eve"))
+    positions = (Position("chat", 2, "ada"), Position("chat", 0, "eve"))
     found: list[int] = []
     following, pages = None, 0
     while True:

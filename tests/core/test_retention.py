@@ -4,9 +4,11 @@ import pytest
 
 from tests.core.conftest import MakeHarness
 from tests.core.doubles import BrokerHarness, content
+from tests.core.test_external_inboxes import Shop
 from tieline.contract import command as c
 from tieline.contract.chain import GENESIS, link
 from tieline.contract.delivery import State
+from tieline.contract.identifiers import MemberName
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code
 from tieline.contract.reply import History, Receipts
@@ -76,7 +78,7 @@ def test_the_chain_stays_whole_when_messages_are_forgotten(harness: BrokerHarnes
     previous = GENESIS
     for offset, row in enumerate(rows):
         assert row.offset == offset
-        assert row.hash == link(previous, row.event)
+        assert row.hash == link(previous, row.at_ms, row.event)
         previous = row.hash
 
 
@@ -103,6 +105,26 @@ def test_what_went_out_on_a_wire_without_acknowledgement_expires_with_its_messag
     assert harness.bodies(ackless) == ["young and ackless"]
     harness.crash()
     assert harness.bodies(harness.attach("bob")) == ["young and ackless"]
+
+
+def test_what_went_out_on_a_wire_without_acknowledgement_expires_for_an_external_inbox_too(
+    harness: BrokerHarness,
+) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    ackless = harness.attach("bob", acknowledges=False)
+    shop = Shop()
+    harness.set_external_inbox(MemberName("bob"), shop)
+    for key in (1, 2):
+        harness.send(ada, "@bob", "old and ackless")
+        harness.offered(ackless, key)
+    harness.pass_ms(2 * DAY_MS)
+    account = harness.broker.directory.find(MemberName("bob"))
+    assert account is not None
+    assert account.inbox.first_unsettled == 3, "the external inbox cannot be asked for a deleted message"
+    assert shop.won == []
+    harness.send(ada, "@bob", "young")
+    harness.advance(bob, 3)
+    assert shop.won == ["young"]
 
 
 def test_a_followed_message_on_a_wire_without_acknowledgement_expires_without_harm(harness: BrokerHarness) -> None:
@@ -166,3 +188,44 @@ def test_a_message_that_came_while_a_pass_was_under_way_is_kept_however_long_the
     assert harness.bodies(bob) == ["nobody has read this"]
     harness.crash()
     assert harness.bodies(harness.attach("bob")) == ["nobody has read this"]
+
+
+def test_a_rollback_in_the_middle_of_a_pass_keeps_what_is_unsettled_again(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.ask_all(*(c.Send(ada, content=content("@bob", str(number))) for number in range(600)))
+    harness.ask(c.Advance(bob, ranges=((1, 599),)))
+    harness.clock_and_ids.time_ms += 2 * DAY_MS
+    harness.decide(c.Advance(bob, ranges=((600, 600),)), c.Tick())
+    harness.broker.roll_back()
+    for _ in range(3):
+        harness.ask(c.Tick())
+    assert remembered(harness) == ["599"]
+    assert harness.bodies(bob) == ["599"]
+
+
+def test_free_space_is_given_back_in_small_steps_while_the_hub_is_idle(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    harness.ask_all(*(c.Send(ada, content=content("@bob", "x" * 50_000)) for _ in range(400)))
+    harness.ask(c.Advance(bob, ranges=((1, 400),)))
+    connection = harness.store._main  # type: ignore[attr-defined]
+
+    def pages(of: str) -> int:
+        return int(connection.pragma(of))
+
+    full = pages("page_count")
+    harness.pass_ms(2 * DAY_MS)
+    assert remembered(harness) == []
+    freed = pages("freelist_count")
+    assert freed > 4000
+    for _ in range(5):
+        harness.send(ada, "@bob", "busy")
+        harness.ask(c.Tick())
+    assert pages("page_count") == full, "a busy hub moves no pages"
+    harness.ask(c.Tick())
+    assert full - pages("page_count") <= 80, "a step is small"
+    for _ in range(100):
+        harness.ask(c.Tick())
+    assert pages("freelist_count") <= 1024, "some free pages stay for the next messages"
+    assert pages("page_count") < full - freed + 1100
+    harness.crash()
+    assert harness.bodies(harness.attach("bob")) == ["busy"] * 5

@@ -1,7 +1,7 @@
 """Local members, sessions that take over, and sessions that are taken up again."""
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pytest
@@ -58,6 +58,11 @@ def test_a_local_name_follows_the_rule_for_names(harness: BrokerHarness, name: s
 
 
 # Local names that get a token
+
+
+def test_a_local_session_without_a_name_is_refused(harness: BrokerHarness) -> None:
+    refusal = harness.refused(c.Attach(protocol="hub", credential=ByUser()))
+    assert (refusal.code, refusal.message) == (Code.INVALID_REQUEST, "a session needs a name")
 
 
 def give_token(harness: BrokerHarness, name: str) -> str:
@@ -242,6 +247,7 @@ def test_a_token_members_session_is_resumable_too(harness: BrokerHarness) -> Non
 # A session that there is not.
 
 _GIVEN: dict[str, Any] = {
+    "position": 0,
     "assignee": "ada",
     "busy": True,
     "change": o.Unblock(),
@@ -264,6 +270,7 @@ _GIVEN: dict[str, Any] = {
     "start": 0,
     "thread": "*",
     "title": "t",
+    "token": "a shared token",
     "token_id": "1",
     "what": "SEND",
 }
@@ -274,7 +281,7 @@ _DONE_ALL_THE_SAME = (c.Detach, c.Offered, c.RecordRefusal)
 
 def of_nobody() -> Iterator[c.Command]:
     """Every command that a session gives, from one that never was."""
-    for kind in get_args(c.Command):
+    for kind in c.COMMANDS:
         fields = {field.name: field for field in msgspec.structs.fields(kind)}
         if "session" in fields and kind not in _DONE_ALL_THE_SAME:
             needed = {name: _GIVEN[name] for name, field in fields.items() if field.required and name != "session"}

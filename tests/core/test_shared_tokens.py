@@ -8,8 +8,9 @@ from tieline.contract.event import Registered, TakenOver
 from tieline.contract.hub import MemberAppeared
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import ByShared, ByToken, ByUser, Credential, Origin
+from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Attached, Issued
+from tieline.contract.reply import Attached, Done, Issued
 
 
 def ask(
@@ -128,3 +129,173 @@ def test_a_token_is_kept_hashed(harness: BrokerHarness) -> None:
     register(harness, "a token that nobody may read", "ada")
     assert b"a token that nobody may read" not in b"".join(row.event for row in harness.log())
     assert [len(owner) for _, owner in harness.store.restore().owners] == [32]
+
+
+# Names whose token is configured no more.
+
+
+def orphan(harness: BrokerHarness, *configured: str) -> None:
+    """Make ada under a token, let a message wait for her, and start the hub anew with other tokens."""
+    harness.restart("old token")
+    register(harness, "old token", "ada")
+    harness.send(register(harness, "old token", "bob"), "@ada", "before")
+    harness.restart(*configured)
+
+
+def test_a_peer_whose_token_was_replaced_registers_under_the_new_one_and_gets_what_waits(
+    harness: BrokerHarness,
+) -> None:
+    orphan(harness, "new token")
+    assert harness.broker.shared_tokens.orphans() == ["ada", "bob"]
+    assert harness.bodies(register(harness, "new token", "ada")) == ["before"]
+    assert harness.events()[-1] == Registered("ada", "peerbus", "another shared token")
+    assert harness.broker.shared_tokens.orphans() == ["bob"]
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
+def test_a_name_that_was_taken_over_stays_with_the_new_token(harness: BrokerHarness, how: str) -> None:
+    orphan(harness, "new token")
+    register(harness, "new token", "ada")
+    getattr(harness, how)()
+    harness.restart("new token", "old token")
+    assert code(ask(harness, ByShared("old token"), "ada")) is Code.NAME_TAKEN
+    register(harness, "new token", "ada")
+    assert [event for event in harness.events() if event == Registered("ada", "peerbus", "another shared token")] == [
+        Registered("ada", "peerbus", "another shared token")
+    ]
+
+
+def test_no_token_takes_over_while_several_are_configured(harness: BrokerHarness) -> None:
+    orphan(harness, "new token", "another token")
+    for token in ("new token", "another token"):
+        assert code(ask(harness, ByShared(token), "ada")) is Code.NAME_TAKEN
+
+
+def test_a_token_that_is_configured_keeps_its_names_against_the_others(harness: BrokerHarness) -> None:
+    orphan(harness, "old token", "new token")
+    assert harness.broker.shared_tokens.orphans() == []
+    assert code(ask(harness, ByShared("new token"), "ada")) is Code.NAME_TAKEN
+    harness.restart("old token")
+    assert code(ask(harness, ByShared("new token"), "ada")) is Code.NAME_TAKEN
+    register(harness, "old token", "ada")
+
+
+def test_a_token_that_the_hub_was_not_given_takes_over_nothing(harness: BrokerHarness) -> None:
+    orphan(harness, "new token")
+    assert code(ask(harness, ByShared("a third token"), "ada")) is Code.NAME_TAKEN
+    assert harness.broker.shared_tokens.orphans() == ["ada", "bob"]
+
+
+def test_a_hub_that_was_told_of_no_tokens_lets_nobody_take_over(harness: BrokerHarness) -> None:
+    register(harness, "old token", "ada")
+    assert code(ask(harness, ByShared("new token"), "ada")) is Code.NAME_TAKEN
+
+
+def test_a_name_with_permissions_is_not_taken_over(harness: BrokerHarness) -> None:
+    harness.restart("old token")
+    register(harness, "old token", "ada")
+    change = c.UpdateMember(harness.operator, name=MemberName("ada"), permissions=(MEMBERS_MANAGE,))
+    assert not isinstance(harness.ask(change), Refusal)
+    harness.restart("new token")
+    refusal = ask(harness, ByShared("new token"), "ada")
+    assert isinstance(refusal, Refusal)
+    assert refusal.message == "the name 'ada' belongs to a token that is configured no more; an operator must decide"
+
+
+def test_a_name_with_a_token_of_its_own_is_not_taken_over(harness: BrokerHarness) -> None:
+    harness.restart("old token")
+    register(harness, "old token", "ada")
+    token = harness.expect(Issued, c.RotateToken(harness.operator, name=MemberName("ada"))).token
+    harness.restart("new token")
+    assert code(ask(harness, ByShared("new token"), "ada")) is Code.NAME_TAKEN
+    assert code(ask(harness, ByToken(token), "ada")) is None
+
+
+def test_a_name_that_is_kept_for_the_person_who_runs_the_hub_is_not_taken_over(harness: BrokerHarness) -> None:
+    orphan(harness, "new token")
+    harness.broker.kept_name = "Ada"
+    harness.broker.roll_back()
+    assert code(ask(harness, ByShared("new token"), "ada")) is Code.NAME_TAKEN
+
+
+def test_a_name_made_otherwise_is_no_orphan(harness: BrokerHarness) -> None:
+    harness.restart("new token")
+    harness.add("ada")
+    ask(harness, ByUser(), "bob")
+    for name in ("ada", "bob"):
+        assert code(ask(harness, ByShared("new token"), name)) is Code.NAME_TAKEN
+    assert harness.broker.shared_tokens.orphans() == []
+
+
+def test_an_orphan_written_in_another_case_is_a_wrong_name_and_stays_an_orphan(harness: BrokerHarness) -> None:
+    orphan(harness, "new token")
+    assert code(ask(harness, ByShared("new token"), "Ada")) is Code.INVALID_NAME
+    assert harness.broker.shared_tokens.orphans() == ["ada", "bob"]
+
+
+def test_looking_at_who_would_be_replaced_takes_over_nothing(harness: BrokerHarness) -> None:
+    orphan(harness, "new token")
+    attach = c.Attach(protocol="peerbus", credential=ByShared("new token"), member=MemberName("ada"), exclusive=True)
+    assert harness.broker.replaced(attach) == []
+    assert harness.broker.shared_tokens.orphans() == ["ada", "bob"]
+
+
+def test_a_rolled_back_batch_takes_over_nothing(harness: BrokerHarness) -> None:
+    orphan(harness, "new token")
+    attach = c.Attach(protocol="peerbus", credential=ByShared("new token"), member=MemberName("ada"), exclusive=True)
+    harness.decide(attach)
+    harness.broker.roll_back()
+    assert harness.broker.shared_tokens.orphans() == ["ada", "bob"]
+
+
+def retoken(harness: BrokerHarness, name: str, token: str, session: SessionId | None = None) -> Done | Refusal:
+    reply = harness.ask(c.Retoken(session or harness.operator, name=MemberName(name), token=token))
+    assert isinstance(reply, Done | Refusal)
+    return reply
+
+
+def test_an_operator_decides_which_of_several_tokens_a_name_belongs_to(harness: BrokerHarness) -> None:
+    orphan(harness, "new token", "another token")
+    assert retoken(harness, "ada", "another token") == Done()
+    assert harness.events()[-1] == Registered("ada", "operator", "another shared token")
+    assert code(ask(harness, ByShared("new token"), "ada")) is Code.NAME_TAKEN
+    assert harness.bodies(register(harness, "another token", "ada")) == ["before"]
+
+
+def test_a_name_that_changes_its_token_ends_the_sessions_of_the_old_one_and_no_others(harness: BrokerHarness) -> None:
+    harness.restart("one token", "another token")
+    session = register(harness, "one token", "ada")
+    own = harness.attach("ada")
+    assert retoken(harness, "ada", "another token") == Done()
+    assert [(each, why.code) for each, why in harness.outcome.ended] == [(session, Code.NAME_TAKEN)]
+    assert retoken(harness, "ada", "another token") == Done()
+    assert harness.outcome.ended == []
+    assert harness.ask(c.Detach(own)) == Done()
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "expected"),
+    [
+        ("nobody", "new token", Code.UNKNOWN_MEMBER),
+        ("ada", "old token", Code.INVALID_REQUEST),
+        ("ada", "a third token", Code.INVALID_REQUEST),
+        ("cy", "new token", Code.INVALID_REQUEST),
+    ],
+)
+def test_a_name_goes_to_a_configured_token_only_and_only_one_that_a_token_made(
+    harness: BrokerHarness, name: str, token: str, expected: Code
+) -> None:
+    orphan(harness, "new token", "another token")
+    harness.add("cy")
+    refusal = retoken(harness, name, token)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is expected
+
+
+def test_a_peer_cannot_give_names_to_its_token_not_even_its_own(harness: BrokerHarness) -> None:
+    orphan(harness, "new token", "another token")
+    session = register(harness, "new token", "mallory")
+    for name in ("ada", "mallory"):
+        refusal = retoken(harness, name, "new token", session)
+        assert isinstance(refusal, Refusal)
+        assert refusal.code is Code.FORBIDDEN

@@ -100,6 +100,26 @@ def test_badly_signed_messages_do_not_hide_what_was_said_before_them(harness: Br
     assert [message.content.body for message in page] == ["good 3", "good 2", "good 1"]
 
 
+def test_badly_signed_messages_do_not_hide_what_was_said_after_them(harness: BrokerHarness) -> None:
+    ada, _ = register(harness, "ada"), harness.add("bob")
+    for number in range(4):
+        for _ in range(5):
+            send(harness, ada, "@bob", "bad", Signature.FAILED)
+        send(harness, ada, "@bob", f"good {number}", Signature.VERIFIED)
+    page = harness.expect(History, c.ReadHistory(harness.attach("bob", "hub"), limit=3, forward=True)).messages
+    assert [message.content.body for message in page] == ["good 0", "good 1", "good 2"]
+
+
+def test_one_read_passes_over_a_bounded_number_of_badly_signed_messages(harness: BrokerHarness) -> None:
+    ada, _ = register(harness, "ada"), harness.add("bob")
+    send(harness, ada, "@bob", "good", Signature.VERIFIED)
+    for _ in range(16):
+        send(harness, ada, "@bob", "bad", Signature.FAILED)
+    bob = harness.attach("bob", "hub")
+    assert harness.expect(History, c.ReadHistory(bob, limit=1)).messages == ()
+    assert len(harness.expect(History, c.ReadHistory(bob, limit=2)).messages) == 1
+
+
 def test_a_mark_that_was_changed_in_the_store_breaks_the_audit(tmp_path: Path) -> None:
     harness = BrokerHarness(lambda: SqliteStore(tmp_path, synchronous="OFF"))
     ada, _ = register(harness, "ada"), register(harness, "bob")

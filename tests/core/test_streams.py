@@ -7,6 +7,7 @@ from tests.core.doubles import BrokerHarness, content
 from tieline.contract import command as c
 from tieline.contract.member import Unnamed
 from tieline.contract.message import Kind
+from tieline.contract.refusal import Code
 from tieline.contract.reply import Attached
 from tieline.stores.sqlite import SqliteStore
 from tieline.stores.sqlite.database import IN_MEMORY
@@ -54,6 +55,11 @@ def test_a_refused_message_leaves_no_gap_in_its_stream(harness: BrokerHarness) -
     harness.ask(c.Send(ada, content=harness.fetch(harness.attach("bob"))[0].message.content, wire_id="1"))
     harness.send(ada, "@bob", wire_id="2")
     assert [seq for _, _, seq in seqs(harness, "bob")] == [1, 2]
+
+
+def test_only_a_member_has_streams(harness: BrokerHarness) -> None:
+    refusal = harness.refused(c.ReadStreams(harness.operator))
+    assert (refusal.code, refusal.message) == (Code.INVALID_REQUEST, "only a member has streams")
 
 
 def test_those_without_an_identity_share_one_stream_per_place(harness: BrokerHarness) -> None:

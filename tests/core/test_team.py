@@ -2,13 +2,15 @@
 
 import pytest
 
+from tests.core.conftest import MakeHarness
 from tests.core.doubles import BrokerHarness, content
 from tieline.contract import command as c
 from tieline.contract.event import Registered, TeamChanged
 from tieline.contract.identifiers import MemberName, SessionId
-from tieline.contract.member import MemberKind
+from tieline.contract.limits import Limits
+from tieline.contract.member import ByShared, ByUser, MemberKind, Unnamed
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Accepted, Done, Issued, MemberState, Roster, TeamState
+from tieline.contract.reply import Accepted, Attached, Done, Issued, MemberState, Roster, TeamState
 from tieline.contract.team import Team
 
 ADA, MO = MemberName("ada"), MemberName("mo")
@@ -84,6 +86,32 @@ def test_instructions_are_between_a_member_and_those_who_manage_members(harness:
 
 
 @pytest.mark.parametrize("how", ["restart", "crash"])
+def test_a_member_refers_to_its_presets_and_a_restart_changes_nothing_of_it(harness: BrokerHarness, how: str) -> None:
+    def shown() -> tuple[tuple[str, ...], tuple[str, ...]]:
+        member = harness.roster()["ada"].member
+        return member.permissions, member.presets
+
+    def change(**presets: tuple[str, ...] | None) -> None:
+        harness.expect(TeamState, c.UpdateTeam(harness.operator, presets=presets))
+
+    harness.add("ada", "lead", "log.read", "strange")
+    assert shown() == (("lead", "log.read", "strange"), ()), "without such a preset it is a word that gives nothing"
+    change(lead=("team.manage", "log.read"))
+    for _ in range(2):
+        assert shown() == (("log.read", "strange", "team.manage"), ("lead",))
+        getattr(harness, how)()
+    before = len([event for event in harness.events() if isinstance(event, Registered)])
+    change(lead=("activity.read",))
+    assert shown() == (("activity.read", "log.read", "strange"), ("lead",)), "its own permission stays"
+    changes = [event for event in harness.events() if isinstance(event, Registered)][before:]
+    assert [(event.member, event.what) for event in changes] == [("ada", "permissions")]
+    change(lead=None)
+    getattr(harness, how)()
+    change(lead=("members.manage",))
+    assert shown() == (("log.read", "strange"), ())
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
 def test_changes_are_there_after_a_restart(harness: BrokerHarness, how: str) -> None:
     harness.add("ada")
     about = {"title": "lead", "description": "leads", "instructions": "lead us"}
@@ -139,6 +167,11 @@ def test_the_team_is_said_to_every_member_and_changed_by_who_may(harness: Broker
     assert changed == [TeamChanged("ada", "name, directive, context"), TeamChanged("ada", "directive")]
 
 
+def test_the_team_is_not_said_to_those_without_an_identity(harness: BrokerHarness) -> None:
+    stranger = harness.expect(Attached, c.Attach(protocol="hub", credential=Unnamed("client-1", "dev"))).session
+    assert harness.refused(c.ReadTeam(stranger)).code is Code.FORBIDDEN
+
+
 def test_presets_are_kept_and_forgotten_by_name(harness: BrokerHarness) -> None:
     presets = {"lead": ("team.manage", "members.manage"), "watch": ("objectives.watch",)}
     team = harness.expect(TeamState, c.UpdateTeam(harness.operator, presets={**presets})).team
@@ -192,6 +225,28 @@ def test_an_alias_is_a_free_name_of_somebody_who_is_there(
     harness.add("ada")
     harness.add("mo")
     assert harness.refused(c.UpdateTeam(harness.operator, aliases={alias: name})).code is code
+
+
+@pytest.mark.parametrize("name", ["boss", "Boss"])
+def test_nobody_becomes_a_member_under_the_alias_of_another(harness: BrokerHarness, name: str) -> None:
+    harness.add("mo")
+    harness.expect(TeamState, c.UpdateTeam(harness.operator, aliases={"boss": "mo"}))
+    for credential in (ByUser(), ByShared("shared-token-of-the-team")):
+        attach = c.Attach(protocol="relay", credential=credential, member=MemberName(name))
+        assert harness.refused(attach).code is Code.NAME_TAKEN
+    itself = c.AddMember(harness.operator, name=MemberName(name), self_named=True)
+    assert harness.refused(itself).code is Code.NAME_TAKEN
+    harness.expect(Issued, c.AddMember(harness.operator, name=MemberName(name)))
+
+
+def test_there_are_only_so_many_aliases(make_harness: MakeHarness) -> None:
+    harness = make_harness(Limits(permissions_max=2))
+    harness.add("mo")
+    harness.expect(TeamState, c.UpdateTeam(harness.operator, aliases={"boss": "mo", "chief": "mo"}))
+    refusal = harness.refused(c.UpdateTeam(harness.operator, aliases={"lead": "mo"}))
+    assert (refusal.code, refusal.message) == (Code.INVALID_REQUEST, "more than 2 aliases")
+    changed = harness.expect(TeamState, c.UpdateTeam(harness.operator, aliases={"boss": None, "lead": "mo"}))
+    assert changed.team.aliases == {"chief": "mo", "lead": "mo"}
 
 
 def test_a_name_wins_over_an_alias_and_other_targets_have_none(harness: BrokerHarness) -> None:

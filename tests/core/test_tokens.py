@@ -38,7 +38,7 @@ def test_one_more_token_opens_sessions_beside_the_first(harness: BrokerHarness) 
     listed = tokens(harness, ada)
     assert [view.label for view in listed] == ["", "laptop"]
     assert [view.last_used_ms for view in listed] == [START_MS + 5, START_MS + 5]
-    assert Registered("ada", "ada", "one more token") in harness.events()
+    assert Registered("ada", "ada", "one more token: laptop") in harness.events()
 
 
 def test_a_token_can_be_chosen(harness: BrokerHarness) -> None:

@@ -28,6 +28,18 @@ def test_the_same_id_with_other_content_is_refused(harness: BrokerHarness) -> No
     assert harness.bodies(bob) == ["one"]
 
 
+def test_a_session_that_has_ended_does_not_keep_others_from_repeating(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    sends = [c.Send(session, content=content("@bob"), wire_id="w-1") for session in (ada, bob)]
+    harness.ask_all(*sends)
+    harness.ask(c.Detach(bob))
+    again, refusal = harness.ask_all(*sends)
+    assert isinstance(again, Accepted)
+    assert again.duplicate
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is Code.UNKNOWN_SESSION
+
+
 def test_an_id_belongs_to_one_member_on_one_protocol(harness: BrokerHarness) -> None:
     ada, bob = harness.join("ada"), harness.join("bob")
     ada_elsewhere = harness.attach("ada", "peerbus")

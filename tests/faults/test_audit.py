@@ -240,8 +240,8 @@ def test_a_chain_that_was_made_anew_over_forged_rows_shows_by_its_head(copy: Cop
     event = copy.event(offset).replace(b"alice", b"mallo")
     copy.run("UPDATE log SET event = ? WHERE offset = ?", event, offset)
     head = GENESIS
-    for at, said in list(copy.database.execute("SELECT offset, event FROM log ORDER BY offset")):
-        head = link(head, said)
+    for at, at_ms, said in list(copy.database.execute("SELECT offset, at_ms, event FROM log ORDER BY offset")):
+        head = link(head, at_ms, said)
         copy.run("UPDATE log SET hash = ? WHERE offset = ?", bytes.fromhex(head), at)
     report = copy.audit()
     assert report.intact, "the chain alone cannot tell"

@@ -60,7 +60,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
         stores.append(FlakyStore(home))
         return stores[-1]
 
-    monkeypatch.setattr("tieline.server.hub.open_store", open_store)
+    monkeypatch.setattr("tieline.server.room.open_store", open_store)
     return lambda: stores[-1]
 
 
@@ -365,7 +365,7 @@ async def test_when_the_disk_fails_every_refused_send_is_absent_and_every_accept
     folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     home, vfs = folder / "h", FaultyVfs("faulty")
-    monkeypatch.setattr("tieline.server.hub.open_store", lambda _url, home: SqliteStore(home, vfs=vfs.name))
+    monkeypatch.setattr("tieline.server.room.open_store", lambda _url, home: SqliteStore(home, vfs=vfs.name))
     try:
         with capture_logs():
             async with running_hub(home) as there:

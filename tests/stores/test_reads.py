@@ -18,6 +18,7 @@ from tieline.contract.delivery import State
 from tieline.contract.event import Acknowledged, Fell
 from tieline.contract.identifiers import MemberName, MessageId
 from tieline.core.ledger import Ledger, encode_content, encode_struct
+from tieline.core.readers import Cutoff
 from tieline.core.store import ActivityEntry, ActivityQuery, HistoryQuery, ObjectiveQuery, Span
 from tieline.stores.sqlite import SqliteStore
 from tieline.stores.sqlite.activity import SqliteActivity
@@ -127,7 +128,7 @@ READS: dict[str, Callable[[SqliteStore], Any]] = {
     "objectives of an assignee": lambda store: store.objectives.select(query(assignee=ME)),
     "objectives of a party": lambda store: store.objectives.select(query(party=PEER, statuses=(o.Status.ACTIVE,))),
     "objectives of both": lambda store: store.objectives.select(query(party=PEER, assignee=ME)),
-    "what retention looks at": lambda store: [store.prune(0, 10**9, frozenset(range(10**7)), PAGE)],
+    "what retention looks at": lambda store: [store.prune(0, Cutoff(10**9), frozenset(range(10**7)), PAGE)],
 }
 
 
@@ -178,7 +179,7 @@ def test_the_trail_follows_the_messages_through_a_crash_and_retention(tmp_path: 
     assert [message.offset for message in store.history(history_query(peer="peer"))] == known
     doomed = [offset for offset in known if offset % 8]
     keep = frozenset(offset for offset in range(FEW) if offset not in doomed)
-    assert store.prune(0, 10**9, keep, FEW)[0] == sorted(doomed)
+    assert store.prune(0, Cutoff(10**9), keep, FEW)[0] == sorted(doomed)
     left = [message.offset for message in store.history(history_query(peer="peer", before=known[0] + 1))]
     assert set(left).isdisjoint(doomed)
     assert left[: len(known) - len(doomed)] == [offset for offset in known if offset not in doomed]

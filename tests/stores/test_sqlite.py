@@ -437,7 +437,7 @@ def test_kill_nine_loses_nothing_that_was_reported_committed(tmp_path: Path, rou
         assert len(writer.store.messages(range(foundation.log_end), PAGE_BYTES)[0]) == foundation.log_end
         previous = GENESIS
         for row in writer.store.read_log(0, foundation.log_end)[0]:
-            assert row.hash == link(previous, row.event)
+            assert row.hash == link(previous, row.at_ms, row.event)
             previous = row.hash
         assert previous == foundation.log_head
         writer.store.close()

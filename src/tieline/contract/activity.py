@@ -1,4 +1,4 @@
-"""Activity: what an agent did, in a log of its own. It is never delivered as messages."""
+"""Activity: the record of an agent's actions, in a log of its own. It is never delivered as messages."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from tieline.contract.identifiers import MemberName
 
 
 class ActivityRow(Struct, frozen=True, gc=False):
-    """One thing that a member did."""
+    """One row of the activity log: an action that a member reported."""
 
     offset: int
     """Position of the row in the activity log."""
@@ -14,7 +14,7 @@ class ActivityRow(Struct, frozen=True, gc=False):
     kind: str
     """The kind that the event itself names; empty if the event names none."""
     ts_ms: int
-    """Time of the event as the event gives it; without one, the time at which the hub received the event."""
+    """Time of the event, as the event names it. If the event names no time: the time at which the hub received it."""
     at_ms: int
     """Time at which the hub received the event."""
     event: bytes

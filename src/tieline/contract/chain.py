@@ -1,47 +1,86 @@
-"""The formulas of the audit chain: the hash of a row, and the seals of records that are stored beside the rows.
+"""The formulas of the audit chain: the hash of a row of the main log, and the seals (hashes) of stored records.
 
-`hash = blake3(hex of the previous hash ‖ event)`, and the hash before the first row is blake3 of nothing. A row
-about a message, or about a change of an objective, carries the seal of the stored record. The ledger writes by these
-formulas, and every audit computes them again. Stored logs depend on these formulas, so the formulas never change.
+`hash = blake3(hex of the previous hash ‖ time in decimal ‖ event)`. The time is the row's `at_ms`. An event is a JSON
+object, so its first brace ends the time. The hash before the first row is blake3 of nothing. Rows that were written
+before the chain covered times have the older link, `blake3(hex of the previous hash ‖ event)`. The two cannot be
+confused, and no row with the older link follows a row with the newer one. A row about a message, or about a change of
+an objective, carries the seal of the record, which is stored in another table. The hub writes by these formulas, and
+every audit computes them again. Stored logs depend on them, so they never change.
 """
+
+from enum import IntEnum
 
 from blake3 import blake3
 
 from tieline.contract.message import Message
 
 GENESIS_DIGEST = blake3(b"").digest()
-"""The hash before the first row."""
+"""The previous hash of the first row, as bytes: the hash of nothing."""
 GENESIS = GENESIS_DIGEST.hex()
 
 _SEPARATOR = "\x1f"
 
 Stamps = tuple[str, str, str, int, int]
-"""The hub's stamps on a message: id, sender, protocol, whether its sender is verified (0 or 1), time."""
+"""The fields that the hub adds to a message: id, sender, protocol, 1 if the sender is verified (else 0), time."""
 
 
-def link(previous: str, event: bytes) -> str:
-    """The hash of a row that follows the row with hash `previous`."""
-    return blake3(previous.encode("ascii") + event).digest().hex()
+class Link(IntEnum):
+    """The way in which a row follows from the row before it."""
+
+    BROKEN = 0
+    """The row does not follow: it, its time or the row before it was changed."""
+    UNTIMED = 1
+    """The hash covers the event, and not the time of the row."""
+    TIMED = 2
+    """The hash covers the event and the time of the row."""
 
 
-def link_digest(previous: bytes, event: bytes) -> bytes:
-    """The same hash as `link`, from bytes and in bytes."""
-    return blake3(previous.hex().encode("ascii") + event).digest()
+def link(previous: str, at_ms: int, event: bytes) -> str:
+    """Return the hash (hex) of a row with this time and event that follows the row with hash `previous`."""
+    return blake3(f"{previous}{at_ms}".encode("ascii") + event).digest().hex()
+
+
+def link_digest(previous: bytes, at_ms: int, event: bytes) -> bytes:
+    """Return the same hash as `link`; the previous hash and the result are bytes instead of hex text."""
+    return blake3(f"{previous.hex()}{at_ms}".encode("ascii") + event).digest()
+
+
+def check_link(previous: bytes, at_ms: int, event: bytes, own: bytes) -> Link:
+    """Return the way in which a row with hash `own` follows from the row with hash `previous`."""
+    if event[:1].isdigit():
+        # Digits of the time were moved into the event, which changes no hash.
+        return Link.BROKEN
+    if link_digest(previous, at_ms, event) == own:
+        return Link.TIMED
+    older = blake3(previous.hex().encode("ascii") + event).digest()
+    return Link.UNTIMED if older == own else Link.BROKEN
+
+
+def follows(before: Link | None, own: Link) -> bool:
+    """True if a row with the link `own` may follow a row with the link `before`; `None` if that row is not known."""
+    return own is Link.TIMED or (own is Link.UNTIMED and before is not Link.TIMED)
 
 
 def digest(data: bytes) -> str:
-    """The digest of content. It tells a repeated message from a wire id that was reused for other content."""
+    """Return the hash (hex) of a message's content.
+
+    If a wire id comes again, the hash tells a repeated message from other content under the same id.
+    """
     return blake3(data).hexdigest()
 
 
 def seal(content: bytes, route: bytes, *stamps: str | int) -> str:
-    """The digest of a stored record: its content, its recipients or parties, and the hub's stamps."""
+    """Return the hash (hex) of a stored record.
+
+    `content` is the record's encoded content, `route` its encoded recipients or parties, `stamps` the fields that the
+    hub added.
+    """
     stamped = _SEPARATOR.join(map(str, stamps)).encode()
     return blake3(b"%s\x1f%d\x1f%s\x1f%s" % (stamped, len(content), content, route)).digest().hex()
 
 
 def seal_stored(content: bytes, route: bytes, stamps: Stamps, signature: str, wire_id: str | None) -> str:
-    """The seal of a message, from the columns in which it is stored.
+    """Return the seal (hash) of a stored message, from the columns in which it is stored.
 
     If the message has a signature, the seal also covers the result of the signature check and the wire id, by which
     recipients acknowledge.
@@ -52,6 +91,6 @@ def seal_stored(content: bytes, route: bytes, stamps: Stamps, signature: str, wi
 
 
 def seal_message(message: Message, content: bytes, route: bytes) -> str:
-    """The seal of a message that is about to be stored."""
+    """Return the seal (hash) of a message that is about to be stored; see `seal` for `content` and `route`."""
     stamps = (message.id, message.sender, message.protocol, int(message.verified), message.sent_at_ms)
     return seal_stored(content, route, stamps, message.signature, message.wire_id)

@@ -15,14 +15,14 @@ ChannelId = NewType("ChannelId", str)
 
 
 class Role(StrEnum):
-    """What a member is in a channel."""
+    """Role of a member in a channel."""
 
     ADMIN = "admin"
     MEMBER = "member"
 
 
 class ChannelMember(Struct, frozen=True):
-    """A member in a channel."""
+    """One member of a channel, with its role."""
 
     name: MemberName
     role: Role
@@ -33,32 +33,32 @@ class ChannelMember(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True, omit_defaults=True, tag_field="do"):
-    """The root of all changes."""
+    """Base class of all changes of a channel. In JSON, `do` names the change."""
 
 
 class Rename(Change, frozen=True, omit_defaults=True, tag="rename"):
-    """Give it another name; what was said in it stays its own."""
+    """Rename the channel. It keeps its messages."""
 
     name: str
 
 
 class Archive(Change, frozen=True, omit_defaults=True, tag="archive"):
-    """End it: its members may read it, and nobody may write to it."""
+    """Archive the channel: members can still read it, and nobody can write to it."""
 
 
 class Enter(Change, frozen=True, omit_defaults=True, tag="enter"):
-    """Become a member of it oneself."""
+    """Join the channel: the member that gives the command enters it."""
 
 
 class Admit(Change, frozen=True, omit_defaults=True, tag="admit"):
-    """Make somebody a member of it, or give a member another role."""
+    """Add a member to the channel, or change a member's role."""
 
     name: str
     role: Role = Role.MEMBER
 
 
 class Dismiss(Change, frozen=True, omit_defaults=True, tag="dismiss"):
-    """Take somebody, or oneself, out of it."""
+    """Remove a member from the channel. A member that names itself leaves it."""
 
     name: str
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tieline.contract import reply as r
 from tieline.contract.channel import AnyChange as ChannelChange
-from tieline.contract.delivery import Replayed, State, StreamCursor
+from tieline.contract.delivery import Position, Replayed, State, StreamCursor
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.internal import Internal
 from tieline.contract.keys import Keys
@@ -29,28 +29,28 @@ _R_co = TypeVar("_R_co", covariant=True)
 
 
 class AnsweredBy(Struct, Generic[_R_co], frozen=True):
-    """A command, by its reply. A `Refusal` can answer any of them."""
+    """Base class of all commands. The type parameter is the type of the reply; any command may also be refused."""
 
 
 class SessionCommand(AnsweredBy[_R_co], Generic[_R_co], frozen=True):
-    """A command of a session."""
+    """Base class of commands that an open session gives."""
 
     session: SessionId
 
 
 class Request(SessionCommand[_R_co], Generic[_R_co], frozen=True):
-    """A command that a member may give over the hub's own protocol, too."""
+    """Base class of session commands that a client may also give over the hub's own protocol."""
 
 
 class Attach(AnsweredBy[r.Attached], frozen=True, kw_only=True):
-    """Open a session."""
+    """Open a session for a client that showed a credential."""
 
     protocol: str
     credential: Credential
     member: MemberName | None = None
     """The member that the session wants to act as; a token alone is enough, because it names its member."""
     acknowledges: bool = True
-    """True if the wire can acknowledge. If not, a delivery through this session never gets past `offered`."""
+    """True if the client can acknowledge. If not, a delivery through this session never gets past `offered`."""
     kind: MemberKind = MemberKind.AGENT
     """Kind of the member, if this session creates one."""
     exclusive: bool = False
@@ -64,17 +64,17 @@ class Attach(AnsweredBy[r.Attached], frozen=True, kw_only=True):
 
 
 class Confirm(SessionCommand[r.Done], frozen=True, kw_only=True):
-    """The client speaks under its new resume token, so the one before is void."""
+    """Make the earlier resume token of the session invalid, because the client already uses the new one."""
 
 
 class Detach(SessionCommand[r.Done], frozen=True, kw_only=True):
-    """End a session, also one that has ended before."""
+    """End a session. It is not an error if the session has already ended."""
 
 
 class Send(Request[r.Accepted], frozen=True, kw_only=True, gc=False):
-    """Say something.
+    """Send a message.
 
-    It is accepted once it is durable.
+    The hub answers `accepted` when the message is stored durably.
     """
 
     content: Content
@@ -82,32 +82,32 @@ class Send(Request[r.Accepted], frozen=True, kw_only=True, gc=False):
     allow_empty: bool = False
     """Accept a message to a channel without other subscribers; the message is kept in the log."""
     shared_id: Internal[bool] = False
-    """The wire id is unique among all senders of the protocol, because recipients name deliveries by wire id."""
+    """True if the wire id must be unique among all senders of the protocol, because recipients acknowledge by it."""
     signature: Internal[Signature] = Signature.NONE
     members_only: Internal[bool] = False
     """Refuse a message to a channel that the sender itself is not in."""
     only: Internal[tuple[MemberName, ...]] = ()
-    """The recipients, already chosen by the sender, whatever the target says. Empty: the target names them."""
+    """Names of the recipients, already chosen by the sender; the target does not matter then. Empty: see the target."""
     unverified: Internal[bool] = False
-    """Nothing proves the name of the sender; somebody only wrote it down."""
+    """True if nothing proves the name of the sender: it was only written in a file, for example."""
     attempt: Internal[int | None] = None
-    """On a wire without refusals: the number of failed attempts. When a send fails, later sends with the same number
-    fail too, so that no message is accepted before an earlier one."""
+    """On a wire that cannot report refusals: the number of failed attempts so far. When a send fails, later sends with
+    the same number fail too, so that no message is accepted before an earlier one."""
 
 
 class Offered(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
-    """Note that deliveries `first` to `last` were written to the session's wire. Lazy: rides on the next commit."""
+    """Report that the deliveries with keys `first` to `last` were sent to the client. Stored with the next commit."""
 
     first: int
     last: int
     ackless: bool = False
-    """The deliveries went out in a form that cannot be acknowledged, though the wire also has forms that can."""
+    """True if the deliveries were sent in a form without acknowledgement, on a wire that has acknowledgements."""
 
 
 class Advance(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
-    """Move the session's own deliveries up the ladder by evidence. Settled ones stay; unknown keys are ignored.
+    """Report, with evidence, that deliveries of the session's own member were seen or acknowledged (`state`).
 
-    The hub's own protocol has two frames for it, `ack` and `see`.
+    Deliveries in a final state stay; unknown keys are ignored. The hub's own protocol has the frames `ack` and `see`.
     """
 
     ranges: Keys
@@ -116,7 +116,7 @@ class Advance(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
 
 
 class AcknowledgeIds(SessionCommand[r.Done], frozen=True, kw_only=True):
-    """Acknowledge the session's own deliveries by the ids of their messages. Unknown ones are ignored."""
+    """Acknowledge deliveries of the session's own member by the ids of their messages. Unknown ids are ignored."""
 
     wire_ids: tuple[str, ...] = ()
     """Shared wire ids (`Send.shared_id`) of the session's protocol."""
@@ -125,9 +125,9 @@ class AcknowledgeIds(SessionCommand[r.Done], frozen=True, kw_only=True):
 
 
 class Discard(Request[r.Done], frozen=True, kw_only=True):
-    """Deliveries will not be handled, for this reason; then they are `expired`.
+    """Discard deliveries, with a reason: nobody will handle them. They become `expired`.
 
-    They are the session's own.
+    They must be deliveries of the session's own member.
     """
 
     ranges: Keys
@@ -135,18 +135,18 @@ class Discard(Request[r.Done], frozen=True, kw_only=True):
 
 
 class Claim(Request[r.Claimed], frozen=True, kw_only=True):
-    """Take a message for this session alone.
+    """Claim a message, so that only this session handles it.
 
-    The claim is durable before it is answered; the loser gets no delivery.
+    The claim is stored durably before the answer. If another session was first, the answer has no delivery.
     """
 
     message_id: MessageId
 
 
 class Fetch(Request[r.Fetched], frozen=True, kw_only=True):
-    """Look into the inbox.
+    """Read the inbox: deliveries that are not acknowledged, expired or dead.
 
-    It holds the session's unsettled deliveries after `after`, oldest first.
+    Only deliveries with keys after `after` are returned, at most `limit`, oldest first.
     """
 
     after: int = 0
@@ -154,36 +154,28 @@ class Fetch(Request[r.Fetched], frozen=True, kw_only=True):
     unoffered_until: Internal[int] = 0
     """Leave out deliveries with keys below this one that were offered before."""
     replay: Internal[tuple[Replayed, ...]] = ()
-    """Settled deliveries to return again, in key order, among the unsettled ones."""
+    """Deliveries to return again, in key order among the others, although they are acknowledged, expired or dead."""
     unseen: bool = False
     """Leave out deliveries with evidence that they were read."""
     keys: Internal[tuple[int, ...]] = ()
-    """Only these deliveries, in this order: released ones whose keys the reader has already passed."""
-
-
-class Position(Struct, frozen=True):
-    """How far a recipient got in its streams of a topic: with one peer, or with each that has none of its own."""
-
-    topic: str
-    last_seq: int
-    peer: str | None = None
+    """Only the deliveries with these keys, in this order: they were held when the reader came to their keys."""
 
 
 class ReadStreams(SessionCommand[r.Streams], frozen=True, kw_only=True):
-    """Read where the member's streams stand, and what it must be given again to go on from these positions.
+    """Read the state of the member's streams, and the deliveries to repeat so that it can continue at these positions.
 
     A stream without a position continues after its last acknowledgement.
     """
 
     positions: tuple[Position, ...] = ()
     following: StreamCursor | None = None
-    """Cursor of an earlier reply: continue there, with the same positions."""
+    """The cursor of an earlier reply that was incomplete: continue there, with the same positions."""
 
 
 class Follow(Request[r.Receipts], frozen=True, kw_only=True):
-    """Hear of every step a message takes.
+    """Follow a message: be told every change of its deliveries.
 
-    The message is one of the session's own member.
+    The session's own member must have sent the message.
     """
 
     message_id: MessageId
@@ -194,7 +186,7 @@ class Follow(Request[r.Receipts], frozen=True, kw_only=True):
 class Subscribe(Request[r.Done], frozen=True, kw_only=True):
     """Join a channel.
 
-    It comes to be with its first subscriber.
+    The first subscriber creates the channel.
     """
 
     channel: ChannelName
@@ -205,7 +197,7 @@ class Subscribe(Request[r.Done], frozen=True, kw_only=True):
 class Unsubscribe(Request[r.Done], frozen=True, kw_only=True):
     """Leave a channel.
 
-    Not being in it is no error.
+    It is not an error if the member is not in the channel.
     """
 
     channel: ChannelName
@@ -214,7 +206,7 @@ class Unsubscribe(Request[r.Done], frozen=True, kw_only=True):
 
 
 class PauseThread(Request[r.Done], frozen=True, kw_only=True):
-    """Hold messages of agents and scripts in a conversation for a while.
+    """Pause a conversation: hold messages of agents and scripts in it for a while.
 
     A conversation is `thread:<id>`, a target, or `@one+@other`.
     """
@@ -223,16 +215,16 @@ class PauseThread(Request[r.Done], frozen=True, kw_only=True):
 
 
 class ResumeThread(Request[r.Done], frozen=True, kw_only=True):
-    """End the pause of a conversation: what is held in it is delivered.
+    """End the pause of a conversation and deliver its held messages.
 
-    Its chains start anew.
+    The hub counts the answers of agents in it from zero again.
     """
 
     thread: str
 
 
 class AddMember(Request[r.Issued], frozen=True, kw_only=True):
-    """Make a member."""
+    """Create a member, and return its first token."""
 
     name: MemberName
     kind: MemberKind = MemberKind.AGENT
@@ -240,7 +232,7 @@ class AddMember(Request[r.Issued], frozen=True, kw_only=True):
     token: str | None = None
     """A token chosen by the operator. Without one, the hub creates a token."""
     self_named: Internal[bool] = False
-    """The client chose the name and showed only a room's token, so the name of the hub's owner is refused."""
+    """True if the client chose the name and has only a shared token. Then the name of the hub's owner is refused."""
     title: Internal[str] = ""
     description: Internal[str] = ""
     instructions: Internal[str] = ""
@@ -249,7 +241,7 @@ class AddMember(Request[r.Issued], frozen=True, kw_only=True):
 class RemoveMember(Request[r.Done], frozen=True, kw_only=True):
     """Remove a member.
 
-    Its sessions end, its tokens die, its unsettled deliveries become `dead`.
+    Its sessions end, its tokens become invalid, and its waiting deliveries become `dead`.
     """
 
     name: MemberName
@@ -258,10 +250,17 @@ class RemoveMember(Request[r.Done], frozen=True, kw_only=True):
 class RotateToken(Request[r.Issued], frozen=True, kw_only=True):
     """Replace a member's tokens.
 
-    The new one is its only one.
+    Afterwards the member has only the new token.
     """
 
     name: MemberName
+
+
+class Retoken(Request[r.Done], frozen=True, kw_only=True):
+    """Let another shared token own a member. Sessions of the old token end."""
+
+    name: MemberName
+    token: str
 
 
 class ListMembers(Request[r.Roster], frozen=True, kw_only=True):
@@ -272,7 +271,10 @@ class ListMembers(Request[r.Roster], frozen=True, kw_only=True):
 
 
 class ReadReceipts(Request[r.Receipts], frozen=True, kw_only=True):
-    """Read what became of a message. Only its sender and recipients may know."""
+    """Read the receipts of a message.
+
+    Only its sender and its recipients may read them.
+    """
 
     message_id: MessageId
     after: str = ""
@@ -292,13 +294,18 @@ class ReadHistory(Request[r.History], frozen=True, kw_only=True):
     after: int = -1
     """Only messages with a higher log offset."""
     forward: Internal[bool] = False
-    """Oldest first, of all messages that the member may see; a live view continues with this."""
+    """True for the order oldest first, of all messages that the member may see. A live view uses it."""
     everything: bool = False
     """Include messages between other members; only for a member that may read the log."""
+    after_id: Internal[MessageId | None] = None
+    """Only messages with a higher log offset than this message, instead of `after`."""
+    offers: Internal[bool] = False
+    """True if the messages are sent to the session's client. Then the member's deliveries among them count as offered,
+    and held ones are left out."""
 
 
 class Search(Request[r.History], frozen=True, kw_only=True):
-    """Look for words in what the member may see.
+    """Search the messages that the member may see.
 
     The newest message comes first.
     """
@@ -310,18 +317,43 @@ class Search(Request[r.History], frozen=True, kw_only=True):
     """Only messages with this `@member` or in this `#channel`, `chan:<id>` or `obj:<id>`; other text is a thread."""
     from_ms: int | None = None
     to_ms: int | None = None
-    """The interval includes both ends."""
+    """Only messages sent from `from_ms` to `to_ms`, both included."""
     before: int | None = None
     """Only messages with a lower log offset."""
     limit: int = 50
 
 
 class ReadLog(Request[r.LogRows], frozen=True, kw_only=True):
-    """Read rows of a log from an offset on."""
+    """Read rows of a log (`main` or `activity`), from the offset `start` on."""
 
     log: str = "main"
     start: int = 0
     limit: int = 1000
+
+
+class ListReaders(Request[r.Readers], frozen=True, kw_only=True):
+    """List the logs and the readers for which the hub keeps their rows."""
+
+
+class AdvanceReader(Request[r.ReaderState], frozen=True, kw_only=True):
+    """Set the position of a reader in a log.
+
+    A new name makes a new reader. Retention keeps the rows from the position on.
+    """
+
+    name: str
+    position: int
+    log: str = "main"
+    epoch: str = ""
+    """The epoch of the log that the reader knows. If it is given and wrong, the command is refused."""
+    rewind: bool = False
+    """Allow a position before the current one, to read again."""
+
+
+class ForgetReader(Request[r.Done], frozen=True, kw_only=True):
+    """Forget a reader in both logs; nothing is kept for it any more."""
+
+    name: str
 
 
 class ListChannels(Request[r.Channels], frozen=True, kw_only=True):
@@ -332,15 +364,15 @@ class ListChannels(Request[r.Channels], frozen=True, kw_only=True):
 
 
 class CreateChannel(Request[r.ChannelState], frozen=True, kw_only=True):
-    """Make a channel, and be its admin."""
+    """Create a channel. The member becomes its admin."""
 
     name: ChannelName
 
 
 class ChangeChannel(Request[r.ChannelState], frozen=True, kw_only=True):
-    """Do something to a channel, by its name or id; `do` in `change` says what.
+    """Change a channel, given by its name or id; `do` in `change` names the change.
 
-    There may be nothing to change.
+    A change without effect is not an error.
     """
 
     channel: str
@@ -356,7 +388,7 @@ class ViewChannel(Request[r.ChannelState], frozen=True, kw_only=True):
 
 
 class CreateObjective(Request[r.ObjectiveState], frozen=True, kw_only=True):
-    """Give a member work with an outcome."""
+    """Create an objective: work for a member, with an outcome."""
 
     title: str
     outcome: str
@@ -364,12 +396,14 @@ class CreateObjective(Request[r.ObjectiveState], frozen=True, kw_only=True):
     body: str = ""
     watchers: tuple[MemberName, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    objective_id: Internal[ObjectiveId | None] = None
+    """Id of the new objective, if the caller chose it: the attachments are already stored under this id."""
 
 
 class ChangeObjective(Request[r.ObjectiveState], frozen=True, kw_only=True):
-    """Do something to an objective; `do` in `change` says what.
+    """Change an objective; `do` in `change` names the change.
 
-    There may be nothing to change. What is said in its thread is a message to `obj:<id>`.
+    A change without effect is not an error. To write to its thread, send a message to `obj:<id>`.
     """
 
     objective_id: ObjectiveId
@@ -388,7 +422,10 @@ class ListObjectives(Request[r.ObjectiveList], frozen=True, kw_only=True):
 
 
 class ViewObjective(Request[r.ObjectiveView], frozen=True, kw_only=True):
-    """Show an objective with its event log, oldest first."""
+    """Show an objective with its event log, oldest first.
+
+    Only events with a log offset above `after` are shown; -1 shows all of them.
+    """
 
     objective_id: ObjectiveId
     after: int = -1
@@ -396,7 +433,7 @@ class ViewObjective(Request[r.ObjectiveView], frozen=True, kw_only=True):
 
 
 class UpdateMember(Request[r.MemberState], frozen=True, kw_only=True):
-    """Change what a member may do and what it is told; what is left out stays."""
+    """Change a member's permissions, role or instructions. Omitted fields stay unchanged."""
 
     name: MemberName
     permissions: tuple[str, ...] | None = None
@@ -407,9 +444,9 @@ class UpdateMember(Request[r.MemberState], frozen=True, kw_only=True):
 
 
 class SetReach(Request[r.ReachState], frozen=True, kw_only=True):
-    """Say in which ways a member is to be reached, or ask, by leaving `reach` out.
+    """Set the ways to reach a member. Without `reach`, only read them.
 
-    For the member itself and whoever manages members.
+    Allowed for the member itself and for those who manage members.
     """
 
     name: MemberName
@@ -418,13 +455,13 @@ class SetReach(Request[r.ReachState], frozen=True, kw_only=True):
 
 
 class SetBusy(Request[r.Done], frozen=True, kw_only=True):
-    """Say that the member is at work, which counts for a while, or is not."""
+    """Report that the member is busy, or not any more. A busy report expires after a while."""
 
     busy: bool = True
 
 
 class IssueToken(Request[r.TokenIssued], frozen=True, kw_only=True):
-    """Give a member one more token."""
+    """Issue one more token for a member."""
 
     name: MemberName
     label: str = ""
@@ -434,13 +471,13 @@ class IssueToken(Request[r.TokenIssued], frozen=True, kw_only=True):
 
 
 class ListTokens(Request[r.Tokens], frozen=True, kw_only=True):
-    """List a member's tokens that are still good, oldest first."""
+    """List a member's valid tokens, oldest first."""
 
     name: MemberName
 
 
 class RevokeToken(Request[r.Done], frozen=True, kw_only=True):
-    """Void one token.
+    """Revoke one token.
 
     Sessions that it opened end.
     """
@@ -450,11 +487,11 @@ class RevokeToken(Request[r.Done], frozen=True, kw_only=True):
 
 
 class ReadTeam(Request[r.TeamState], frozen=True, kw_only=True):
-    """Read what is said about the team."""
+    """Read the team's name, directive, context, presets and aliases."""
 
 
 class UpdateTeam(Request[r.TeamState], frozen=True, kw_only=True):
-    """Change what is said about the team; what is left out stays."""
+    """Change details of the team. Omitted fields stay unchanged."""
 
     name: str | None = None
     directive: str | None = None
@@ -466,51 +503,54 @@ class UpdateTeam(Request[r.TeamState], frozen=True, kw_only=True):
 
 
 class ListPauses(Request[r.Pauses], frozen=True, kw_only=True):
-    """List conversations that are paused, or whose limits are lifted."""
+    """List conversations that are paused, or without the limit of agents' answers."""
 
 
 class AllowThread(Request[r.Done], frozen=True, kw_only=True):
-    """Lift the limits of the loop rule for a conversation for a while, and end its pause."""
+    """Turn the limit of agents' answers off for a conversation for a while, and end its pause."""
 
     thread: str
     for_ms: int | None = None
-    """Duration; without one, the limit `allow_ms` applies."""
+    """Duration in milliseconds; without one, the hub's limit `allow_ms`."""
 
 
 class RecordActivity(Request[r.Recorded], frozen=True, kw_only=True):
-    """Report what the member did.
+    """Report activity of the member.
 
     It is kept in the activity log.
     """
 
     events: tuple[dict[str, Any], ...]
     size: Internal[int] = 0
-    """Size on the wire, in bytes. It counts towards the bound on activity that waits to be written."""
+    """Size of the upload, in bytes. It counts towards the limit on activity that waits to be stored."""
 
 
 class ReadActivity(Request[r.Activity], frozen=True, kw_only=True):
-    """Read what a member did, newest first. For itself and who has `activity.read`."""
+    """Read a member's activity, newest first.
+
+    Allowed for the member itself, and with `activity.read`.
+    """
 
     member: MemberName
     from_ms: int | None = None
     to_ms: int | None = None
-    """The interval includes both ends."""
+    """Only events from `from_ms` to `to_ms`, both included."""
     kinds: tuple[str, ...] = ()
     """Only events of these kinds; empty for all."""
     limit: int = 200
 
 
 class FollowActivity(Request[r.Done], frozen=True, kw_only=True):
-    """Hear of what a member does.
+    """Follow the activity of a member.
 
-    `Hub.tail` tells of it from now on.
+    From now on, `Hub.tail` delivers it.
     """
 
     member: MemberName
 
 
 class RecordRefusal(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Keep in the log what a protocol refused by itself, as the hub keeps its own refusals."""
+    """Write a refusal into the main log that a protocol decided by itself. The hub logs its own refusals, too."""
 
     protocol: str
     code: Code
@@ -521,65 +561,27 @@ class RecordRefusal(AnsweredBy[r.Done], frozen=True, kw_only=True):
 
 
 class Tick(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Time passed: expire what is due. Sent by the hub itself."""
+    """Do what is due at this time, such as expiring deliveries and ending pauses. The hub sends it to itself."""
+
+    late: tuple[str, ...] = ()
+    """Sentences about late readers of the activity log, which people must be told."""
 
 
 class Settle(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Settle a delivery, once the external inbox of its member has won it. Sent by the hub itself."""
+    """Bring deliveries to a final state, after their member's external inbox won them. The hub sends it to itself."""
 
     member: MemberName
-    key: int
+    ranges: Keys
     state: State
     evidence: str
 
 
-Command = (
-    Attach
-    | Confirm
-    | Detach
-    | Send
-    | Offered
-    | Advance
-    | AcknowledgeIds
-    | Discard
-    | Claim
-    | Fetch
-    | ReadStreams
-    | Follow
-    | Subscribe
-    | Unsubscribe
-    | PauseThread
-    | ResumeThread
-    | AddMember
-    | RemoveMember
-    | RotateToken
-    | ListMembers
-    | ReadReceipts
-    | ReadHistory
-    | Search
-    | ReadLog
-    | ListChannels
-    | CreateChannel
-    | ChangeChannel
-    | ViewChannel
-    | CreateObjective
-    | ChangeObjective
-    | ListObjectives
-    | ViewObjective
-    | UpdateMember
-    | SetReach
-    | SetBusy
-    | IssueToken
-    | ListTokens
-    | RevokeToken
-    | ReadTeam
-    | UpdateTeam
-    | ListPauses
-    | AllowThread
-    | RecordActivity
-    | ReadActivity
-    | FollowActivity
-    | RecordRefusal
-    | Tick
-    | Settle
+Command = AnsweredBy[Any]
+"""Any command."""
+
+COMMANDS: tuple[type[Command], ...] = tuple(
+    kind
+    for kind in [*globals().values()]
+    if isinstance(kind, type) and issubclass(kind, AnsweredBy) and kind not in (AnsweredBy, SessionCommand, Request)
 )
+"""All commands, in the order of this module."""

@@ -1,6 +1,6 @@
-"""Deliveries: one message for one recipient, moving up a ladder with evidence.
+"""Deliveries: one message for one recipient each, with its states (the ladder) and the evidence for each state.
 
-The table `TRANSITIONS` alone says which rung may follow which. The documentation draws its diagram from the table.
+The table `TRANSITIONS` alone says which state may follow which. The documentation draws its diagram from the table.
 """
 
 from enum import IntEnum
@@ -12,12 +12,12 @@ from tieline.contract.message import Message
 
 
 class State(IntEnum):
-    """The rungs. A higher number never turns into a lower one."""
+    """State of a delivery. The number never gets lower. The last three states are final: the delivery is settled."""
 
     PENDING = 0
-    """Durable, but not written to any session yet."""
+    """Stored durably, but not sent to any session yet."""
     OFFERED = 1
-    """Written to a session of the recipient, without evidence that it was read."""
+    """Sent to a session of the recipient, without evidence that the recipient read it."""
     SEEN = 2
     """Evidence shows that the recipient read it."""
     ACKED = 3
@@ -32,7 +32,7 @@ class State(IntEnum):
 
     @property
     def word(self) -> str:
-        """The state as people read it."""
+        """The state as a word for people: its name in lower case."""
         return self.name.lower()
 
 
@@ -46,13 +46,13 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 SETTLED = frozenset(state for state, following in TRANSITIONS.items() if not following)
-"""Final states: no other state follows them."""
+"""Final states (acked, expired, dead): no other state follows them. A delivery in one of them is settled."""
 
 
 HELD = "held: "
-"""Prefix of a reason: the delivery waits until its conversation is resumed, or until the hold ends by itself."""
+"""Beginning of the reason why a delivery is held: it waits until its conversation is resumed or the pause ends."""
 SLOWED = "slowed: "
-"""Prefix of a reason: the delivery is delayed, and comes by itself within about `space_ms_max`."""
+"""Beginning of the reason why a delivery is delayed: it is delivered by itself within about `space_ms_max`."""
 REMEDY = "; this "
 """Separator in such a reason; the command that ends the hold follows it."""
 
@@ -61,25 +61,34 @@ class Delivery(Struct, frozen=True):
     """One message for one recipient, as a reader of the recipient's inbox sees it."""
 
     key: int
-    """Counts 1, 2, 3… per recipient; the hub's handle for this delivery."""
+    """Number of the delivery among all deliveries of its recipient: 1, 2, 3… Commands name deliveries by it."""
     stream_seq: int
-    """Counts 1, 2, 3… per (topic, sender, recipient)."""
+    """Number of the message in its stream: 1, 2, 3… for each topic, sender and recipient."""
     state: State
     message: Message
 
 
+class Position(Struct, frozen=True):
+    """The last sequence number that a recipient has received, in one stream or in all its streams of a topic."""
+
+    topic: str
+    last_seq: int
+    peer: str | None = None
+    """The sender of one stream. `None`: every stream of the topic that has no position of its own."""
+
+
 class StreamCursor(Struct, frozen=True):
-    """Cursor of the search for deliveries that a recipient misses. It goes backwards, one stream after the other."""
+    """Position in the search for deliveries that a recipient missed. The search goes backwards, stream by stream."""
 
     stream: str
     before: int | None
-    """In that stream, only messages before this log offset are still to be searched."""
+    """The search of that stream continues with messages before this log offset; `None`: from its end."""
     left: int
     """Number of missing messages of that stream that are not found yet."""
 
 
 class Replayed(Struct, frozen=True):
-    """A settled delivery that its recipient asks for again."""
+    """A delivery that is already settled (acked, expired or dead), and that its recipient asks for again."""
 
     key: int
     offset: int
@@ -87,7 +96,7 @@ class Replayed(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True, omit_defaults=True):
-    """One rung that a delivery reached, with its evidence."""
+    """One change of a delivery: the state that it reached, the time and the evidence. Or an escalation; see `way`."""
 
     state: State
     at_ms: int
@@ -95,7 +104,7 @@ class Step(Struct, frozen=True, omit_defaults=True):
     protocol: str = ""
     evidence: str = ""
     way: str = ""
-    """Set if the delivery was escalated and its state did not change: the new way of the delivery."""
+    """If this is an escalation, and no change of state: the way (such as `hook`) that the hub uses now. Else empty."""
 
 
 class Fall(Struct, frozen=True):
@@ -106,18 +115,18 @@ class Fall(Struct, frozen=True):
     at_ms: int
     way: str
     after: str
-    """The way that brought no evidence."""
+    """The way that was used before, and after which no evidence came."""
 
 
 class Receipt(Struct, frozen=True):
-    """What became of a message for one recipient."""
+    """The state of a message for one recipient, and all changes that led to it."""
 
     member: str
     key: Internal[int]
     state: State
     steps: tuple[Step, ...]
-    """In time order, beginning with `pending`."""
+    """The changes of the delivery, oldest first. The first one is `pending`."""
     way: str = ""
-    """Current way of the delivery; empty if the member has no ways, or if evidence shows that it was seen."""
+    """The way by which the hub reaches the member now; empty if the member has no ways, or has seen the message."""
     held: str = ""
     """Reason why the delivery is held, beginning with `HELD` or `SLOWED`; empty if it is not held."""

@@ -1,7 +1,7 @@
-"""Events: the past facts that make up the main log and the audit chain.
+"""Events: the facts in the main log (the hub's event log), one per row. The audit chain links the rows by hashes.
 
-Each event is one link of the chain, so the meaning of its fields is frozen: a field may be added with a default, never
-renamed. One event may cover many deliveries (`keys` are inclusive ranges), so that a broadcast stays cheap.
+Stored events are hashed, so the meaning of their fields never changes: a field may be added with a default, never
+renamed. One event may cover many deliveries (`keys` are inclusive ranges), so that a message to many needs few rows.
 """
 
 from msgspec import Struct, field
@@ -10,7 +10,7 @@ from tieline.contract.keys import Keys
 
 
 class Event(Struct, frozen=True, omit_defaults=True, tag_field="event", gc=False):
-    """The root of all events; the tag says which."""
+    """Base class of all events. In JSON, the tag names the kind of event."""
 
 
 class Sent(Event, frozen=True, omit_defaults=True, tag="send", gc=False):
@@ -21,69 +21,80 @@ class Sent(Event, frozen=True, omit_defaults=True, tag="send", gc=False):
     target: str
     recipients: int
     digest: str
-    """Hex blake3 of the stored message. It protects the message, which is stored beside the chain."""
+    """Hash (hex blake3) of the stored message. The message is in another table; the hash shows if it was changed."""
+    thread: str = ""
+    """The message's thread, empty if it has none. This and the next two fields stay when retention deletes the
+    message, so that tables which count threads, answers and hops do not change then."""
+    reply_to: str = ""
+    """The id of the message that this one answers, empty if there is none."""
+    hops: int = 0
+    """Number of answers of agents to each other before this message."""
 
 
 class Moved(Event, frozen=True, omit_defaults=True, gc=False):
-    """Deliveries of one member moved up the ladder."""
+    """Base class: deliveries of one member reached a new state on the ladder (pending, offered, seen, acked…)."""
 
     member: str
     number: int
     """The member's number. A name may be reused; a number never is."""
     keys: Keys
     at_ms: int = 0
+    """Time of the row, in rows whose hash does not cover it. Newer rows leave it out."""
     session: str = ""
     protocol: str = ""
     evidence: str = ""
     ackless: bool = field(default=False, name="mute")
-    """The deliveries went out on a wire without acknowledgement. Stored under an older word."""
+    """True if the deliveries were sent in a form without acknowledgement. The stored name of the field is `mute`."""
 
 
 class Delivered(Moved, frozen=True, omit_defaults=True, tag="deliver", gc=False):
-    """They were written to a session's wire."""
+    """Deliveries were sent to a session of their recipient. Their state is `offered` now."""
 
 
 class Seen(Moved, frozen=True, omit_defaults=True, tag="see", gc=False):
-    """There is evidence that they were read."""
+    """Evidence shows that the recipient read deliveries. Their state is `seen` now."""
 
 
 class Acknowledged(Moved, frozen=True, omit_defaults=True, tag="ack", gc=False):
-    """The recipient acknowledged them."""
+    """The recipient acknowledged deliveries. Their state is `acked` now."""
 
 
 class Claimed(Moved, frozen=True, omit_defaults=True, tag="claim", gc=False):
-    """One session claimed them, which acknowledges them too."""
+    """One session claimed deliveries, so that no other session handles them. Their state is `acked` now."""
 
 
 class Expired(Moved, frozen=True, omit_defaults=True, tag="expire", gc=False):
-    """They expired; the evidence says how: their time ran out, a message superseded them, or they were discarded."""
+    """Deliveries expired. The evidence says why: time to live, superseded by a message, or discarded."""
 
 
 class Died(Moved, frozen=True, omit_defaults=True, tag="die", gc=False):
-    """They can never be delivered; the evidence says why."""
+    """Deliveries can never be delivered; the evidence says why. Their state is `dead` now."""
 
 
 class Held(Moved, frozen=True, omit_defaults=True, tag="hold", gc=False):
-    """They were accepted and are held; the evidence says why."""
+    """Deliveries are held: stored, but not delivered before they are released. The evidence says why."""
 
 
 class Released(Moved, frozen=True, omit_defaults=True, tag="release", gc=False):
-    """They are held no more."""
+    """Deliveries were released: they were held before, and can be delivered now."""
 
 
 class Fell(Event, frozen=True, omit_defaults=True, tag="fall", gc=False):
-    """Deliveries of one member were escalated to another way, because nothing showed in time that they were seen."""
+    """Deliveries of one member were escalated: there was no evidence in time that the member saw them.
+
+    The hub now uses another way (push, hook, pty, pull, notify) to reach the member.
+    """
 
     member: str
     number: int
     keys: Keys
     way: str
     after: str
-    """The way that brought no evidence."""
+    """The way that was used before, and after which no evidence came."""
 
 
 class Registered(Event, frozen=True, omit_defaults=True, tag="register", gc=False):
-    """A member was made, changed, or got or lost a token."""
+    """A member was created or changed, or got or lost a token."""
 
     member: str
     by: str
@@ -98,7 +109,7 @@ class Removed(Event, frozen=True, omit_defaults=True, tag="remove", gc=False):
 
 
 class TakenOver(Event, frozen=True, omit_defaults=True, tag="takeover", gc=False):
-    """A newer session of a member replaced an older one."""
+    """A new session of a member ended an older session of the same member."""
 
     member: str
     session: str
@@ -110,11 +121,11 @@ class Refused(Event, frozen=True, omit_defaults=True, tag="refuse", gc=False):
 
     code: str
     speaker: str
-    """The member or the operator; empty if the client has not proved to be one of them."""
+    """Name of the member, or `operator`, whose command was refused; empty if the client has not proved who it is."""
     protocol: str
     what: str
     count: int = 1
-    """Number of refusals that this row stands for: this one, and all like it since the last such row."""
+    """Number of refusals that this row stands for: this one, and all of the same kind since the last such row."""
     claimed: tuple[str, ...] = ()
     """If there is no speaker: the first few names that clients gave without proof."""
 
@@ -134,25 +145,25 @@ class Unsubscribed(Event, frozen=True, omit_defaults=True, tag="unsubscribe", gc
 
 
 class TeamChanged(Event, frozen=True, omit_defaults=True, tag="team", gc=False):
-    """The name, directive, context, presets or aliases of the team changed."""
+    """The team's name, purpose (directive), background (context), permission sets (presets) or aliases changed."""
 
     by: str
     what: str
 
 
 class ChannelChanged(Event, frozen=True, omit_defaults=True, tag="channel", gc=False):
-    """A channel was made, renamed or archived, or a role in it changed."""
+    """A channel was created, renamed or archived, or a role in it changed."""
 
     id: str
     name: str
     by: str
     what: str
     member: str = ""
-    """The member whose role changed."""
+    """Name of the member whose role changed; empty for other changes."""
 
 
 class ObjectiveChanged(Event, frozen=True, omit_defaults=True, tag="objective", gc=False):
-    """An objective was made or changed. Its own event log has the details, at the same offset."""
+    """An objective was created or changed. Its own event log has the details, at the same offset."""
 
     id: str
     kind: str
@@ -166,7 +177,7 @@ class ObjectiveChanged(Event, frozen=True, omit_defaults=True, tag="objective", 
 
 
 class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
-    """A conversation was paused: its agents answered each other past a limit, or somebody asked for the pause."""
+    """A conversation was paused, because its agents answered each other too often, or because somebody asked for it."""
 
     thread: str
     message: str
@@ -175,7 +186,7 @@ class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
 
 
 class Resumed(Event, frozen=True, omit_defaults=True, tag="resume", gc=False):
-    """A paused conversation may go on."""
+    """The pause of a conversation ended."""
 
     thread: str
     by: str
@@ -183,7 +194,7 @@ class Resumed(Event, frozen=True, omit_defaults=True, tag="resume", gc=False):
 
 
 class Allowed(Event, frozen=True, omit_defaults=True, tag="allow", gc=False):
-    """The limits of the loop rule were lifted for a conversation."""
+    """For a while, agents may answer each other in a conversation without limit: the loop rule is off for it."""
 
     thread: str
     by: str
@@ -217,12 +228,13 @@ AnyEvent = (
 
 
 class LogRow(Struct, frozen=True, gc=False):
-    """One row of a log."""
+    """One row of a log: the main log (events) or the activity log."""
 
     offset: int
-    """Dense: 0, 1, 2… in commit order."""
+    """Position in the log: 0, 1, 2… without gaps, in the order of the commits."""
     at_ms: int
     event: bytes
-    """The event as it was hashed."""
+    """The event as JSON, exactly the bytes that were hashed."""
     hash: str = ""
-    """Hex blake3 of the previous row's hex hash and this event; empty in the activity log, which is not chained."""
+    """Hex blake3 of the previous row's hex hash, the time and this event; see `contract/chain.py`. Empty in the
+    activity log, which has no hashes."""

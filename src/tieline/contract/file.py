@@ -11,29 +11,29 @@ from typing import Protocol
 from msgspec import Struct
 
 EVERYBODY = "*"
-"""The viewer of a share that stands for every member. No member can have this name.
+"""A share lets a viewer read a file. This viewer stands for every member; no member can have this name.
 
-No member can have a name with a colon either, so `chan:<id>` and `obj:<id>` are viewers too. They stand for whoever is
-in the channel, or in the objective's thread, at the time.
+The viewers `chan:<id>` and `obj:<id>` stand for everybody who is in the channel, or in the objective's thread, at the
+time. No member can have a name with a colon.
 """
 
 
 class CatalogueError(Exception):
-    """The catalogue could not be read or written; nothing was changed."""
+    """The catalogue of files could not be read or written; nothing was changed."""
 
 
 class FileKind(StrEnum):
-    """Kind of an entry."""
+    """Kind of an entry: a file or a folder."""
 
     FILE = "file"
     DIRECTORY = "directory"
 
 
 class FileEntry(Struct, frozen=True, gc=False):
-    """One file or folder."""
+    """Metadata of one file or folder, without the bytes."""
 
     path: str
-    """Absolute path; its first segment is the home of the entry."""
+    """Absolute path. Its first segment names the top folder: the one of a member, or `objectives`."""
     kind: FileKind
     owner: str
     created_at_ms: int
@@ -51,7 +51,7 @@ class FileEntry(Struct, frozen=True, gc=False):
 
 
 class FileChange(Struct, frozen=True):
-    """Changes that happen together or not at all, in this order: removed, moved, put."""
+    """Changes of entries that happen together or not at all, in this order: removed, moved, put."""
 
     removed: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
@@ -62,68 +62,81 @@ class FileChange(Struct, frozen=True):
 
 
 class FileCatalogue(Protocol):
-    """Stores entries and their shares. A change is durable when its method returns. Only one thread calls it."""
+    """Stores entries and shares. A share lets a viewer read an entry.
+
+    A viewer is a member's name, `EVERYBODY`, `chan:<id>` or `obj:<id>`. A change is durable when its method returns.
+    Only one thread calls the catalogue.
+    """
 
     def find(self, path: str) -> FileEntry | None:
-        """The entry at a path."""
+        """Return the entry at a path; `None` if there is none."""
         ...
 
     def children(self, path: str, limit: int) -> Sequence[FileEntry]:
-        """Entries of a folder: folders first, then sorted by name."""
+        """Return the entries directly in a folder: folders first, then sorted by name."""
         ...
 
     def beneath(self, path: str) -> Sequence[FileEntry]:
-        """Everything under a path, at any depth, without the path itself."""
+        """Return all entries under a path, at any depth, without the entry at the path itself."""
         ...
 
     def files(self, limit: int) -> Sequence[FileEntry]:
-        """The files of all homes, newest first."""
+        """Return the newest files of all members and objectives, newest first; folders are left out."""
         ...
 
     def usage(self, home: str) -> tuple[int, int]:
-        """Number of entries of a home, and the total bytes of its files."""
+        """Return the number of entries in a top folder and the total bytes of its files.
+
+        `home` is the folder's name.
+        """
         ...
 
     def apply(self, change: FileChange) -> Sequence[str]:
-        """Make a change. Returns the digests that some entry had before the change and no entry has after it."""
+        """Make a change. Return the digests of contents that no entry has any more because of it."""
         ...
 
     def refers(self, digest: str) -> bool:
-        """True if any entry has this digest."""
+        """True if any entry has the content with this digest."""
         ...
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let viewers read the entries at these paths, because of `via`. A share ends and moves with its entry."""
+        """Let viewers read the entries at these paths. A share ends and moves with its entry.
+
+        `via` is a random id for this sharing. By it, `settle` and `unshare` find its shares again.
+        """
         ...
 
     def settle(self, via: str, viewer: str) -> None:
-        """Keep a viewer's shares because of `via`: they lose that reason and join the viewer's settled shares."""
+        """Make permanent the shares that were made for this viewer with the id `via`.
+
+        They lose the id, so `unshare` no longer finds them. A path keeps at most one permanent share for each viewer.
+        """
         ...
 
     def unshare(self, via: str, viewer: str) -> None:
-        """End a viewer's shares because of `via`."""
+        """End the shares that were made for this viewer with the id `via`."""
         ...
 
     def forget(self, viewer: str, before_ms: int) -> None:
-        """End all shares of a viewer from before a time."""
+        """End all shares that were made for this viewer before this time."""
         ...
 
     def viewers(self) -> Sequence[str]:
-        """All viewers that have a share."""
+        """Return all viewers that any entry is shared with."""
         ...
 
     def viewers_of(self, paths: Sequence[str]) -> Sequence[str]:
-        """All viewers that have a share of one of these paths."""
+        """Return all viewers that an entry at one of these paths is shared with."""
         ...
 
     def is_shared(self, path: str, viewers: Sequence[str]) -> bool:
-        """True if one of these viewers has a share of this entry."""
+        """True if the entry at this path is shared with one of these viewers."""
         ...
 
     def shared(self, viewers: Sequence[str], limit: int) -> Sequence[FileEntry]:
-        """Entries that are shared with these viewers, newest first."""
+        """Return the entries that are shared with one of these viewers, newest first."""
         ...
 
     def close(self) -> None:
-        """Close the catalogue."""
+        """Close the store. No other method may be called after this."""
         ...

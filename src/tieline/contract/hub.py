@@ -11,9 +11,11 @@ Order:
 - Replies, notices and offers come in the order of the decisions. Decisions that share a commit are published together:
   first all replies, then changes, `Said`, each message as `Posted` and then as offers, releases, progress, ends of
   sessions. So a reply comes before the notices about the effects of its command.
-- A command that settles deliveries of a member with an external inbox waits for the inbox's answer, and later commands
-  of the same session wait behind it. If nobody can answer the question any more, the delivery stays as it is.
-- Replies about activity and replies to searches are outside this order: they may come after replies to later commands.
+- A command that settles deliveries (acknowledges or ends them) of a member with an external inbox waits for the inbox's
+  answer, and later commands of the same session wait behind it. If nobody can answer the question any more, the
+  delivery stays as it is.
+- Replies about activity, about readers of the logs, and to searches are outside this order: they may come after
+  replies to later commands.
 
 Losses:
 
@@ -47,32 +49,34 @@ _R = TypeVar("_R")
 
 
 class MemberAppeared(Struct, frozen=True, tag=True):
-    """A member was made."""
+    """Notice: a member was created."""
 
     name: MemberName
 
 
 class MemberVanished(Struct, frozen=True, tag=True):
-    """A member was removed."""
+    """Notice: a member was removed."""
 
     name: MemberName
 
 
 class ChannelAppeared(Struct, frozen=True, tag=True):
-    """A channel has its first subscriber, or another name."""
+    """Notice: a channel got its first subscriber, or a new name."""
 
     name: ChannelName
     id: ChannelId
 
 
 class ChannelVanished(Struct, frozen=True, tag=True):
-    """A channel lost its last subscriber."""
+    """Notice: no channel has this name any more."""
 
     name: ChannelName
+    ended: bool = False
+    """True if the channel got another name or was archived; false if its last subscriber left."""
 
 
 class SubscriptionsChanged(Struct, frozen=True, tag=True):
-    """A member joined or left a channel."""
+    """Notice: a member joined or left a channel."""
 
     name: MemberName
 
@@ -81,21 +85,21 @@ Change = MemberAppeared | MemberVanished | ChannelAppeared | ChannelVanished | S
 
 
 class Posted(Struct, frozen=True, tag=True):
-    """A message was accepted from the session `origin`."""
+    """Notice: the hub accepted this message; `origin` is the session that sent it."""
 
     message: Message
     origin: SessionId
 
 
 class Said(Struct, frozen=True, tag=True):
-    """One or more messages were accepted. The notice does not contain them."""
+    """Notice: the hub accepted one or more messages. The notice does not contain them."""
 
 
 Notice = Change | Posted | Said
 
 
 class Interest(Struct, frozen=True, kw_only=True):
-    """The notices that a watcher wants, and no others."""
+    """The kinds of notices that a watcher wants to get; see `Hub.watch`."""
 
     members: bool = False
     """`MemberAppeared` and `MemberVanished`."""
@@ -112,44 +116,51 @@ class Interest(Struct, frozen=True, kw_only=True):
 
 
 class Listener(Protocol):
-    """The receiving end of a session. Its methods return at once and never raise."""
+    """The callbacks of a session: the hub calls them with news. They must return at once and never raise."""
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """A new delivery for the session's member. Keys come in order from `Hub.listen` on; skipped keys are held."""
+        """Take a new delivery of the session's member. Keys ascend; a skipped key is a delivery that is held.
+
+        `key` is the delivery's key, `stream_seq` its number in its stream.
+        """
 
     def released(self, keys: Sequence[int]) -> None:
-        """Skipped deliveries were released from their hold: `Fetch` returns them now."""
+        """Take the keys of deliveries that were skipped because they were held. `Fetch` returns them now."""
 
     def progress(self, step: Progress) -> None:
-        """A followed message took a step."""
+        """Take a change of state of a delivery, of a message that the session follows (`Follow`)."""
 
     def end(self, why: Refusal) -> None:
-        """The hub ended the session."""
+        """Take the reason for which the hub ended the session."""
 
 
 class Question(Struct, frozen=True):
-    """Deliveries of a member that the hub wants to settle. The member's external inbox must win them first."""
+    """Question to a member's external inbox: may the hub acknowledge or end these deliveries?
+
+    The inbox must win them first, because somebody outside the hub may already have taken them.
+    """
 
     number: int
     member: MemberName
     deliveries: tuple[tuple[int, Message], ...]
-    """Keys and messages."""
+    """The deliveries: the key and the message of each."""
 
 
 class ExternalInbox(Protocol):
-    """Keeps a member's deliveries outside the hub as well, where others can take them. The first to take one has it.
+    """A second place, outside the hub, that also holds a member's deliveries, such as files in a folder.
 
-    Its methods are called in the order of the hub's decisions, return at once and never raise.
+    Others can take deliveries there, and the first to take one has it. The hub calls the methods in the order of its
+    decisions. They must return at once and never raise.
     """
 
     def asked(self, question: Question) -> None:
         """Take back the deliveries that nobody outside has taken yet, and report by `Hub.resolve`."""
 
     def finish(self, keys: Sequence[int]) -> None:
-        """The deliveries that this inbox won are settled, durably."""
+        """Remove deliveries that this inbox won: the hub has stored that they are acknowledged or ended."""
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """The deliveries that this inbox won are not settled after all. Put them back outside, for anybody to take."""
+        """Put deliveries that this inbox won back outside, where anybody can take them: the hub did not end them."""
 
 
 class Hub(Protocol):
@@ -158,15 +169,15 @@ class Hub(Protocol):
     limits: Limits
 
     def submit(self, commands: Sequence[Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
-        """Hand over commands; `done` gets their replies, in order, after the commit that made them durable."""
+        """Give commands to the hub. `done` gets their replies, in order, when the results are stored durably."""
 
     async def ask(self, command: AnsweredBy[_R]) -> _R | Refusal:
-        """Hand over one command and wait for its reply."""
+        """Give one command to the hub, wait, and return its reply or a refusal."""
 
     def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
-        """Tell this listener what concerns the session, until `forget`.
+        """Call this listener with news about the session, until `forget`.
 
-        With `member`, also offer it every new delivery of that member from now on; this may be added later.
+        With `member`, also offer it every new delivery of that member from now on; a second call may add `member`.
         """
 
     def forget(self, session: SessionId) -> None:
@@ -175,25 +186,26 @@ class Hub(Protocol):
     def tail(
         self, session: SessionId, member: MemberName, receiver: Callable[[Sequence[ActivityRow]], None]
     ) -> Callable[[], None]:
-        """Give a member's activity to this receiver, once durable, until the session ends or the function is called.
+        """Call `receiver` with every new activity of a member, when it is stored durably.
 
-        Call it only after `FollowActivity` was answered by `Done`. The receiver returns at once and never raises.
+        It ends with the session, or when the returned function is called. Call this method only after `FollowActivity`
+        was answered by `Done`. The receiver must return at once and never raise.
         """
 
     def watch(self, interest: Interest, receiver: Callable[[Notice], None]) -> Callable[[], None]:
-        """Give this receiver the notices that it is interested in, until the returned function is called.
+        """Call `receiver` with each notice of the kinds in `interest`, until the returned function is called.
 
-        The receiver returns at once and never raises. Calling that function again does nothing.
+        The receiver must return at once and never raise. A second call of the returned function does nothing.
         """
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """Ask this external inbox before each settlement of the member's deliveries; `None` removes the inbox.
+        """Ask this external inbox before a delivery of the member is acknowledged or ended; `None` removes the inbox.
 
-        `session` is the inbox's own session. The inbox has already won the deliveries that this session settles.
+        `session` is the inbox's own session. For deliveries that this session acknowledges, the hub does not ask.
         """
 
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
-        """Answer a question: the external inbox won the keys `won`, and others had taken the keys `taken` first.
+        """Answer the question with this number: the external inbox won the keys `won`, others had taken `taken`.
 
         The outcome of any other key is unknown. The hub then decides the commands that waited, and replies to them.
         """

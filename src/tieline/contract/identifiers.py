@@ -1,4 +1,4 @@
-"""Identifiers are types, not strings, and are checked where they enter the hub."""
+"""Types for names and ids, and the rules for names. Names are checked where they enter the hub."""
 
 import re
 from collections.abc import Iterable
@@ -12,16 +12,16 @@ MessageId = NewType("MessageId", str)
 SessionId = NewType("SessionId", str)
 
 GENERAL = ChannelName("general")
-"""The channel that holds every member implicitly."""
+"""The channel of all members: every member is in it without joining."""
 
 USERS = ChannelName("users")
-"""The channel that holds every human member implicitly. Messages can go to it, but it is not listed."""
+"""The channel of all human members, who are in it without joining. It takes messages, but is not listed."""
 
 RESERVED_NAMES = frozenset({"all", "everybody", "hub", "operator", "system", "tieline", "users"})
 """Names of groups, and names under which the hub itself sends. Protocols reserve more names by `reserve`."""
 
 INBOX_PREFIX = "inbox-"
-"""Forbidden prefix of channel names: `inbox-<name>.sock` is a member's inbox."""
+"""No channel name may begin with this, because the socket `inbox-<name>.sock` is a member's inbox."""
 
 # Names under which protocols send, added by `reserve`.
 _reserved_by_protocols: set[str] = set()
@@ -40,7 +40,7 @@ def is_reserved(name: str) -> bool:
 
 
 def parse_member_name(text: str) -> MemberName | Refusal:
-    """Check a member's name against the rule for names."""
+    """Check a member's name: return it, or a refusal if it breaks the rule for names or is reserved."""
     if not _NAME.match(text):
         return Refusal(
             Code.INVALID_NAME,
@@ -52,7 +52,7 @@ def parse_member_name(text: str) -> MemberName | Refusal:
 
 
 def parse_channel_name(text: str) -> ChannelName | Refusal:
-    """Check a channel's name (without its leading `#`) against the rule for names."""
+    """Check a channel's name, without its leading `#`: return it, or a refusal if it breaks the rule for names."""
     if not _NAME.match(text) or text.startswith(INBOX_PREFIX):
         return Refusal(
             Code.INVALID_NAME,

@@ -1,4 +1,4 @@
-"""`Internal`, the mark of a field that stays within the hub: the hub's own protocol and the SDK leave it out."""
+"""`Internal[T]`: the type of a field that only the hub's own code sets. The hub's own protocol and the SDK omit it."""
 
 from typing import Annotated, TypeVar
 

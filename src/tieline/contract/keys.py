@@ -1,4 +1,4 @@
-"""Keys of a member's deliveries as inclusive ranges, so that one value stands for many of them.
+"""Sets of delivery keys, written as inclusive ranges, so that a short value stands for many keys.
 
 Ranges are plain pairs: on every wire and in every stored event they are lists of two numbers. The functions here build
 ranges, count their keys and iterate over them.
@@ -7,21 +7,21 @@ ranges, count their keys and iterate over them.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 Range = tuple[int, int]
-"""The first and the last of some neighbouring keys."""
+"""The first and the last key of a range; the range includes both."""
 
 Ranges = Sequence[Range]
 
 Keys = tuple[Range, ...]
-"""Keys as a value: in commands, in events, on wires."""
+"""A set of keys as ranges. Commands, events and wires have it in this form."""
 
 
 def one_key(key: int) -> Keys:
-    """A single key."""
+    """Return the ranges for a single key."""
     return ((key, key),)
 
 
 def join_keys(keys: Collection[int]) -> Keys:
-    """Any keys, in any order, as ascending ranges. The ranges contain only these keys."""
+    """Return ascending ranges that contain exactly these keys. The keys may be in any order."""
     distinct = set(keys)
     if not distinct:
         return ()
@@ -40,7 +40,7 @@ def join_keys(keys: Collection[int]) -> Keys:
 
 
 def extend_ranges(ranges: list[Range], more: Iterable[Range]) -> None:
-    """Add ranges at the end of a list, joining neighbours; the order stays as it is."""
+    """Append `more` ranges to a list, in their order. A range that continues the last one is joined with it."""
     for first, last in more:
         if ranges and ranges[-1][1] + 1 == first:
             ranges[-1] = (ranges[-1][0], last)
@@ -49,15 +49,24 @@ def extend_ranges(ranges: list[Range], more: Iterable[Range]) -> None:
 
 
 def each_key(ranges: Ranges) -> Iterator[int]:
-    """Each key in these ranges."""
+    """Iterate over every key in these ranges."""
     return (key for first, last in ranges for key in range(first, last + 1))
 
 
 def count_keys(ranges: Ranges) -> int:
-    """The number of keys in these ranges."""
+    """Return the number of keys in these ranges."""
     return sum(last - first + 1 for first, last in ranges)
 
 
+def without_keys(ranges: Ranges, gone: Ranges) -> list[Range]:
+    """Return the ranges without the keys in the ranges `gone`."""
+    left = list(ranges)
+    for start, end in gone:
+        parts = [part for first, last in left for part in ((first, min(last, start - 1)), (max(first, end + 1), last))]
+        left = [(first, last) for first, last in parts if first <= last]
+    return left
+
+
 def split_ranges(keys: Keys, most: int) -> list[Keys]:
-    """The keys, split into parts of at most `most` ranges."""
+    """Split the ranges into parts of at most `most` ranges each."""
     return [keys[start : start + most] for start in range(0, len(keys), most)]

@@ -1,8 +1,8 @@
-"""Lifecycle messages: they tell the parties of an objective what happened to it.
+"""Lifecycle messages: the hub's messages that tell the members in an objective's thread about a change of it.
 
-Above: code that makes or reads such messages. The data holds the happening as an object, `event`, and beside it flat
-keys for clients that read scalars only. The body says the same to a person or a model, in lines that a value cannot
-forge.
+Above: code that makes or reads such messages. The data holds the change as an object, `event`, and beside it flat
+keys for clients that read scalars only. The body says the same to a person or a model: one line for each field. A text
+of several lines is indented, so that no text can look like a field.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ KIND = "objective"
 
 
 def thread_of(objective_id: str) -> Target:
-    """The target that stands for an objective's thread."""
+    """Return the target for messages to an objective's thread."""
     return Target(TargetKind.OBJECTIVE, objective_id)
 
 
@@ -27,12 +27,13 @@ def is_lifecycle(kind: Kind, target: str, data: Mapping[str, Any] | None) -> boo
 
 
 def content_of(objective: o.Objective, happening: o.AnyHappening, actor: str) -> Content:
-    """The message that tells what happened. `objective` is the objective after the change."""
+    """Make the message about one change. `happening` is the change by `actor`, `objective` its state afterwards."""
     target = thread_of(objective.id)
     data = {
         "kind": KIND,
         "event": {"kind": o.kind_of(happening), "objectiveId": objective.id, **_payload(objective, happening)},
         "objective_id": objective.id,
+        "objective_event": o.kind_of(happening),
         "objective_status": objective.status.value,
         "thread": str(target),
         "actor": actor,
@@ -70,7 +71,7 @@ def _body(objective: o.Objective, happening: o.AnyHappening) -> str:
 
 
 def _fields(objective: o.Objective, happening: o.AnyHappening) -> dict[str, str]:
-    """The fields that a reader needs at once, beside the title."""
+    """Return the fields of the message's body after the title, by name: those that matter for this kind of change."""
     match happening:
         case o.Assigned():
             who = {"assignee": objective.assignee, "originator": objective.originator}

@@ -1,6 +1,6 @@
-"""Every limit of the hub in one place, each with its reason.
+"""Limits of the hub that its configuration can change, each with its reason.
 
-When a limit is passed, the hub answers with a refusal or closes the connection. It is never silent.
+When a client exceeds a limit, the hub tells it: by a refusal, or by closing the connection.
 """
 
 from msgspec import Struct
@@ -9,55 +9,57 @@ MEBIBYTE = 1024 * 1024
 
 
 class Limits(Struct, frozen=True):
-    """The limits in force. Configuration may replace any of them; the reasons say what to weigh."""
+    """The limits of one hub. The text below each limit is repeated in `docs/reference.md`."""
 
     body_bytes_max: int = 16 * MEBIBYTE
-    """As large as the largest frame of any protocol, so that no wire is cut short by the core."""
+    """Size of a message's body. It is as large as the largest frame of any protocol, so that every body fits."""
 
     message_bytes_max: int = 32 * MEBIBYTE
-    """A whole message as it is stored: a body at its limit, and as much again in the other parts."""
+    """Size of a whole message as it is stored: twice the limit of a body."""
 
     text_bytes_max: int = 4096
-    """Title, scope, thread, topic, wire id and each reference: identifiers and labels, never documents."""
+    """Size of each short text of a message (title, scope, thread, topic, wire id, reference): labels, no documents."""
 
     nesting_max: int = 256
-    """Nesting levels of structured data. Every reader must be able to decode it, even with a deep stack."""
+    """Nesting levels of a message's structured data. Every reader must be able to decode them."""
 
     refs_max: int = 256
-    """References and attachments of one message: a list for a person to read."""
+    """Number of references, and of attachments, of one message: a list for a person to read."""
 
     recipients_max: int = 100_000
-    """One message's snapshot must fit one transaction without stalling the writer (about 0.1 s here)."""
+    """Recipients of one message. All its deliveries are stored in one transaction, which takes about 0.1 s then."""
 
     backlog_max: int = 1_000_000
-    """Unsettled deliveries of one member: 17 bytes of memory each, so a forgotten member costs at most 17 MB."""
+    """Deliveries of one member that are not acknowledged, expired or dead. Each takes 17 bytes of memory, so a member
+    that nobody uses any more costs at most 17 MB."""
 
     ttl_ms_max: int = 366 * 24 * 3600 * 1000
-    """Longer than any retention; a longer time to live would have no effect."""
+    """Longest time to live of a message: longer than any retention, so a longer time would have no effect."""
 
     streams_max: int = 10_000
-    """Streams of one recipient, each a topic of a sender. Streams are kept for ever, so topics must be few."""
+    """Streams of one recipient: one for each topic of each sender. Streams are kept for ever, so topics must be few."""
 
     topics_max: int = 1000
     """Streams of one recipient that one sender created by its topics, so that no sender takes all streams."""
 
     follows_max: int = 10_000
-    """Unsettled messages that sessions follow at the same time."""
+    """Messages that all sessions together follow, until each is handled by all its recipients."""
 
     session_follows_max: int = 1000
-    """Unsettled messages that one session follows, so that no session takes all of `follows_max`."""
+    """Messages that one session follows, so that no session takes all of `follows_max`."""
 
     ranges_max: int = 1024
-    """Ranges of deliveries that one command moves, which takes a few milliseconds."""
+    """Ranges of delivery keys in one command, such as an acknowledgement. It takes a few milliseconds."""
 
     refusal_row_ms: int = 10_000
-    """Refusals of one kind to one speaker share a row of the log for this long, because the chain is kept for ever."""
+    """Refusals of one kind to one speaker within this time share one row of the log, because rows are kept for ever."""
 
     refusal_rows_max: int = 60
-    """Rows of refusals per hour for one member, and for all strangers together. Past it, each kind has one per hour."""
+    """Log rows of refusals per hour for one member, and for all unknown clients together. Beyond it, each kind of
+    refusal gets one row per hour."""
 
     clock_step_ms: int = 5_000
-    """Largest correction of the system's clock at once. A larger one is a jump, and the hub does not follow it."""
+    """Largest change of the system's clock at once that the hub follows. It does not follow a larger one: a jump."""
 
     clock_patience_ms: int = 15 * 60_000
     """Time that a clock must stay put after a start or a jump before the hub trusts it. A wrong clock is usually set
@@ -67,22 +69,25 @@ class Limits(Struct, frozen=True):
     """The hub closes a connection whose client has not said who it is within this time."""
 
     greeting_bytes_max: int = 64 * 1024
-    """The first frame of a connection, before the hub knows its client: a name and a token need far less."""
+    """Size of the first frame of a connection, before the hub knows its client: a name and a token need far less."""
 
     strangers_bytes_max: int = 8 * MEBIBYTE
-    """Unfinished frames and requests of all connections without a credential, beyond 4 KiB each."""
+    """Bytes of incomplete frames and requests of all clients that have not identified themselves. The first 4 KiB of
+    each connection do not count."""
 
     unfinished_bytes_max: int = 64 * MEBIBYTE
-    """Unfinished frames and bodies of all members: two of the largest. Past it, whoever holds most must resend."""
+    """Bytes of incomplete frames and bodies of all members: two of the largest size. Beyond it, the hub refuses the
+    member with the most bytes, which must send again."""
 
     token_bytes_max: int = 4096
-    """A token in a request. The hub's own tokens have 47 bytes. The hub hashes a token before it knows the client."""
+    """Size of a token in a request. The hub hashes it before it knows the client; its own tokens have 47 bytes."""
 
     hops_soft: int = 40
-    """Answers of agents in one causal chain before the chain is slowed: work goes on, and a storm costs little."""
+    """Answers of agents to each other in one chain, before the hub slows the chain: work goes on, at little cost."""
 
     hops_max: int = 200
-    """Answers of agents in one causal chain before the conversation is held: a storm then lasted over half an hour."""
+    """Answers of agents to each other in one chain, before the hub holds the conversation. By then, an endless chain
+    has lasted over half an hour."""
 
     objective_hops_soft: int = 200
     """Like `hops_soft`, inside an objective: somebody asked for that work."""
@@ -91,7 +96,7 @@ class Limits(Struct, frozen=True):
     """Like `hops_max`, inside an objective."""
 
     hop_ms_min: int = 250
-    """A sender that answers sooner is a program, not an agent: its answers are no hops, and back-pressure slows it."""
+    """A sender that answers sooner is a program, not an agent: its answers do not count in a chain."""
 
     reply_window_ms: int = 60_000
     """A message that is sent later than this, after its sender received another one, is no answer to that one."""
@@ -100,40 +105,47 @@ class Limits(Struct, frozen=True):
     """Delay between the deliveries of a slowed chain, at `hops_soft`."""
 
     space_ms_max: int = 30_000
-    """The same delay at `hops_max`: half the reply window, so that a slowed chain still counts as a chain."""
+    """Delay between the deliveries of a slowed chain, at `hops_max`. It is half of `reply_window_ms`, so that answers
+    in a slowed chain still count as answers."""
 
     pause_ms: int = 10 * 60_000
     """Duration of a pause. A conversation that is held for its hops lets one message pass in each such period."""
 
     allow_ms: int = 2 * 3600 * 1000
-    """Time for which the limits of a conversation are lifted, if the command gives no time."""
+    """Time for which agents may answer each other without limit in a conversation, if the command gives no time."""
 
     holds_max: int = 10_000
-    """Conversations that are paused, held or allowed at the same time. Past it, the hub drops those that end first."""
+    """Conversations that are paused, held, or without limits at the same time. Beyond it, the hub drops the pauses that
+    would end first."""
 
     loop_memory_max: int = 100_000
-    """Remembered (member, conversation) pairs for the loop rule; the oldest are forgotten first."""
+    """Pairs of a member and a conversation that the hub remembers to find chains of answers. The oldest are forgotten
+    first."""
 
     batch_max: int = 2048
-    """Commands handled in one transaction: bounds how long the first of them waits for the last."""
+    """Commands handled in one transaction. It limits the time that the first of them waits for the last."""
 
     lazy_commit_ms: int = 50
-    """Longest wait of acknowledgements for the commit of a send. A crash causes redelivery then, never loss."""
+    """Longest time before acknowledgements are stored; they wait for the commit of a message. After a crash in that
+    time, deliveries come again; none is lost."""
+
+    external_inbox_ms: int = 10_000
+    """Longest wait for the answer of an external inbox: enough for a slow disk. A dead inbox delays nobody longer."""
 
     window_max: int = 1024
-    """Unacknowledged deliveries on the way to one session; more would only fill socket buffers."""
+    """Deliveries that are sent to one session before it acknowledges some; more would only fill socket buffers."""
 
     inflight_max: int = 4096
-    """Unanswered commands of one connection. Past it, the hub stops reading from that connection."""
+    """Unanswered commands of one connection. Beyond it, the hub stops reading from that connection."""
 
     unsent_bytes_max: int = 4 * MEBIBYTE
-    """Bytes buffered for one slow reader before the hub stops its offers. Offers resume when the buffer drains."""
+    """Bytes buffered for one slow reader. Beyond it, the hub sends this reader nothing until the buffer drains."""
 
     frame_bytes_max: int = 32 * MEBIBYTE
-    """One frame of the hub's own protocol: a body at its limit may double in size when escaped."""
+    """Size of one frame of the hub's own protocol. The largest body may double in size when it is escaped."""
 
     read_max: int = 1000
-    """Rows that one command reads: a few tens of milliseconds. The next page starts where this one ended."""
+    """Rows that one command reads, which takes a few tens of milliseconds. The next command reads the next page."""
 
     page_max: int = 10_000
     """Rows in one answer of a protocol that has no pages: the hub reads them in several commands."""
@@ -142,19 +154,19 @@ class Limits(Struct, frozen=True):
     """Stored bytes of the messages in one answer, which must fit a client's frame. One message is always allowed."""
 
     receipts_max: int = 500
-    """Recipients in one answer of receipts. The lookup of one takes some tens of microseconds."""
+    """Recipients in one answer with receipts. The lookup of one takes some tens of microseconds."""
 
     activity_events_max: int = 500
-    """Events of one upload."""
+    """Events in one upload of an agent's activity."""
 
     activity_event_bytes_max: int = 8 * MEBIBYTE
-    """One event of an agent's activity: an exchange with a model, with all its context."""
+    """Size of one event of an agent's activity: an exchange with a model, with all its context."""
 
     activity_waiting_bytes_max: int = 64 * MEBIBYTE
-    """Activity that waits to be written. An upload beyond it is refused, and must be repeated later."""
+    """Bytes of activity that wait to be stored. An upload beyond it is refused, and must be repeated later."""
 
     activity_waiting_max: int = 1024
-    """Uploads and questions about activity that wait for their turn."""
+    """Uploads of activity and requests to read activity that wait for their turn."""
 
     tokens_max: int = 100
     """Tokens of one member: one for each place it works at."""
@@ -163,10 +175,10 @@ class Limits(Struct, frozen=True):
     """The texts about a member (role, instructions) and about the team: a page or two for a prompt."""
 
     permissions_max: int = 100
-    """Permissions of one member or preset, presets and aliases of the team: a list for a person to read."""
+    """Permissions of one member or preset (a named set), and presets and aliases of the team: lists for a person."""
 
     busy_ms: int = 30_000
-    """A member counts as busy for this long after it last said so."""
+    """A member counts as busy for this long after it last reported it."""
 
     channels_max: int = 10_000
     """Channels of a hub, archived ones too: their members are kept in memory."""
@@ -175,7 +187,7 @@ class Limits(Struct, frozen=True):
     """Channels that one member created, archived ones too, so that no member takes all of `channels_max`."""
 
     subscriptions_max: int = 2000
-    """Channels that one member is in. The hub looks into each of them to find what the member may see."""
+    """Channels that one member is in. The hub searches each of them to find the messages that the member may see."""
 
     channel_names_max: int = 100
     """Names that one channel had over time. The hub looks up its history under each of them."""
@@ -205,16 +217,29 @@ class Limits(Struct, frozen=True):
     """Watchers of one objective: each gets every message of its thread."""
 
     snapshot_rows: int = 50_000
-    """Log rows between two snapshots: bounds the replay at start to well under a second."""
+    """Log rows between two snapshots of the state. At a start, the hub reads the rows after the last snapshot, which
+    takes well under a second."""
 
     resume_ms: int = 24 * 3600 * 1000
     """A session can be resumed for this long after its last token was issued: a night and a day."""
 
     retention_ms: int = 7 * 24 * 3600 * 1000
-    """Settled messages are kept this long; unsettled ones and the audit chain always."""
+    """Messages are deleted this long after sending, unless a delivery still waits to be acknowledged. The audit chain
+    is never deleted."""
 
     activity_retention_ms: int = 30 * 24 * 3600 * 1000
     """Activity is kept this long. It is larger than messages, and people read it to review a month of work."""
+
+    readers_max: int = 100
+    """Readers of each log, such as the pipeline. Each one that nobody uses any more keeps rows from being deleted."""
+
+    reader_wait_ms: int = 30 * 24 * 3600 * 1000
+    """Rows that a reader has not read are kept this much longer than others: a month is enough to notice that the
+    reader does not run. Then they are deleted and counted as missed."""
+
+    reader_wait_bytes: int = 16 * 1024 * MEBIBYTE
+    """Size of a log's database from which on retention does not wait for readers: a sleeping reader must not fill the
+    disk."""
 
 
 DEFAULT_LIMITS = Limits()

@@ -9,7 +9,7 @@ from tieline.contract.internal import Internal
 
 
 class MemberKind(StrEnum):
-    """Who is behind the name. Only agents answer each other without end, so the loop rule counts theirs alone."""
+    """Kind of a member. Only agents answer each other without end, so the loop rule counts only replies of agents."""
 
     AGENT = "agent"
     HUMAN = "human"
@@ -18,12 +18,12 @@ class MemberKind(StrEnum):
 
 
 class Origin(StrEnum):
-    """Which kind of credential made the name; another kind may not take it."""
+    """Kind of credential with which a member was created. A client with another kind cannot take over its name."""
 
     TOKEN = "token"
     LOCAL = "local"
     SHARED = "shared"
-    """A token that several names share; the hub knows which token made the name."""
+    """A token that several members share; the hub knows which token created the member."""
 
 
 class Member(Struct, frozen=True):
@@ -32,33 +32,39 @@ class Member(Struct, frozen=True):
     name: MemberName
     kind: MemberKind = MemberKind.AGENT
     permissions: tuple[str, ...] = ()
+    """The member's own permissions, and those of its presets."""
     origin: Internal[Origin] = Origin.TOKEN
     created_at_ms: int = 0
     title: str = ""
-    """Its role on the team, in a word or two."""
+    """The member's role on the team, in a word or two."""
     description: str = ""
-    """Description of that role."""
+    """Description of the member's role on the team."""
     instructions: str = ""
-    """Instructions to the member; for itself and for those who manage members."""
+    """Instructions to the member. Only the member itself and members who manage members can read them."""
+    presets: Internal[tuple[str, ...]] = ()
+    """Names of the presets (named sets of permissions) from which the member has permissions."""
 
 
 class Presence(Struct, frozen=True):
-    """A member with what is known of it now."""
+    """A member with its current state: sessions, backlog, busy or not."""
 
     member: Member
     sessions: tuple[str, ...]
-    """Protocols of its live sessions, one entry per session."""
+    """The protocol of each of the member's open sessions, one entry per session."""
     backlog: int
-    """Number of deliveries that wait for the member and that a session could still acknowledge."""
+    """Number of deliveries that wait for the member: no session has offered them, or one that can acknowledge has, and
+    nobody acknowledged them. A delivery that went out on a wire without acknowledgement does not wait."""
     last_seen_ms: int | None
     busy: bool = False
-    """True if the member said lately that it is at work."""
+    """True if the member reported lately that it is busy."""
     held: int = 0
-    """Number of deliveries in the backlog that are held."""
+    """Number of deliveries in the backlog that are held: the hub does not deliver them yet."""
+    unoffered: Internal[int] = 0
+    """Number of deliveries in the backlog that were sent to no session yet and are not held."""
 
 
 class TokenView(Struct, frozen=True):
-    """What may be known of a member's token."""
+    """Details of a member's token, without the token itself."""
 
     id: str
     label: str
@@ -66,40 +72,44 @@ class TokenView(Struct, frozen=True):
     created_at_ms: int
     expires_at_ms: int | None
     last_used_ms: int | None
-    """Time at which this token last opened a session, since the hub started."""
+    """Time at which this token last opened a session; `None` if it opened none since the hub started."""
 
 
 class ByToken(Struct, frozen=True, tag=True):
-    """A member token, as every protocol's bearer token."""
+    """Credential of one member: its token, which is valid on every protocol."""
 
     token: str
 
 
 class ByShared(Struct, frozen=True, tag=True):
-    """A token that several names may share, which the protocol has found among those it was configured with.
+    """Credential of several members: a token of the protocol's configuration, which the protocol has checked.
 
-    It owns the names that were first made under it, whether they are connected or not.
+    A session with it may act as the members that were created with the same token, and create new ones; see
+    `core.shared_tokens`.
     """
 
     token: str
 
 
 class ByHomeKey(Struct, frozen=True, tag=True):
-    """The key in the hub's home: whoever can read it may act as any member."""
+    """Credential of the user who runs the hub: the key in the hub's folder. Its holder may act as any member."""
 
     key: str
 
 
 class ByUser(Struct, frozen=True, tag=True):
-    """A local socket that only the hub's own user can open: enough for names that such sessions made, and new ones."""
+    """Credential of a client on a local socket that only the hub's own user can open.
+
+    A session with it may act as the members that such sessions created, and create new ones.
+    """
 
 
 class ByPlace(Struct, frozen=True, tag=True):
-    """A local socket that stands for a member and that only the hub's own user can open."""
+    """Credential of a client on a local socket that stands for one member. Only the hub's own user can open it."""
 
 
 class Unnamed(Struct, frozen=True, tag=True):
-    """No identity at all: speaks as `<label>@<place>`, never as a member."""
+    """Credential of a client without any identity: it sends as `<label>@<place>`, never as a member."""
 
     label: str
     place: str

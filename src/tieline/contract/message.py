@@ -1,4 +1,4 @@
-"""Messages: the content from a sender, and the stamps that the hub adds.
+"""Messages: the content from a sender, and the fields that the hub adds (id, sender, time…).
 
 Messages are trees of plain values and cannot form cycles, so the garbage collector skips them (`gc=False`). A hub holds
 hundreds of thousands of messages, and scanning each again and again would cost more than handling it.
@@ -17,14 +17,14 @@ from tieline.contract.target import Target
 
 
 class Priority(StrEnum):
-    """Whether the recipient should be interrupted."""
+    """Priority of a message: `urgent` asks to interrupt the recipient."""
 
     NORMAL = "normal"
     URGENT = "urgent"
 
 
 class Level(StrEnum):
-    """How serious the sender says it is."""
+    """Severity of a message, set by its sender."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -35,7 +35,7 @@ class Level(StrEnum):
 
 
 class Kind(StrEnum):
-    """What sort of saying it is. Status and event traffic is exempt from the loop rule."""
+    """Kind of a message. The loop rule ignores `status` and `event` messages."""
 
     CHAT = "chat"
     STATUS = "status"
@@ -43,10 +43,10 @@ class Kind(StrEnum):
 
 
 class Signature(StrEnum):
-    """What the hub found of a sender's own signature, where its protocol has one."""
+    """Result of checking the sender's signature, if the protocol signs messages."""
 
     NONE = ""
-    """The protocol does not sign."""
+    """The message has no signature, because its protocol does not sign messages."""
     VERIFIED = "verified"
     UNVERIFIED = "unverified"
     """The hub has no secret to check the signature with."""
@@ -56,11 +56,11 @@ class Signature(StrEnum):
 
 
 _CONFINED = frozenset({Signature.FAILED, Signature.MISNAMED})
-"""Messages with these signatures stay within their own protocol, whose recipients decide for themselves."""
+"""Messages with these results are delivered only through their own protocol, where recipients check for themselves."""
 
 
 class Attachment(Struct, frozen=True, omit_defaults=True):
-    """What is known of an attached file; its bytes are kept elsewhere."""
+    """Description of an attached file. The file store keeps its bytes."""
 
     path: str
     name: str = ""
@@ -69,40 +69,41 @@ class Attachment(Struct, frozen=True, omit_defaults=True):
 
 
 class Content(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a sender says. The hub never changes it."""
+    """Content of a message, from its sender. The hub never changes it."""
 
     target: Target
     body: str
     data: dict[str, Any] | None = None
-    """Structured payload, carried as it came."""
+    """Structured data from the sender. The hub passes it on unchanged."""
     title: str | None = None
     level: Level = Level.INFO
     priority: Priority = Priority.NORMAL
     kind: Kind = Kind.CHAT
     topic: str = ""
-    """Names the stream together with sender and recipient; empty is the default stream."""
+    """Topic, any word of the sender. Messages of one topic, sender and recipient are one ordered stream."""
     scope: str | None = None
-    """The message is only for a session whose context contains this scope; see `scope.matches`."""
+    """The project that the message is for, such as a repository. Readers in other projects skip the message; see
+    `scope.matches`."""
     thread: str | None = None
     reply_to: MessageId | None = None
     refs: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     ttl_ms: int | None = None
-    """Unsettled deliveries expire this long after sending."""
+    """Time to live: deliveries that are not acknowledged this long after sending expire."""
     original: Internal[bytes | None] = None
-    """The sender's own bytes, kept when its protocol signs them."""
+    """Data for the sender's protocol alone. If that protocol signs messages: the message as it came, byte for byte."""
     notes: tuple[str, ...] = ()
-    """Fidelity notes: the parts that a translation into this content could not carry."""
+    """One note for each part of the sender's message that could not be translated into this content."""
     supersedes: MessageId | None = None
     """An earlier message of the same sender. Recipients of this message need not handle the earlier one any more."""
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Content with what the hub stamped on it. Immutable."""
+    """One message: the content from its sender, and the fields that the hub added. Immutable."""
 
     id: MessageId
     offset: int
-    """Position of the message in the main log."""
+    """Position of the message in the main log, the hub's event log."""
     sender: str
     """A member's name, or `client-N@<channel>` for a sender without an identity."""
     protocol: str
@@ -112,7 +113,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     verified: bool = True
     """True if `sender` is an authenticated member."""
     hops: int = 0
-    """Quick automatic replies that led here; see `core.loops`."""
+    """Number of quick replies between agents that led to this message, one caused by the other; see `core.loops`."""
     cause: MessageId | None = None
     signature: Signature = Signature.NONE
 
@@ -122,7 +123,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 def _bytes(text: str) -> int:
-    """Length of a text on a wire, in bytes. Half a surrogate pair raises `UnicodeEncodeError`."""
+    """Return the length of a text in UTF-8. Half a surrogate pair raises `UnicodeEncodeError`."""
     return len(text) if text.isascii() else len(text.encode())
 
 
@@ -157,7 +158,7 @@ def nested_deeper(value: Any, levels: int) -> bool:
 
 
 def check_content(content: Content, limits: Limits) -> Refusal | None:
-    """Refuse content that no protocol may bring into the hub."""
+    """Check content against the limits of its parts. Return the refusal, or `None` if the content is accepted."""
     if not content.body:
         return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
     ttl_ms = content.ttl_ms

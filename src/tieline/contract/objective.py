@@ -14,22 +14,33 @@ from tieline.contract.message import Attachment
 
 ObjectiveId = NewType("ObjectiveId", str)
 
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def base36(number: int) -> str:
+    """Write a number in base 36, as ids of objectives have it."""
+    digits = ""
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    return digits or "0"
+
 
 class Status(StrEnum):
-    """Where an objective stands."""
+    """Status of an objective."""
 
     ACTIVE = "active"
-    """Its assignee works on it."""
+    """The assignee works on the objective."""
     BLOCKED = "blocked"
-    """Its assignee cannot go on; the reason says why."""
+    """The assignee cannot continue; `block_reason` says why."""
     DONE = "done"
-    """Its outcome was reached; the result says how."""
+    """The outcome was reached; `result` says how."""
     CANCELLED = "cancelled"
-    """It is not wanted any more."""
+    """Nobody needs the objective any more."""
 
 
 class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An objective as it stands now."""
+    """An objective (work for a member, with an outcome) in its current state."""
 
     id: ObjectiveId
     title: str
@@ -42,7 +53,8 @@ class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: Status = Status.ACTIVE
     body: str = ""
     watchers: tuple[MemberName, ...] = ()
-    """In the order in which they were added; never the assignee or the originator at that time."""
+    """Members who also get the messages of the thread, in the order in which they were added. Nobody is added while
+    being the assignee or the originator."""
     completed_at_ms: int | None = None
     result: str | None = None
     block_reason: str | None = None
@@ -53,40 +65,40 @@ class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Change(Struct, frozen=True, omit_defaults=True, tag_field="do"):
-    """The root of all changes."""
+    """Base class of all changes of an objective. In JSON, `do` names the change."""
 
 
 class Block(Change, frozen=True, omit_defaults=True, tag="block"):
-    """It cannot go on."""
+    """Block the objective: its assignee cannot continue."""
 
     reason: str
 
 
 class Unblock(Change, frozen=True, omit_defaults=True, tag="unblock"):
-    """It can go on."""
+    """Unblock the objective: its assignee can continue."""
 
 
 class Complete(Change, frozen=True, omit_defaults=True, tag="complete"):
-    """Its outcome is reached."""
+    """Complete the objective: its outcome is reached."""
 
     result: str
 
 
 class Cancel(Change, frozen=True, omit_defaults=True, tag="cancel"):
-    """It is not wanted any more."""
+    """Cancel the objective: nobody needs it any more."""
 
     reason: str | None = None
 
 
 class Reassign(Change, frozen=True, omit_defaults=True, tag="reassign"):
-    """Somebody else shall do it."""
+    """Assign the objective to another member."""
 
     to: str
     note: str | None = None
 
 
 class Watch(Change, frozen=True, omit_defaults=True, tag="watch"):
-    """Others shall follow it, or follow it no more."""
+    """Add or remove watchers of the objective."""
 
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
@@ -112,11 +124,11 @@ TERMINAL = frozenset(Status) - {status for before in TRANSITIONS.values() for st
 
 
 class Happening(Struct, frozen=True, omit_defaults=True, tag_field="kind"):
-    """The root of all happenings; the tag says which."""
+    """Base class of all happenings (entries in an objective's event log). In JSON, the tag names the kind."""
 
 
 class Assigned(Happening, frozen=True, omit_defaults=True, tag="assigned"):
-    """It was made and given to its assignee."""
+    """The objective was created and assigned."""
 
     title: str
     outcome: str
@@ -125,23 +137,23 @@ class Assigned(Happening, frozen=True, omit_defaults=True, tag="assigned"):
 
 
 class Blocked(Happening, frozen=True, omit_defaults=True, tag="blocked"):
-    """It cannot go on."""
+    """The objective was blocked: its assignee cannot continue."""
 
     reason: str
 
 
 class Unblocked(Happening, frozen=True, omit_defaults=True, tag="unblocked"):
-    """It can go on."""
+    """The objective was unblocked: its assignee can continue."""
 
 
 class Completed(Happening, frozen=True, omit_defaults=True, tag="completed"):
-    """Its outcome was reached."""
+    """The objective was completed: its outcome was reached."""
 
     result: str
 
 
 class Cancelled(Happening, frozen=True, omit_defaults=True, tag="cancelled"):
-    """It is not wanted any more."""
+    """The objective was cancelled: nobody needs it any more."""
 
     reason: str | None = None
 
@@ -149,7 +161,7 @@ class Cancelled(Happening, frozen=True, omit_defaults=True, tag="cancelled"):
 class Reassigned(
     Happening, frozen=True, omit_defaults=True, tag="reassigned", rename={"before": "from", "after": "to"}
 ):
-    """It went from one assignee to another."""
+    """The objective was assigned to another member."""
 
     before: str
     after: str
@@ -157,13 +169,13 @@ class Reassigned(
 
 
 class WatcherAdded(Happening, frozen=True, omit_defaults=True, tag="watcher_added"):
-    """A member follows it from now on."""
+    """A watcher was added to the objective."""
 
     name: str
 
 
 class WatcherRemoved(Happening, frozen=True, omit_defaults=True, tag="watcher_removed"):
-    """A member follows it no more."""
+    """A watcher was removed from the objective."""
 
     name: str
 
@@ -172,7 +184,7 @@ AnyHappening = Assigned | Blocked | Unblocked | Completed | Cancelled | Reassign
 
 
 def kind_of(happening: Happening) -> str:
-    """The word for what happened."""
+    """Return the name of the kind of a happening, such as `blocked`."""
     return str(happening.__struct_config__.tag)
 
 
@@ -180,7 +192,7 @@ class ObjectiveEvent(Struct, frozen=True):
     """One entry of an objective's event log."""
 
     offset: int
-    """The row of the main log for this entry."""
+    """Position of this entry in the main log, the hub's event log."""
     at_ms: int
     actor: MemberName
     what: AnyHappening

@@ -1,4 +1,4 @@
-"""Permissions for actions beyond speaking. They are words, so that an older hub can carry those of a newer one."""
+"""Permissions for actions other than sending messages. They are plain strings, so a hub can store unknown ones."""
 
 TEAM_MANAGE = "team.manage"
 MEMBERS_MANAGE = "members.manage"
@@ -20,10 +20,13 @@ TEAM_PERMISSIONS = (
 """The seven permissions that every wire with permissions knows."""
 
 LOG_READ = "log.read"
-"""The hub's own permission: read its logs whole."""
+"""Permission of this hub: read the whole main log and activity log."""
 
 OWNER_PERMISSIONS = (*TEAM_PERMISSIONS, LOG_READ)
 """Permissions of the person who runs a hub, given by the link of its first start or by `tieline login`."""
 
 MESSAGES_SHADOW = "messages.shadow"
-"""The hub's own permission: read the messages from and to a member that a token protects."""
+"""Permission of this hub: read (shadow) the messages from and to other members, even those that have a token."""
+
+KNOWN = frozenset((*TEAM_PERMISSIONS, LOG_READ, MESSAGES_SHADOW))
+"""All permissions that this hub knows. No preset has the name of one of them."""

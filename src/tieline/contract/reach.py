@@ -10,41 +10,41 @@ from msgspec import Struct
 
 
 class Way(StrEnum):
-    """How a message is brought before a member."""
+    """A way to show a message to a member."""
 
     PUSH = "push"
-    """Written to a session that listens: a channel notification, a stream, a socket."""
+    """The hub sends the message to an open session of the member: a channel notification, a stream, a socket."""
     HOOK = "hook"
-    """Shown by the member's program between two turns, by a hook that asks for unread messages."""
+    """The member's program shows the message between two turns: a hook of the program asks for unread messages."""
     PTY = "pty"
-    """Printed or typed by the wrapper around a terminal program."""
+    """The wrapper that runs the member's terminal program prints the message, or types it into the program."""
     PULL = "pull"
-    """Read by the member itself: a tool call, a command."""
+    """The member asks for its messages by itself: by a tool call or a command."""
     NOTIFY = "notify"
-    """Sent to a human: by a message to a member, or by the command in the hub's configuration."""
+    """The hub tells a human: by a message to a human member, or by the command in the hub's configuration."""
 
 
 class Leg(Struct, frozen=True):
-    """One way, and how long it is given."""
+    """One way of a member, and the time after which the hub tries the next one."""
 
     way: Way
     wait_ms: int
 
 
 class Reach(Struct, frozen=True, omit_defaults=True):
-    """The ways of one member, in order. Without any, nothing falls."""
+    """The ways to reach one member, in the order in which the hub tries them. Without any, nothing is escalated."""
 
     legs: tuple[Leg, ...] = ()
     urgent_ms: int | None = None
     """Longest timeout of each way for an urgent message; `None` for the same timeout as for any other message."""
     notify: str = ""
-    """The member that `notify` writes to; if empty, only the hub's own command runs."""
+    """Name of the member that gets a message from the way `notify`; if empty, only the configured command runs."""
 
     def wait_ms(self, index: int, *, urgent: bool) -> int:
-        """Timeout of the way at this index."""
+        """Return the time that the way at this index has before the next way is tried."""
         leg_ms = self.legs[index].wait_ms
         return leg_ms if not urgent or self.urgent_ms is None else min(leg_ms, self.urgent_ms)
 
     def place_of(self, way: str) -> int:
-        """Index of a way in the list; 0 if the way is not in the list any more."""
+        """Return the index of a way in the list; 0 if the way is not in the list any more."""
         return next((place for place, leg in enumerate(self.legs) if leg.way == way), 0)

@@ -38,11 +38,11 @@ _WORDS = frozenset(
 )
 _ENDINGS = ("_token", "_secret", "_password", "_api_key", "_apikey", "_private_key", "_cookie", "_authorization")
 _COUNTED = "token"
-"""A number under a key with this ending is a count, or the id of a piece of text."""
+"""A number under a key with this ending is no secret: it is a count, or the id of a piece of text."""
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _KEY_CHARS_MAX = 128
-"""No name of a header or field is longer. A longer text is not a key."""
+"""Longest text that is checked as a key. No name of a header or field is longer."""
 _KEYS_MAX = 4096
 """Size of the cache of keys; the same keys come again and again."""
 
@@ -79,14 +79,14 @@ _ASSIGNED = re.compile(
 _BARE = re.compile(r"""[^\s"'\\,;&{}\[\]]*""")
 
 _FORM_CHARS_MIN = 10
-"""No secret is shorter, including the word that it is assigned to."""
+"""Shorter texts are not searched: no secret, together with the word that it is assigned to, is shorter."""
 
 _PIECE_CHARS = 16_384
-"""A piece takes well under a millisecond."""
+"""Length of the pieces in which a long text is searched. One piece takes well under a millisecond."""
 
 
 def redact(value: Any) -> Any:
-    """The value without its secrets. A value without secrets stays the same."""
+    """Return a JSON value with each secret in it replaced by a mark. A value without secrets stays the same."""
     match value:
         case str():
             return redact_text(value)
@@ -101,7 +101,7 @@ def redact(value: Any) -> Any:
 
 
 def is_secret(key: str) -> bool:
-    """True if the value under this key is secret."""
+    """True if a value under this key is secret, such as `apiKey` or `authorization`."""
     return len(key) <= _KEY_CHARS_MAX and _names_secret(key)
 
 
@@ -112,7 +112,7 @@ def _names_secret(key: str) -> bool:
 
 
 def redact_text(text: str) -> str:
-    """The text without anything that has the form of a secret."""
+    """Return the text with everything that has the form of a secret replaced by a mark."""
     if len(text) < _FORM_CHARS_MIN:
         return text
     if "PRIVATE KEY-----" in text:
@@ -135,7 +135,7 @@ def _redact_object(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _without(value: Any, key: str) -> Any:
-    """The redacted form of a value under a secret key."""
+    """Return the value under a secret key with its texts and numbers replaced by a mark. Counts of tokens stay."""
     match value:
         case None | bool():
             return value
@@ -162,7 +162,7 @@ def _redact_piece(text: str) -> str:
 
 
 def _redact_private_keys(text: str) -> str:
-    """The text without private keys. A private key without an end mark reaches to the end of the text."""
+    """Return the text with private keys replaced by a mark. A key without its last line goes to the end of the text."""
     kept: list[str] = []
     position = 0
     while begin := _PRIVATE_KEY_BEGIN.search(text, position):
@@ -173,7 +173,10 @@ def _redact_private_keys(text: str) -> str:
 
 
 def _redact_assigned(text: str) -> str:
-    """The text without the values that it assigns to secret words. It searches for the words first, which is quick."""
+    """Return the text with every value replaced that is assigned to a secret word, as in `password=…`.
+
+    The words are searched first, which is quick.
+    """
     small = text.lower()
     if len(small) != len(text):
         # A letter became two in lower case. That is rare; then only ASCII letters are changed to lower case.
@@ -190,7 +193,7 @@ def _redact_assigned(text: str) -> str:
 
 
 def _assigned(text: str, small: str, word: str) -> Iterator[tuple[int, int]]:
-    """The values that are assigned to one word."""
+    """Yield the start and end of each value that is assigned to `word`. `small` is the text in lower case."""
     # Nested bare values end at the same place, so the search for the end runs only once.
     bare_stop = 0
     at = small.find(word)
@@ -212,7 +215,7 @@ def _assigned(text: str, small: str, word: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_harmless(text: str, start: int, stop: int) -> bool:
-    """True if an assigned value is a number or the name of a scheme."""
+    """True if the value from `start` to `stop` is no secret: a number, or the word `bearer` or `basic`."""
     # The check stops at the first letter, so a value with nested values is not read once for each of them.
     if all(text[at] == "." or text[at].isdigit() for at in range(start, stop)):
         return text[start:stop].strip(".") != ""
@@ -220,7 +223,7 @@ def _is_harmless(text: str, start: int, stop: int) -> bool:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The text in pieces that do not end in the middle of a word, nor between a key and its value."""
+    """Yield the text in pieces. If possible, none ends in the middle of a word or between a key and its value."""
     start = 0
     while start < len(text):
         end = start + _PIECE_CHARS

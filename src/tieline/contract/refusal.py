@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Code(StrEnum):
-    """The catalogue. A code never changes its meaning; a new situation gets a new code."""
+    """The code of each refusal, for programs. A code never changes its meaning; a new situation gets a new code."""
 
     INVALID_NAME = "invalid_name"
     RESERVED_NAME = "reserved_name"
@@ -22,6 +22,7 @@ class Code(StrEnum):
     UNKNOWN_OBJECTIVE = "unknown_objective"
     UNKNOWN_LOG = "unknown_log"
     UNKNOWN_TOKEN = "unknown_token"
+    UNKNOWN_READER = "unknown_reader"
     INVALID_TARGET = "invalid_target"
     INVALID_MESSAGE = "invalid_message"
     INVALID_REQUEST = "invalid_request"
@@ -39,6 +40,8 @@ class Code(StrEnum):
     TOO_MANY_OBJECTIVES = "too_many_objectives"
     TOO_MANY_CHANNELS = "too_many_channels"
     TOO_MANY_TOKENS = "too_many_tokens"
+    TOO_MANY_READERS = "too_many_readers"
+    WRONG_EPOCH = "wrong_epoch"
     OBJECTIVE_ENDED = "objective_ended"
     CHANNEL_ARCHIVED = "channel_archived"
     LAST_MANAGER = "last_manager"
@@ -63,6 +66,7 @@ MEANINGS: dict[Code, str] = {
     Code.UNKNOWN_OBJECTIVE: "No objective with this id is known to this member.",
     Code.UNKNOWN_LOG: "There is no log of this name.",
     Code.UNKNOWN_TOKEN: "The member has no token with this id.",
+    Code.UNKNOWN_READER: "No reader of the logs has this name.",
     Code.INVALID_TARGET: "The target is none of @member, #channel, * and obj:<id>.",
     Code.INVALID_MESSAGE: "A field of the message is missing, of the wrong type or out of its range.",
     Code.INVALID_REQUEST: "The request is malformed or out of order.",
@@ -80,6 +84,8 @@ MEANINGS: dict[Code, str] = {
     Code.TOO_MANY_OBJECTIVES: "Too many objectives are open; complete or cancel some first.",
     Code.TOO_MANY_CHANNELS: "There are too many channels; archived ones count.",
     Code.TOO_MANY_TOKENS: "The member has too many tokens; revoke some first.",
+    Code.TOO_MANY_READERS: "There are too many readers of the log; forget one first.",
+    Code.WRONG_EPOCH: "The log has another epoch than the reader knows: its offsets mean other rows.",
     Code.OBJECTIVE_ENDED: "The objective is done or cancelled, and changes no more.",
     Code.CHANNEL_ARCHIVED: "The channel is archived: it can be read and not written to.",
     Code.LAST_MANAGER: "Nobody else may manage members, so this one must stay able to.",
@@ -99,7 +105,7 @@ FATAL = frozenset({Code.UNAUTHORIZED, Code.UNKNOWN_SESSION, Code.TAKEN_OVER, Cod
 
 
 class Refusal(Struct, frozen=True):
-    """One "no": what is wrong, and what to do about it where the hub knows."""
+    """A refusal of the hub: a code for programs, and a sentence for people."""
 
     code: Code
     message: str
@@ -108,7 +114,7 @@ class Refusal(Struct, frozen=True):
 
     @property
     def hint(self) -> str:
-        """Suggestion of near names, for a wire that has its own text for this refusal; empty if there are none."""
+        """Return a sentence that suggests similar names; empty if there are none. For a protocol with its own texts."""
         return f"; did you mean {' or '.join(self.near)}?" if self.near else ""
 
     @property

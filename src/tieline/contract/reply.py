@@ -1,4 +1,4 @@
-"""Replies: the outcome of each command. A `Refusal` can answer any of them."""
+"""Replies of the hub to commands. A `Refusal` can answer any command."""
 
 from msgspec import Struct
 
@@ -12,12 +12,13 @@ from tieline.contract.member import Member, Presence, TokenView
 from tieline.contract.message import Message
 from tieline.contract.objective import Objective, ObjectiveEvent
 from tieline.contract.reach import Reach
+from tieline.contract.reader import LogState, Reader
 from tieline.contract.refusal import Refusal
 from tieline.contract.team import Team
 
 
 class Done(Struct, frozen=True):
-    """It is done."""
+    """The command was carried out."""
 
 
 class Attached(Struct, frozen=True):
@@ -38,9 +39,9 @@ class Attached(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True, gc=False):
-    """The message is durable.
+    """The message was accepted and is stored durably.
 
-    So are its deliveries and its audit row.
+    Its deliveries and its audit row are stored with it.
     """
 
     message_id: MessageId
@@ -49,13 +50,13 @@ class Accepted(Struct, frozen=True, gc=False):
     duplicate: bool = False
     """True if the same wire id with the same content was accepted before; nothing was sent again."""
     backlog: Internal[int] = 0
-    """Backlog of the recipient that is furthest behind."""
+    """Number of waiting deliveries of the recipient that has the most."""
     held: str = ""
     """Reason why the message is held for a recipient: it is kept and delivered later. Empty if it is not held."""
 
 
 class Claimed(Struct, frozen=True):
-    """The message is this session's alone, or nothing: another was first."""
+    """The claimed delivery; none if another session was first."""
 
     delivery: Delivery | None = None
 
@@ -63,7 +64,7 @@ class Claimed(Struct, frozen=True):
 class Fetched(Struct, frozen=True):
     """A page of the inbox.
 
-    Unsettled deliveries in key order.
+    It has deliveries that are not acknowledged, expired or dead, in key order.
     """
 
     deliveries: tuple[Delivery, ...]
@@ -74,11 +75,12 @@ class Fetched(Struct, frozen=True):
     held: int = 0
     """Number of held deliveries in the inbox. They are in no page before they are released."""
     held_in: tuple[str, ...] = ()
-    """Paused conversations that held deliveries wait for; only some if there are many. Slowed ones wait for none."""
+    """Names of the paused conversations because of which deliveries are held; only some if there are many. Deliveries
+    that are only slowed have no such conversation."""
 
 
 class StreamView(Struct, frozen=True):
-    """One stream of a member."""
+    """One stream of a member: its messages from one sender (`peer`) on one topic."""
 
     topic: str
     peer: str
@@ -93,15 +95,15 @@ class Streams(Struct, frozen=True):
 
     streams: tuple[StreamView, ...]
     replay: tuple[Replayed, ...]
-    """Settled deliveries after the positions, in key order."""
+    """Deliveries after the given positions that are already settled (acknowledged, expired or dead), in key order."""
     stale: bool
-    """True if retention has deleted some of them."""
+    """True if the hub has already deleted some of these deliveries because of their age."""
     following: StreamCursor | None = None
     """Cursor for the rest of `replay`; `None` if this is all."""
 
 
 class Receipts(Struct, frozen=True):
-    """What became of a message, by the names of its recipients."""
+    """Receipts of a message, one per recipient, sorted by name."""
 
     message_id: MessageId
     receipts: tuple[Receipt, ...]
@@ -111,9 +113,9 @@ class Receipts(Struct, frozen=True):
 
 
 class Issued(Struct, frozen=True):
-    """A new token, shown this once.
+    """A new token, shown only once.
 
-    It is stored hashed.
+    The hub stores its hash only.
     """
 
     member: MemberName
@@ -121,9 +123,9 @@ class Issued(Struct, frozen=True):
 
 
 class TokenIssued(Struct, frozen=True):
-    """One more token, shown this once.
+    """One more token, shown only once.
 
-    It is stored hashed.
+    The hub stores its hash only.
     """
 
     member: MemberName
@@ -138,59 +140,53 @@ class Tokens(Struct, frozen=True):
 
 
 class MemberState(Struct, frozen=True):
-    """A member as it is after what was asked."""
+    """A member, as it is after the command."""
 
     member: Member
 
 
 class ReachState(Struct, frozen=True):
-    """In which ways a member is to be reached."""
+    """The ways to reach a member, after the command."""
 
     member: MemberName
     reach: Reach
 
 
 class TeamState(Struct, frozen=True):
-    """The team as it is after what was asked."""
+    """The team, as it is after the command."""
 
     team: Team
 
 
 class Roster(Struct, frozen=True):
-    """All members.
-
-    By name.
-    """
+    """All members, by name."""
 
     members: tuple[Presence, ...]
 
 
 class ChannelView(Struct, frozen=True):
-    """A channel and who subscribes to it; `#general` holds everybody implicitly."""
+    """A channel and its subscribers. Every member is in `#general` without joining."""
 
     name: ChannelName
     subscribers: tuple[MemberName, ...]
     id: ChannelId = ChannelId("")
-    """The channel's name, if its members are implicit; empty if there is no such channel."""
+    """Id of the channel. For a channel that nobody needs to join, it is the name; empty if there is no such channel."""
     created_by: str = ""
     """Creator of the channel; empty if the hub itself made it."""
     created_at_ms: int = 0
     archived_at_ms: int | None = None
     members: tuple[ChannelMember, ...] = ()
-    """Admins first, then by the time of joining; empty if the members are implicit."""
+    """Admins first, then by the time of joining; empty for a channel that nobody needs to join."""
 
 
 class ChannelState(Struct, frozen=True):
-    """A channel as it stands after what was asked."""
+    """A channel, as it is after the command."""
 
     channel: ChannelView
 
 
 class Channels(Struct, frozen=True):
-    """All channels.
-
-    By name.
-    """
+    """All channels, by name."""
 
     channels: tuple[ChannelView, ...]
 
@@ -202,14 +198,14 @@ class History(Struct, frozen=True):
 
 
 class SeenObjective(Objective, frozen=True, kw_only=True, omit_defaults=True):
-    """An objective as it stands, with what the session that asks may do to it."""
+    """An objective, with the changes that the asking session may make to it."""
 
     may: tuple[str, ...] = ()
     """The changes that the session may make now, each by its `do` word."""
 
 
 class ObjectiveState(Struct, frozen=True):
-    """An objective as it stands after what was asked."""
+    """An objective, as it is after the command."""
 
     objective: SeenObjective
 
@@ -223,7 +219,7 @@ class ObjectiveList(Struct, frozen=True):
 
 
 class ObjectiveView(Struct, frozen=True):
-    """An objective, and what happened to it, oldest first."""
+    """An objective with its event log, oldest first."""
 
     objective: SeenObjective
     events: tuple[ObjectiveEvent, ...]
@@ -232,11 +228,15 @@ class ObjectiveView(Struct, frozen=True):
 
 
 class LogRows(Struct, frozen=True):
-    """Consecutive rows of a log; go on reading at `next`."""
+    """Consecutive rows of a log. The next read starts at `next`."""
 
     rows: tuple[LogRow, ...]
     end: int
     """The offset that the next row of this log will have."""
+    epoch: str = ""
+    """Random id of the log. It changes if the hub is restored from a backup: then offsets mean other rows."""
+    kept_from: int = 0
+    """Retention has deleted nothing from this offset on. Of the main log it deletes messages and never rows."""
 
     @property
     def next(self) -> int:
@@ -244,48 +244,68 @@ class LogRows(Struct, frozen=True):
         return self.rows[-1].offset + 1 if self.rows else self.end
 
 
+class Readers(Struct, frozen=True):
+    """The logs, and the readers for which the hub keeps their rows."""
+
+    logs: tuple[LogState, ...]
+    readers: tuple[Reader, ...]
+    """By log and name."""
+
+
+class ReaderState(Struct, frozen=True):
+    """A reader of a log after a change, and the log.
+
+    If the reader is at an offset before the log's `kept_from`, rows that it has not read are gone.
+    """
+
+    reader: Reader
+    log: LogState
+
+
 class Recorded(Struct, frozen=True):
-    """The activity is durable."""
+    """The activity is stored durably; `count` is the number of its events."""
 
     count: int
 
 
 class Activity(Struct, frozen=True):
-    """What a member did, newest first."""
+    """Activity of a member, newest first."""
 
     rows: tuple[ActivityRow, ...]
 
 
 class Progress(Struct, frozen=True):
-    """A step that a followed message took; told to the session that follows it."""
+    """A change of one delivery (a new state, or an escalation), for the session that follows its message."""
 
     message_id: MessageId
     member: MemberName
     state: State
     at_ms: int
     way: str = ""
-    """Set if the delivery was escalated and its state did not change: the new way of the delivery."""
+    """If this is an escalation, and no change of state: the way (such as `hook`) that the hub uses now. Else empty."""
 
 
 class Pause(Struct, frozen=True):
-    """A conversation that is paused, or whose limits are lifted."""
+    """A conversation that is paused, or in which agents may answer each other without limit."""
 
     conversation: str
     until_ms: int
-    """Time at which it ends. If the hub holds the conversation: time at which the next message may pass."""
+    """Time at which the pause or the permission ends. If the hub itself holds the conversation: time at which the next
+    message may pass."""
     by: str = ""
-    """Name of whoever asked for it; empty if the hub holds the conversation because of its hops."""
+    """Name of the member who asked for it; empty if the hub holds the conversation because agents answered each other
+    too often."""
     held: int = 0
     """Number of deliveries that wait for the end of the pause."""
     reason: str = ""
     allowed: bool = False
-    """True if the limits of the conversation are lifted and nothing is held."""
+    """True if agents may answer each other without limit. Then nothing is held."""
 
 
 class Pauses(Struct, frozen=True):
-    """Conversations that are paused, or whose limits are lifted.
+    """Conversations that are paused, or in which agents may answer each other without limit.
 
-    The soonest end comes first.
+    The one whose pause or permission ends first comes first.
     """
 
     pauses: tuple[Pause, ...]
@@ -300,6 +320,8 @@ Reply = (
     | Roster
     | History
     | LogRows
+    | Readers
+    | ReaderState
     | Done
     | Channels
     | ChannelState

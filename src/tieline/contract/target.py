@@ -13,7 +13,7 @@ _OBJECTIVE = re.compile(r"obj:[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 
 class TargetKind(StrEnum):
-    """Kind of thing that a target names."""
+    """Kind of target: a member, a channel, everybody, or an objective's thread."""
 
     MEMBER = "member"
     CHANNEL = "channel"
@@ -43,12 +43,12 @@ EVERYBODY = Target(TargetKind.EVERYBODY)
 
 
 def to_member(name: MemberName) -> Target:
-    """Address one member."""
+    """Make the target for one member."""
     return Target(TargetKind.MEMBER, name)
 
 
 def to_channel(name: ChannelName) -> Target:
-    """Address the subscribers of a channel."""
+    """Make the target for the subscribers of a channel."""
     return Target(TargetKind.CHANNEL, name)
 
 
@@ -57,7 +57,7 @@ _TEXT_MAX = 140
 
 
 def parse_target(text: str) -> Target | Refusal:
-    """Read a target as people write it."""
+    """Parse a target such as `@bob`, `#dev`, `*` or `obj:<id>`. Return a refusal if the text is none."""
     if len(text) > _TEXT_MAX:
         return Refusal(Code.INVALID_TARGET, f"a target has at most {_TEXT_MAX} characters")
     return _parse(text)

@@ -1,10 +1,14 @@
 """The team: the common goal of all members of a hub, and named sets of permissions."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct
+
+from tieline.contract.permission import KNOWN
 
 
 class Team(Struct, frozen=True, omit_defaults=True):
-    """Facts about the team that the hub tells every member."""
+    """The team of a hub: its name and purpose, which the hub tells every member, and its permission sets."""
 
     name: str = ""
     directive: str = ""
@@ -12,6 +16,18 @@ class Team(Struct, frozen=True, omit_defaults=True):
     context: str = ""
     """Background that every member of the team should know."""
     presets: dict[str, tuple[str, ...]] = {}
-    """Sets of permissions by name, for creating members."""
+    """Named sets of permissions. A member refers to a set by its name: a permission that the set loses, the member
+    loses, too."""
     aliases: dict[str, str] = {}
     """Other names by which members can be addressed: alias → name of the member."""
+
+    def presets_among(self, words: Iterable[str]) -> tuple[str, ...]:
+        """Return the words that are names of presets."""
+        return tuple(word for word in words if word in self.presets and word not in KNOWN)
+
+    def permissions_of(self, words: Iterable[str]) -> tuple[str, ...]:
+        """Return the permissions that these words give. A word is a permission or the name of a preset."""
+        words = set(words)
+        named = self.presets_among(words)
+        given = {permission for preset in named for permission in self.presets[preset]}
+        return tuple(sorted((words - set(named)) | given))

@@ -1,4 +1,4 @@
-"""Text of others on a terminal: control characters and invisible characters are escaped, so that a reader sees them.
+"""Makes text from other members safe to print: escapes control characters and invisible characters.
 
 Above: code that prints or types names, titles and bodies, and the frames that agents read. Below: nothing.
 
@@ -37,7 +37,7 @@ UNSAFE = re.compile(
 
 
 def neutral(text: str) -> str:
-    """Text of several lines that a terminal prints, without any control characters for it to obey."""
+    """Return a text of several lines with every unsafe character escaped, so that a terminal only prints it."""
     return UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
 
 

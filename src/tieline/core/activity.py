@@ -1,4 +1,4 @@
-"""Activity: decides who may report and read it.
+"""Activity, the record of an agent's actions: decides who may report it and who may read it.
 
 The broker only checks that the session may make the request, which is fast. The journal does the work, and its reply
 comes later.
@@ -26,7 +26,7 @@ class ActivityRules:
         self._directory = directory
 
     def record(self, session: Session, command: c.RecordActivity) -> Reply | Deferred:
-        """Ask the journal to store activity of the session's member."""
+        """Check a report of activity by the session's member, and pass it to the journal, which replies later."""
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can report activity")
@@ -36,7 +36,7 @@ class ActivityRules:
         return Deferred(work)
 
     def read(self, session: Session, command: c.ReadActivity) -> Reply | Deferred:
-        """Ask the journal for the activity of a member."""
+        """Check that the session may read a member's activity. Then the journal finds it, and replies later."""
         account = self._directory.find_for(session, ACTIVITY_READ, command.member)
         if isinstance(account, Refusal):
             return account
@@ -52,7 +52,7 @@ class ActivityRules:
         return Deferred(Select(account.name, query))
 
     def follow(self, session: Session, command: c.FollowActivity) -> Reply:
-        """Allow a session to follow the activity of a member."""
+        """Check that the session may follow a member's activity, so that it gets new activity as it happens."""
         account = self._directory.find_for(session, ACTIVITY_READ, command.member)
         if isinstance(account, Refusal):
             return account

@@ -1,9 +1,11 @@
-"""The audit: checks a stored log from outside, without using any state of the broker.
+"""The audit: checks the stored event log (the main log) from outside, without using any state of the broker.
 
-Integrity: offsets are dense, and every hash follows from the previous hash and the event. Completeness: every message
-has a `send` row with the digest of its content. Every step has the row that made it. Every delivery that is settled in
-a snapshot has the row that settled it. Every objective, and every entry of its event log, has its row, and every such
-row has its entry. The audit reads in log order, so it never holds the whole log in memory.
+Integrity: offsets are dense, and every hash follows from the previous hash, the time and the event. Rows of older
+programs have hashes without the time; the report says from which row on times are covered. Completeness: every message
+has a `send` row with the hash of its content. Every stored status change of a delivery (a step) has the log row that
+made it. Every delivery that a snapshot shows as settled has the row that settled it. Every objective, and every entry
+of its event log, has its row, and every such row has its entry. The audit reads in log order, so it never holds the
+whole log in memory.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +14,7 @@ from typing import Protocol
 from msgspec import MsgspecError, Struct
 
 from tieline.contract import chain
+from tieline.contract.chain import Link
 from tieline.contract.delivery import SETTLED, State
 from tieline.contract.event import AnyEvent, LogRow, Moved, ObjectiveChanged, Sent
 from tieline.core import ledger
@@ -20,7 +23,7 @@ from tieline.core.inbox import Image
 from tieline.core.ladder import STATES
 
 FINDINGS_MAX = 100
-"""Largest number of findings. One broken row causes many findings, and more than these do not help."""
+"""Largest number of findings in one report. One broken row causes many findings, and more than these do not help."""
 
 
 class StoredMessage(Struct, frozen=True):
@@ -39,13 +42,17 @@ class StoredMessage(Struct, frozen=True):
     wire_id: str | None = None
 
     def seal(self) -> str:
-        """The digest that the `Sent` event of this message must have."""
+        """Return the hash of the stored message. The `Sent` event of the message must have the same hash."""
         stamps = (self.id, self.sender, self.protocol, self.verified, self.sent_at_ms)
         return chain.seal_stored(self.content, self.route, stamps, self.signature, self.wire_id)
 
 
 class StoredStep(Struct, frozen=True):
-    """A stored step of a range of deliveries, with the offset of the log row that made the step."""
+    """A stored status change of one member's deliveries.
+
+    `number` is the member's number, `first` and `last` are the keys of its deliveries, and `offset` is the log row that
+    made the change.
+    """
 
     offset: int
     number: int
@@ -55,7 +62,7 @@ class StoredStep(Struct, frozen=True):
 
 
 class StoredObjective(Struct, frozen=True):
-    """The current state of an objective, with the offset of its last change."""
+    """The stored state of an objective, with the log offset of its last change."""
 
     offset: int
     id: str
@@ -65,7 +72,7 @@ class StoredObjective(Struct, frozen=True):
 
 
 class StoredObjectiveEvent(Struct, frozen=True):
-    """An entry of an objective's event log."""
+    """A stored entry of an objective's event log. `offset` is the row of the main log about the same change."""
 
     offset: int
     id: str
@@ -75,32 +82,32 @@ class StoredObjectiveEvent(Struct, frozen=True):
 
 
 class Inspection(Protocol):
-    """A consistent view of a store, read in order."""
+    """Read access to a hub's store for the audit. All methods see the same moment, even while the hub writes."""
 
     def objectives(self) -> Iterator[StoredObjective]:
-        """Objectives by the offset of their last change."""
+        """Yield all objectives, ordered by the log offset of their last change."""
 
     def objective_events(self) -> Iterator[StoredObjectiveEvent]:
-        """Entries of all event logs by their offset."""
+        """Yield the entries of the event logs of all objectives, ordered by log offset."""
 
     def rows(self) -> Iterator[LogRow]:
-        """The main log by offset."""
+        """Yield all rows of the main log, ordered by offset."""
 
     def messages(self) -> Iterator[StoredMessage]:
-        """Messages by offset."""
+        """Yield all stored messages, ordered by log offset."""
 
     def steps(self) -> Iterator[StoredStep]:
-        """Steps by the offset of their row."""
+        """Yield all stored status changes of deliveries, ordered by the offset of the log row that made them."""
 
     def images(self) -> Iterable[tuple[int, Image]]:
-        """The inbox image of each member in the last snapshot."""
+        """Return pairs of a member's number and its inbox, as saved in the last snapshot."""
 
     def snapshot_end(self) -> int:
-        """The offset of the first row that the last snapshot does not cover."""
+        """Return the offset of the first log row that the last snapshot does not include."""
 
 
 class AuditFinding(Struct, frozen=True):
-    """A fault that the audit found."""
+    """A fault that the audit found: the offset of the log row, and a sentence that says what is wrong."""
 
     offset: int
     """The offset of the log row with the fault."""
@@ -108,13 +115,15 @@ class AuditFinding(Struct, frozen=True):
 
 
 class AuditReport(Struct, frozen=True):
-    """The result of an audit."""
+    """The result of an audit: how many log rows and messages were checked, and the faults that were found."""
 
     rows: int
     messages: int
     head: str
     """Hash of the last row. Store a copy elsewhere to detect a log that was cut off."""
     findings: tuple[AuditFinding, ...]
+    times_from: int = 0
+    """The chain covers the times of the rows from this offset on. It does not cover the times of rows before it."""
 
     @property
     def intact(self) -> bool:
@@ -123,7 +132,7 @@ class AuditReport(Struct, frozen=True):
 
 
 class _Ranges:
-    """Keys of one member that were settled, as disjoint ranges in order of their first keys."""
+    """The keys of one member's deliveries that are settled, according to the log, as ranges."""
 
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
@@ -132,7 +141,7 @@ class _Ranges:
         self._ends[first] = max(last, self._ends.get(first, last))
 
     def gaps(self, first: int, last: int) -> Iterator[int]:
-        """Keys from `first` to `last` that are in no range; only the first of each gap."""
+        """Yield the first key of each gap: of each run of keys between `first` and `last` that are in no range."""
         at = first
         for start, end in sorted(self._ends.items()):
             if start > last:
@@ -163,13 +172,13 @@ class _Audit:
             self.findings.append(AuditFinding(offset, what))
 
     def look_at(self, row: LogRow) -> None:
-        """Compare a row with the messages, steps and objectives stored beside the log."""
+        """Compare a log row with the messages, status changes and objectives stored beside the log. Note each fault."""
         try:
             event = ledger.decode_event(row.event)
         except MsgspecError as error:
             self.find(row.offset, f"row {row.offset} is no event: {error}")
             return
-        if isinstance(event, Moved) and event.at_ms != row.at_ms:
+        if isinstance(event, Moved) and event.at_ms not in (0, row.at_ms):
             self.find(row.offset, f"row {row.offset} says another time than its event")
         if isinstance(event, Moved) and STATES[type(event)] in SETTLED:
             ranges = self._settled.setdefault(event.number, _Ranges())
@@ -227,7 +236,7 @@ class _Audit:
             self._objective = next(self._objectives, None)
 
     def finish(self, inspection: Inspection, end: int) -> None:
-        """Report stored items that have no row in the log, and check the snapshot."""
+        """Report stored items that have no row in the log, which ends at `end`; then check the snapshot."""
         while self._message is not None:
             self.message_count += 1
             self.find(self._message.offset, f"message {self._message.id} has no send row: the log ends at {end}")
@@ -256,21 +265,31 @@ class _Audit:
 
 
 def verify(inspection: Inspection, checkpoints: Sequence[Checkpoint] = ()) -> AuditReport:
-    """Check the whole log, check the data stored beside it, and check that the log was not cut off."""
+    """Check the whole log and the data stored beside it, and return the faults.
+
+    `checkpoints` are signed records of earlier lengths of the log. They show if the end of the log was removed.
+    """
     audit = _Audit(inspection)
     heads = {checkpoint.rows: checkpoint.head for checkpoint in checkpoints}
-    head, end = chain.GENESIS, 0
+    head, end, times_from = chain.GENESIS, 0, 0
+    before: Link | None = None
     for row in inspection.rows():
+        link = chain.check_link(bytes.fromhex(head), row.at_ms, row.event, bytes.fromhex(row.hash))
         if row.offset != end:
             audit.find(end, f"row {end} is missing: after it comes row {row.offset}")
-        elif row.hash != chain.link(head, row.event):
-            audit.find(row.offset, f"row {row.offset} was changed: its hash does not follow from the row before it")
+        elif link is Link.BROKEN:
+            what = f"row {row.offset} was changed: its hash does not follow from its time, its event and the row before"
+            audit.find(row.offset, what)
+        elif not chain.follows(before, link):
+            audit.find(row.offset, f"row {row.offset} was changed: its hash does not cover its time, as rows before do")
         audit.look_at(row)
-        head, end = row.hash, row.offset + 1
+        head, end, before = row.hash, row.offset + 1, link
+        if link is Link.UNTIMED:
+            times_from = end
         if heads.pop(end, head) != head:
             audit.find(row.offset, f"row {row.offset} is not the one that was there when a checkpoint was made of it")
     for rows in heads:
         if rows > 0:
             audit.find(end, f"the log is cut off: it ends at row {end}, and had {rows} rows at a checkpoint")
     audit.finish(inspection, end)
-    return AuditReport(end, audit.message_count, head, tuple(audit.findings))
+    return AuditReport(end, audit.message_count, head, tuple(audit.findings), times_from)

@@ -1,4 +1,4 @@
-"""The batch being decided: its time, its limits, its outcome, and its uncommitted writes.
+"""The batch of commands that the broker decides now: its time, its limits, its outcome and its uncommitted writes.
 
 Every rule gets the batch and the parts of memory that the rule works with. Only `core.memory` begins a batch, commits
 it or rolls it back.
@@ -16,11 +16,17 @@ from tieline.core.outcome import Outcome
 from tieline.core.store import Grant, Store
 
 Work = Move | tuple[Event, int] | Grant
-"""Work that no client waits for: a move, an event with its time, or a changed grant to resume a session."""
+"""A stored change that no client waits for.
+
+It is a status change of deliveries (`Move`), an event with its time, or a changed right to resume a session (`Grant`).
+"""
 
 
 class Batch:
-    """The batch being decided. A broker uses one object for all its batches."""
+    """State that rules share while a batch of commands is decided: its time, its outcome and its uncommitted writes.
+
+    A broker uses this one object for all its batches.
+    """
 
     __slots__ = (
         "changed",
@@ -49,7 +55,7 @@ class Batch:
         self.start_over(Ledger())
 
     def start_over(self, ledger: Ledger) -> None:
-        """Begin again at the end of the committed log."""
+        """Drop the outcome and the collected moves, as after a rollback. `ledger` is the end of the committed log."""
         self.ledger = ledger
         self.ladder = Ladder()
         self.outcome = Outcome()
@@ -59,7 +65,10 @@ class Batch:
         self.changed = False
 
     def record(self, event: Event, *, urgent: bool = True) -> None:
-        """Append an event to the log. Messages and moves have their own functions."""
+        """Append an event to the main log. Events of messages, deliveries and objectives are appended elsewhere.
+
+        With `urgent`, a client waits until the event is committed. Otherwise the commit may wait for more batches.
+        """
         self.changed = self.dirty = True
         self.store.record(self.ledger.append(event, self.now_ms))
         if urgent:
@@ -68,13 +77,13 @@ class Batch:
             self.lazy.append((event, self.now_ms))
 
     def keep_grant(self, grant: Grant) -> None:
-        """Store a changed grant to resume a session. No client waits for the commit."""
+        """Store a changed right to resume a session. No client waits for the commit."""
         self.changed = self.dirty = True
         self.store.save_grant(grant)
         self.lazy.append(grant)
 
     def write_moves(self) -> None:
-        """Write the collected moves to the log."""
+        """Write the collected status changes of deliveries to the log and the store."""
         if self.ladder:
             self.changed = True
         for move in self.ladder.take():

@@ -1,9 +1,10 @@
-"""The broker: decides every command, one after the other, and buffers the writes to commit.
+"""The broker (the hub's decision logic): decides every command, one after the other, and buffers the writes to commit.
 
 Above: the implementation of the Hub port (the local hub, or a test). Below: the Store port. `handle` changes memory and
 buffers writes. `commit` makes the writes durable. Only then may the outcome be published. An outcome that no client
-waits for may be published at once, after `owe`. If a commit fails, `roll_back` restores memory to the state that is
-committed or owed, and sessions stay open. If a command raises, only that command is refused; see `handle`.
+waits for may be published before the commit, after `owe`, which protects it from a rollback. If a commit fails,
+`roll_back` restores memory to the state that is committed or owed, and sessions stay open. If a command raises, only
+that command is refused; see `handle`.
 
 The broker looks up the session of a command once, and passes both to the rule of the command. A rule gets the parts of
 memory that it works with, and never the broker itself.
@@ -26,6 +27,7 @@ from tieline.core.escalation import Escalation, ReachRules
 from tieline.core.evidence import EvidenceRules
 from tieline.core.expiry import Expiry
 from tieline.core.holds import Holds
+from tieline.core.log_rules import LogRules
 from tieline.core.membership import MembershipRules
 from tieline.core.memory import Memory
 from tieline.core.notices import Notices
@@ -41,6 +43,7 @@ from tieline.core.search import SearchRules
 from tieline.core.sending import SendingRules
 from tieline.core.sessions import SessionRules, Sessions
 from tieline.core.settlement import SettlementRules
+from tieline.core.shared_tokens import SharedTokens
 from tieline.core.signing import Signing
 from tieline.core.staleness import StalenessRules
 from tieline.core.store import Store, StoreError
@@ -54,21 +57,31 @@ _Rule = Callable[[Session, Any], Reply | Deferred]
 _Rules = Iterator[tuple[type[Any], _Rule]]
 
 _QUIET = frozenset({Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN, Code.INTERNAL_ERROR, Code.STORE_FAILED})
-"""Refusals that tell nothing about the intent of a client. They are not written to the audit chain."""
+"""Refusals that say nothing about what the client tried to do. They are not written to the log."""
 
 _CAREFUL = frozenset(
     {c.Send, c.Offered, c.Advance, c.AcknowledgeIds, c.Discard, c.Claim, c.Attach, c.Confirm, c.Detach, c.Follow}
-    | {c.Fetch, c.ReadStreams, c.ReadReceipts, c.ReadHistory, c.ReadLog, c.Search, c.ReadTeam, c.SetBusy}
+    | {c.Fetch, c.ReadStreams, c.ReadReceipts, c.ReadHistory, c.ReadLog, c.ListReaders, c.Search, c.ReadTeam, c.SetBusy}
     | {c.ListMembers, c.ListChannels, c.ListPauses, c.ListTokens, c.ViewChannel, c.ListObjectives, c.ViewObjective}
     | {c.RecordActivity, c.ReadActivity, c.FollowActivity, c.RecordRefusal}
 )
-"""Commands that set `Batch.changed` before they change stored state. Any other may change it without that."""
+"""Commands whose rules set `Batch.changed` before they change stored state.
+
+If such a command raises before that, only that command is undone. Any other command may change stored state without
+setting `Batch.changed`, so the broker rolls back whenever it raises.
+"""
 
 _CHORE_REST_MS = 60_000
-"""Delay before a failed chore is retried. Without it, the chore could fail at every tick and cost a rollback."""
+"""Delay before a failed chore (a regular task of the hub, such as expiry) is retried.
+
+Without the delay, the chore could fail at every tick and cost a rollback each time.
+"""
 
 _CHORES_MAX = 2048
-"""Limit per batch for expired and for released deliveries: about ten milliseconds each. The next batch continues."""
+"""Largest number of deliveries that one batch expires, and largest number that it releases.
+
+Each of the two takes about ten milliseconds then. The next batch continues.
+"""
 
 _DONE = Done()
 _NO_SESSION = Refusal(Code.UNKNOWN_SESSION, "the session has ended; connect again")
@@ -81,7 +94,7 @@ _IDLE = frozenset({c.Offered, c.Detach})
 
 
 class Broker(Memory):
-    """The rules of one hub over one store. Not thread-safe: one caller at a time."""
+    """Decides all commands of one hub, and keeps its state in one store. Not thread-safe: one caller at a time."""
 
     def __init__(
         self,
@@ -93,6 +106,7 @@ class Broker(Memory):
         signs: bool = True,
         notifies: bool = False,
         kept_name: str = "",
+        shared_tokens: frozenset[bytes] = frozenset(),
     ) -> None:
         # Digest of the key that makes a session an operator.
         self.home_key = home_key
@@ -102,6 +116,8 @@ class Broker(Memory):
         self.notifies = notifies
         # The name of the person who runs the hub. Nobody else may create a member with this name. Empty for none.
         self.kept_name = kept_name
+        # Digests of the tokens that several names share, as configured.
+        self._configured_tokens = shared_tokens
         self._expiry = Expiry()
         # The running chore, and for each failed chore the time of its next retry.
         self._chore = ""
@@ -109,7 +125,10 @@ class Broker(Memory):
         super().__init__(store, clock_and_ids, limits)
 
     def _load(self, escalation: Escalation | None, holds: Holds | None) -> None:
-        """Read the stored state, and create the rules over it."""
+        """Read the stored state, and create the rules that work on it.
+
+        After a rollback, `escalation` and `holds` are the parts before it, whose waiting times are kept.
+        """
         super()._load(escalation, holds)
         batch, directory = self.batch, self.directory
         self._deliveries = Deliveries(batch, directory, self.followers, self.loops, self.holds, self.external_inboxes)
@@ -118,8 +137,16 @@ class Broker(Memory):
         self._notices = Notices(batch, directory, self._posting)
         self._wire_ids = WireIds(self.store, self.limits)
         sessions = Sessions(batch, directory, self.followers, self.resumption, self.kept_name)
+        self.shared_tokens = SharedTokens(batch, directory, sessions, self._configured_tokens)
         self._sessions = SessionRules(
-            batch, directory, self.external_inboxes.sessions, self.holds, self.resumption, sessions, self.home_key
+            batch,
+            directory,
+            self.external_inboxes.sessions,
+            self.holds,
+            self.resumption,
+            sessions,
+            self.shared_tokens,
+            self.home_key,
         )
         self._evidence = EvidenceRules(batch, self._deliveries, self.loops, self._notices)
         self._staleness = StalenessRules(batch, directory, self._deliveries)
@@ -146,7 +173,7 @@ class Broker(Memory):
         )
 
     def _rules_of_deliveries(self) -> _Rules:
-        """The rules for messages, deliveries and pauses."""
+        """Yield pairs of a command type and its rule: for messages, deliveries and pauses."""
         batch, directory, evidence, staleness = self.batch, self.directory, self._evidence, self._staleness
         sending = SendingRules(
             self.limits,
@@ -171,7 +198,7 @@ class Broker(Memory):
         yield _rule(c.ListPauses, pauses.select)
 
     def _rules_of_members(self, sessions: Sessions) -> _Rules:
-        """The rules for sessions, members, permissions, the team and tokens."""
+        """Yield pairs of a command type and its rule: for sessions, members, permissions, the team and tokens."""
         batch, directory, tokens = self.batch, self.directory, self._tokens
         team = TeamRules(batch, directory, sessions)
         members = MembershipRules(
@@ -182,6 +209,7 @@ class Broker(Memory):
         yield _rule(c.AddMember, members.add)
         yield _rule(c.RemoveMember, members.remove)
         yield _rule(c.RotateToken, members.rotate)
+        yield _rule(c.Retoken, self.shared_tokens.retoken)
         yield _rule(c.UpdateMember, team.update_member)
         yield _rule(c.SetBusy, team.set_busy)
         yield _rule(c.ReadTeam, team.read)
@@ -192,9 +220,9 @@ class Broker(Memory):
         yield _rule(c.RevokeToken, tokens.revoke)
 
     def _rules_of_channels_and_objectives(self) -> _Rules:
-        """The rules for channels and objectives."""
+        """Yield pairs of a command type and its rule: for channels and objectives."""
         channels = self._channels
-        objectives = ObjectiveRules(self.batch, self.directory, self.objectives, self._posting)
+        objectives = ObjectiveRules(self.batch, self.directory, self.objectives, self._posting, self._deliveries)
         yield _rule(c.Subscribe, channels.subscribe)
         yield _rule(c.Unsubscribe, channels.unsubscribe)
         yield _rule(c.CreateChannel, channels.create)
@@ -206,17 +234,28 @@ class Broker(Memory):
         yield _rule(c.ViewObjective, objectives.view)
 
     def _rules_of_readers(self) -> _Rules:
-        """The rules for reading: inboxes, history, logs, search and activity."""
+        """Yield pairs of a command type and its rule: for reading inboxes, history, logs and activity, and search."""
         batch, directory = self.batch, self.directory
         reading = ReadingRules(
-            batch, directory, self.channels, self.objectives, self.escalation, self.followers, self.holds
+            batch,
+            directory,
+            self.channels,
+            self.objectives,
+            self.escalation,
+            self.followers,
+            self.holds,
+            self._deliveries,
         )
         activity = ActivityRules(batch, directory)
         yield _rule(c.Fetch, reading.fetch)
         yield _rule(c.Follow, reading.follow)
         yield _rule(c.ReadReceipts, reading.receipts)
         yield _rule(c.ReadHistory, reading.history)
-        yield _rule(c.ReadLog, reading.log)
+        log = LogRules(batch, self.readers)
+        yield _rule(c.ReadLog, log.read)
+        yield _rule(c.ListReaders, log.readers)
+        yield _rule(c.AdvanceReader, log.advance)
+        yield _rule(c.ForgetReader, log.forget)
         yield _rule(c.ListMembers, reading.members)
         yield _rule(c.ListChannels, reading.channels)
         yield _rule(c.ReadStreams, StreamRules(self.store).read)
@@ -255,7 +294,10 @@ class Broker(Memory):
         return self.batch.outcome
 
     def _decide_all(self, commands: Sequence[c.Command]) -> Fault | None:
-        """Decide commands in turn. Stops at a command that raises after it has begun to change something."""
+        """Decide commands in turn, and return `None` if all are decided.
+
+        If a command raises after it has begun to change something, stop there and return its fault.
+        """
         batch = self.batch
         outcome = batch.outcome = Outcome()
         self.directory.hints_left = HINTS_MAX
@@ -308,18 +350,21 @@ class Broker(Memory):
                 self._record_refusal(command, command.code)
                 return _DONE
             case c.Tick():
+                self._notices.late_readers(command.late)
                 return self._tick()
-            case c.Settle():
-                return self.settlement.settle(command)
             case _:
-                raise AssertionError(f"{type(command).__name__} has no rule")
+                assert isinstance(command, c.Settle), f"{type(command).__name__} has no rule"
+                return self.settlement.settle(command)
 
     def _record_refusal(self, command: c.Command, code: Code) -> None:
         session = self.directory.sessions.get(getattr(command, "session", SessionId("")))
         self.refusals.record(command, session, code)
 
     def replaced(self, command: c.Attach) -> list[SessionId]:
-        """The sessions that may end when this one opens. Empty if the credential is not valid."""
+        """Return the sessions that may end because `command` opens a new one. Empty if its credential is not valid.
+
+        The caller lets their earlier commands be decided first.
+        """
         return self._sessions.replaced(command)
 
     # Chores.
@@ -329,7 +374,7 @@ class Broker(Memory):
             "escalation": lambda: self.escalation.work(self._notices.unseen),
             "tokens": self._tokens.expire,
             "refusals": self.refusals.work,
-            "retention": lambda: self.retention.work(self.directory, self._deliveries),
+            "retention": lambda: self.retention.work(self.directory, self._deliveries, self.readers, self._notices),
         }
         for name, work in chores.items():
             if not self._resting(name):
@@ -339,7 +384,7 @@ class Broker(Memory):
         return _DONE
 
     def _expire(self) -> bool:
-        """Expire due deliveries; returns true if some are left for the next batch. A fault pauses this chore."""
+        """Expire due deliveries; returns true if some are left for the next batch. After a fault, retry this later."""
         now_ms = self.batch.now_ms
         try:
             return self._expiry.work(self.deadlines, self.directory, self._deliveries, now_ms, _CHORES_MAX)
@@ -351,7 +396,7 @@ class Broker(Memory):
             return False
 
     def _prefetch(self, commands: Sequence[c.Command]) -> None:
-        """Let the store prefetch wire ids, only to save time. If this fails, each command reads for itself."""
+        """Let the store read the wire ids of all commands at once, to save time. If this fails, each reads its own."""
         try:
             self._wire_ids.prefetch(commands, self.directory.sessions)
         except Exception as error:  # noqa: BLE001 - a prefetch is optional
@@ -360,7 +405,10 @@ class Broker(Memory):
                 self.roll_back()
 
     def _let_go(self, place: int) -> Fault | None:
-        """Release deliveries after all commands, so that no reply of this batch depends on a released delivery."""
+        """Release held deliveries that are due. If this raises, returns the fault, with `place` as its index.
+
+        This runs after all commands, so that no reply of this batch depends on a released delivery.
+        """
         if self._resting("holds"):
             return None
         self._chore = "holds"
@@ -386,7 +434,7 @@ class Broker(Memory):
             account.busy_until_ms += step_ms if account.busy_until_ms else 0
 
     def _resting(self, chore: str) -> bool:
-        """True while a failed chore waits for its retry."""
+        """True while a failed chore (a regular task, given by its name) waits for its retry."""
         return self._rests.get(chore, 0) > self.batch.now_ms
 
     def _fault(self, place: int, command: c.Command, error: Exception) -> Fault:
@@ -401,5 +449,5 @@ class Broker(Memory):
 
 
 def _rule(kind: type[_Command], rule: Callable[[Session, _Command], Reply | Deferred]) -> tuple[type[Any], _Rule]:
-    """A pair of command type and rule. The type checker verifies that they match."""
+    """Return a command type and its rule as a pair. The type checker verifies that they match."""
     return kind, rule

@@ -30,7 +30,7 @@ IMPLICIT = (GENERAL, USERS)
 
 
 class Channel:
-    """A channel in the broker's memory. The directory keeps its recipients, by channel name."""
+    """A channel in the broker's memory: its row and its subscriptions. The directory keeps its recipients, by name."""
 
     __slots__ = ("row", "subscriptions")
 
@@ -41,7 +41,7 @@ class Channel:
 
     @property
     def name(self) -> ChannelName:
-        """The current name, or the name when the channel was archived."""
+        """Current name of the channel; for an archived channel, its last name."""
         return self.row.name
 
     @property
@@ -50,12 +50,12 @@ class Channel:
         return self.row.archived_at_ms is not None
 
     def admins(self) -> list[int]:
-        """Numbers of the admins."""
+        """Return the member numbers of the channel's admins."""
         return [number for number, one in self.subscriptions.items() if one.role is ch.Role.ADMIN]
 
 
 class Channels:
-    """All channels. Only the broker changes them."""
+    """All channels, in the broker's memory. Only the broker changes them."""
 
     def __init__(self, foundation: Foundation, directory: Directory) -> None:
         self._by_id = {row.id: Channel(row) for row in foundation.channels}
@@ -99,7 +99,7 @@ class Channels:
         return None
 
     def spans_of(self, account: Account) -> Iterator[Span]:
-        """Spans of the channel messages that a member may read: all its channels, with archived ones."""
+        """Yield the spans (parts of the log) with the messages of a member's channels, including archived channels."""
         everybody, humans = (Span(f"#{name}") for name in IMPLICIT)
         yield everybody
         if account.member.kind is MemberKind.HUMAN:
@@ -108,20 +108,20 @@ class Channels:
             yield from channel.row.spans
 
     def of(self, account: Account) -> list[Channel]:
-        """The channels of a member, with archived ones."""
+        """Return the channels that a member is in, including archived ones."""
         return list(self._of.get(account.number, {}).values())
 
     def made_by(self, name: str) -> int:
-        """The number of channels that a member has created, with archived ones."""
+        """Return how many channels the member with this name has created, including archived ones."""
         return self._made[name]
 
     def note_subscription(self, channel: Channel, one: Subscription) -> None:
-        """Note that a member joined a channel, or has a new role in it."""
+        """Remember that a member joined a channel, or has a new role in it. `one` is its subscription."""
         channel.subscriptions[one.number] = one
         self._of.setdefault(one.number, {})[channel.row.id] = channel
 
     def drop_subscription(self, channel: Channel, number: int) -> None:
-        """Note that a member left a channel."""
+        """Remember that the member with this number left a channel."""
         del channel.subscriptions[number]
         own = self._of[number]
         del own[channel.row.id]
@@ -129,17 +129,20 @@ class Channels:
             del self._of[number]
 
     def note_spans(self, channel: Channel) -> None:
-        """Note the ends of the finished spans of a channel."""
+        """Remember the log offsets at which a channel gave up its earlier names; `freed` returns them."""
         for span in channel.row.spans:
             if span.end is not None:
                 self._ends[span.target] = max(span.end, self._ends.get(span.target, 0))
 
     def freed(self, name: ChannelName) -> int:
-        """The log offset from which on no earlier channel of this name has messages."""
+        """Log offset at which the last earlier channel of this name gave the name up; 0 if there was none.
+
+        If somebody subscribes to the name, the channel that this creates has the messages from this offset on.
+        """
         return self._ends.get(f"#{name}", 0)
 
     def enter(self, channel: Channel) -> None:
-        """Note a new channel, or a new name of a channel."""
+        """Add a new channel to the index, or an existing channel under its new name."""
         if channel.row.id not in self._by_id:
             self._by_id[channel.row.id] = channel
             self._made[channel.row.created_by] += 1
@@ -153,13 +156,13 @@ class Channels:
         return self._directory.channels.pop(channel.name)
 
     def archive(self, channel: Channel) -> None:
-        """Note that a channel was archived."""
+        """Move a channel that was archived from the active channels to the archived ones."""
         self.strike(channel)
         self.note_spans(channel)
         self._archived[channel.name] = channel
 
     def forget(self, channel: Channel) -> None:
-        """Note that a channel was removed."""
+        """Remove a channel from memory, because it was deleted."""
         self.strike(channel)
         del self._by_id[channel.row.id]
         self._made[channel.row.created_by] -= 1
@@ -212,7 +215,7 @@ class ChannelRules:
     # Commands for every protocol.
 
     def subscribe(self, session: Session, command: c.Subscribe) -> Reply:
-        """Join a channel."""
+        """Add a member to a channel: the session's own member, or `command.member` if the session manages members."""
         account = self._subscriber(session, command.member)
         if isinstance(account, Refusal):
             return account
@@ -225,7 +228,10 @@ class ChannelRules:
         return self._join(channel, account)
 
     def unsubscribe(self, session: Session, command: c.Unsubscribe) -> Reply:
-        """Leave a channel. A channel without members is removed; a channel without an admin gets a new one."""
+        """Remove a member from a channel: the session's own member, or `command.member`.
+
+        A channel without members is deleted; a channel without an admin gets a new one.
+        """
         account = self._subscriber(session, command.member)
         if isinstance(account, Refusal):
             return account
@@ -294,8 +300,7 @@ class ChannelRules:
         return refusal
 
     def _subscribe(self, channel: Channel, account: Account, role: ch.Role) -> None:
-        if account.number in channel.subscriptions:
-            return
+        assert account.number not in channel.subscriptions, "who joins is not in the channel yet"
         one = Subscription(channel.row.id, account.number, role, self._batch.now_ms)
         self._channels.note_subscription(channel, one)
         self._directory.channels[channel.name][account.number] = account
@@ -352,7 +357,7 @@ class ChannelRules:
         return name
 
     def view(self, session: Session, command: c.ViewChannel) -> Reply:
-        """View of a channel with its members."""
+        """Reply with a channel and its members."""
         if command.channel in IMPLICIT:
             return ChannelState(self._channels.describe(ChannelName(command.channel)))
         channel = self._channels.find(command.channel)
@@ -407,7 +412,7 @@ class ChannelRules:
         self._store.channels.save(channel.row)
         self._channels.enter(channel)
         self._directory.channels[name].update(receivers)
-        self._batch.outcome.changes.extend((ChannelVanished(before), ChannelAppeared(name, channel.row.id)))
+        self._batch.outcome.changes.extend((ChannelVanished(before, ended=True), ChannelAppeared(name, channel.row.id)))
         self._batch.record(
             ChannelChanged(id=channel.row.id, name=name, by=session.speaker, what=f"rename from {before}")
         )
@@ -419,7 +424,7 @@ class ChannelRules:
         channel.row = replace(channel.row, archived_at_ms=self._batch.now_ms, spans=spans)
         self._store.channels.save(channel.row)
         self._channels.archive(channel)
-        self._batch.outcome.changes.append(ChannelVanished(channel.name))
+        self._batch.outcome.changes.append(ChannelVanished(channel.name, ended=True))
         self._batch.record(ChannelChanged(id=channel.row.id, name=channel.name, by=session.speaker, what="archive"))
 
     def _admit(self, session: Session, channel: Channel, name: str, role: ch.Role) -> Refusal | None:

@@ -23,7 +23,7 @@ _SEPARATOR = "\x1f"
 
 
 class Checkpoint(Struct, frozen=True):
-    """One signed record of the audit chain."""
+    """One signed record of the length and the last hash of the audit chain."""
 
     rows: int
     """Number of rows in the chain."""
@@ -31,12 +31,13 @@ class Checkpoint(Struct, frozen=True):
     """Hash of the last row."""
     at_ms: int
     mac: str
+    """The signature: a keyed hash of all other fields."""
     previous: str = ""
     """The `mac` of the checkpoint before this one."""
 
 
 def sign(key: bytes, rows: int, head: str, at_ms: int, previous: str) -> Checkpoint:
-    """Create a signed checkpoint."""
+    """Create a checkpoint signed with `key`. `previous` is the `mac` of the checkpoint before it, or empty."""
     return Checkpoint(rows, head, at_ms, _mac(key, rows, head, at_ms, previous), previous)
 
 

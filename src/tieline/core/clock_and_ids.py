@@ -1,4 +1,4 @@
-"""The clock and new ids, as parameters."""
+"""The port for the clock and for new ids. The broker gets it as a parameter, so that tests can control time and ids."""
 
 from typing import Protocol
 
@@ -9,19 +9,19 @@ class ClockAndIds(Protocol):
     """Gives the broker the time, new ids and new tokens. The server and the tests have their own versions."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch. Never goes backwards, except by a step that `take_step_ms` reports."""
+        """Return the milliseconds since the epoch. Time never goes backwards, unless `take_step_ms` reports it."""
 
     def take_step_ms(self) -> int:
-        """Step of the clock, forwards or backwards, since the last call. Zero if the clock was not changed."""
+        """Return by how much the clock was set since the last call; negative for backwards, 0 if it was not set."""
 
     def doubts_time(self) -> bool:
         """True if the time may be wrong. Then nothing may be deleted because of its age."""
 
     def message_id(self, now_ms: int) -> MessageId:
-        """A new id that sorts by time."""
+        """Return a new message id. Ids sort by their time, `now_ms`."""
 
     def session_id(self) -> SessionId:
-        """An id that nobody can guess."""
+        """Return a new session id that nobody can guess."""
 
     def token(self) -> str:
-        """A secret that nobody can guess."""
+        """Return a new secret that nobody can guess."""

@@ -1,7 +1,8 @@
-"""Deliveries: moves them up the ladder.
+"""Deliveries: moves them up the ladder of states, from `pending` to `acked`, `expired` or `dead`.
 
-Above: every rule that has evidence about a delivery. Below: the inboxes, whose moves are collected for the log.
-Followers, the loop rule and holds are told about each move. External inboxes must win a delivery before it is settled.
+Above: every rule that has evidence about a delivery. Below: the inboxes. Their moves are collected for the log.
+Followers, the loop rule and holds are told about each move. If a member has an external inbox, the external inbox must
+win a delivery before the hub settles it (`core.external_inboxes`).
 """
 
 from tieline.contract.delivery import SETTLED, State, Step
@@ -20,7 +21,7 @@ _NEWEST = 8
 
 
 class Deliveries:
-    """Moves deliveries up the ladder."""
+    """Moves deliveries up the ladder of states, and tells the parts of the broker that depend on a move."""
 
     __slots__ = ("_batch", "_directory", "_external_inboxes", "_followers", "_holds", "_loops")
 
@@ -51,7 +52,12 @@ class Deliveries:
         claimed: bool = False,
         ackless: bool = False,
     ) -> bool:
-        """Move deliveries of a member; returns true if any moved. An external inbox must win those to be settled."""
+        """Move deliveries of a member (`ranges` of keys) to a state. Returns true if any of them moved.
+
+        `session` is the session that gave the `evidence`, or `None` if the hub itself moves them. With `claimed`, the
+        log says that the session claimed them. With `ackless`, they were offered on a wire without acknowledgement. If
+        the member has an external inbox, only the deliveries that it has won are settled.
+        """
         if self._external_inboxes.sessions and state in SETTLED:
             inbox_session = self._external_inboxes.session_to_ask(account, session)
             if inbox_session is not None:
@@ -72,7 +78,7 @@ class Deliveries:
         claimed: bool = False,
         ackless: bool = False,
     ) -> bool:
-        """Move deliveries without asking their external inbox."""
+        """Move deliveries to a state, like `move`, whether or not an external inbox has won them."""
         batch = self._batch
         now_ms, followers = batch.now_ms, self._followers
         ackless = state is State.OFFERED and (ackless or (session is not None and not session.acknowledges))

@@ -1,10 +1,12 @@
-"""The directory: members, recipients of channels, open sessions, and owners of tokens."""
+"""The directory: members, recipients of channels, open sessions, and owners of tokens, in the broker's memory."""
 
 import heapq
 import hmac
 from collections.abc import Iterable
 from difflib import get_close_matches
 from hashlib import sha256
+
+from msgspec.structs import replace
 
 from tieline.contract.identifiers import GENERAL, USERS, ChannelName, SessionId
 from tieline.contract.member import Member, MemberKind, Origin, Presence
@@ -17,14 +19,20 @@ from tieline.core.store import Foundation, MemberImage, MemberRow, TokenRow
 
 _NEAR_MAX = 3
 _NEAR_CANDIDATES_MAX = 256
-"""Limit of names to compare. One comparison takes tens of microseconds on the thread that all clients share."""
+"""Largest number of names that are compared with an unknown name, to suggest similar ones.
+
+One comparison takes tens of microseconds on the thread that all clients share.
+"""
 _NEAR_LENGTH_MAX = 64
 HINTS_MAX = 16
-"""Limit of unknown names per batch that get a hint. A person does not misspell more names than this."""
+"""Largest number of unknown names per batch for which the refusal suggests similar names.
+
+A person does not misspell more names than this.
+"""
 
 
 def token_digest(token: str) -> bytes:
-    """Hash a token. Tokens are long and random, so a fast hash protects them as well as a slow one."""
+    """Return the hash of a token. Tokens are long and random, so a fast hash protects them as well as a slow one."""
     return sha256(token.encode()).digest()
 
 
@@ -43,11 +51,15 @@ class Account:
         "sessions",
         "since",
         "streams",
+        "words",
     )
 
     def __init__(self, row: MemberRow) -> None:
         self.number = row.number
+        # The member as everybody sees it: with the permissions that its words give.
         self.member = member = row.member
+        # Permissions and names of presets, as they are stored.
+        self.words = member.permissions
         # Log offset when the member was created.
         self.since = row.since
         self.name = member.name
@@ -69,17 +81,21 @@ class Account:
         return self.member.origin is Origin.TOKEN or bool(self.sessions)
 
     def touch(self, now_ms: int) -> None:
-        """Note that a session acted for this member now."""
+        """Remember `now_ms` as the last time that a session acted for this member."""
         self.last_seen_ms = now_ms
         self.changed = True
 
+    def row(self) -> MemberRow:
+        """Make the row of this member for the store."""
+        return MemberRow(self.number, replace(self.member, permissions=self.words, presets=()), self.since)
+
     def image(self) -> MemberImage:
-        """The state of this member for a snapshot."""
+        """Return the inbox and the streams of this member, for a snapshot."""
         return MemberImage(self.number, self.inbox.image(), dict(self.streams), self.last_seen_ms)
 
 
 class Session:
-    """One authenticated session of a client, through one protocol."""
+    """One authenticated session of a client, through one protocol: its member, its sender name and its rights."""
 
     __slots__ = (
         "account",
@@ -108,7 +124,7 @@ class Session:
         self.operator = False
         # True if the session was opened with a token. It ends when the token becomes invalid.
         self.by_token = False
-        # The digest of the token that opened the session.
+        # The digest of the token that opened the session: a member's own, or a shared one.
         self.token: bytes | None = None
         # True if the session opened a local name without a token. It ends when the name gets a token.
         self.by_user = False
@@ -126,7 +142,7 @@ class Session:
         return message.sender == self.speaker and (self.account is None or message.offset >= self.account.since)
 
     def refuse_without(self, permission: str, *, itself: str | None = None) -> Refusal | None:
-        """The refusal if the session lacks a permission and is not a session of the member `itself`."""
+        """Return a refusal if the session lacks a permission and is not a session of the member named `itself`."""
         if self.may(permission) or (self.account is not None and self.account.name == itself):
             return None
         return Refusal(Code.FORBIDDEN, f"{self.speaker} lacks the permission {permission}")
@@ -135,7 +151,7 @@ class Session:
 class Directory:
     """Members, channels, tokens and sessions. Only the broker changes them."""
 
-    def __init__(self, foundation: Foundation) -> None:
+    def __init__(self, foundation: Foundation, team: Team) -> None:
         self.sessions: dict[SessionId, Session] = {}
         # Number of hints left in this batch; see `HINTS_MAX`.
         self.hints_left = HINTS_MAX
@@ -147,7 +163,7 @@ class Directory:
         # Members who may manage members, by number.
         self.managers: dict[int, Account] = {}
         # Data of the team; see `core.team`.
-        self.team = Team()
+        self.team = team
         self._by_name: dict[str, Account] = {}
         self._tokens: dict[bytes, TokenRow] = {}
         self._tokens_of: dict[int, dict[bytes, TokenRow]] = {}
@@ -159,11 +175,11 @@ class Directory:
         for row in foundation.members:
             self._enter(row)
         for image in foundation.images:
-            account = self.accounts.get(image.number)
-            if account is not None:
-                account.inbox = Inbox.from_image(image.inbox)
-                account.streams = dict(image.streams)
-                account.last_seen_ms = image.last_seen_ms
+            # The store deletes the image of a member with the member.
+            account = self.accounts[image.number]
+            account.inbox = Inbox.from_image(image.inbox)
+            account.streams = dict(image.streams)
+            account.last_seen_ms = image.last_seen_ms
         for number, digest in foundation.owners:
             self.accounts[number].owner = digest
         for token in foundation.tokens:
@@ -173,8 +189,7 @@ class Directory:
         account = Account(row)
         self.accounts[row.number] = account
         self._by_name[row.member.name.casefold()] = account
-        if MEMBERS_MANAGE in row.member.permissions:
-            self.managers[row.number] = account
+        self.update(account, account.member, account.words)
         if row.member.origin is Origin.SHARED:
             self.shared.add(row.number)
         return account
@@ -184,9 +199,18 @@ class Directory:
         account = self._by_name.get(name.casefold())
         return account if account is not None and account.member.name == name else None
 
+    def refuse_alias(self, name: str) -> Refusal | None:
+        """Refuse a new member whose name is an alias, in any case: it would get the messages to another member."""
+        owner = next((own for alias, own in self.team.aliases.items() if alias.casefold() == name.casefold()), None)
+        return None if owner is None else Refusal(Code.NAME_TAKEN, f"the name {name!r} is an alias of {owner!r}")
+
     def find_any_case(self, name: str) -> Account | None:
         """The member with this name, ignoring case."""
         return self._by_name.get(name.casefold())
+
+    def find_managed(self, session: Session, permission: str, name: str) -> Account | Refusal:
+        """The member with this name, if the session has the permission; otherwise a refusal."""
+        return session.refuse_without(permission) or self.find(name) or self.unknown_member(name)
 
     def find_for(self, session: Session, permission: str, name: str) -> Account | Refusal:
         """The member with this name, if the session belongs to it or has the permission; otherwise a refusal."""
@@ -214,14 +238,14 @@ class Directory:
         return tuple(by_lower[match] for match in get_close_matches(name.lower(), by_lower, _NEAR_MAX))
 
     def add(self, member: Member, since: int) -> MemberRow:
-        """Add a new member."""
+        """Add a new member, and return its row. `since` is the log offset at which the member is created."""
         row = MemberRow(self._next_number, member, since)
         self._next_number += 1
         self._enter(row).changed = True
         return row
 
     def remove(self, account: Account) -> None:
-        """Remove a member that has already left its channels."""
+        """Remove a member, with its tokens. It must have left its channels before."""
         del self.accounts[account.number]
         self.managers.pop(account.number, None)
         self.shared.discard(account.number)
@@ -229,22 +253,24 @@ class Directory:
         for row in self.tokens_of(account):
             self.drop_token(row)
 
-    def update(self, account: Account, member: Member) -> None:
-        """Replace the data of a member, for example after a change of permissions."""
-        account.member = member
+    def update(self, account: Account, member: Member, words: tuple[str, ...]) -> None:
+        """Replace the data of a member. `words` are its permissions, and names of presets, which are sets of them."""
+        permissions, presets = self.team.permissions_of(words), self.team.presets_among(words)
+        account.words = words
+        account.member = replace(member, permissions=permissions, presets=presets)
         self.managers.pop(account.number, None)
-        if MEMBERS_MANAGE in member.permissions:
+        if MEMBERS_MANAGE in permissions:
             self.managers[account.number] = account
 
     def add_token(self, row: TokenRow) -> None:
-        """Add a token."""
+        """Add a token, so that its member can open sessions with it."""
         self._tokens[row.digest] = row
         self._tokens_of.setdefault(row.number, {})[row.digest] = row
         if row.expires_at_ms is not None:
             heapq.heappush(self._expiring, (row.expires_at_ms, row.digest))
 
     def drop_token(self, row: TokenRow) -> None:
-        """Remove a token."""
+        """Remove a token, so that nobody can open a session with it any more."""
         del self._tokens[row.digest]
         self._used.pop(row.digest, None)
         rows = self._tokens_of[row.number]
@@ -267,11 +293,11 @@ class Directory:
         return list(self._tokens_of.get(account.number, {}).values())
 
     def note_use(self, digest: bytes, now_ms: int) -> None:
-        """Note that a token opened a session."""
+        """Remember that the token with this hash opened a session now."""
         self._used[digest] = now_ms
 
     def last_use(self, digest: bytes) -> int | None:
-        """The last time that a token opened a session, since the hub started."""
+        """Return when the token with this hash last opened a session; `None` if not since the hub started."""
         return self._used.get(digest)
 
     def owner_of(self, token: str, now_ms: int) -> Account | None:
@@ -289,7 +315,7 @@ class Directory:
         return account.number in self._tokens_of
 
     def token_known(self, digest: bytes) -> bool:
-        """True if any member has this token."""
+        """True if any member has the token with this hash."""
         return digest in self._tokens
 
     def subscribers(self, channel: ChannelName) -> dict[int, Account] | None:
@@ -302,19 +328,22 @@ class Directory:
         return self.channels.get(channel)
 
     def open(self, session: Session) -> None:
-        """Add an open session."""
+        """Add a session to the open sessions of the hub and of its member."""
         self.sessions[session.id] = session
         if session.account is not None:
             session.account.sessions.append(session)
 
     def end(self, session: Session) -> None:
-        """Remove a session."""
+        """Remove a session from the open sessions of the hub and of its member."""
         del self.sessions[session.id]
         if session.account is not None:
             session.account.sessions.remove(session)
 
     def carry_over(self, before: "Directory") -> None:
-        """Take over state that is only in memory from the directory before a rollback: sessions and times."""
+        """Take over what is not stored from the directory before a rollback, so that the rollback does not lose it.
+
+        That is: the open sessions, when each member was last seen, until when it is busy, and when tokens were used.
+        """
         self._used = before._used
         for number, account in before.accounts.items():
             now = self.accounts.get(number)
@@ -328,7 +357,10 @@ class Directory:
             self.open(session)
 
     def roster(self, name: str | None = None, now_ms: int = 0) -> tuple[Presence, ...]:
-        """The presence of all members, sorted by name. With `name`, only of that member, ignoring case."""
+        """Return all members with their connections and backlog, sorted by name.
+
+        With `name`, return only that member, ignoring case. `now_ms` decides which members still count as busy.
+        """
         one = None if name is None else self.find_any_case(name)
         accounts = self.accounts.values() if name is None else [one] if one else []
         return tuple(
@@ -339,6 +371,7 @@ class Directory:
                 account.last_seen_ms,
                 account.busy_until_ms > now_ms,
                 account.inbox.held,
+                account.inbox.unoffered,
             )
             for account in sorted(accounts, key=lambda account: account.member.name)
         )

@@ -1,7 +1,9 @@
-"""Escalation: a delivery with no proof that it was seen is escalated from way to way (`contract.reach`).
+"""Escalation: tries the ways to reach a member, one after the other, until evidence shows that a delivery was seen.
 
-Only members with ways are tracked, so a message to any other member costs nothing here. Waiting deliveries are stored
-as ranges of keys that came at about the same time: one entry per member and moment, for any number of messages.
+The ways are push, hook, pty, pull and notify (`contract.reach`). Only members with ways are tracked, so a message to
+any other member costs nothing here. Waiting deliveries are stored as ranges of keys that came at about the same time:
+one entry per member and moment, for any number of messages.
+
 The log says at which way a delivery is, but not since when. After a restart the delivery gets the full time of that way
 again, because nobody could send evidence to a hub that was down.
 """
@@ -29,19 +31,22 @@ from tieline.core.outcome import Post
 
 _KEY = "reach:"
 _GRAIN = 10
-"""Deliveries are escalated together if their deadlines differ by less than the waiting time divided by this…"""
+"""Deliveries are escalated together if their deadlines differ by less than the waiting time divided by this."""
 _GRAIN_MS_MAX = 1000
-"""…and by less than this."""
+"""Deliveries are escalated together only if their deadlines differ by less than this."""
 _HELD = 255
-"""Special place for a held delivery. It is not escalated until it is released."""
+"""Marks a held delivery, in place of the index of its way. It is not escalated until it is released."""
 TellUnseen = Callable[[Account, Reach, Ranges], None]
-"""Callback that tells a human about unseen deliveries: the member, its reach, and ranges of keys."""
+"""Callback that tells a human about unseen deliveries: the member, its ways, and ranges of keys."""
 
 _reach_decoder = msgspec.json.Decoder(Reach)
 
 
 class _Wait(msgspec.Struct, order=True):
-    """Deliveries that wait for evidence at one way. Some of them may have been seen since."""
+    """Deliveries of one member, `first` to `last`, that wait at one way until they are seen or escalated.
+
+    `place` is the index of the way in the member's list. Some of the deliveries may have been seen since.
+    """
 
     deadline_ms: int
     number: int
@@ -49,16 +54,16 @@ class _Wait(msgspec.Struct, order=True):
     urgent: bool
     first: int
     last: int
-    """May grow while the entry is queued. The other fields differ between entries, so the sort order stays."""
+    """Key of the last delivery. It may grow while the entry is queued; the other fields alone decide the sort order."""
 
     @property
     def moment(self) -> tuple[int, int, int, bool]:
-        """Entries with the same moment are escalated together."""
+        """Return the deadline, member, way and urgency. Entries with the same values are escalated by one event."""
         return self.deadline_ms, self.number, self.place, self.urgent
 
 
 class Escalation:
-    """The ways of members, and their deliveries that wait at each way."""
+    """The ways to reach each member, and the deliveries that wait at a way until they are seen or escalated."""
 
     __slots__ = ("_batch", "_directory", "_followers", "_latest", "_limits", "_store", "_waits", "reaches")
 
@@ -75,7 +80,10 @@ class Escalation:
         self._latest: dict[tuple[int, bool], _Wait] = {}
 
     def restore(self, settings: Mapping[str, bytes], now_ms: int, before: "Escalation | None" = None) -> None:
-        """Restore the ways from the store. If `before` has the same ways for a member, keep its deadlines."""
+        """Restore the ways of members from the stored `settings`.
+
+        `before` is the state before a rollback. If it has the same ways for a member, keep that member's deadlines.
+        """
         waits: dict[int, list[_Wait]] = {}
         for wait in before._waits if before else ():
             waits.setdefault(wait.number, []).append(wait)
@@ -98,7 +106,7 @@ class Escalation:
             self._latest[wait.number, wait.urgent] = wait
 
     def expect(self, post: Post, *, urgent: bool) -> None:
-        """Start the wait of new deliveries at the first way of their recipients."""
+        """Begin to wait for evidence that new deliveries are seen, at the first way of each recipient."""
         now_ms = self._batch.now_ms
         for number, key in zip(post.numbers, post.keys, strict=True):
             reach = self.reaches.get(number)
@@ -106,7 +114,10 @@ class Escalation:
                 self._wait(reach, number, 0, (key, key), now_ms, urgent=urgent)
 
     def expect_released(self, number: int, key: int) -> None:
-        """Start the wait of a released delivery. It counts as not urgent, because its priority is not read."""
+        """Begin to wait for evidence that a released delivery is seen. `number` is the member's number.
+
+        It counts as not urgent, because its priority is not read.
+        """
         reach = self.reaches.get(number)
         if reach is not None:
             self._wait(reach, number, 0, (key, key), self._batch.now_ms)
@@ -124,7 +135,7 @@ class Escalation:
         heapq.heappush(self._waits, entry)
 
     def _take_up(self, account: Account, now_ms: int) -> None:
-        """Start the wait of a member's unsettled deliveries, each at the way that it was last escalated to."""
+        """Begin to wait for each unsettled delivery of a member, at the way that it was last escalated to."""
         reach, inbox = self.reaches[account.number], account.inbox
         start, end = inbox.first_unsettled, inbox.next_key
         # The place of each delivery, one byte each. Later escalations overwrite earlier ones.
@@ -142,7 +153,7 @@ class Escalation:
             key += count
 
     def set(self, account: Account, reach: Reach) -> None:
-        """Set the ways of a member, and start the waits of its deliveries again."""
+        """Set and store the ways to reach a member. Its unsettled deliveries get the full time of their way again."""
         number = account.number
         self._waits = [wait for wait in self._waits if wait.number != number]
         heapq.heapify(self._waits)
@@ -156,7 +167,10 @@ class Escalation:
         self._batch.dirty = True
 
     def work(self, tell_unseen: TellUnseen) -> None:
-        """Escalate due deliveries. `tell_unseen` is called for those that are escalated to a human."""
+        """Escalate the deliveries whose time at their current way is over.
+
+        `tell_unseen` is called for those that are escalated to a human.
+        """
         waits = self._waits
         if waits and waits[0].deadline_ms <= self._batch.now_ms:
             self._batch.undo.append(partial(self._put_back, [replace(wait) for wait in waits]))
@@ -197,7 +211,10 @@ class Escalation:
         unseen: list[list[Range]],
         tell_unseen: TellUnseen,
     ) -> None:
-        """Escalate deliveries together from the way of `wait`. `unseen` has the ranges of each entry."""
+        """Escalate unseen deliveries of a member together, from the way of `wait` to the next, with one event.
+
+        `unseen` has a list of key ranges for each waiting entry. `tell_unseen` is called if the next way is `notify`.
+        """
         ranges = list(chain.from_iterable(unseen))
         after, way = reach.legs[wait.place].way, reach.legs[wait.place + 1].way
         event = Fell(member=account.name, number=account.number, keys=tuple(ranges), way=way.value, after=after.value)
@@ -214,12 +231,16 @@ class Escalation:
             tell_unseen(account, reach, ranges)
 
     def forget(self, account: Account) -> None:
-        """Delete the ways and waits of a removed member."""
+        """Delete the ways to reach a removed member, and stop waiting for its deliveries."""
         if account.number in self.reaches:
             self.set(account, Reach())
 
     def way_of(self, number: int, key: int, fallen: str) -> str:
-        """The current way of a delivery. Empty if its member has no ways, or if the delivery was seen."""
+        """Return the current way of the delivery `key` of the member with this number.
+
+        `fallen` is the way that the delivery was last escalated to. The result is empty if the member has no ways, or
+        if the delivery was seen.
+        """
         reach, account = self.reaches.get(number), self._directory.accounts.get(number)
         if reach is None or account is None or not account.inbox.unseen(key, key):
             return ""
@@ -227,7 +248,7 @@ class Escalation:
 
 
 class ReachRules:
-    """Decides `SetReach`."""
+    """Decides the command `SetReach`, which sets or reads the ways to reach a member."""
 
     def __init__(self, batch: Batch, directory: Directory, escalation: Escalation, notifies: bool) -> None:
         self._batch = batch
@@ -238,7 +259,7 @@ class ReachRules:
         self._notifies = notifies
 
     def set_reach(self, session: Session, command: c.SetReach) -> Reply:
-        """Set or read the ways of a member. Only the member and managers of members may do that."""
+        """Set or read the ways to reach a member. Only the member and managers of members may do that."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account

@@ -1,4 +1,4 @@
-"""Evidence: proof that a delivery was handled.
+"""Evidence: proof that a delivery was written to a wire, read or handled.
 
 A session reports on the deliveries of its own member: offered, seen, acknowledged, given up, or claimed. Some wires
 cannot acknowledge. For a delivery on such a wire, a reply that names the message counts as the acknowledgement, because
@@ -35,14 +35,17 @@ class EvidenceRules:
         self._notices = notices
 
     def offer(self, session: Session, command: c.Offered) -> Reply:
-        """Note that deliveries were written to the session's wire."""
+        """Mark deliveries as `offered`: they were written to the session's wire."""
         if session.account is not None:
             ranges = ((command.first, command.last),)
             self._deliveries.move(session.account, ranges, State.OFFERED, session=session, ackless=command.ackless)
         return _DONE
 
     def advance(self, session: Session, command: c.Advance) -> Reply:
-        """Move deliveries to the state that the session reports."""
+        """Move deliveries to the state that the session reports: seen, acked, or dead if the session gives them up.
+
+        They do not become dead if another session of the member may still acknowledge them.
+        """
         account, limits = session.account, self._limits
         if account is None or command.state not in (State.SEEN, State.ACKED, State.DEAD):
             return Refusal(Code.INVALID_REQUEST, "only a member's session can see, acknowledge or give up a delivery")
@@ -65,7 +68,7 @@ class EvidenceRules:
         return _DONE
 
     def claim(self, session: Session, command: c.Claim) -> Reply:
-        """Claim one delivery, so that no other session can claim it."""
+        """Claim one delivery, so that no other session can claim it. The claim also acknowledges it."""
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can claim a delivery")
@@ -80,7 +83,7 @@ class EvidenceRules:
         return Claimed(Delivery(delivery.key, delivery.stream_seq, State.ACKED, delivery.message))
 
     def find_unsettled(self, account: Account, message_id: MessageId) -> Delivery | None:
-        """The unsettled delivery of a message to a member. `None` if the delivery is held."""
+        """Return the unsettled delivery of a message to a member. `None` if there is none, or if it is held."""
         found = self._store.find_message(message_id)
         if found is None:
             return None
@@ -90,7 +93,7 @@ class EvidenceRules:
         return Delivery(entry.key, entry.stream_seq, entry.state, message) if entry else None
 
     def reply(self, session: Session, message_id: MessageId) -> None:
-        """Acknowledge the message that a session replies to, if its delivery went out on a wire that cannot."""
+        """Acknowledge the message that a session replies to, if it was delivered on a wire without acknowledgement."""
         account = session.account
         key = self.find_answered(account, message_id) if account is not None else None
         if account is not None and key is not None:

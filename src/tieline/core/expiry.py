@@ -1,4 +1,4 @@
-"""Expiry: deliveries whose time to live has passed.
+"""Expiry: marks deliveries as `expired` when their time to live has passed.
 
 Above: the broker, at the beginning of each batch. Below: the heap of deadlines, which is part of the broker's memory.
 After a fault, expiry pauses for a while, and the pause of the failed delivery doubles each time. Otherwise the same
@@ -21,7 +21,7 @@ _REST_MS_MAX = 3_600_000
 
 
 class Expiry:
-    """The deliveries that could not be expired."""
+    """Expires deliveries, and remembers those that failed, to try them again later."""
 
     __slots__ = ("_stuck",)
 
@@ -49,6 +49,9 @@ class Expiry:
                 if account is not None:
                     held = " while it was held" if account.inbox.is_held(key) else ""
                     deliveries.move(account, one_key(key), State.EXPIRED, evidence=f"time to live passed{held}")
+                    if account.inbox.entry(key) is not None:
+                        # Its external inbox must win it first. If that does not happen, try again.
+                        heapq.heappush(deadlines, (now_ms + _REST_MS_MIN, number, key))
             except Exception:
                 # Pause this delivery longer than the chore, so that it does not block the others again.
                 rest_ms = min(2 * rest_ms, _REST_MS_MAX)

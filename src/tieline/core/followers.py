@@ -1,4 +1,4 @@
-"""Followers: sessions that are told about each delivery step of a message.
+"""Followers: sessions that asked to be told about each status change of a message's deliveries.
 
 Above: the rules that move deliveries, escalate them, or end sessions. This state is kept in memory only. A rollback
 undoes the changes that its batch made here.
@@ -20,7 +20,7 @@ from tieline.core.outcome import Followed
 
 
 class Followers:
-    """Messages that sessions follow."""
+    """The messages that sessions follow. Such a session is told when a delivery of the message changes its status."""
 
     __slots__ = ("_batch", "_limits", "by_offset")
 
@@ -31,7 +31,10 @@ class Followers:
         self.by_offset: dict[int, Followed] = {}
 
     def follow(self, session: Session, message: Message, unsettled: set[int]) -> Refusal | None:
-        """Tell a session about each later step of this message, for the recipients that have not settled it."""
+        """From now on, tell a session about each status change of a message. Refuses if too many messages are followed.
+
+        `unsettled` has the numbers of the recipients whose delivery is not settled yet.
+        """
         followers, limits = self.by_offset, self._limits
         own = sum(session.id in other.sessions for other in followers.values())
         if own >= limits.session_follows_max:
@@ -55,7 +58,7 @@ class Followers:
                 del followers[offset]
 
     def tell(self, account: Account, first: int, last: int, state: State) -> None:
-        """Tell followers which deliveries of a member, from `first` to `last`, are about to reach a state."""
+        """Tell followers which of a member's deliveries, with keys `first` to `last`, are about to move to `state`."""
         inbox, followers, batch = account.inbox, self.by_offset, self._batch
         keys: Iterable[int] = range(max(first, inbox.first_unsettled), min(last, inbox.next_key - 1) + 1)
         if len(followers) < last - first:
@@ -80,7 +83,7 @@ class Followers:
                     del followers[entry.offset]
 
     def tell_fall(self, account: Account, ranges: Ranges, way: Way) -> None:
-        """Tell followers that deliveries of a member were escalated to the next way."""
+        """Tell followers that deliveries of a member (`ranges` of keys) were not seen, and were escalated to `way`."""
         for key in each_key(ranges):
             entry = account.inbox.entry(key)
             followed = self.by_offset.get(entry.offset) if entry else None
@@ -101,11 +104,11 @@ class Followers:
         self._batch.outcome.progress.extend((session, step) for session in followed.sessions)
 
     def _unfollow(self, offset: int, session: SessionId) -> None:
-        followed = self.by_offset.get(offset)
-        if followed is not None:
-            followed.sessions.discard(session)
-            if not followed.sessions:
-                del self.by_offset[offset]
+        # Later changes are undone already, so the message is followed again as it was then.
+        followed = self.by_offset[offset]
+        followed.sessions.remove(session)
+        if not followed.sessions:
+            del self.by_offset[offset]
 
     def _put_back(self, offset: int, followed: Followed, number: int) -> None:
         followed.unsettled.add(number)

@@ -5,16 +5,17 @@ inboxes, where a held delivery is `pending` and cannot be read, claimed or ackno
 
 A delivery is held for one of three reasons:
 
-- its conversation is *paused*, by a person or because its hops exceeded the limit (`core.loops`), until the pause ends;
-- its chain is *slowed*, until a given time;
+- its conversation is *paused* until the pause ends: by a person, or by the loop rule, because agents answered each
+  other too often in a row (their *hops* exceeded the limit, see `core.loops`);
+- it is *slowed* until a given time, because agents answered each other often in a row;
 - it is *behind* a held delivery in its stream (topic, sender, recipient), because a stream keeps its order.
 
 Each stream with held deliveries has a queue, and only the first delivery of a queue is checked. If a conversation is
 paused for its hops, one delivery is released every `pause_ms` until none is left. So a message storm stays slow, and
 a conversation that was no storm is not stuck for ever.
 
-The store keeps paused and allowed conversations, and the log says which deliveries are held. The due time of a slowed
-delivery is not stored: after a restart the delivery is due at once.
+The store keeps which conversations are paused or have their limits lifted, and the log says which deliveries are held.
+The due time of a slowed delivery is not stored: after a restart the delivery is due at once.
 """
 
 import heapq
@@ -53,7 +54,7 @@ _BEHIND = "an earlier message of the same sender is held, and order is kept"
 
 
 class _Standing(Struct, array_like=True):
-    """A paused or allowed conversation, in its stored form."""
+    """A conversation that is paused, or (with `allowed`) whose limits are lifted, in its stored form."""
 
     name: str
     until_ms: int
@@ -66,13 +67,13 @@ _decoder = msgspec.json.Decoder(list[_Standing])
 
 
 class Verdict(Struct, frozen=True):
-    """The decision to hold a message, with its reason."""
+    """The decision to hold a message: why, and for which pause or time it waits."""
 
     reason: str
     name: str = ""
-    """The paused conversation that the message belongs to. It waits until the pause ends."""
+    """The paused conversation that the message belongs to. Empty if it is held for another reason."""
     due_ms: int = 0
-    """The time when the message is due."""
+    """The time when a slowed message is delivered; 0 if it is not slowed."""
 
 
 class _Part:
@@ -89,16 +90,16 @@ class _Part:
 
 
 _Stream = tuple[int, str]
-"""The number of a recipient, and one of its streams."""
+"""A stream of one recipient: the recipient's member number, and the name of the stream."""
 
 
 def command(word: str, conversation: str) -> str:
-    """The command line for a person to enter. The name of the conversation is quoted for the shell."""
+    """Return the command line `tieline WORD CONVERSATION` for a person to enter. The name is quoted for the shell."""
     return f"tieline {word} {shlex.quote(conversation)}"
 
 
 class Holds:
-    """Paused and allowed conversations, and the held deliveries."""
+    """The conversations that are paused or whose limits are lifted, and the deliveries that are held."""
 
     __slots__ = (
         "_batch",
@@ -148,7 +149,10 @@ class Holds:
         self._unsaved_ms = 0
 
     def restore(self, settings: Mapping[str, bytes], before: "Holds | None") -> None:
-        """Restore pauses from the store. Deliveries also held in `before` keep their pause or due time."""
+        """Restore pauses from the stored `settings`.
+
+        `before` is the state before a rollback. Deliveries that were held there too keep their pause or due time.
+        """
         self._unsaved_ms = before._unsaved_ms if before else 0
         for standing in _decoder.decode(settings.get(_SETTING) or b"[]"):
             standing.until_ms += self._unsaved_ms
@@ -200,11 +204,14 @@ class Holds:
 
     @property
     def any_standing(self) -> bool:
-        """True if any conversation is paused or allowed."""
+        """True if any conversation is paused, or has its limits lifted."""
         return bool(self._standing)
 
     def verdict(self, name: str, *, agent: bool) -> Verdict | None:
-        """Hold a message in a paused conversation. If the loop rule paused it, only messages of agents are held."""
+        """Return the decision to hold a message, if its conversation `name` is paused; otherwise `None`.
+
+        If the loop rule paused the conversation, only messages of agents are held. `agent` is true for such a message.
+        """
         standing = self._standing.get(name)
         if standing is None or standing.allowed or not (agent or standing.by):
             return None
@@ -213,6 +220,7 @@ class Holds:
     def keep(self, post: Post, stream: str, verdict: Verdict | None) -> str:
         """Hold the deliveries of a message that must wait. Returns the reason, or an empty string if none is held.
 
+        With a `verdict`, all deliveries must wait. Without, a delivery waits only behind held ones of its `stream`.
         A delivery for an external inbox is never held, because any process can take it there in the order of keys.
         """
         reason = ""
@@ -246,21 +254,24 @@ class Holds:
     # Commands of people who manage conversations.
 
     def pause(self, name: str, by: str, reason: str = "", judgement: Judgement | None = None) -> None:
-        """Pause a conversation. New messages in the conversation are held from now on."""
+        """Pause a conversation. New messages in the conversation are held from now on.
+
+        `by` is the member who asked for the pause. If it is empty, the loop rule did, by its `judgement` of a message.
+        """
         reason = reason or f"{HELD}{by} paused {name}{REMEDY}delivers it: {command('resume', name)}"
         self._stand(_Standing(name, self._batch.now_ms + self._limits.pause_ms, by, reason))
         self._change()
         self._batch.record(Paused(name, (judgement.cause if judgement else None) or "", by), urgent=bool(by))
 
     def allow(self, name: str, by: str, until_ms: int) -> None:
-        """Lift the limits of a conversation, and release its held deliveries."""
+        """Lift the limits of a conversation until `until_ms`, and release its held deliveries."""
         self.resume(name, by)
         self._stand(_Standing(name, until_ms, by, allowed=True))
         self._change()
         self._batch.record(Allowed(name, by, until_ms))
 
     def resume(self, name: str, by: str = "") -> None:
-        """End a pause, or the lifting of limits. Without either, this does nothing."""
+        """End the pause of a conversation, or the lifting of its limits. Without either, this does nothing."""
         standing = self._standing.pop(name, None)
         if standing is None:
             return
@@ -271,7 +282,7 @@ class Holds:
             self._batch.record(Resumed(name, by))
 
     def list(self, now_ms: int) -> tuple[Pause, ...]:
-        """Paused and allowed conversations."""
+        """Return the conversations that are paused or whose limits are lifted. The one that ends first comes first."""
         listed = [
             Pause(
                 conversation=each.name,
@@ -287,7 +298,7 @@ class Holds:
         return tuple(sorted(listed, key=lambda pause: pause.until_ms))
 
     def names_of(self, account: Account) -> tuple[str, ...]:
-        """Names of some paused conversations that hold deliveries of this member."""
+        """Return the names of a few paused conversations in which deliveries of this member are held."""
         names = (
             name for name, streams in self._waiting.items() if any(number == account.number for number, _ in streams)
         )
@@ -312,7 +323,7 @@ class Holds:
             store.save_setting(_SETTING, msgspec.json.encode(list(self._standing.values())))
 
     def committed(self) -> None:
-        """Note that the saved pauses are durable."""
+        """Note that the saved pauses are durable, so that they are not written again before one changes."""
         self._unsaved = False
         self._unsaved_ms = 0
 
@@ -321,7 +332,7 @@ class Holds:
         heapq.heappush(self._due, (standing.until_ms, 0, standing.name))
 
     def _change(self) -> None:
-        """Note that a pause changed. If there are too many pauses, those that end first are dropped."""
+        """Note that a pause changed, so that `save` writes it. Of too many pauses, drop those that end first."""
         self._batch.changed = self._batch.dirty = self._unsaved = True
         while len(self._standing) > self._limits.holds_max:
             first = min(self._standing.values(), key=lambda standing: standing.until_ms)
@@ -331,7 +342,7 @@ class Holds:
     # Releases.
 
     def recheck(self, account: Account) -> None:
-        """Check a member's streams again: a held delivery has expired, or the member now has an external inbox."""
+        """Check soon if held deliveries of this member are due: one has expired, or it has an external inbox now."""
         self._recheck_members.add(account.number)
 
     def work(self, most: int) -> bool:
@@ -358,7 +369,7 @@ class Holds:
         return self._go_on_all(left) <= 0
 
     def _go_on_all(self, most: int) -> int:
-        """Release at most `most` deliveries of the streams to check again. Returns the rest of `most`."""
+        """Release at most `most` due deliveries of the streams to check again. Returns `most` minus those released."""
         while self._recheck and most > 0:
             stream = self._recheck.pop()
             most -= self._go_on(stream, most)
@@ -367,7 +378,7 @@ class Holds:
         return most
 
     def _end(self, standing: _Standing) -> None:
-        """End a pause. A pause for hops releases one delivery and continues, until no delivery is left."""
+        """End a pause whose time is over. If the loop rule made it, release one delivery and pause again."""
         waiting = self._waiting.get(standing.name, {})
         if standing.by or not waiting:
             self.resume(standing.name)
@@ -405,7 +416,7 @@ class Holds:
         return released
 
     def _release(self, stream: _Stream, count: int) -> None:
-        """Release the first deliveries of a stream. Deliveries that have expired are skipped."""
+        """Release the first `count` deliveries of a stream. Deliveries that have expired are skipped."""
         account = self._directory.accounts.get(stream[0])
         queue = self._queues[stream]
         part = queue[0]

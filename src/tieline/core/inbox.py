@@ -26,13 +26,16 @@ _HELD = 2 * State.PENDING + 1
 _RUN = re.compile(rb"\x01+")
 _COMPACT_AT = 256
 _LOOKED_AT = 4096
-"""Deliveries scanned for one page, beyond a multiple of its limit. The caller continues from there."""
+"""A page scans at most this many deliveries, plus four times its limit. The caller continues after them."""
 _IS_AWAITED = bytes(rung < _SETTLED and rung != _ACKLESS for rung in range(256))
 """For each rung: 1 if somebody may still acknowledge a delivery on that rung, otherwise 0."""
 
 
 class Image(Struct, frozen=True):
-    """An inbox as bytes, for a snapshot."""
+    """An inbox as bytes, for a snapshot.
+
+    `base` is the key of the first delivery. Each other field has one value for each delivery.
+    """
 
     base: int
     offsets: bytes
@@ -41,7 +44,7 @@ class Image(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One unsettled delivery."""
+    """One unsettled delivery. `offset` is the log offset of its message."""
 
     key: int
     offset: int
@@ -74,11 +77,16 @@ class Inbox:
 
     @property
     def first_unsettled(self) -> int:
-        """Every key below this one is settled."""
+        """The lowest key that may be unsettled. Every key below it is settled."""
         return self._base + self._head
 
+    @property
+    def unoffered(self) -> int:
+        """Number of deliveries that no session has offered. Held ones do not count."""
+        return self._rungs.count(2 * State.PENDING, self._head)
+
     def append(self, offset: int, stream_seq: int) -> int:
-        """Add a delivery of the message at this log offset; returns its key."""
+        """Add a delivery of the message at this log offset, with its number in its stream. Returns its key."""
         key = self._base + len(self._rungs)
         self._offsets.append(offset)
         self._stream_seqs.append(stream_seq)
@@ -107,7 +115,7 @@ class Inbox:
         return Entry(key, self._offsets[index], self._stream_seqs[index], state)
 
     def find(self, offset: int) -> int | None:
-        """The key of the unsettled delivery of the message at this log offset."""
+        """Return the key of the unsettled delivery of the message at this log offset, or `None`."""
         # Offsets grow with keys.
         index = bisect_left(self._offsets, offset, self._head)
         if index == len(self._offsets) or self._offsets[index] != offset or self._rungs[index] >= _SETTLED:
@@ -115,9 +123,10 @@ class Inbox:
         return self._base + index
 
     def move(self, first: int, last: int, state: State, *, ackless: bool = False) -> list[Range]:
-        """Move deliveries from `first` to `last` to `state`. Returns the ranges that really moved.
+        """Move the deliveries with keys `first` to `last` to `state`. Returns the ranges of keys that really moved.
 
         A delivery moves only upwards and never out of a settled state, so the same move twice has no further effect.
+        With `ackless`, the deliveries were offered on a wire without acknowledgement.
         Nobody has received a held delivery, so a held delivery can only expire or die.
         """
         low = max(first - self._base, self._head)
@@ -141,7 +150,10 @@ class Inbox:
         return ranges
 
     def hold(self, first: int, last: int, *, held: bool = True) -> list[Range]:
-        """Hold pending deliveries from `first` to `last`, or release held ones. Returns the ranges that changed."""
+        """Hold the pending deliveries with keys `first` to `last`. With `held=False`, release the held ones.
+
+        Returns the ranges of keys that changed.
+        """
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
         before, after = (0, _HELD) if held else (_HELD, 0)
@@ -157,8 +169,15 @@ class Inbox:
         index = key - self._base
         return self._head <= index < len(self._rungs) and self._rungs[index] == _HELD
 
+    def is_held_at(self, offset: int) -> bool:
+        """True if the delivery of the message at this log offset is held."""
+        if not self.held:
+            return False
+        key = self.find(offset)
+        return key is not None and self.is_held(key)
+
     def held_entries(self) -> Iterator[Entry]:
-        """All deliveries that are held."""
+        """Yield all deliveries that are held: pending, and not readable before they are released."""
         index = self._rungs.find(_HELD, self._head)
         while index >= 0:
             yield Entry(index + self._base, self._offsets[index], self._stream_seqs[index], State.PENDING)
@@ -186,16 +205,16 @@ class Inbox:
             self._head = 0
 
     def read(
-        self, after: int, limit: int, *, unoffered_until: int = 0, unseen: bool = False
+        self, after: int, limit: int, *, last: int | None = None, unoffered_until: int = 0, unseen: bool = False
     ) -> tuple[list[Entry], int]:
-        """Unsettled deliveries with keys above `after` that are not held, and the last key that was considered.
+        """Return unsettled deliveries with keys above `after` that are not held, and the last key that was considered.
 
-        Deliveries below `unoffered_until` are returned only if they were not offered yet. With `unseen`, deliveries
-        are returned only if nothing proves that they were seen.
+        With `last`, no later key is considered. Deliveries below `unoffered_until` are returned only if they were not
+        offered yet. With `unseen`, deliveries are returned only if nothing proves that they were seen.
         """
         entries: list[Entry] = []
         index = max(after + 1 - self._base, self._head)
-        end = len(self._rungs)
+        end = len(self._rungs) if last is None else min(len(self._rungs), last + 1 - self._base)
         border = unoffered_until - self._base
         bound = 2 * State.SEEN if unseen else _SETTLED
         end = min(end, index + _LOOKED_AT + 4 * limit)
@@ -209,7 +228,7 @@ class Inbox:
         return entries, self._base + index - 1
 
     def unseen(self, first: int, last: int) -> list[Range]:
-        """Ranges of the deliveries from `first` to `last` that are not held and not known to be seen."""
+        """Return the ranges of keys from `first` to `last` whose deliveries are not held and not known to be seen."""
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
         if low >= high:
@@ -222,12 +241,15 @@ class Inbox:
         return self._head <= index < len(self._rungs) and self._rungs[index] == _ACKLESS
 
     def awaited_offsets(self) -> Iterator[int]:
-        """Log offsets of all messages in this inbox that somebody may still acknowledge."""
+        """Log offsets of all messages here that somebody may still acknowledge, so that retention keeps them."""
         awaited = self._rungs[self._head :].translate(_IS_AWAITED)
         yield from compress(self._offsets[self._head :], awaited)
 
     def ackless_until(self, offset: int) -> list[Range]:
-        """Ranges of ackless deliveries (see `is_ackless`) of messages up to a log offset."""
+        """Return the keys of ackless deliveries (see `is_ackless`) of messages up to a log offset, as ranges.
+
+        They expire when retention deletes their messages.
+        """
         keys: list[Range] = []
         # Offsets grow with keys.
         end = bisect_right(self._offsets, offset, self._head)
@@ -238,7 +260,7 @@ class Inbox:
         return keys
 
     def image(self) -> Image:
-        """The inbox as bytes."""
+        """Return the inbox as bytes, for a snapshot."""
         head = self._head
         return Image(
             self._base + head,
@@ -262,7 +284,10 @@ class Inbox:
 
 
 def _runs(segment: bytearray, below: int, exception: int, base: int, *, without: int = -1) -> Iterator[Range]:
-    """Key ranges of all rungs below `below` except `without`, plus all rungs equal to `exception`."""
+    """Yield the ranges of keys whose stored rung is below `below` and not `without`, or equal to `exception`.
+
+    `segment` has the rungs of adjacent deliveries. `base` is the key of the first.
+    """
     # The regular expression runs in C. A member may have a million deliveries.
     for run in _RUN.finditer(segment.translate(_moving(below, exception, without))):
         yield run.start() + base, run.end() - 1 + base
@@ -270,5 +295,5 @@ def _runs(segment: bytearray, below: int, exception: int, base: int, *, without:
 
 @cache
 def _moving(below: int, exception: int, without: int) -> bytes:
-    """Table over all rungs: 1 if the rung is below `below` and not `without`, or equal to `exception`."""
+    """Table for `_runs`, over all rungs: 1 if the rung is below `below` and not `without`, or equal to `exception`."""
     return bytes((rung < below and rung != without) or rung == exception for rung in range(256))

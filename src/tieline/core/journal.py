@@ -14,11 +14,14 @@ from tieline.contract.activity import ActivityRow
 from tieline.contract.identifiers import MemberName
 from tieline.contract.limits import Limits
 from tieline.contract.message import nested_deeper
+from tieline.contract.reader import LogState, Reader
 from tieline.contract.redaction import redact
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Activity, LogRows, Recorded, Reply
+from tieline.contract.reply import Activity, Done, LogRows, ReaderState, Recorded, Reply
+from tieline.contract.reply import Readers as ReaderList
 from tieline.core import ledger
-from tieline.core.store import ActivityEntry, ActivityQuery, ActivityStore
+from tieline.core.readers import Readers
+from tieline.core.store import ACTIVITY, ActivityEntry, ActivityQuery, ActivityStore
 
 PRUNE_MAX = 500
 """Largest number of rows deleted in one step: a few milliseconds, even if rows are large."""
@@ -58,7 +61,33 @@ class Prune(Struct, frozen=True):
     at_ms: int
 
 
-Work = Record | Select | ReadRows | Prune
+class GiveBack(Struct, frozen=True):
+    """Request of the hub itself to give some free space back to the file system."""
+
+
+class Tell(Struct, frozen=True):
+    """Request to complete a list of logs and readers, which has those of the main log already."""
+
+    log: LogState
+    readers: tuple[Reader, ...]
+
+
+class Advance(Struct, frozen=True):
+    """Request to set the position of a reader of the activity log; see `Readers.advance`."""
+
+    wish: Reader
+    epoch: str
+    rewind: bool
+
+
+class Forget(Struct, frozen=True):
+    """Request to forget a reader of the activity log. `known` is true if the main log had this reader too."""
+
+    name: str
+    known: bool
+
+
+Work = Record | Select | ReadRows | Prune | GiveBack | Tell | Advance | Forget
 
 
 class Journal:
@@ -69,10 +98,14 @@ class Journal:
         self._limits = limits
         # Callback between events, now and then, so that other threads get a turn.
         self._breathe = breathe
-        self._end = store.restore()
+        # Reasons why people must know about readers that are late. The caller takes them from here after `commit`.
+        self.late: tuple[str, ...] = ()
+        # True if there are writes to commit.
+        self.dirty = False
+        self.restore()
 
     def carry_out(self, work: Work) -> tuple[Reply, Sequence[ActivityRow]]:
-        """Do the work. Returns the reply and the new rows for followers. Publish both only after `commit`."""
+        """Carry out a request. Returns the reply and the new rows for followers. Publish both only after `commit`."""
         match work:
             case Record():
                 return self._record(work)
@@ -81,24 +114,55 @@ class Journal:
                 return Activity(rows), ()
             case ReadRows(start, limit):
                 found, end = self._store.read_log(start, limit, self._limits.page_bytes_max)
-                return LogRows(tuple(found), end), ()
+                state = self._readers.state(end)
+                return LogRows(tuple(found), end, state.epoch, state.kept_from), ()
             case Prune(at_ms):
                 # The reply has the number of deleted rows, so that the caller knows if more may be left.
-                return Recorded(self._store.prune(at_ms - self._limits.activity_retention_ms, PRUNE_MAX)), ()
+                return Recorded(self._prune(at_ms)), ()
+            case GiveBack():
+                self.dirty = self._store.readers.give_back()
+                return Recorded(int(self.dirty)), ()
+            case Tell(log, readers):
+                return ReaderList((log, self._readers.state(self._end)), readers + self._readers.rows), ()
+            case Advance(wish, epoch, rewind):
+                made = self._readers.advance(wish, self._end, epoch, rewind=rewind)
+                if isinstance(made, Refusal):
+                    return made, ()
+                self.dirty = True
+                return ReaderState(made, self._readers.state(self._end)), ()
+            case Forget(name, known):
+                if self._readers.forget(name):
+                    self.dirty = True
+                elif not known:
+                    return Refusal(Code.UNKNOWN_READER, f"there is no reader {name[:_KIND_CHARS_MAX]!r}"), ()
+                return Done(), ()
             case _:
                 assert_never(work)
 
     def commit(self) -> None:
-        """Make all work so far durable."""
+        """Make all activity that was stored so far durable."""
         self._store.commit()
+        self.dirty = False
 
     def retry(self) -> None:
-        """Check that the store can write again."""
+        """Check, after a failure, that the store can write again. Raises if it cannot."""
         self._store.retry()
 
     def restore(self) -> None:
-        """Go back to the committed state."""
+        """Drop uncommitted work, and continue after the last committed row."""
         self._end = self._store.restore()
+        self.dirty = False
+        self.late = ()
+        self._readers = Readers(ACTIVITY, self._store.readers, self._limits, self._limits.activity_retention_ms)
+
+    def _prune(self, at_ms: int) -> int:
+        """Delete some rows that are too old, and return how many."""
+        late = self._readers.late(at_ms)
+        deleted = self._store.prune(self._readers.cutoff(at_ms), PRUNE_MAX)
+        self._readers.passed(deleted)
+        self.late += tuple(late)
+        self.dirty = True
+        return len(deleted)
 
     def close(self) -> None:
         """Release the store."""
@@ -117,6 +181,7 @@ class Journal:
                 held = 0
                 self._breathe()
         self._store.append(entries)
+        self.dirty = True
         self._end += len(entries)
         return Recorded(len(entries)), [_row(work.member, entry) for entry in entries]
 

@@ -1,4 +1,4 @@
-"""The ladder: collects moves of deliveries, so that one log row covers many moves."""
+"""The ladder: collects the moves (status changes) of deliveries, so that one log row covers many of them."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ EVENTS: dict[State, type[Moved]] = {
     State.EXPIRED: event.Expired,
     State.DEAD: event.Died,
 }
-"""The event for each state that deliveries reach. A claim has its own event. `PENDING` means held here."""
+"""The type of the log event for each state that deliveries reach. `PENDING` means held. A claim has its own event."""
 
 STATES: dict[type[Moved], State] = {
     **{kind: state for state, kind in EVENTS.items()},
@@ -41,19 +41,20 @@ class Move:
         self.ranges: list[Range] = []
 
     def add(self, ranges: list[Range]) -> None:
-        """Add ranges, joining neighbours."""
+        """Add ranges of delivery keys. Adjacent ranges are joined."""
         extend_ranges(self.ranges, ranges)
 
     def event(self) -> Moved:
-        """Build the event for the log."""
+        """Build the event of the main log that says that these deliveries reached their new state."""
         step = self.step
         keys: Keys = tuple(self.ranges)
         name, number = self.account.member.name, self.account.number
-        return self.kind(name, number, keys, step.at_ms, step.session, step.protocol, step.evidence, self.ackless)
+        # The time is in the row, and the row's hash covers it.
+        return self.kind(name, number, keys, 0, step.session, step.protocol, step.evidence, self.ackless)
 
 
 class Ladder:
-    """Moves since the last commit."""
+    """The moves (status changes) of deliveries in this batch that are not written to the log yet."""
 
     __slots__ = ("_moves",)
 
@@ -72,7 +73,10 @@ class Ladder:
         *,
         ackless: bool = False,
     ) -> None:
-        """Collect a move of an inbox. Without `kind`, the event is the default event of the state."""
+        """Collect a move: deliveries of a member (`ranges` of keys) reached the state of `step`.
+
+        `kind` is the type of the log event. Without it, the event is the default event of the state.
+        """
         kind = kind or EVENTS[step.state]
         key = (account.number, step, kind, ackless)
         move = self._moves.get(key)

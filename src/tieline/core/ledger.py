@@ -1,4 +1,4 @@
-"""The ledger: gives every event its offset in the main log and its link in the audit chain.
+"""The ledger: gives every event its offset in the main log (the event log) and its link in the audit chain.
 
 The formulas are in `contract/chain.py`. Offsets are dense, so a changed, dropped or reordered row breaks the chain at
 its place.
@@ -18,7 +18,7 @@ _event_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 def encode_content(content: Content) -> bytes:
-    """Encode content for storage and for its digest."""
+    """Encode the content of a message for storage and for its hash."""
     return _encoder.encode(content)
 
 
@@ -28,22 +28,22 @@ def encode_activity(event: dict[str, Any]) -> bytes:
 
 
 def encode_struct(value: Struct) -> bytes:
-    """Encode a small value for storage and for its digest."""
+    """Encode a small value for storage and for its hash."""
     return _encoder.encode(value)
 
 
 def encode_numbers(numbers: tuple[int, ...]) -> bytes:
-    """Encode member numbers for storage and for their digest."""
+    """Encode member numbers for storage and for their hash."""
     return _encoder.encode(numbers)
 
 
 def decode_event(event: bytes) -> AnyEvent:
-    """Decode an event."""
+    """Decode an event of the main log."""
     return _event_decoder.decode(event)
 
 
 class Ledger:
-    """The end of the main log. Only the broker appends."""
+    """The end of the main log: the next offset and the last hash. Only the broker appends."""
 
     __slots__ = ("end", "head")
 
@@ -54,9 +54,9 @@ class Ledger:
         self.head = head
 
     def append(self, event: Event, at_ms: int) -> LogRow:
-        """Give `event` the next offset and link it to the chain."""
+        """Give `event` the next offset and link it to the audit chain. Returns its log row, which is not stored yet."""
         encoded = _encoder.encode(event)
-        self.head = chain.link(self.head, encoded)
+        self.head = chain.link(self.head, at_ms, encoded)
         row = LogRow(offset=self.end, at_ms=at_ms, event=encoded, hash=self.head)
         self.end += 1
         return row

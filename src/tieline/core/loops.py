@@ -40,14 +40,20 @@ _NAME_CHARACTERS_MAX = 1000
 """Maximum length of a conversation name, far longer than real names. Paused names are kept in memory."""
 
 _RING_MAX = 16
-"""Largest ring that is detected. A longer search would be slow, and would find more rings by chance."""
+"""Largest number of steps in a ring of messages (A to B, B to C, C to A) that is detected.
+
+A longer search would be slow, and would find more rings by chance.
+"""
 
 _UNANSWERED_MAX = 32
-"""Largest number of unanswered messages remembered for one place. A member does not answer more one by one."""
+"""Largest number of unanswered messages from one place (a member or a channel) that are remembered.
+
+A member does not answer more one by one.
+"""
 
 
 class RecentMessage(Struct, frozen=True, gc=False):
-    """A recent message, with the fields that the loop rule needs."""
+    """A recent message, with the fields that the loop rule needs: its sender, target, hops and cause."""
 
     id: MessageId
     offset: int
@@ -57,7 +63,7 @@ class RecentMessage(Struct, frozen=True, gc=False):
     target: str
     thread: str | None
     chain: MessageId
-    """The first message of the chain."""
+    """The first message of the chain of answers that this message belongs to."""
     parent: MessageId | None
     """The message that caused this one, known or guessed."""
     answers: bool
@@ -65,7 +71,7 @@ class RecentMessage(Struct, frozen=True, gc=False):
 
     @property
     def place(self) -> str:
-        """The target of an answer: the sender, or the channel."""
+        """Return the target that an answer to this message has: its sender, or its channel."""
         return f"@{self.sender}" if self.target.startswith("@") else self.target
 
     @property
@@ -75,7 +81,7 @@ class RecentMessage(Struct, frozen=True, gc=False):
 
 
 class _Heard:
-    """A message that reached a member."""
+    """A message that reached a member: when, and whether the member has read it and answered it."""
 
     __slots__ = ("answered", "at_ms", "message", "seen")
 
@@ -90,7 +96,7 @@ class _Heard:
 
 
 class _Place:
-    """Messages from one place that a member has read and not answered."""
+    """Messages from one place (a member or a channel) that a member has read. Its next message there answers them."""
 
     __slots__ = ("heard", "last_ms")
 
@@ -104,16 +110,18 @@ class _Place:
 
 
 class Judgement(Struct, frozen=True, gc=False):
-    """The result of the loop rule for a new message."""
+    """The result of the loop rule for a new message: the message that caused it, and its number of hops."""
 
     hops: int
     cause: MessageId | None
     parent: MessageId | None = None
+    """The known or guessed cause, if the message may continue its chain."""
     chain: MessageId | None = None
     """The first message of the chain. `None` if the chain begins with this message."""
     since_ms: int = 0
     """Time when the cause reached the sender, if there are hops."""
     answers: bool = False
+    """True if the message goes back to the place of its cause."""
 
 
 INNOCENT = Judgement(0, None)
@@ -122,12 +130,12 @@ _Value = TypeVar("_Value")
 
 
 def conversation(content: Content, sender: str) -> str:
-    """The name of the conversation that a message belongs to."""
+    """The name of the conversation that a message belongs to, such as `thread:ID`, `#channel` or `@one+@other`."""
     return _conversation(content.thread, str(content.target), sender)
 
 
 def find_conversation(name: str) -> str | Refusal:
-    """Parse the name of a conversation. The two members of a pair may come in any order."""
+    """Check the name of a conversation, such as `#channel` or `@b+@a`, and return it. A pair is sorted: `@a+@b`."""
     parts = name.split("+")
     if len(parts) == _PAIR and all(part.startswith("@") and len(part) > 1 for part in parts):
         return "+".join(sorted(parts))
@@ -179,12 +187,12 @@ class _Memory(Generic[_Key, _Value]):
 
 
 class Loops:
-    """Recent messages, and which of them each member has read and not answered yet."""
+    """The loop rule's memory: recent messages, and which of them each member has read and not answered yet."""
 
     __slots__ = ("_by_id", "_by_offset", "_heard", "_latest", "_limits", "_places", "_told", "_undo")
 
     def __init__(self, limits: Limits, undo: list[Callable[[], object]]) -> None:
-        """Create an empty memory. Undo steps of judgements are added to `undo`, for messages not accepted."""
+        """Create an empty memory. `judge` adds functions to `undo` that take back its changes, if a batch fails."""
         self._limits = limits
         self._undo = undo
         size = limits.loop_memory_max
@@ -202,7 +210,10 @@ class Loops:
     # Judging new messages.
 
     def judge(self, content: Content, sender: str, now_ms: int, *, counts: bool) -> Judgement:
-        """Judge a message before it is accepted. Without `counts`, its hops are zero for any cause."""
+        """Find the cause and the hops of a message before it is accepted.
+
+        Without `counts`, the hops are zero: the sender is no agent, or the limits of the conversation are lifted.
+        """
         if content.kind is not Kind.CHAT:
             return INNOCENT
         target = str(content.target)
@@ -225,7 +236,7 @@ class Loops:
         return self._judge_guess(content, target, sender, guess)
 
     def _judge_guess(self, content: Content, target: str, sender: str, guess: _Heard) -> Judgement:
-        """Judge a message that may pass on the last message that its sender read."""
+        """Judge a message that may pass on `guess`, the last message its sender read. It has hops if a ring closes."""
         last = guess.message
         before, steps = self._round_before(sender, target, last)
         if before is None or guess.answered:
@@ -235,7 +246,11 @@ class Loops:
         return Judgement(before.hops + steps, last.id, last.id, chain, guess.at_ms)
 
     def _round_before(self, sender: str, target: str, last: RecentMessage) -> tuple[RecentMessage | None, int]:
-        """Search back from `last` for a message of this sender to this target. Returns it and the number of steps."""
+        """Search back from `last`, from cause to cause, for a message of this sender to this target.
+
+        If there is one a few steps back, the messages form a ring: returns it and the number of steps. Otherwise
+        returns `None` and 0.
+        """
         recent: RecentMessage | None = last
         for steps in range(1, _RING_MAX + 1):
             if recent is None or recent.answers:
@@ -246,7 +261,7 @@ class Loops:
         return None, 0
 
     def _take_causes(self, content: Content, target: str, sender: str) -> Sequence[_Heard]:
-        """The messages that a new message answers. They are marked as answered."""
+        """Return the messages that a new message answers, and mark them as answered."""
         if content.reply_to is not None:
             named = self._take_named(content.reply_to, sender)
             if named is not None:
@@ -270,7 +285,10 @@ class Loops:
         self._undo.append(partial(_ask_again, found, place))
 
     def _take_named(self, message_id: MessageId, sender: str) -> _Heard | None:
-        """The message that an explicit reply names, if it is recent, from another sender, and not answered yet."""
+        """Return the message that a reply names, and mark it as answered.
+
+        `None` if that message is not remembered, is of the same sender, or was answered before.
+        """
         recent = self._by_id.get(message_id)
         if recent is None or recent.sender == sender:
             return None
@@ -287,7 +305,7 @@ class Loops:
         return self._limits.hop_ms_min <= now_ms - heard.at_ms <= self._limits.reply_window_ms
 
     def _best(self, causes: list[_Heard]) -> _Heard | None:
-        """The cause to continue: take the longest chain of each sender, and of these the shortest with hops."""
+        """Choose the cause whose chain continues: of the longest chain of each sender, the shortest that has hops."""
         longest: dict[str, _Heard] = {}
         for heard in causes:
             other = longest.get(heard.message.sender)
@@ -301,7 +319,7 @@ class Loops:
     def note(
         self, message_id: MessageId, offset: int, content: Content, sender: str, judgement: Judgement, at_ms: int
     ) -> None:
-        """Remember an accepted message."""
+        """Remember an accepted message and its judgement."""
         if content.kind is not Kind.CHAT:
             return
         target, hops = str(content.target), judgement.hops
@@ -312,7 +330,7 @@ class Loops:
         self._by_offset.put(offset, recent)
 
     def reached(self, recipient: str, offset: int, now_ms: int, *, seen: bool) -> None:
-        """Note that a message was offered to a member, or with `seen`, that the member read it."""
+        """Remember that the message at this offset was offered to a member, or with `seen`, that the member read it."""
         recent = self._by_offset.get(offset)
         if recent is None or recent.sender == recipient:
             return
@@ -336,17 +354,20 @@ class Loops:
             place.heard = place.unanswered()[-_UNANSWERED_MAX // 2 :]
 
     def offset_of(self, message_id: MessageId) -> int | None:
-        """The log offset of a remembered message."""
+        """Return the log offset of a recent message, or `None` if it is not remembered."""
         recent = self._by_id.get(message_id)
         return recent.offset if recent is not None else None
 
     def sender_of(self, message_id: MessageId | None) -> str:
-        """The sender of a remembered message, or an empty string."""
+        """Return the sender of a recent message, or an empty string if it is not remembered."""
         recent = self._by_id.get(message_id) if message_id is not None else None
         return recent.sender if recent is not None else ""
 
     def is_news(self, judgement: Judgement, what: str) -> bool:
-        """True if this kind of notice is the first for the chain. The notice is noted as sent."""
+        """Return true if people have not had a notice of the kind `what` about this chain of messages yet.
+
+        From now on they count as told.
+        """
         if judgement.chain is None or self._told.get((judgement.chain, what)):
             return False
         told = (judgement.chain, what)
@@ -355,13 +376,13 @@ class Loops:
         return True
 
     def take_back(self, offsets: range) -> None:
-        """Forget the messages at these log offsets. A rollback removed them, and others will get the offsets."""
+        """Forget the messages at these log offsets. A rollback removed them; other messages will get these offsets."""
         gone = [recent for recent in map(self._by_offset.get, offsets) if recent is not None]
         self._by_id.forget(recent.id for recent in gone)
         self._by_offset.forget(recent.offset for recent in gone)
 
     def forget(self, name: str) -> None:
-        """Forget the chains that went through a conversation, so that they start again at zero hops."""
+        """Forget the chains of messages that went through this conversation, so that they start again at zero hops."""
         chains = {recent.chain for recent in self._by_offset.values() if recent.conversation == name}
         gone = [recent for recent in self._by_offset.values() if recent.chain in chains]
         self._by_id.forget(recent.id for recent in gone)

@@ -17,7 +17,6 @@ from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.escalation import Escalation
 from tieline.core.sessions import Sessions
-from tieline.core.store import MemberRow
 from tieline.core.team import TeamRules, last_manager
 from tieline.core.tokens import TokenRules
 
@@ -58,9 +57,10 @@ class MembershipRules:
         taken = self._directory.find_any_case(name)
         if taken is not None:
             return Refusal(Code.NAME_TAKEN, f"the name {name!r} is taken by {taken.member.name!r}")
-        kept = self._sessions.refuse_kept(name) if command.self_named else None
+        # Whoever manages members may use an alias as a name: a member's own name comes before an alias.
+        refusal = self._sessions.refuse_kept(name) or self._directory.refuse_alias(name) if command.self_named else None
         refusal = (
-            kept
+            refusal
             or self._tokens.check_chosen(command.token)
             or self._team.check_member(command.permissions, (command.title, command.description, command.instructions))
         )
@@ -75,13 +75,13 @@ class MembershipRules:
         return self._issue(self._directory.accounts[row.number], session, command.token, "member")
 
     def _ownerless(self, account: Account) -> bool:
-        """True if anybody who can open a local socket may use the name."""
+        """True if the member has no token, so that anybody who can open a local socket may use its name."""
         return account.member.origin is Origin.LOCAL and not self._directory.has_token(account)
 
     def _adopt(self, account: Account, session: Session) -> Issued:
         """Protect a local name with a token. Its sessions without a token end, because they could not open again."""
         account.member = structs.replace(account.member, origin=Origin.TOKEN)
-        self._store.save_member(MemberRow(account.number, account.member, account.since))
+        self._store.save_member(account.row())
         why = Refusal(Code.NAME_TAKEN, f"the name {account.name!r} belongs to a token now; show it")
         self._sessions.end_all([other for other in account.sessions if other.by_user and other is not session], why)
         return self._issue(account, session, None, "token for a local member")
@@ -108,12 +108,9 @@ class MembershipRules:
 
     def remove(self, session: Session, command: c.RemoveMember) -> Reply:
         """Remove a member. Its unsettled deliveries become dead, because nothing can reach the member."""
-        refusal = session.refuse_without(MEMBERS_MANAGE)
-        if refusal is not None:
-            return refusal
-        account = self._directory.find(command.name)
-        if account is None:
-            return self._directory.unknown_member(command.name)
+        account = self._directory.find_managed(session, MEMBERS_MANAGE, command.name)
+        if isinstance(account, Refusal):
+            return account
         if not session.operator and self._team.is_last_manager(account):
             return last_manager(account)
         inbox = account.inbox

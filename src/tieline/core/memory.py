@@ -25,18 +25,19 @@ from tieline.core.ledger import Ledger
 from tieline.core.loops import Loops
 from tieline.core.objectives import Objectives
 from tieline.core.outcome import Fault
+from tieline.core.readers import Readers
 from tieline.core.refusals import Refusals
 from tieline.core.resumption import Resumption
 from tieline.core.retention import Retention
-from tieline.core.store import Foundation, Grant, MovedReplay, SentReplay, Store
+from tieline.core.store import MAIN, Foundation, Grant, MovedReplay, SentReplay, Store
 from tieline.core.streams import stream_name
 
 _REPLAY_ROWS = 2000
-"""After a rollback: rows until the next snapshot. A replay of so many rows takes a few milliseconds."""
+"""Number of log rows from a rollback to the next snapshot. A replay of so many rows takes a few milliseconds."""
 
 
 class Memory:
-    """The whole state of a broker, over one store."""
+    """The whole state of a broker in memory (members, inboxes, sessions, holds…), loaded from one store."""
 
     def __init__(self, store: Store, clock_and_ids: ClockAndIds, limits: Limits) -> None:
         self.store = store
@@ -50,7 +51,7 @@ class Memory:
 
     @property
     def ledger(self) -> Ledger:
-        """The end of the log."""
+        """The end of the main log: the next offset and the last hash."""
         return self.batch.ledger
 
     @property
@@ -59,7 +60,7 @@ class Memory:
         return self.batch.dirty
 
     def restore(self) -> None:
-        """Start from the committed state. Open sessions and uncommitted changes are dropped."""
+        """Load the committed state from the store. Open sessions and uncommitted changes are dropped."""
         batch, limits = self.batch, self.limits
         batch.undo.clear()
         batch.lazy.clear()
@@ -104,11 +105,11 @@ class Memory:
         assert foundation.snapshot_end <= foundation.log_end, "a snapshot of what was never committed"
         batch, limits = self.batch, self.limits
         batch.start_over(Ledger(foundation.log_end, foundation.log_head))
-        directory = self.directory = Directory(foundation)
-        directory.team = team.restore_team(foundation)
+        directory = self.directory = Directory(foundation, team.restore_team(foundation))
         self.resumption = Resumption(foundation.grants)
         self.channels = Channels(foundation, directory)
         self.objectives = Objectives(foundation, self.store)
+        self.readers = Readers(MAIN, self.store.readers, limits, limits.retention_ms)
         # The log offset of the last snapshot, and the number of rows until the next snapshot.
         self._snapshot_end = foundation.snapshot_end
         self._snapshot_rows = limits.snapshot_rows
@@ -136,7 +137,7 @@ class Memory:
                                 account.inbox.move(first, last, event.state, ackless=event.ackless)
 
     def _read_deadlines(self) -> list[Deadline]:
-        """Deadlines of all deliveries that can expire, as a heap."""
+        """Read the deadlines of all deliveries with a time to live, as a heap."""
         accounts = self.directory.accounts
         deadlines: list[Deadline] = [
             (deadline_ms, number, key)
@@ -148,7 +149,7 @@ class Memory:
         return deadlines
 
     def _do_again(self, work: Work) -> None:
-        """Apply owed work again."""
+        """Apply again, after a rollback, a change that was published before its commit, so that it is not lost."""
         batch = self.batch
         batch.dirty = True
         match work:

@@ -1,10 +1,10 @@
 """Notices: messages from the hub itself in the inboxes of members.
 
-A notice is an event, so the loop rule ignores it. Its sender is a name that no member can have. The causes of notices
-are rare, which limits their number: a conversation is not paused often, and a delivery dies only once.
+The kind of a notice is `event`, so the loop rule ignores it. Its sender is a name that no member can have. The causes
+of notices are rare, which limits their number: a conversation is not paused often, and a delivery dies only once.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -26,7 +26,7 @@ _PROTOCOL = "tieline"
 _HUMANS_MAX = 16
 """Largest number of people who get a notice about a loop. One of them will react."""
 _LETTERS_MAX = 64
-"""If one command gives up many deliveries, only the senders of this many get a notice."""
+"""If one command gives up many deliveries (marks them as `dead`), only the senders of this many get a notice."""
 _UNSEEN_MAX = 20
 """Largest number of unseen messages listed one by one in a notice. The rest is only counted."""
 _NAMED_MAX = 5  # as many as fit a line of text; the rest is only counted
@@ -43,7 +43,7 @@ class Notices:
         self._posting = posting
 
     def tell(self, accounts: Iterable[Account], title: str, body: str, data: dict[str, Any]) -> None:
-        """Send the same notice to each of these members. A member with a full inbox is skipped."""
+        """Send each of these members the same notice, with `data` for programs. Skip members with a full inbox."""
         session = Session(SessionId(""), _PROTOCOL, SPEAKER, account=None)
         for account in accounts:
             if account.inbox.backlog < self._limits.backlog_max:
@@ -51,7 +51,7 @@ class Notices:
                 self._posting.post(session, content, (account,))
 
     def people(self) -> dict[int, Account]:
-        """All human members by number. If there are none, the members who may manage members."""
+        """Return human members by number; if there are none, members who may manage members. At most `_HUMANS_MAX`."""
         found = self._directory.subscribers(USERS) or self._directory.managers
         return dict(list(found.items())[:_HUMANS_MAX])
 
@@ -66,7 +66,10 @@ class Notices:
         self.tell(self.people().values(), "conversation slowed", body, data)
 
     def held(self, conversation: str, reason: str, speakers: tuple[str, str], recipients: Collection[Account]) -> None:
-        """Tell people and the agents involved that a conversation is held, and which commands release it."""
+        """Tell people and the agents involved that a conversation is held, and which commands release it.
+
+        `speakers` are the sender of the held message, and the sender of the message that caused it.
+        """
         # In a channel, the other recipients take no part in the loop.
         told = {account.number: account for account in recipients if len(recipients) == 1}
         for account in map(self._directory.find, speakers):
@@ -80,8 +83,14 @@ class Notices:
         data = {"event": "held", "conversation": conversation, "by": speakers[0]}
         self.tell((told | self.people()).values(), "conversation held", body, data)
 
+    def late_readers(self, sentences: Sequence[str]) -> None:
+        """Tell people, and the hub's log, that retention will soon delete what readers of the logs have not read."""
+        for sentence in sentences:
+            self._batch.outcome.warnings.append(sentence)
+            self.tell(self.people().values(), "a reader of the log is late", sentence, {"event": "reader_late"})
+
     def unseen(self, account: Account, reach: Reach, ranges: Ranges) -> None:
-        """Tell a human which messages a member has not seen. Notices are left out, to avoid endless notices."""
+        """Tell a human which messages (`ranges` of keys) a member has not seen. Leave out notices of the hub itself."""
         found = self._messages(account, ranges, _UNSEEN_MAX)
         messages = [message for message in found if message.sender != SPEAKER]
         if not messages:
@@ -99,11 +108,11 @@ class Notices:
         self.tell((human,), "messages not seen", body, data)
 
     def doomed(self, account: Account, ranges: Ranges) -> list[Message]:
-        """The messages of deliveries that a session is about to give up."""
+        """Return the first messages of deliveries that a session is about to give up, to tell their senders."""
         return self._messages(account, ranges, _LETTERS_MAX)
 
     def _messages(self, account: Account, ranges: Ranges, most: int) -> list[Message]:
-        """The first messages of these deliveries."""
+        """Return the stored messages of the first `most` of these deliveries."""
         offsets = [account.inbox.offset(key) for key in islice(each_key(ranges), most)]
         known = [offset for offset in offsets if offset is not None]
         found, _ = self._store.messages(known, self._limits.page_bytes_max)
@@ -114,8 +123,11 @@ class Notices:
         for message in messages:
             sender = self._directory.find(message.sender)
             if sender is not None:
-                body = f"{account.name} cannot be given your message {message.id}: {reason}"
+                # A sender knows its message by the id that it gave, and receipts by the hub's.
+                known = f"{message.wire_id} (here {message.id})" if message.wire_id else message.id
+                body = f"{account.name} cannot be given your message {known}: {reason}"
                 data = {"event": "dead", "message": message.id, "member": account.name, "reason": reason}
+                data |= {"wire_id": message.wire_id} if message.wire_id else {}
                 self.tell((sender,), "message not delivered", body, data)
 
 

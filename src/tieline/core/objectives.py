@@ -15,27 +15,33 @@ from msgspec.structs import asdict, replace
 from tieline.contract import chain, lifecycle
 from tieline.contract import command as c
 from tieline.contract import objective as o
+from tieline.contract.delivery import State
 from tieline.contract.event import ObjectiveChanged
 from tieline.contract.identifiers import MemberName
+from tieline.contract.keys import one_key
 from tieline.contract.message import Attachment, Content, check_content
 from tieline.contract.permission import OBJECTIVES_CANCEL, OBJECTIVES_CREATE, OBJECTIVES_REASSIGN, OBJECTIVES_WATCH
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import ObjectiveList, ObjectiveState, ObjectiveView, Reply, SeenObjective
 from tieline.core import ledger
 from tieline.core.batch import Batch
+from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Directory, Session
+from tieline.core.outcome import Post
 from tieline.core.posting import Posting
 from tieline.core.store import Foundation, ObjectiveQuery, ObjectiveRow, Store, page
 
 _NOTHING = Content(target=lifecycle.thread_of("none"), body="nothing")
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _OVERSIGHT = (OBJECTIVES_CREATE, OBJECTIVES_CANCEL, OBJECTIVES_REASSIGN, OBJECTIVES_WATCH)
 """A session with one of these permissions may see every objective."""
 _NO_ACTOR = Refusal(Code.FORBIDDEN, "only a member can make or change an objective: say which one acts")
 
 
 class Right(Struct, frozen=True):
-    """The right to make a change. It belongs to the assignee, the originator, or holders of a permission."""
+    """The right to make one kind of change to an objective.
+
+    It may belong to the assignee, to the originator (who created the objective), and to holders of `permission`.
+    """
 
     permission: str | None = None
     assignee: bool = False
@@ -80,17 +86,17 @@ def rights_of(row: ObjectiveRow, session: Session) -> tuple[str, ...]:
 
 
 def _seen(row: ObjectiveRow, session: Session) -> SeenObjective:
-    """The objective as this session sees it."""
+    """Return the objective for this session, with the changes that the session may make to it."""
     return SeenObjective(**asdict(row.objective), may=rights_of(row, session))
 
 
 class _Step(Struct, frozen=True):
-    """One happening, and the state of the objective after it."""
+    """One change of an objective: the entry for its event log, and the objective after the change."""
 
     row: ObjectiveRow
     happening: o.AnyHappening
     leaving: int | None = None
-    """The number of a member that this happening removes from the thread. That member still gets the message."""
+    """The number of a member that this change removes from the thread. That member still gets the message."""
 
 
 class Objectives:
@@ -105,12 +111,12 @@ class Objectives:
         return len(self._open)
 
     def find(self, objective_id: str) -> ObjectiveRow | None:
-        """The objective with this id."""
+        """Return the objective with this id, open or ended; `None` if there is none."""
         known = self._open.get(o.ObjectiveId(objective_id))
         return known or self._store.objectives.find(o.ObjectiveId(objective_id))
 
     def find_open(self, objective_id: str) -> ObjectiveRow | None:
-        """The objective with this id, if it can still change."""
+        """Return the open objective with this id; `None` if it is done, cancelled or unknown."""
         return self._open.get(o.ObjectiveId(objective_id))
 
     def made_by(self, account: Account) -> int:
@@ -118,12 +124,12 @@ class Objectives:
         return sum(row.originator == account.number for row in self._open.values())
 
     def serial(self) -> int:
-        """The next serial number, for a new objective."""
+        """Take the next serial number, for a new objective."""
         self._next_serial += 1
         return self._next_serial - 1
 
     def keep(self, row: ObjectiveRow) -> None:
-        """Store the current state of an objective in memory. An ended objective is dropped."""
+        """Keep the current state of an objective in memory. An objective that is done or cancelled is dropped."""
         if row.objective.status in o.TERMINAL:
             self._open.pop(row.objective.id, None)
         else:
@@ -152,13 +158,16 @@ def unknown(objective_id: str) -> Refusal:
 class ObjectiveRules:
     """Decides who may create, change and read objectives."""
 
-    def __init__(self, batch: Batch, directory: Directory, objectives: Objectives, posting: Posting) -> None:
+    def __init__(
+        self, batch: Batch, directory: Directory, objectives: Objectives, posting: Posting, deliveries: Deliveries
+    ) -> None:
         self._batch = batch
         self._store = batch.store
         self._limits = batch.limits
         self._directory = directory
         self._objectives = objectives
         self._posting = posting
+        self._deliveries = deliveries
 
     # Changing.
 
@@ -170,6 +179,8 @@ class ObjectiveRules:
         refusal = session.refuse_without(OBJECTIVES_CREATE) or self._check_new(command, account)
         if refusal is not None:
             return refusal
+        if command.objective_id is not None and self._objectives.find(command.objective_id) is not None:
+            return Refusal(Code.INVALID_REQUEST, f"there is an objective {command.objective_id!r} already")
         named = self._find_all((command.assignee, *command.watchers))
         if isinstance(named, Refusal):
             return named
@@ -179,7 +190,7 @@ class ObjectiveRules:
             return self._too_many_watchers()
         serial = self._objectives.serial()
         objective = o.Objective(
-            id=o.ObjectiveId(f"obj-{_base36(self._batch.now_ms)}-{_base36(serial)}"),
+            id=command.objective_id or o.ObjectiveId(f"obj-{o.base36(self._batch.now_ms)}-{o.base36(serial)}"),
             title=command.title.strip(),
             outcome=command.outcome.strip(),
             body=command.body.strip(),
@@ -216,7 +227,7 @@ class ObjectiveRules:
         return self._carry_out(session, steps) if steps else ObjectiveState(_seen(row, session))
 
     def _steps(self, row: ObjectiveRow, status: o.Status | None, change: o.AnyChange) -> Sequence[_Step] | Refusal:
-        """The steps of a change. Empty if the objective already is as the change asks."""
+        """Return the steps of a change, for its new `status`. Empty if the objective already is as the change asks."""
         refusal = self._check_change(change)
         if refusal is not None:
             return refusal
@@ -256,7 +267,7 @@ class ObjectiveRules:
         return [_Step(kept, o.Reassigned(before, account.name, note), leaving=row.assignee)]
 
     def _watch(self, row: ObjectiveRow, add: Sequence[str], remove: Sequence[str]) -> Sequence[_Step] | Refusal:
-        """One step for each watcher that is really added or removed."""
+        """Return one step for each watcher that is really added or removed."""
         added = self._find_all(add)
         if isinstance(added, Refusal):
             return added
@@ -283,7 +294,7 @@ class ObjectiveRules:
         return steps
 
     def _carry_out(self, session: Session, steps: Sequence[_Step]) -> Reply:
-        """Store each step and post a message about it. All steps are in one transaction."""
+        """Store each step of a change, and send a message about it to the thread. All steps are in one transaction."""
         audiences = [_audience(step, self._directory) for step in steps]
         everybody = {number: account for audience in audiences for number, account in audience.items()}
         refusal = self._check_room(everybody.values(), len(steps))
@@ -310,8 +321,19 @@ class ObjectiveRules:
             self._store.objectives.change(self._batch.ledger.append(said, self._batch.now_ms), step.row, event)
             self._objectives.keep(step.row)
             told = lifecycle.content_of(objective, step.happening, session.speaker)
-            self._posting.post(session, told, audience.values())
+            self._tell_actor(session, self._posting.post(session, told, audience.values()))
         return ObjectiveState(_seen(steps[-1].row, session))
+
+    def _tell_actor(self, session: Session, post: Post) -> None:
+        """Count the lifecycle message to the member who made the change as offered, if its wire cannot acknowledge.
+
+        The reply to the command tells that member the same.
+        """
+        account = session.account
+        assert account is not None, "only a member changes an objective"
+        if not session.acknowledges and account.number in post.numbers:
+            key = post.keys[post.numbers.index(account.number)]
+            self._deliveries.move(account, one_key(key), State.OFFERED, session=session)
 
     def _find_all(self, names: Sequence[str]) -> list[Account] | Refusal:
         found = []
@@ -334,7 +356,7 @@ class ObjectiveRules:
         return row if insider or any(map(session.may, _OVERSIGHT)) else unknown(objective_id)
 
     def view(self, session: Session, command: c.ViewObjective) -> Reply:
-        """An objective with its event log."""
+        """Reply with an objective and a page of its event log."""
         row = self._visible(session, command.objective_id)
         if isinstance(row, Refusal):
             return row
@@ -400,12 +422,12 @@ class ObjectiveRules:
                 assert_never(change)
 
     def _check_attachments(self, attachments: tuple[Attachment, ...]) -> Refusal | None:
-        """Check attachments by the same rule as for messages."""
+        """Check the attachments of an objective against the limits for attachments of messages."""
         said = replace(_NOTHING, attachments=attachments)
         return check_content(said, self._limits)
 
     def _check_room(self, accounts: Collection[Account], count: int) -> Refusal | None:
-        """Check recipients by the same rules as for messages."""
+        """Refuse if there are too many recipients, or if an inbox has no room for `count` more messages."""
         limits = self._limits
         if len(accounts) > limits.recipients_max:
             return Refusal(Code.TOO_MANY_RECIPIENTS, f"more than {limits.recipients_max} members would hear of it")
@@ -438,11 +460,3 @@ def _check_text(what: str, text: str, chars_max: int, *, needed: bool = True) ->
     except UnicodeEncodeError:
         return Refusal(Code.INVALID_REQUEST, f"{what} holds half a surrogate pair, which no wire can carry")
     return None
-
-
-def _base36(number: int) -> str:
-    digits = ""
-    while number:
-        number, digit = divmod(number, 36)
-        digits = _DIGITS[digit] + digits
-    return digits or "0"

@@ -1,4 +1,4 @@
-"""The outcome of a batch of commands: replies, and news for other sessions after the commit."""
+"""The outcome of a batch of commands: the replies, and what other sessions are told after the commit."""
 
 from collections.abc import Sequence
 
@@ -6,17 +6,23 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tieline.contract import command as c
+from tieline.contract.delivery import State
 from tieline.contract.hub import Change
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
+from tieline.contract.keys import join_keys
 from tieline.contract.message import Message
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Progress, Reply
-from tieline.core.inquiry import Inquiry
 from tieline.core.journal import Work
+from tieline.core.search_query import SearchQuery
 
 
 class Post(Struct):
-    """An accepted message with its deliveries, as parallel columns."""
+    """An accepted message with its deliveries. `origin` is the session that sent it.
+
+    The lists have one value for each recipient, in the same order: its name, its member number, the key of its
+    delivery, and the sequence in its stream.
+    """
 
     message: Message
     origin: SessionId
@@ -36,7 +42,7 @@ class Unseen(Struct, frozen=True):
 
 
 class Followed(Struct):
-    """A message that sessions follow."""
+    """A message, and the sessions that are told about each status change of its deliveries."""
 
     message_id: MessageId
     sessions: set[SessionId]
@@ -45,38 +51,41 @@ class Followed(Struct):
 
 
 class Fault(Struct, frozen=True):
-    """A command, or a chore of the hub, that raised."""
+    """An exception that a command, or a regular task of the hub, raised; and the refusal that answers the command."""
 
     place: int
-    """Index of the command in its batch."""
+    """Index of the command in its batch; for a task after all commands, their number."""
     what: str
     error: Exception
     refusal: Refusal
 
 
 class Deferred(Struct, frozen=True):
-    """Placeholder for a reply that the journal or the search index gives later, after this work."""
+    """Placeholder for a reply that comes later: the journal or the search index makes it by doing `work`."""
 
-    work: Work | Inquiry
+    work: Work | SearchQuery
 
 
 class Outcome(Struct):
-    """Publish after the commit, in this order: replies, changes, posts, released, progress, unseen, ended."""
+    """Everything that a batch of commands decided: replies, new messages, changes to tell others about, faults.
+
+    Publish it after the commit, in this order: replies, changes, posts, released, progress, unseen, ended.
+    """
 
     replies: list[Reply | Deferred] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
     released: dict[MemberName, list[int]] = field(default_factory=dict)
-    """Keys of released deliveries, by recipient. Every reply of the batch was decided before the release."""
+    """Keys of deliveries that are no longer held, by recipient. All replies of the batch were decided before."""
     progress: list[tuple[SessionId, Progress]] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
-    unsettled: list[c.Settle] = field(default_factory=list)
-    """Deliveries that the hub itself wants to settle, but must first win from an external inbox."""
+    unsettled: dict[tuple[MemberName, State, str], list[int]] = field(default_factory=dict)
+    """Keys of deliveries to settle, by member, state and evidence. An external inbox must win the deliveries first."""
     warnings: list[str] = field(default_factory=list)
-    """Sentences for the log of the person who runs the hub."""
+    """Sentences for the program's log, for the person who runs the hub."""
     faults: list[Fault] = field(default_factory=list)
-    """Commands and chores that raised. The commands were refused."""
+    """Exceptions of commands and of regular tasks. The commands were refused."""
     awaited: list[int] = field(default_factory=list)
     """Indexes of the replies that must wait for the commit."""
     more: bool = False
@@ -84,8 +93,18 @@ class Outcome(Struct):
     urgent: bool = False
     """True if a client waits for the commit. Otherwise the commit may wait briefly for more batches."""
 
+    def settles(self) -> list[c.Settle]:
+        """Return the commands that settle the `unsettled` deliveries, for when their external inboxes were asked."""
+        return [
+            c.Settle(member=member, ranges=join_keys(keys), state=state, evidence=evidence)
+            for (member, state, evidence), keys in self.unsettled.items()
+        ]
+
     def spread(self, places: Sequence[int], count: int, refusal: Refusal) -> "Outcome":
-        """Copy this outcome for `count` commands: its replies go to `places`, and `refusal` to all other indexes."""
+        """Return this outcome as that of `count` commands, of which only those at the indexes `places` were decided.
+
+        These get its replies, and all others get `refusal`.
+        """
         replies: list[Reply | Deferred] = [refusal] * count
         for place, reply in zip(places, self.replies, strict=True):
             replies[place] = reply

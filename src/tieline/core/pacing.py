@@ -37,7 +37,10 @@ class Pacing:
         self._notices = notices
 
     def judge(self, session: Session, content: Content, found: Collection[Account]) -> tuple[Judgement, Verdict | None]:
-        """Find the cause and the hops of a message, and decide if it is held. Its stream is not considered here."""
+        """Find the cause and the hops of a message to the recipients `found`, and decide if it is slowed or held.
+
+        `core.holds` decides later if it must wait behind a held message of its stream.
+        """
         account, sender, now_ms = session.account, session.speaker, self._batch.now_ms
         agent = account is not None and account.member.kind is MemberKind.AGENT
         counts = agent and not self._holds.allows(content, sender, now_ms)
@@ -53,7 +56,10 @@ class Pacing:
     def _verdict(
         self, session: Session, content: Content, name: str, judgement: Judgement, found: Collection[Account]
     ) -> Verdict | None:
-        """Hold or slow a message if its hops exceed a limit."""
+        """Hold or slow a message of the conversation `name` if its hops exceed a limit. `None`: deliver it at once.
+
+        To hold it, pause the conversation, and tell people and the agents involved.
+        """
         limits = self._limits
         soft, hard = self._limits_of(session, content)
         if judgement.hops > hard:
@@ -90,7 +96,7 @@ class Pacing:
 
 
 def _space_ms(limits: Limits, hops: int, soft: int, hard: int) -> int:
-    """Delay from the cause of a slowed message to the delivery of the message."""
+    """Return the delay from the cause of a slowed message to its delivery. More hops make it longer."""
     more_ms = limits.space_ms_max - limits.space_ms_min
     return limits.space_ms_min + more_ms * (hops - soft - 1) // max(1, hard - soft - 1)
 

@@ -24,7 +24,7 @@ class PauseRules:
         self._holds = holds
 
     def resume(self, session: Session, command: c.ResumeThread) -> Reply:
-        """End the pause of a conversation."""
+        """End the pause of a conversation, so that its held messages are delivered."""
         name = self._named(session, command.thread)
         if isinstance(name, Refusal):
             return name
@@ -32,7 +32,7 @@ class PauseRules:
         return Done()
 
     def pause(self, session: Session, command: c.PauseThread) -> Reply:
-        """Pause a conversation."""
+        """Pause a conversation: its messages are held until the pause ends."""
         name = self._named(session, command.thread)
         if isinstance(name, Refusal):
             return name
@@ -40,7 +40,7 @@ class PauseRules:
         return Done()
 
     def allow(self, session: Session, command: c.AllowThread) -> Reply:
-        """Lift the limits of a conversation."""
+        """Lift the limits on agents that answer each other in a conversation, for a while."""
         name = self._named(session, command.thread)
         if isinstance(name, Refusal):
             return name
@@ -51,7 +51,7 @@ class PauseRules:
         return Done()
 
     def select(self, session: Session, _: c.ListPauses) -> Reply:
-        """List the conversations that are paused or allowed."""
+        """List the conversations that are paused, or whose limits are lifted."""
         return _refuse(session) or Pauses(self._holds.list(self._batch.now_ms))
 
     def _named(self, session: Session, thread: str) -> str | Refusal:

@@ -1,4 +1,4 @@
-"""Posting: stamps an accepted message, and stores it with its deliveries.
+"""Posting: gives an accepted message its id, sender and time, and stores it with its deliveries.
 
 Above: `core.sending` for messages of members, and the rules that send messages themselves. Below: the log, the inboxes,
 and the parts that track a new delivery: holds, deadlines, escalation, and the loop rule.
@@ -48,10 +48,10 @@ class Posting:
         self._loops = loops
         self._signing = signing
 
-    def post(self, session: Session, content: Content, accounts: Collection[Account]) -> None:
-        """Send a message of a rule to these members, in the name of a session."""
+    def post(self, session: Session, content: Content, accounts: Collection[Account]) -> Post:
+        """Send these members a message that the hub itself wrote. Its sender is the speaker of `session`."""
         encoded, stream = ledger.encode_content(content), stream_name(session.speaker, content.topic)
-        self.accept(c.Send(session.id, content=content), session, encoded, stream, accounts, INNOCENT)
+        return self.accept(c.Send(session.id, content=content), session, encoded, stream, accounts, INNOCENT)[0]
 
     def accept(
         self,
@@ -63,7 +63,11 @@ class Posting:
         judgement: Judgement,
         verdict: Verdict | None = None,
     ) -> tuple[Post, str]:
-        """Store a message with its deliveries. Also returns the reason if any delivery is held."""
+        """Store a message with its deliveries. Returns both, and the reason if any is held, else an empty string.
+
+        `encoded` is the content as stored, `stream` the name of its stream, and `found` are the recipients. `judgement`
+        has the cause and the hops of the message. With a `verdict`, the message is held.
+        """
         batch, holds = self._batch, self._holds
         now_ms, outcome = batch.now_ms, batch.outcome
         batch.changed = batch.dirty = outcome.urgent = True
@@ -72,10 +76,17 @@ class Posting:
         post = _deliver(message, session.id, stream, found)
         route = pack_route(post.numbers, post.keys, post.stream_seqs)
         seal = chain.seal_message(message, encoded, route)
-        row = batch.ledger.append(
-            Sent(id=message.id, sender=sender, target=str(content.target), recipients=len(post.keys), digest=seal),
-            now_ms,
+        event = Sent(
+            message.id,
+            sender,
+            str(content.target),
+            len(post.keys),
+            seal,
+            content.thread or "",
+            content.reply_to or "",
+            message.hops,
         )
+        row = batch.ledger.append(event, now_ms)
         self._store.accept(row, message, encoded, route, command.shared_id)
         held = ""
         if verdict is not None or holds.any:

@@ -1,4 +1,4 @@
-"""Reading: the rules for reading inboxes, receipts, history and the logs."""
+"""Reading: the rules for reading inboxes, receipts, history, members, channels and the logs."""
 
 from collections.abc import Collection, Sequence
 
@@ -7,23 +7,23 @@ from msgspec.structs import replace
 from tieline.contract import command as c
 from tieline.contract.delivery import HELD, REMEDY, SLOWED, Delivery, Receipt, State, Step
 from tieline.contract.identifiers import GENERAL, ChannelName, MessageId
+from tieline.contract.keys import join_keys
 from tieline.contract.member import Presence
 from tieline.contract.message import Message
 from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Channels as ChannelList
-from tieline.contract.reply import Fetched, History, LogRows, Receipts, Reply, Roster
+from tieline.contract.reply import Fetched, History, Receipts, Reply, Roster
 from tieline.core.batch import Batch
 from tieline.core.channels import IMPLICIT, Channels
+from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.escalation import Escalation
 from tieline.core.followers import Followers
 from tieline.core.holds import Holds
 from tieline.core.inbox import Entry, Inbox
-from tieline.core.journal import ReadRows
 from tieline.core.objectives import Objectives, thread
-from tieline.core.outcome import Deferred
-from tieline.core.store import ACTIVITY, INTEGER_MAX, MAIN, HistoryQuery, Route, Span
+from tieline.core.store import DeliveryRoute, HistoryQuery, Span
 
 READ_LOG = "log.read"
 
@@ -40,6 +40,7 @@ class ReadingRules:
         escalation: Escalation,
         followers: Followers,
         holds: Holds,
+        deliveries: Deliveries,
     ) -> None:
         self._batch = batch
         self._store = batch.store
@@ -50,9 +51,10 @@ class ReadingRules:
         self._escalation = escalation
         self._followers = followers
         self._holds = holds
+        self._deliveries = deliveries
 
     def fetch(self, session: Session, command: c.Fetch) -> Reply:
-        """Unsettled deliveries of the session's member."""
+        """Reply with a page of the unsettled deliveries in the inbox of the session's member."""
         if session.account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member has an inbox")
         limit = max(1, min(command.limit, self._limits.read_max))
@@ -87,7 +89,7 @@ class ReadingRules:
         )
 
     def follow(self, session: Session, command: c.Follow) -> Reply:
-        """Return the receipts of a message now, and report every later step."""
+        """Reply with the receipts of a message now, and tell the session about every later status change."""
         found = self._visible(session, command.message_id)
         if isinstance(found, Refusal):
             return found
@@ -122,14 +124,14 @@ class ReadingRules:
         return self._receipts(message, route)
 
     def receipts(self, session: Session, command: c.ReadReceipts) -> Reply:
-        """The receipts of a message: the state and steps of each delivery."""
+        """Reply with the receipts of a message: the state and all status changes of each delivery."""
         found = self._visible(session, command.message_id)
         if isinstance(found, Refusal):
             return found
         return self._receipts(*found, command.after, command.members)
 
-    def _visible(self, session: Session, message_id: MessageId) -> tuple[Message, Route] | Refusal:
-        """A message that the session sent, received, or may read in the log. Others are told that it is unknown."""
+    def _visible(self, session: Session, message_id: MessageId) -> tuple[Message, DeliveryRoute] | Refusal:
+        """Return a message that the session sent, received, or may read in the log. Otherwise refuse it as unknown."""
         found = self._store.find_message(message_id)
         if found is not None:
             message, route = found
@@ -139,7 +141,9 @@ class ReadingRules:
                 return message, route
         return Refusal(Code.UNKNOWN_MESSAGE, f"no message {message_id!r} was sent by or to {session.speaker}")
 
-    def _receipts(self, message: Message, route: Route, after: str = "", members: Collection[str] = ()) -> Receipts:
+    def _receipts(
+        self, message: Message, route: DeliveryRoute, after: str = "", members: Collection[str] = ()
+    ) -> Receipts:
         # Moves of this batch may not be in the log yet, so write them first.
         self._batch.write_moves()
         accounts = self._directory.accounts
@@ -178,19 +182,19 @@ class ReadingRules:
         return next((step.evidence for step in reversed(steps) if step.state is State.PENDING), "")
 
     def members(self, session: Session, command: c.ListMembers) -> Reply:
-        """All members."""
+        """Reply with all members, or with the one that the command names."""
         roster = self._directory.roster(command.name, self._batch.now_ms)
         if session.may(MEMBERS_MANAGE):
             return Roster(roster)
         return Roster(tuple(_without_instructions(presence, session) for presence in roster))
 
     def channels(self, session: Session, command: c.ListChannels) -> Reply:
-        """All channels."""
+        """Reply with all channels, or with the one that the command names."""
         names = sorted({GENERAL, *self._directory.channels}) if command.channel is None else [command.channel]
         return ChannelList(tuple(map(self._channels.describe, names)))
 
     def history(self, session: Session, command: c.ReadHistory) -> Reply:
-        """Messages that the session's member may see."""
+        """Reply with a page of past messages that the session's member may see."""
         account = session.account
         refusal = session.refuse_without(READ_LOG) if command.everything else None
         if refusal is not None:
@@ -199,17 +203,36 @@ class ReadingRules:
             return Refusal(Code.FORBIDDEN, "history is for members")
         if command.everything:
             account = None
+        after = command.after
+        if command.after_id is not None:
+            known = self._store.find_message(command.after_id)
+            if known is None:
+                return Refusal(Code.UNKNOWN_MESSAGE, f"there is no message {command.after_id!r} any more")
+            after = known[0].offset
         seen = self.view_of(account, None if command.forward else command.peer, command.limit)
         # Clamp to the end of the log, because a client may give a number that is too large for the store.
         end = self._batch.ledger.end
-        since = max(min(command.after, end) + 1, seen.since)
+        since = max(min(after, end) + 1, seen.since)
         before = None if command.before is None else max(0, min(command.before, end))
         history_query = replace(seen, since=since, before=before, forward=command.forward)
+        offered_to = account if command.offers else None
         # An operator that acts as a member sees only the messages that this member may see.
-        return History(tuple(self._past(session, history_query, everything=account is None)))
+        found = self._past(session, history_query, everything=account is None, offered_to=offered_to)
+        if offered_to is not None:
+            self._offer(session, offered_to, found)
+        return History(tuple(found))
+
+    def _offer(self, session: Session, account: Account, messages: Sequence[Message]) -> None:
+        """Count the deliveries of these messages as offered: the page goes out on the session's wire."""
+        keys = [key for one in messages if (key := account.inbox.find(one.offset)) is not None]
+        if keys:
+            self._deliveries.move(account, join_keys(keys), State.OFFERED, session=session)
 
     def view_of(self, account: Account | None, peer: str | None, limit: int) -> HistoryQuery:
-        """Query for the messages that a member may see (or all, without a member), with a peer or at a place."""
+        """Make the query for the messages that a member may see. Without a member, the query is for all messages.
+
+        `peer` limits the query to messages with one other member, in one channel, or about one objective.
+        """
         places = None if peer is None or _is_name(peer) else self._places(account, peer)
         return HistoryQuery(
             reader=account.member.name if account else None,
@@ -224,15 +247,23 @@ class ReadingRules:
             bytes_max=self._limits.page_bytes_max,
         )
 
-    def _past(self, session: Session, history_query: HistoryQuery, *, everything: bool) -> list[Message]:
-        """A page of history. A badly signed message is left out, with three exceptions.
+    def _past(
+        self, session: Session, history_query: HistoryQuery, *, everything: bool, offered_to: Account | None
+    ) -> list[Message]:
+        """Read a page of history. A badly signed message is left out, with three exceptions.
 
-        The exceptions are: its sender reads it, a session of its protocol reads it, or `everything` is set.
+        The exceptions are: its sender reads it, a session of its protocol reads it, or `everything` is set. A message
+        whose delivery to `offered_to` is held is left out, too.
         """
         found: list[Message] = []
         for _ in range(_PAGES_MAX):
             page = self._store.history(history_query)
-            shown = [one for one in page if everything or one.reaches(session.protocol) or session.said(one)]
+            shown = [
+                one
+                for one in page
+                if (everything or one.reaches(session.protocol) or session.said(one))
+                and not (offered_to is not None and offered_to.inbox.is_held_at(one.offset))
+            ]
             found += shown
             if len(shown) == len(page):
                 break
@@ -244,7 +275,7 @@ class ReadingRules:
         return found
 
     def _places(self, account: Account | None, peer: str) -> Sequence[Span]:
-        """The spans of the log with the messages of a channel or thread. Empty if the reader is not in it."""
+        """Return the spans of the log with the messages of a channel or thread. Empty if the reader is not in it."""
         if peer.startswith("obj:"):
             row = self._objectives.find(peer.removeprefix("obj:"))
             seen = row is not None and (account is None or account.number in thread(row, self._directory))
@@ -261,22 +292,9 @@ class ReadingRules:
             return ()
         return channel.row.spans
 
-    def log(self, session: Session, command: c.ReadLog) -> Reply | Deferred:
-        """Committed rows of a log."""
-        refusal = session.refuse_without(READ_LOG)
-        if refusal is not None:
-            return refusal
-        if command.log not in (MAIN, ACTIVITY):
-            return Refusal(Code.UNKNOWN_LOG, f"there is no log {command.log!r}; there are {MAIN} and {ACTIVITY}")
-        start, limit = max(0, min(command.start, INTEGER_MAX)), max(1, min(command.limit, self._limits.read_max))
-        if command.log == ACTIVITY:
-            return Deferred(ReadRows(start, limit))
-        rows, end = self._store.read_log(start, limit)
-        return LogRows(tuple(rows), end)
-
 
 def _entries(inbox: Inbox, command: c.Fetch, limit: int) -> tuple[list[Entry], int]:
-    """The deliveries that the command asks for, by keys or from a start key on; and the last key considered."""
+    """Return the deliveries that the command asks for, by keys or after a key; and the last key that was considered."""
     if not command.keys:
         return inbox.read(command.after, limit, unoffered_until=command.unoffered_until, unseen=command.unseen)
     some = command.keys[:limit]
@@ -285,7 +303,10 @@ def _entries(inbox: Inbox, command: c.Fetch, limit: int) -> tuple[list[Entry], i
 
 
 def _held_no_more(step: Step) -> Step:
-    """Rewrite a held step of a delivery that is no longer held: drop the hint about the command to release it."""
+    """Rewrite the reason of a hold for a delivery that is no longer held.
+
+    The reason then says "was held", and does not name the command that releases the delivery.
+    """
     if step.state is not State.PENDING or not step.evidence.startswith((HELD, SLOWED)):
         return step
     return replace(step, evidence=f"was {step.evidence.partition(REMEDY)[0]}")

@@ -2,7 +2,7 @@
 
 Above: the broker. A *kind* is the code, the speaker, the protocol and the attempt. The speaker is the member whose
 session was refused. All callers without a member share the empty speaker, because a stranger can invent any number of
-names. A row keeps only a few of these names, as claimed.
+names. A row keeps only a few of the names that they gave.
 
 **Bounds.** The first refusal of a kind is written at once. Later refusals are counted, and one more row has their
 count. A kind has at most one row in `refusal_row_ms`. After `refusal_rows_max` rows in this hour, a speaker has at most
@@ -31,7 +31,7 @@ _Kind = tuple[str, str, str, str]
 
 
 class _Unwritten(Struct):
-    """Refusals of a kind that are counted but not in a row yet."""
+    """Refusals of one kind that are counted, but not yet in a row of the log; `claimed` are names of strangers."""
 
     row_at_ms: int
     """Time of the kind's last row."""
@@ -45,7 +45,7 @@ class _Unwritten(Struct):
 
 
 class Refusals:
-    """The refusals of the last hour, by kind."""
+    """The refusals of the last hour, by kind, counted so that the log gets one row for many of them."""
 
     __slots__ = ("_batch", "_hour", "_kinds", "_limits", "_rows", "_swept_at_ms")
 
@@ -77,7 +77,7 @@ class Refusals:
             self._batch.record(row, urgent=False)
 
     def work(self) -> None:
-        """Write rows for the counts that are due, and drop the kinds that had no new refusal."""
+        """Write rows for the counted refusals that are due, and forget the kinds that had no new refusal."""
         now_ms = self._batch.now_ms
         if now_ms - self._swept_at_ms < self._limits.refusal_row_ms:
             return
@@ -92,7 +92,7 @@ class Refusals:
                 del self._kinds[kind]
 
     def _remember(self, kind: _Kind) -> None:
-        """Add an undo step that restores the current state of this kind."""
+        """Add a function to `undo` that restores the current state of this kind, if the batch fails."""
         unwritten = self._kinds.get(kind)
         before = None if unwritten is None else replace(unwritten)
         self._batch.undo.append(partial(self._put_back, kind, before, self._rows.get(kind[1], 0)))
@@ -105,13 +105,13 @@ class Refusals:
             self._kinds[kind] = before
 
     def finish(self) -> None:
-        """Write rows for all counts, because the hub stops."""
+        """Write rows for all refusals that are only counted so far, because the hub stops."""
         for kind, unwritten in list(self._kinds.items()):
             if unwritten.count:
                 self._batch.record(self._row(kind, unwritten, self._batch.now_ms), urgent=False)
 
     def _note(self, kind: _Kind, name: str, now_ms: int) -> Refused | None:
-        """Count a refusal. Returns a row for the log if one is due."""
+        """Count a refusal. Returns a row for the log if one is due. `name` is the name of a stranger, or empty."""
         unwritten = self._kinds.get(kind)
         due = unwritten is None or now_ms - unwritten.row_at_ms >= self._window_ms(kind, now_ms)
         if unwritten is None:
@@ -122,7 +122,7 @@ class Refusals:
         return self._row(kind, unwritten, now_ms) if due else None
 
     def _window_ms(self, kind: _Kind, now_ms: int) -> int:
-        """Time between two rows of a kind."""
+        """Return the shortest time between two log rows of a kind."""
         hour = now_ms // _HOUR_MS
         if hour != self._hour:
             self._hour = hour
@@ -139,5 +139,5 @@ class Refusals:
 
 
 def _readable(name: str) -> str:
-    """Shorten a claimed name, and replace characters that cannot be encoded."""
+    """Shorten the name that a stranger gave for itself, and replace characters that cannot be encoded."""
     return name[:_CLAIMED_CHARS_MAX].encode("utf-8", "replace").decode()

@@ -14,7 +14,7 @@ _REFUSED = Refusal(Code.RESUME_REFUSED, "the resume token is unknown, expired, u
 
 
 class Resumption:
-    """The grants to resume sessions. Only the broker changes them."""
+    """The grants: rights of members to resume a lost session by a token. Only the broker changes them."""
 
     def __init__(self, grants: Sequence[Grant]) -> None:
         self._by_id = {grant.id: grant for grant in grants}
@@ -28,11 +28,11 @@ class Resumption:
             self._by_digest[grant.previous] = grant
 
     def of_token(self, digest: bytes, number: int, now_ms: int) -> Grant | Refusal:
-        """The grant of a token, or a refusal if this member may not use the token now."""
+        """Return the grant of the token with this hash, or a refusal if the member `number` may not use it now."""
         return self._usable(self._by_digest.get(digest), number, now_ms)
 
     def of_id(self, resume_id: str, number: int, now_ms: int) -> Grant | Refusal:
-        """The grant with this id, or a refusal. Only the owner of a grant knows its id."""
+        """Return the grant to resume with this id, or a refusal if the member `number` may not use it now."""
         return self._usable(self._by_id.get(resume_id), number, now_ms)
 
     def _usable(self, grant: Grant | None, number: int, now_ms: int) -> Grant | Refusal:
@@ -41,7 +41,7 @@ class Resumption:
         return grant
 
     def issue(self, resume_id: str, number: int, digest: bytes, expires_at_ms: int) -> Grant:
-        """Give a session its next token. The previous token stays valid until `confirm`."""
+        """Give a session its next resume token, by its hash. The previous token stays valid until `confirm`."""
         before = self._by_id.get(resume_id)
         grant = Grant(resume_id, number, digest, before.digest if before else None, expires_at_ms)
         if before is not None and before.previous is not None:
@@ -51,7 +51,7 @@ class Resumption:
         return grant
 
     def confirm(self, resume_id: str) -> Grant | None:
-        """Note that the client has the new token, and void the previous token. Returns the grant if it changed."""
+        """Note that the client has its new resume token, and void the previous one. Returns the grant if it changed."""
         before = self._by_id.get(resume_id)
         if before is None or before.previous is None:
             return None
@@ -60,7 +60,7 @@ class Resumption:
         return grant
 
     def keep(self, grant: Grant) -> None:
-        """Store this grant in place of the grant with the same id."""
+        """Put this grant in place of the earlier grant with the same id."""
         self._replace(self._by_id.get(grant.id), grant)
 
     def _replace(self, before: Grant | None, grant: Grant) -> None:
@@ -72,7 +72,7 @@ class Resumption:
         self._index(grant)
 
     def drop_member(self, number: int) -> None:
-        """Delete all grants of a removed member."""
+        """Delete all grants of the removed member with this number."""
         for grant in [grant for grant in self._by_id.values() if grant.number == number]:
             del self._by_id[grant.id]
             self._by_digest = {digest: other for digest, other in self._by_digest.items() if other is not grant}

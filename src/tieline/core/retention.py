@@ -1,4 +1,8 @@
-"""Retention: deletes old settled messages, a few at a time, so that the writer never stalls."""
+"""Retention: deletes old messages that need no acknowledgement any more, a few at a time, so that nothing stalls.
+
+Messages that a reader of the log has not read are kept longer; see `core.readers`. The space that becomes free is given
+back to the file system while the hub is idle.
+"""
 
 from collections.abc import Callable
 
@@ -6,20 +10,23 @@ from tieline.contract.delivery import State
 from tieline.core.batch import Batch
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Directory
+from tieline.core.notices import Notices
+from tieline.core.readers import Readers
 
 _PASS_MS = 60 * 60 * 1000
-"""Time between two passes. One pass an hour is enough, because retention is counted in days."""
+"""Time between two passes over all messages. One an hour is enough, because retention is counted in days."""
 _BATCH = 500
 """Largest number of messages checked or deleted in one transaction: a few milliseconds."""
 
 
 class Retention:
-    """The state of the current pass."""
+    """Deletes old messages in passes over the store, and keeps the state of the current pass."""
 
     __slots__ = (
         "_batch",
-        "_before_ms",
+        "_begun_ms",
         "_clock_and_ids",
+        "_end",
         "_keep",
         "_limits",
         "_next_pass_ms",
@@ -36,35 +43,42 @@ class Retention:
         # Saves a snapshot of all members at the end of the log.
         self._snapshot = snapshot
         self._next_pass_ms = 0
-        # Offsets that the running pass must keep (`None` between passes), and its time limit: older messages go.
+        # Offsets that the running pass must keep (`None` between passes), and the time when it began.
         self._keep: frozenset[int] | None = None
-        self._before_ms = 0
+        self._begun_ms = 0
+        # The end of the log at the last call: the hub is idle if it is the same at the next one.
+        self._end = -1
         # The offset from which the running pass continues.
         self._start = 0
 
     def start_over(self) -> None:
-        """Begin a new pass. After a rollback, deliveries that were settled when the pass began may be unsettled."""
+        """Stop the running pass, and begin a new one: after a rollback, settled deliveries may be unsettled again."""
         if self._keep is not None:
             self._keep = None
             self._next_pass_ms = 0
 
-    def work(self, directory: Directory, deliveries: Deliveries) -> None:
-        """Do one step of a pass, if a pass is running or due."""
+    def work(self, directory: Directory, deliveries: Deliveries, readers: Readers, notices: Notices) -> None:
+        """Check the next few messages and delete the old ones, if a pass is running or due."""
         batch, accounts = self._batch, directory.accounts.values()
         if self._keep is None:
             if batch.now_ms < self._next_pass_ms or self._clock_and_ids.doubts_time():
+                self._give_back()
                 return
             self._next_pass_ms = batch.now_ms + _PASS_MS
             # A replay reads messages after the last snapshot. So make a snapshot before messages are deleted.
             batch.write_moves()
             self._snapshot()
             batch.dirty = True
-            self._before_ms = batch.now_ms - self._limits.retention_ms
+            notices.late_readers(readers.late(batch.now_ms))
+            self._begun_ms = batch.now_ms
             self._start = 0
             self._keep = frozenset(offset for account in accounts for offset in account.inbox.awaited_offsets())
-        pruned, following = self._store.prune(self._start, self._before_ms, self._keep, _BATCH)
+        # Readers may come or move while a pass is running.
+        cutoff = readers.cutoff(self._begun_ms)
+        pruned, following = self._store.prune(self._start, cutoff, self._keep, _BATCH)
         if pruned:
             batch.dirty = True
+            readers.passed(pruned)
             for account in accounts:
                 ackless = account.inbox.ackless_until(pruned[-1])
                 deliveries.move(account, ackless, State.EXPIRED, evidence="kept as long as retention says")
@@ -72,3 +86,9 @@ class Retention:
             self._keep = None
         else:
             self._start = following
+
+    def _give_back(self) -> None:
+        """Give some free space back to the file system, if nothing was written since the last call."""
+        end, self._end = self._end, self._batch.ledger.end
+        if end == self._end and self._store.readers.give_back():
+            self._batch.dirty = True

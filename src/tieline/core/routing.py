@@ -41,7 +41,7 @@ class Routing:
         return replace(command, content=replace(content, target=to_member(MemberName(name)), notes=notes))
 
     def recipients(self, command: Send, sender: Account | None) -> Collection[Account] | Refusal:
-        """The recipients of a message."""
+        """Return the recipients of a message, or a refusal if the target is unknown, has none, or has too many."""
         target = command.content.target
         if command.only:
             return self._named(command.only)
@@ -63,7 +63,7 @@ class Routing:
         return found
 
     def _audience(self, command: Send, target: Target, sender: Account | None) -> Collection[Account] | Refusal:
-        """Recipients of a message to everybody or to a channel. The sender is left out."""
+        """Return the recipients of a message to everybody or to a channel, without the sender."""
         directory = self._directory
         if target.kind is TargetKind.EVERYBODY:
             return [account for account in _others(directory.accounts, sender) if account.present]
@@ -77,7 +77,7 @@ class Routing:
         return _others(subscribers or {}, sender)
 
     def _named(self, names: Sequence[MemberName]) -> Collection[Account] | Refusal:
-        """The members that the sender listed by name."""
+        """The members that the sender listed by name (`Send.only`), or a refusal if one is unknown."""
         accounts = []
         for name in dict.fromkeys(names):
             account = self._directory.find(name)

@@ -10,15 +10,15 @@ from tieline.contract import command as c
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply
 from tieline.core.directory import Session
-from tieline.core.inquiry import Inquiry, parse
 from tieline.core.outcome import Deferred
 from tieline.core.reading import ReadingRules
+from tieline.core.search_query import SearchQuery, parse
 
 _PLACE = ("@", "#", "chan:", "obj:")
 
 
 class SearchRules:
-    """Decides `Search`."""
+    """Decides the command `Search`: who may search, and in which messages."""
 
     def __init__(self, reading: ReadingRules) -> None:
         self._reading = reading
@@ -34,7 +34,7 @@ class SearchRules:
         place = command.place
         named = place is not None and place.startswith(_PLACE)
         history_query = self._reading.view_of(account, place if named else None, command.limit)
-        inquiry = Inquiry(
+        query = SearchQuery(
             history_query=replace(history_query, before=command.before),
             terms=terms,
             sender=command.sender,
@@ -43,4 +43,4 @@ class SearchRules:
             to_ms=command.to_ms,
             protocol=session.protocol,
         )
-        return Deferred(inquiry)
+        return Deferred(query)

@@ -19,12 +19,12 @@ from tieline.core.posting import Posting
 from tieline.core.routing import Routing
 from tieline.core.signing import Signing
 from tieline.core.staleness import StalenessRules
-from tieline.core.store import Route
+from tieline.core.store import DeliveryRoute
 from tieline.core.wire_ids import WireIds
 
 
 class SendingRules:
-    """Decides `Send`."""
+    """Decides the command `Send`: accepts a message, or refuses it."""
 
     __slots__ = (
         "_evidence",
@@ -61,7 +61,7 @@ class SendingRules:
     def send(self, session: Session, command: c.Send) -> Reply:
         """Accept a message or refuse it. A message repeated with the same wire id is not stored again."""
         if session.operator and session.account is None:
-            return Refusal(Code.FORBIDDEN, "the operator has no voice: say which member speaks")
+            return Refusal(Code.FORBIDDEN, "the operator cannot send: name a member (--as NAME)")
         limits = self._limits
         command = self._routing.by_own_name(command)
         content = command.content
@@ -80,7 +80,7 @@ class SendingRules:
             known = self._wire_ids.known(owner, session.protocol, command.wire_id, encoded)
             if known is not None:
                 return known
-        superseded: Route | None = None
+        superseded: DeliveryRoute | None = None
         if content.supersedes is not None:
             route = self._staleness.find_superseded(content.supersedes, session)
             if isinstance(route, Refusal):
@@ -112,7 +112,10 @@ class SendingRules:
         )
 
     def _check_room(self, accounts: Collection[Account], backlog: int, stream: str | None) -> Refusal | None:
-        """Refuse a message if a recipient has no room. `backlog` is the largest backlog; `stream` has a topic."""
+        """Refuse a message if the inbox of a recipient is full, or has too many streams.
+
+        `backlog` is the largest backlog of a recipient. `stream` is `None` if the message has no topic.
+        """
         if backlog >= self._limits.backlog_max:
             name = next(account.name for account in accounts if account.inbox.backlog == backlog)
             return Refusal(Code.BACKLOG_FULL, f"{name} has {backlog} messages waiting")

@@ -8,7 +8,7 @@ opened are closed again, and the sessions that it ended are open again.
 import hmac
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from tieline.contract import command as c
 from tieline.contract.event import Registered, TakenOver
@@ -24,9 +24,12 @@ from tieline.core.holds import Holds
 from tieline.core.resumption import Resumption
 from tieline.core.store import Grant
 
+if TYPE_CHECKING:
+    from tieline.core.shared_tokens import SharedTokens
+
 
 class Sessions:
-    """Opens and ends sessions."""
+    """Opens and ends sessions. If the batch fails, both are undone."""
 
     def __init__(
         self, batch: Batch, directory: Directory, followers: Followers, resumption: Resumption, kept_name: str
@@ -39,7 +42,7 @@ class Sessions:
         self._kept_name = kept_name
 
     def refuse_kept(self, name: str) -> Refusal | None:
-        """Refuse a name that is reserved for the person who runs the hub."""
+        """Refuse a name that is reserved for the person who runs the hub. `None` for any other name."""
         if name.casefold() != self._kept_name.casefold():
             return None
         return Refusal(Code.NAME_TAKEN, f"the name {name!r} is kept for the person who runs this hub; use another")
@@ -56,7 +59,7 @@ class Sessions:
         self._followers.drop(session)
 
     def forget_grants(self, account: Account) -> None:
-        """Delete all resume grants of a member."""
+        """Delete all grants of a member, so that it can resume no session."""
         self._resumption.drop_member(account.number)
 
     def end_all(self, sessions: Iterable[Session], why: Refusal) -> None:
@@ -77,6 +80,7 @@ class SessionRules:
         holds: Holds,
         resumption: Resumption,
         sessions: Sessions,
+        shared_tokens: "SharedTokens",
         home_key: bytes | None,
     ) -> None:
         self._batch = batch
@@ -88,6 +92,7 @@ class SessionRules:
         self._holds = holds
         self._resumption = resumption
         self._sessions = sessions
+        self._shared_tokens = shared_tokens
         # Digest of the key that makes a session an operator.
         self._home_key = home_key
 
@@ -107,6 +112,9 @@ class SessionRules:
         if isinstance(command.credential, ByToken):
             session.token = token_digest(command.credential.token)
             self._directory.note_use(session.token, self._batch.now_ms)
+        elif isinstance(command.credential, ByShared) and account is not None:
+            session.token = token_digest(command.credential.token)
+            self._shared_tokens.note_opened(account, session.token, command.protocol)
         session.by_user = isinstance(command.credential, ByUser)
         if account is None:
             self._sessions.open(session)
@@ -130,7 +138,7 @@ class SessionRules:
         )
 
     def _resumed(self, command: c.Attach, account: Account | None) -> Grant | Refusal | None:
-        """The grant of the session to resume, if the command names one."""
+        """Return the right to resume the session that the command names; `None` if the command names none."""
         if account is None:
             return None
         token, resume_id = command.resume_token, command.resume_id
@@ -151,7 +159,10 @@ class SessionRules:
                 self._batch.record(TakenOver(account.member.name, old.id, session.id))
 
     def replaced(self, command: c.Attach) -> list[SessionId]:
-        """The sessions that may end when this one opens. Empty if the credential is not valid."""
+        """Return the sessions that may end because `command` opens a new one. Empty if its credential is not valid.
+
+        Their earlier commands are decided first.
+        """
         resumes = command.resume_token is not None or command.resume_id is not None
         if not (resumes or command.exclusive):
             return []
@@ -177,7 +188,7 @@ class SessionRules:
         return token
 
     def confirm(self, session: Session, _: c.Confirm) -> Reply:
-        """Note that the client has its new token. The previous token is refused from now on."""
+        """Note that the client has its new resume token. The previous resume token is refused from now on."""
         self._batch.changed = session.resume_id is not None
         grant = self._resumption.confirm(session.resume_id) if session.resume_id is not None else None
         if grant is not None:
@@ -185,7 +196,11 @@ class SessionRules:
         return Done()
 
     def _prove(self, command: c.Attach) -> tuple[Account | None, str, bool] | Refusal:
-        """The member of the credential, the name to speak under, and true if the session is an operator."""
+        """Check the credential of a command, or refuse it.
+
+        Returns its member, the sender name for messages of the session, and true if the credential is the home's key,
+        which gives all permissions.
+        """
         credential = command.credential
         match credential:
             case ByToken(token):
@@ -194,7 +209,7 @@ class SessionRules:
                     return Refusal(Code.UNAUTHORIZED, "the token is unknown, revoked or expired")
                 if command.member is not None and command.member != account.member.name:
                     if command.member.casefold() == account.member.name.casefold():
-                        return _misspelt(command.member, account)
+                        return misspelt(command.member, account)
                     return Refusal(Code.UNAUTHORIZED, f"the token does not belong to {command.member}")
                 return account, account.member.name, False
             case ByHomeKey(key):
@@ -222,13 +237,18 @@ class SessionRules:
             return self._directory.unknown_member(name)
         return account, account.member.name, operator
 
+    def _free_name(self, text: str) -> MemberName | Refusal:
+        """Return a name that no member has. Refuse a text that is no name, and the alias of a member."""
+        name = parse_member_name(text)
+        return name if isinstance(name, Refusal) else self._directory.refuse_alias(name) or name
+
     def _local(self, command: c.Attach) -> tuple[Account, str, bool] | Refusal:
-        """The local member of this name. Creates the member if the name is free; refuses a name owned by a token."""
+        """Find the local member that the command names. Create it if the name is free; refuse a name with a token."""
         if command.member is None:
             return Refusal(Code.INVALID_REQUEST, "a session needs a name")
         account = self._directory.find_any_case(command.member)
         if account is None:
-            name = parse_member_name(command.member)
+            name = self._free_name(command.member)
             if isinstance(name, Refusal):
                 return name
             account = self._make(Member(name, command.kind, (), Origin.LOCAL, self._batch.now_ms), command.protocol)
@@ -237,28 +257,27 @@ class SessionRules:
         return account, account.member.name, False
 
     def _shared(self, command: c.Attach, digest: bytes) -> tuple[Account, str, bool] | Refusal:
-        """The member of this name that the shared token owns. Creates the member if the name is free."""
+        """Find the member that the command names and the shared token may open. Create it if the name is free."""
         if command.member is None:
             return Refusal(Code.INVALID_REQUEST, "a session needs a name")
         account = self._directory.find_any_case(command.member)
         if account is None:
-            name = parse_member_name(command.member)
+            name = self._free_name(command.member)
+            if not isinstance(name, Refusal):
+                name = self._sessions.refuse_kept(name) or name
             if isinstance(name, Refusal):
                 return name
-            refusal = self._sessions.refuse_kept(name)
-            if refusal is not None:
-                return refusal
             account = self._make(Member(name, command.kind, (), Origin.SHARED, self._batch.now_ms), command.protocol)
             account.owner = digest
             self._store.save_owner(account.number, digest)
-        elif account.owner is None or not hmac.compare_digest(account.owner, digest):
-            return Refusal(Code.NAME_TAKEN, f"the name {command.member!r} belongs to another token")
-        elif account.name != command.member:
-            return _misspelt(command.member, account)
+        else:
+            refusal = self._shared_tokens.refuse(account, command.member, digest)
+            if refusal is not None:
+                return refusal
         return account, account.name, False
 
     def _make(self, member: Member, protocol: str) -> Account:
-        """Create a member together with its first session."""
+        """Create a member, because its first session opens."""
         self._batch.changed = True
         row = self._directory.add(member, self._batch.ledger.end)
         self._store.save_member(row)
@@ -274,6 +293,6 @@ class SessionRules:
         return Done()
 
 
-def _misspelt(name: str, account: Account) -> Refusal:
+def misspelt(name: str, account: Account) -> Refusal:
     """The refusal for a valid token with a misspelt name. Two members never have names that differ only in case."""
     return Refusal(Code.INVALID_NAME, f"the name {name!r} differs only in case from {account.name!r}; use that")

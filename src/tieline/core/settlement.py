@@ -1,15 +1,16 @@
-"""Settlement: finds the deliveries that a command will settle, so that an external inbox can win them first.
+"""Settlement: finds the deliveries that a command will acknowledge, expire or give up (settle).
 
-Above: the caller of the broker, which asks external inboxes (see `core.external_inboxes`). Below: the rules that settle
-deliveries. Each rule finds the deliveries that a command names.
+Some of these deliveries are also in an external inbox, which must win them first (see `core.external_inboxes`). Above:
+the caller of the broker, which asks external inboxes. Below: the rules that settle deliveries. Each rule finds the
+deliveries that a command names.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tieline.contract import command as c
 from tieline.contract.delivery import SETTLED
 from tieline.contract.identifiers import MemberName
-from tieline.contract.keys import Ranges, one_key
+from tieline.contract.keys import Range, Ranges, each_key, join_keys, one_key
 from tieline.contract.message import Message
 from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Refusal
@@ -18,19 +19,19 @@ from tieline.core.batch import Batch
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.evidence import EvidenceRules
-from tieline.core.external_inboxes import PAGE, Answers, ExternalInboxes, each_unsettled
+from tieline.core.external_inboxes import PAGE, Answers, ExternalInboxes, Won, each_unsettled
 from tieline.core.staleness import StalenessRules
 from tieline.core.wire_ids import WireIdRules
 
 Wanted = tuple[MemberName, list[tuple[int, Message]]]
-"""A member, and its deliveries to win, as pairs of key and message."""
+"""A member, and the deliveries that its external inbox must win, as pairs of key and message."""
 
 _Settled = tuple[Account, Ranges, Session | None]
 """Deliveries of a member that a command may settle, and the session that settles them, if any."""
 
 
 class SettlementRules:
-    """Finds the deliveries to win before a command, and decides `Settle`."""
+    """Finds the deliveries that an external inbox must win before a command, and decides the command `Settle`."""
 
     def __init__(
         self,
@@ -53,30 +54,44 @@ class SettlementRules:
         self._wire_ids = wire_ids
 
     def needs(self, commands: Sequence[c.Command], answers: Answers) -> Wanted | None:
-        """Deliveries of one member to win before these commands are decided: at most one page."""
+        """Return deliveries that an external inbox must win before these commands are decided; `None` for none.
+
+        The result has one member and at most one page of its deliveries. `answers` are the answers that came so far;
+        this method notes there how far it has asked.
+        """
+        found: dict[MemberName, tuple[Account, list[Range]]] = {}
         for command in commands:
             if isinstance(command, c.Send) and command.content.reply_to is None and command.content.supersedes is None:
                 continue
             for account, ranges, session in self._settled_by(command):
                 if self._external_inboxes.session_to_ask(account, session) is not None:
-                    wanted = self._unanswered(account, ranges, answers)
-                    if wanted:
-                        return account.name, wanted
+                    found.setdefault(account.name, (account, []))[1].extend(ranges)
+        for name, (account, theirs) in found.items():
+            wanted = self._next_page(account, theirs, answers)
+            if wanted:
+                return name, wanted
         return None
 
     def settle(self, command: c.Settle) -> Reply:
-        """Settle a delivery after its external inbox has answered."""
+        """Settle deliveries after their external inbox has answered, or if it is there no longer.
+
+        A delivery without an answer stays, so that a failing store does not cause the same question again and again.
+        """
         account = self._directory.find(command.member)
-        if account is not None and (account.name, command.key) in self._external_inboxes.answers:
-            self._deliveries.move(account, one_key(command.key), command.state, evidence=command.evidence)
+        if account is not None:
+            ranges = command.ranges
+            if self._external_inboxes.session_to_ask(account, None) is not None:
+                answers = self._external_inboxes.answers.by_delivery
+                ranges = join_keys([key for key in each_key(ranges) if (account.name, key) in answers])
+            self._deliveries.move(account, ranges, command.state, evidence=command.evidence)
         return Done()
 
-    def unused(self, answers: Answers) -> list[tuple[MemberName, int]]:
-        """Deliveries that were won but not settled. Their external inboxes get them back."""
+    def unused(self, won: Iterable[Won]) -> list[Won]:
+        """Return those of these won deliveries that no command settled, to give them back to the inbox."""
         found = []
-        for (name, key), answer in answers.items():
+        for name, key in won:
             account = self._directory.find(name)
-            if answer and account is not None and account.inbox.entry(key) is not None:
+            if account is not None and account.inbox.entry(key) is not None:
                 found.append((name, key))
         return found
 
@@ -84,7 +99,7 @@ class SettlementRules:
         if isinstance(command, c.Settle):
             account = self._directory.find(command.member)
             if account is not None:
-                yield account, one_key(command.key), None
+                yield account, command.ranges, None
             return
         if not isinstance(command, c.Advance | c.Discard | c.AcknowledgeIds | c.Claim | c.Send | c.RemoveMember):
             return
@@ -117,7 +132,10 @@ class SettlementRules:
                 return () if delivery is None else one_key(delivery.key)
 
     def _settled_by_sending(self, session: Session, command: c.Send) -> Iterator[_Settled]:
-        """A reply may acknowledge the message it answers. A correction expires the message it supersedes."""
+        """Yield the deliveries that a new message may settle.
+
+        A reply may acknowledge the message that it answers. A correction expires the message that it supersedes.
+        """
         content, account = command.content, session.account
         if content.reply_to is not None and account is not None:
             key = self._evidence.find_answered(account, content.reply_to)
@@ -131,14 +149,27 @@ class SettlementRules:
                     if recipient is not None:
                         yield recipient, one_key(key), None
 
-    def _unanswered(self, account: Account, ranges: Ranges, answers: Answers) -> list[tuple[int, Message]]:
-        """One page of unsettled deliveries in these ranges that have no answer yet, with their messages."""
-        offsets: dict[int, int] = {}
-        for key in each_unsettled(account, ranges):
-            offset = account.inbox.offset(key)
-            if (account.name, key) not in answers and offset is not None:
-                offsets[key] = offset
+    def _next_page(self, account: Account, ranges: Ranges, answers: Answers) -> list[tuple[int, Message]]:
+        """Return the next unsettled deliveries in these ranges to ask the external inbox for, with messages."""
+        name, ranges = account.name, sorted(ranges)
+        while True:
+            after = answers.asked_through.get(name, 0)
+            left = [(max(first, after + 1), last) for first, last in ranges if last > after]
+            # Ranges may overlap, and here each key is once.
+            offsets: dict[int, int] = {}
+            for entry in each_unsettled(account, left):
+                offsets[entry.key] = entry.offset
                 if len(offsets) == PAGE:
                     break
-        messages, considered = self._store.messages(list(offsets.values()), self._limits.page_bytes_max)
-        return [(key, messages[offset]) for key, offset in list(offsets.items())[:considered] if offset in messages]
+            if not offsets:
+                return []
+            messages, considered = self._store.messages(list(offsets.values()), self._limits.page_bytes_max)
+            page = list(offsets.items())[:considered]
+            answers.asked_through[name] = page[-1][0]
+            for key, offset in page:
+                if offset not in messages:
+                    # Retention has deleted the message, so no external inbox can be asked for it.
+                    answers.by_delivery[name, key] = True
+            wanted = [(key, messages[offset]) for key, offset in page if offset in messages]
+            if wanted:
+                return wanted

@@ -1,6 +1,6 @@
 """Staleness: a sender or a recipient says that a message no longer needs to be handled.
 
-Both make the delivery `expired`, with evidence that names who did it. The delivery is not `acked`, because nobody
+The delivery becomes `expired`, with evidence that names who did it. The delivery is not `acked`, because nobody
 handled it. The delivery is not `dead`, because nothing prevented the hub from delivering the message.
 """
 
@@ -14,11 +14,11 @@ from tieline.core.batch import Batch
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Directory, Session
 from tieline.core.outcome import Post
-from tieline.core.store import Route
+from tieline.core.store import DeliveryRoute
 
 
 class StalenessRules:
-    """Decides which deliveries no longer need to be handled."""
+    """Expires deliveries that need not be handled: superseded by their sender, or discarded by their recipient."""
 
     def __init__(self, batch: Batch, directory: Directory, deliveries: Deliveries) -> None:
         self._batch = batch
@@ -27,15 +27,18 @@ class StalenessRules:
         self._directory = directory
         self._deliveries = deliveries
 
-    def find_superseded(self, message_id: MessageId, session: Session) -> Route | Refusal:
-        """The route of the message to supersede. Only the sender of a message may supersede it."""
+    def find_superseded(self, message_id: MessageId, session: Session) -> DeliveryRoute | Refusal:
+        """Return the deliveries (route) of a message that a new message of this session supersedes.
+
+        Only the sender of a message may supersede it, so any other session is refused.
+        """
         found = self._store.find_message(message_id)
         if found is None or not session.said(found[0]):
             return Refusal(Code.UNKNOWN_MESSAGE, f"no message {message_id!r} was sent by {session.speaker}")
         return found[1]
 
-    def supersede(self, route: Route, post: Post) -> None:
-        """Expire the old message for each recipient of the new one. Other recipients keep the old message."""
+    def supersede(self, route: DeliveryRoute, post: Post) -> None:
+        """Expire the old message (`route`) for each recipient of the new one (`post`). Other recipients keep it."""
         evidence = f"superseded by {post.message.id}"
         reached = set(post.numbers)
         for number, key in zip(route.numbers, route.keys, strict=True):

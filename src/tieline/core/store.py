@@ -24,6 +24,7 @@ from tieline.contract.member import Member
 from tieline.contract.message import Message
 from tieline.contract.objective import Objective, ObjectiveEvent, ObjectiveId, Status
 from tieline.core.inbox import Image
+from tieline.core.readers import Cutoff, ReaderStore
 
 _pack_single = struct.Struct("=qqq").pack
 
@@ -53,7 +54,7 @@ def page(items: Iterable[_T], size: Callable[[_T], int], bytes_max: int) -> list
 
 
 class StoreError(Exception):
-    """The store cannot be used: it is newer than this program, held by another process, full or damaged."""
+    """The store cannot be used: it is newer than this program, locked by another process, full or damaged."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -70,7 +71,7 @@ class DamagedError(StoreError):
 
 
 def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequence[int]) -> bytes:
-    """Pack the three columns as 64-bit integers, one column after the other."""
+    """Pack the deliveries of one message (see `DeliveryRoute`) as 64-bit integers, one column after the other."""
     if len(keys) == 1:
         return _pack_single(numbers[0], keys[0], stream_seqs[0])
     columns = array("q", numbers)
@@ -79,20 +80,20 @@ def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequenc
     return columns.tobytes()
 
 
-class Route(Struct, frozen=True, gc=False):
-    """The deliveries of one message, as parallel columns: recipient, delivery key, sequence in its stream."""
+class DeliveryRoute(Struct, frozen=True, gc=False):
+    """The deliveries of one message, as parallel columns: recipient's number, delivery key, sequence in its stream."""
 
     numbers: Sequence[int]
     keys: Sequence[int]
     stream_seqs: Sequence[int]
 
     def pack(self) -> bytes:
-        """Pack the route for storage."""
+        """Pack these deliveries as bytes, for storage."""
         return pack_route(self.numbers, self.keys, self.stream_seqs)
 
     @classmethod
-    def unpack(cls, packed: bytes) -> "Route":
-        """Read a route from its packed form."""
+    def unpack(cls, packed: bytes) -> "DeliveryRoute":
+        """Read the deliveries of a message from the bytes that `pack` made."""
         columns = array("q")
         columns.frombytes(packed)
         count = len(columns) // 3
@@ -100,16 +101,16 @@ class Route(Struct, frozen=True, gc=False):
 
 
 class MemberRow(Struct, frozen=True):
-    """A member with its number. Routes use the number. A number is never used twice."""
+    """A member with its number. Stored deliveries name members by number. A number is never used twice."""
 
     number: int
     member: Member
     since: int = 0
-    """The log offset when the member was created. It cannot see older messages of a former member of this name."""
+    """The log offset when the member was created. It cannot see what a former member of its name sent or received."""
 
 
 class TokenRow(Struct, frozen=True):
-    """A token, hashed."""
+    """A token of the member with this number. Only the hash of the token is stored."""
 
     digest: bytes
     number: int
@@ -122,7 +123,7 @@ class TokenRow(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """The right to resume a session, with hashes of its token and of the previous token."""
+    """The right of a member to resume a session, with hashes of its current and of its previous token."""
 
     id: str
     number: int
@@ -132,7 +133,7 @@ class Grant(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True, array_like=True):
-    """Messages to one target, between two log offsets."""
+    """The messages to one target from the log offset `start` to before `end`."""
 
     target: str
     start: int = 0
@@ -145,7 +146,7 @@ class Span(Struct, frozen=True, array_like=True):
 
 
 class ChannelRow(Struct, frozen=True):
-    """A channel without its members."""
+    """The stored form of a channel, without its subscribers: id, name, creator, and the spans of its messages."""
 
     id: ChannelId
     name: ChannelName
@@ -157,7 +158,7 @@ class ChannelRow(Struct, frozen=True):
 
 
 class Subscription(Struct, frozen=True):
-    """A member in a channel."""
+    """The membership of the member with this number in a channel."""
 
     channel: ChannelId
     number: int
@@ -166,7 +167,7 @@ class Subscription(Struct, frozen=True):
 
 
 class ObjectiveRow(Struct, frozen=True):
-    """An objective with the member numbers of its parties. A name may be used again; a number never is."""
+    """An objective with the member numbers of its parties (assignee, originator, watchers). No number is used again."""
 
     serial: int
     """Serial number of the objective in its hub: 1, 2, 3…"""
@@ -189,7 +190,7 @@ class ObjectiveQuery(Struct, frozen=True):
     """A query for objectives. All conditions must hold."""
 
     party: int | None
-    """Only objectives that this member takes part in."""
+    """Only objectives that the member with this number takes part in."""
     assignee: int | None
     statuses: Sequence[Status]
     before: int | None
@@ -216,7 +217,7 @@ class Foundation(Struct, frozen=True):
     subscriptions: Sequence[Subscription] = ()
     grants: Sequence[Grant] = ()
     owners: Sequence[tuple[int, bytes]] = ()
-    """Members whose names belong to a shared token, as pairs of member number and token digest."""
+    """Members whose names belong to a shared token, as pairs of member number and hash of the token."""
     settings: Mapping[str, bytes] = {}
     """Small stored values by key; see `save_setting`."""
     objectives: Sequence[ObjectiveRow] = ()
@@ -230,16 +231,16 @@ class Foundation(Struct, frozen=True):
 
 
 class SentReplay(Struct, frozen=True):
-    """A message that was accepted after the snapshot."""
+    """A message, with its deliveries, that was accepted after the last snapshot and is replayed at a start."""
 
     offset: int
     sender: str
     topic: str
-    route: Route
+    route: DeliveryRoute
 
 
 class MovedReplay(Struct, frozen=True):
-    """Deliveries that moved after the snapshot."""
+    """Deliveries of one member that reached a state after the last snapshot. The change is replayed at a start."""
 
     number: int
     ranges: Ranges
@@ -253,7 +254,7 @@ Replay = SentReplay | MovedReplay
 
 
 class Received(Struct, frozen=True):
-    """One delivery of a member, settled or not."""
+    """One delivery of a member, settled or not. `offset` is the log offset of its message."""
 
     offset: int
     sender: str
@@ -273,7 +274,7 @@ class ReceivedPage(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """The message that is stored under a wire id."""
+    """A message found by its wire id, to recognise one that is sent again. `digest` is the hash of its content."""
 
     message_id: MessageId
     offset: int
@@ -286,7 +287,7 @@ THREADS_MAX = 1000
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """A query for past messages: between two members, at some places, or all that the reader may see."""
+    """A query for past messages: between two members, in channels or threads, or all that the reader may see."""
 
     reader: str | None
     """Only messages that this member sent or may see. `None` sees everything."""
@@ -301,8 +302,9 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
     places: Sequence[Span] | None = None
     """Only messages in these spans, merged in log order. The caller has checked that the reader may see them."""
     peer: str | None = None
-    """Only messages with this member."""
+    """Only direct messages between the reader and this member. Without a reader, direct messages to this member."""
     before: int | None
+    """Only messages before this log offset."""
     forward: bool = False
     """Return the oldest messages first. Cannot be combined with `peer` or `places`."""
     limit: int
@@ -311,35 +313,37 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
 
 
 class ChannelStore(Protocol):
-    """The channels of a store, within its transactions."""
+    """The part of a store that has the channels. Its writes are committed with all others."""
 
     def save(self, row: ChannelRow) -> None:
-        """Store a channel, and replace its earlier row."""
+        """Store a new or changed channel."""
 
     def drop(self, channel_id: ChannelId) -> None:
         """Delete a channel and its subscriptions."""
 
     def join(self, subscription: Subscription) -> None:
-        """Store the subscription of a member to a channel, and replace its earlier row."""
+        """Store that a member is in a channel, or its new role there."""
 
     def leave(self, channel_id: ChannelId, number: int) -> None:
-        """Delete the subscription of a member to a channel."""
+        """Store that the member with this number left a channel."""
 
 
 class ActivityEntry(Struct, frozen=True, gc=False):
-    """A row of the activity log."""
+    """A row of the activity log: one event of an agent's activity, with its member, kind and times."""
 
     offset: int
     at_ms: int
+    """Time when the hub got the event."""
     number: int
     """The number of the member that acted."""
     kind: str
     ts_ms: int
+    """Time of the event itself."""
     event: bytes
 
 
 class ActivityQuery(Struct, frozen=True):
-    """A query for activity of one member."""
+    """A query for activity of one member, by time range and kinds."""
 
     number: int
     from_ms: int | None
@@ -357,6 +361,10 @@ class ActivityStore(Protocol):
     Writes are buffered. `commit` makes them durable together. After any exception the buffered writes are lost.
     """
 
+    @property
+    def readers(self) -> ReaderStore:
+        """The part of this store that has the readers of the activity log."""
+
     def restore(self) -> int:
         """Drop buffered writes, and return the offset of the next row."""
 
@@ -370,15 +378,18 @@ class ActivityStore(Protocol):
         """Check, while nothing is buffered, that the store can write again. Raises if it cannot."""
 
     def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
-        """Committed activity of a member, newest first by the time of the event."""
+        """Return the committed activity that matches the query, newest first by the time of the event."""
 
     def read_log(self, start: int, limit: int, bytes_max: int) -> tuple[Sequence[LogRow], int]:
-        """Consecutive committed rows, up to `bytes_max` but at least one; and the offset of the next new row."""
+        """Return committed rows from offset `start` on, and the offset that the next new row will get.
 
-    def prune(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` committed rows from before a time, oldest first. Returns the number of deleted rows.
+        There are at most `limit` rows of together `bytes_max` bytes. The first row is returned even if it is larger.
+        """
 
-        The deletion is durable at once. The newest row always stays, so that offsets continue from it.
+    def prune(self, cutoff: Cutoff, limit: int) -> range:
+        """Delete up to `limit` committed rows, oldest first, as far as `cutoff` allows. Returns their offsets.
+
+        The newest row always stays, so that offsets continue from it.
         """
 
     def close(self) -> None:
@@ -386,42 +397,46 @@ class ActivityStore(Protocol):
 
 
 class ObjectiveStore(Protocol):
-    """The objectives of a store, within its transactions."""
+    """The part of a store that has the objectives. Its writes are committed with all others."""
 
     def change(self, row: LogRow, kept: ObjectiveRow, event: ObjectiveEvent) -> None:
         """Store the new state of an objective, and append to its event log. `row` is the log row of the change."""
 
     def find(self, objective_id: ObjectiveId) -> ObjectiveRow | None:
-        """The objective with this id."""
+        """Return the objective with this id, or `None`."""
 
     def select(self, query: ObjectiveQuery) -> Sequence[ObjectiveRow]:
-        """Objectives, newest first."""
+        """Return the objectives that match the query, newest first."""
 
     def events(self, serial: int, after: int, limit: int) -> Sequence[ObjectiveEvent]:
-        """The event log of an objective after a log offset, oldest first."""
+        """Return entries of the event log of the objective `serial`, after the log offset `after`, oldest first."""
 
 
 class Store(Protocol):
-    """Durable storage of one hub."""
+    """Durable storage of one hub: the main log, members, tokens, messages, deliveries, channels and objectives."""
 
     @property
     def channels(self) -> ChannelStore:
-        """The channels of this store."""
+        """The part of this store that has the channels."""
 
     @property
     def objectives(self) -> ObjectiveStore:
-        """The objectives of this store."""
+        """The part of this store that has the objectives."""
+
+    @property
+    def readers(self) -> ReaderStore:
+        """The part of this store that has the readers of the main log."""
 
     @property
     def intact(self) -> bool:
-        """True if all buffered writes are still there."""
+        """False after an error that lost buffered writes; `restore` is needed then."""
 
     @property
     def trouble(self) -> str:
         """Description of background work that failed and is retried later. Empty if there is none."""
 
     def explain(self, error: Exception) -> Exception:
-        """Translate an error from below this port to a `StoreError`. Other errors are returned unchanged."""
+        """Translate an error of the database or the disk to a `StoreError`. Other errors are returned unchanged."""
 
     def retry(self) -> None:
         """Check, while nothing is buffered, that the store can write again. Raises if it cannot."""
@@ -430,10 +445,10 @@ class Store(Protocol):
         """Drop buffered writes, and return the committed state."""
 
     def replay(self, start: int) -> Iterator[Replay]:
-        """Messages and moves of the main log from `start` on, in order."""
+        """Yield the messages and the status changes of deliveries in the main log, from offset `start` on, in order."""
 
-    def expiring(self) -> Iterator[tuple[int, Route]]:
-        """Deadline and route of every stored message that has a time to live."""
+    def expiring(self) -> Iterator[tuple[int, DeliveryRoute]]:
+        """Yield the deadline and the deliveries (route) of every stored message that has a time to live."""
 
     def accept(self, row: LogRow, message: Message, content: bytes, route: bytes, shared_id: bool = False) -> None:
         """Store a message with its deliveries (the packed route). `row` is the log row of its `Sent` event.
@@ -442,86 +457,102 @@ class Store(Protocol):
         """
 
     def advance(self, row: LogRow, number: int, state: State, ranges: Ranges) -> None:
-        """Store that deliveries of one member reached a state. `row` is the log row of the `Moved` event."""
+        """Store that deliveries of the member `number` reached a state. `row` is the log row of the `Moved` event."""
 
     def fall(self, row: LogRow, number: int, ranges: Ranges) -> None:
-        """Store that deliveries of one member were escalated. `row` is the log row of the `Fell` event."""
+        """Store that deliveries of the member `number` were escalated. `row` is the log row of the `Fell` event."""
 
     def record(self, row: LogRow) -> None:
-        """Store the log row of any other event."""
+        """Store the log row of an event about members, channels, pauses, the team or refusals, or of `Released`.
+
+        The other events have their own methods: `accept`, `advance`, `fall` and `objectives.change`.
+        """
 
     def save_member(self, row: MemberRow) -> None:
         """Store a new member, or replace the row of a changed member."""
 
     def drop_member(self, number: int, at_ms: int) -> None:
-        """Delete a member's name, tokens, grants, wire ids and subscriptions. Routes keep its number."""
+        """Delete a member's name, tokens, grants, wire ids and subscriptions. Stored deliveries keep its number."""
 
     def save_token(self, row: TokenRow) -> None:
         """Store a token, in addition to other tokens of its member."""
 
     def drop_token(self, digest: bytes) -> None:
-        """Delete a token."""
+        """Delete the token with this hash."""
 
     def save_setting(self, key: str, value: bytes) -> None:
-        """Store a small value under a key, and replace the earlier value."""
+        """Store a small value under a key, such as the ways of a member, and replace the earlier value."""
 
     def save_owner(self, number: int, digest: bytes) -> None:
-        """Store the digest of the shared token that owns a member's name."""
+        """Store the hash of the shared token that owns a member's name, and replace the earlier hash."""
 
     def save_grant(self, grant: Grant) -> None:
         """Store the grant to resume a session, and replace the earlier grant of that session."""
 
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
-        """Replace the images of these members. The images include all log rows before `end`."""
+        """Store a snapshot of these members: their inboxes and streams, as of the log offset `end`.
 
-    def prune(self, start: int, before_ms: int, keep: frozenset[int], limit: int) -> tuple[Sequence[int], int | None]:
-        """Check the next `limit` messages from `start` on, and delete those sent before a time and not in `keep`.
+        It replaces their earlier images. All log rows before `end` are included.
+        """
 
-        Returns the offsets of the deleted messages, and the offset to continue from. That offset is `None` if no older
-        message is left. The log rows of deleted messages stay.
+    def prune(self, start: int, cutoff: Cutoff, keep: frozenset[int], limit: int) -> tuple[Sequence[int], int | None]:
+        """Delete old messages: check the next `limit` messages from the log offset `start` on.
+
+        A message is deleted if `cutoff` allows it and its offset is not in `keep`. Returns the offsets of the deleted
+        messages, and the offset to continue from. That offset is `None` at the first message that `cutoff` keeps. The
+        log rows of deleted messages stay.
         """
 
     def commit(self) -> None:
         """Make all buffered writes durable, at once. If this raises, none of them is stored."""
 
     def prefetch(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
-        """Read these wire ids ahead, if that is cheaper. `find_wire_id` will ask for them before the next commit."""
+        """Read wire ids ahead, if that is cheaper. `find_wire_id` will ask for them before the next commit.
+
+        Each of `wire_keys` is a sender, a protocol and a wire id.
+        """
 
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
-        """The message of this sender with this wire id. An empty sender finds a shared wire id of any sender."""
+        """Find the message of this sender with this wire id. An empty sender finds an id that all senders share."""
 
     def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
-        """Messages by log offset. Messages that retention deleted are missing.
+        """Return the messages at these log offsets. Messages that retention deleted are missing.
 
         Stops before the message that would exceed `bytes_max` of stored content, but never before the first. Also
         returns the number of offsets that were considered.
         """
 
     def received(self, number: int, name: str, peer: str, before: int | None, limit: int) -> ReceivedPage:
-        """Deliveries to a member from a peer, newest first, unless retention deleted them.
+        """Return deliveries to a member from a peer, newest first, unless retention deleted them.
 
         The peer `@place` means all senders without an identity at that place, who wrote to that channel or to the
         member. Reads at most `limit` messages that the peer may have sent. With `before`, reads only messages before
         that log offset.
         """
 
-    def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
-        """The message with this id, and its route."""
+    def find_message(self, message_id: MessageId) -> tuple[Message, DeliveryRoute] | None:
+        """Return the message with this id, and its deliveries (route); or `None`."""
 
     def steps(self, number: int, key: int) -> Sequence[Step]:
-        """Steps of one delivery after `pending`, in order."""
+        """Return the status changes of one delivery after its first status, `pending`, oldest first.
+
+        `number` is the member number of the recipient, `key` the key of the delivery.
+        """
 
     def falls(self, number: int, first: int, last: int) -> Sequence[Fall]:
-        """Escalations of a member's deliveries between two keys, in order. May include others escalated with them."""
+        """Return the escalations of a member's deliveries with keys `first` to `last`, oldest first.
+
+        An escalation may also cover deliveries outside these keys, if they were escalated together.
+        """
 
     def names(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Names of members by number, with removed members."""
+        """Return the names of the members with these numbers, including removed members."""
 
     def history(self, history_query: HistoryQuery) -> Sequence[Message]:
-        """Messages that match the query, newest first unless `forward` is set."""
+        """Return a page of messages that match the query, newest first unless `forward` is set."""
 
     def read_log(self, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
-        """Consecutive committed rows of the main log, and the offset of the next new row."""
+        """Return at most `limit` committed rows of the main log from `start` on, and the offset of the next new row."""
 
     def close(self) -> None:
         """Release everything. Uncommitted writes are lost. A second call does nothing."""

@@ -1,4 +1,4 @@
-"""Streams: one ordered sequence per (topic, sender, recipient), and the deliveries that fill a recipient's gaps."""
+"""Streams: one ordered sequence per (topic, sender, recipient). Finds the deliveries that a recipient missed."""
 
 from collections.abc import Collection
 
@@ -13,7 +13,7 @@ from tieline.core.store import Store
 _SEPARATOR = "\x1f"
 
 _LOOKS_MAX = 1000
-"""Largest number of messages read for one answer."""
+"""Largest number of messages read for one answer to `ReadStreams`."""
 _LOOKS_MIN = 16
 
 
@@ -42,13 +42,13 @@ def refuse_more(accounts: Collection[Account], stream: str, limits: Limits) -> R
 
 
 class StreamRules:
-    """Decides `ReadStreams`."""
+    """Decides the command `ReadStreams`, by which a member finds the deliveries that it missed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def read(self, session: Session, command: c.ReadStreams) -> Reply:
-        """The last sequence of each stream of the session's member, and the deliveries to replay."""
+        """Reply with the last sequence of each stream of the session's member, and the deliveries that it missed."""
         if session.account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member has streams")
         positions = {(position.topic, position.peer): position.last_seq for position in command.positions}
@@ -67,7 +67,9 @@ class StreamRules:
     def _find(
         self, session: Session, missing: dict[str, range], cursor: StreamCursor | None
     ) -> tuple[list[Replayed], StreamCursor | None, bool]:
-        """Deliveries to replay, in key order; the cursor for the next page; and true if some are no longer stored.
+        """Return missed deliveries, in key order; the cursor for the next page; and true if some are no longer stored.
+
+        `missing` has the sequences to find, by stream. `cursor` is the cursor that came with the page before.
 
         The hub sends an unsettled delivery again by itself, so this leaves it out. A session that cannot acknowledge
         gets each delivery only once, so for that session this leaves out only deliveries not offered yet.

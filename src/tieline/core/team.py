@@ -1,4 +1,7 @@
-"""The team: the texts about the team and its members, the permissions of members, and who is busy."""
+"""The team: its name, directive, context, presets and aliases.
+
+Also members: their permissions, title, description and instructions, and which of them are busy.
+"""
 
 from collections.abc import Collection, Sequence
 
@@ -8,7 +11,8 @@ from msgspec.structs import replace
 from tieline.contract import command as c
 from tieline.contract.event import Registered, TeamChanged
 from tieline.contract.identifiers import parse_member_name
-from tieline.contract.permission import ACTIVITY_READ, MEMBERS_MANAGE, TEAM_MANAGE
+from tieline.contract.member import Member
+from tieline.contract.permission import ACTIVITY_READ, KNOWN, MEMBERS_MANAGE, TEAM_MANAGE
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Done, MemberState, Reply, TeamState
 from tieline.contract.team import Team
@@ -16,7 +20,7 @@ from tieline.core import ledger
 from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.sessions import Sessions
-from tieline.core.store import Foundation, MemberRow
+from tieline.core.store import Foundation
 
 _SETTING = "team"
 _WORD_CHARS_MAX = 128
@@ -25,13 +29,13 @@ _team_decoder = msgspec.json.Decoder(Team)
 
 
 def restore_team(foundation: Foundation) -> Team:
-    """The stored team, or an empty one."""
+    """Read the stored data of the team; empty if nothing is stored."""
     kept = foundation.settings.get(_SETTING)
     return Team() if kept is None else _team_decoder.decode(kept)
 
 
 class TeamRules:
-    """Decides changes to the team texts, presets and aliases, and to the permissions and texts of members."""
+    """Decides changes to the data of the team, and to the permissions and descriptions of members."""
 
     def __init__(self, batch: Batch, directory: Directory, sessions: Sessions) -> None:
         self._batch = batch
@@ -41,13 +45,13 @@ class TeamRules:
         self._sessions = sessions
 
     def read(self, session: Session, command: c.ReadTeam) -> Reply:
-        """The data of the team. Any member may read it."""
+        """Reply with the name, directive, context, presets and aliases of the team. Any member may read them."""
         if session.account is None and not session.operator:
             return Refusal(Code.FORBIDDEN, "the team is for members")
         return TeamState(self._directory.team)
 
     def update(self, session: Session, command: c.UpdateTeam) -> Reply:
-        """Change the texts, presets and aliases of the team."""
+        """Change the name, directive, context, presets and aliases of the team."""
         refusal = session.refuse_without(TEAM_MANAGE)
         if refusal is not None:
             return refusal
@@ -57,58 +61,87 @@ class TeamRules:
         presets = {name: tuple(sorted(set(words))) for name, words in sorted(kept.items()) if words is not None}
         named = {**self._directory.team.aliases, **command.aliases}
         aliases = {alias: name for alias, name in sorted(named.items()) if name is not None}
+        team = replace(self._directory.team, **changed, presets=presets, aliases=aliases)
+        concerned = self._concerned(team)
         refusal = (
             self._check_texts(changed.values())
-            or self._check_presets(presets)
+            or self._check_presets(presets, command.presets)
             or self._check_aliases(aliases, command.aliases)
+            or (self._check_rights(session, team) if concerned else None)
         )
         if refusal is not None:
             return refusal
-        team = replace(self._directory.team, **changed, presets=presets, aliases=aliases)
         if team != self._directory.team:
             fields = (*changed, "presets", "aliases")
             what = [field for field in fields if getattr(team, field) != getattr(self._directory.team, field)]
             self._directory.team = team
             self._store.save_setting(_SETTING, ledger.encode_struct(team))
             self._batch.record(TeamChanged(session.speaker, ", ".join(what)))
+        gone = {name for name, words in command.presets.items() if words is None}
+        for account in concerned:
+            self._change(session, account, account.member, tuple(word for word in account.words if word not in gone))
         return TeamState(team)
 
-    def update_member(self, session: Session, command: c.UpdateMember) -> Reply:
-        """Change the permissions, kind and texts of a member."""
+    def _concerned(self, team: Team) -> list[Account]:
+        """Find the members whose permissions may change with `team`: those who refer to a preset that differs in it."""
+        before = self._directory.team
+        changed = {name for name in before.presets if team.presets.get(name) != before.presets[name]}
+        # A new preset may have a name that somebody has among its words already.
+        changed |= team.presets.keys() - before.presets.keys()
+        accounts = self._directory.accounts.values() if changed else ()
+        return [account for account in accounts if not changed.isdisjoint(account.words)]
+
+    def _check_rights(self, session: Session, team: Team) -> Refusal | None:
+        """Refuse `team` if the session may not manage members, or if nobody could manage them afterwards."""
         refusal = session.refuse_without(MEMBERS_MANAGE)
-        if refusal is not None:
+        if refusal is not None or session.operator or not self._directory.managers:
             return refusal
-        account = self._directory.find(command.name)
-        if account is None:
-            return self._directory.unknown_member(command.name)
+        accounts = self._directory.accounts.values()
+        if any(MEMBERS_MANAGE in team.permissions_of(account.words) for account in accounts):
+            return None
+        return Refusal(Code.LAST_MANAGER, f"nobody would have {MEMBERS_MANAGE}: give it to somebody first")
+
+    def update_member(self, session: Session, command: c.UpdateMember) -> Reply:
+        """Change the permissions, kind, title, description and instructions of a member."""
+        account = self._directory.find_managed(session, MEMBERS_MANAGE, command.name)
+        if isinstance(account, Refusal):
+            return account
         texts = {"title": command.title, "description": command.description, "instructions": command.instructions}
         changed = {field: text for field, text in texts.items() if text is not None}
         before = account.member
-        permissions = before.permissions if command.permissions is None else tuple(sorted(set(command.permissions)))
-        refusal = self.check_member(permissions, list(changed.values()))
+        words = account.words if command.permissions is None else tuple(sorted(set(command.permissions)))
+        refusal = self.check_member(words, list(changed.values()))
         if refusal is not None:
             return refusal
-        lost = set(before.permissions) - set(permissions)
+        lost = set(before.permissions) - set(self._directory.team.permissions_of(words))
         if MEMBERS_MANAGE in lost and not session.operator and self.is_last_manager(account):
             return last_manager(account)
-        member = replace(before, permissions=permissions, kind=command.kind or before.kind, **changed)
-        if member != before:
-            what = "permissions" if member.permissions != before.permissions else "role"
+        self._change(session, account, replace(before, kind=command.kind or before.kind, **changed), words)
+        return MemberState(account.member)
+
+    def _change(self, session: Session, account: Account, member: Member, words: tuple[str, ...]) -> None:
+        """Store the data of a member and its `words` (permissions and names of presets).
+
+        Also end its sessions that need a permission it has lost.
+        """
+        before, before_words = account.member, account.words
+        self._directory.update(account, member, words)
+        member = account.member
+        if member != before or words != before_words:
+            what = "role" if (member.permissions, words) == (before.permissions, before_words) else "permissions"
             what = f"kind {member.kind}" if member.kind is not before.kind else what
-            self._directory.update(account, member)
-            self._store.save_member(MemberRow(account.number, member, account.since))
+            self._store.save_member(account.row())
             self._batch.record(Registered(account.name, session.speaker, what))
-        if ACTIVITY_READ in lost:
+        if ACTIVITY_READ in set(before.permissions) - set(member.permissions):
             why = Refusal(Code.FORBIDDEN, f"{account.name} has lost the permission {ACTIVITY_READ}")
             self._sessions.end_all([other for other in account.sessions if other.follows_others], why)
-        return MemberState(member)
 
     def is_last_manager(self, account: Account) -> bool:
         """True if this is the only member who may manage members."""
         return list(self._directory.managers) == [account.number]
 
     def set_busy(self, session: Session, command: c.SetBusy) -> Reply:
-        """Mark a member as busy for a while, or as not busy."""
+        """Mark the session's member as busy for a while, or as not busy."""
         if session.account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member is busy")
         session.account.busy_until_ms = self._batch.now_ms + self._limits.busy_ms if command.busy else 0
@@ -118,7 +151,10 @@ class TeamRules:
     # Limits.
 
     def check_member(self, permissions: Collection[str], texts: Sequence[str]) -> Refusal | None:
-        """The refusal if these permissions or texts break a limit; otherwise `None`."""
+        """Return a refusal if the data of a member break a limit; otherwise `None`.
+
+        `texts` are the title, description and instructions of the member.
+        """
         return self._check_words(permissions) or self._check_texts(texts)
 
     def _check_texts(self, texts: Collection[str]) -> Refusal | None:
@@ -139,7 +175,10 @@ class TeamRules:
             return Refusal(Code.INVALID_REQUEST, f"a permission or preset has 1 to {_WORD_CHARS_MAX} characters")
         return self._check_texts(words)
 
-    def _check_presets(self, presets: dict[str, tuple[str, ...]]) -> Refusal | None:
+    def _check_presets(self, presets: dict[str, tuple[str, ...]], new: Collection[str]) -> Refusal | None:
+        taken = next((name for name in new if name in presets and name in KNOWN), None)
+        if taken is not None:
+            return Refusal(Code.INVALID_REQUEST, f"{taken} is a permission: a preset has another name")
         refusals = (self._check_words(words) for words in (presets, *presets.values()))
         return next((refusal for refusal in refusals if refusal is not None), None)
 
@@ -160,5 +199,5 @@ class TeamRules:
 
 
 def last_manager(account: Account) -> Refusal:
-    """The refusal to remove the permission from the only member who has it."""
+    """Return the refusal to take `members.manage` from the only member who has it."""
     return Refusal(Code.LAST_MANAGER, f"nobody but {account.name} has {MEMBERS_MANAGE}: give it to somebody else first")

@@ -11,12 +11,14 @@ from tieline.core.directory import Account, Directory, Session, token_digest
 from tieline.core.sessions import Sessions
 from tieline.core.store import INTEGER_MAX, TokenRow
 
+_EXCERPT = 140
+"""Longest text of a label in the log or in a refusal."""
 _CHARS_MIN = 16
 """Minimum length of a token that a person chooses. A shorter token could be guessed."""
 
 
 class TokenRules:
-    """Issues, lists, revokes and expires tokens."""
+    """Issues, lists, revokes and expires the tokens by which members open sessions."""
 
     def __init__(self, batch: Batch, directory: Directory, sessions: Sessions) -> None:
         self._batch = batch
@@ -37,7 +39,7 @@ class TokenRules:
         return None
 
     def add(self, account: Account, token: str, by: str, label: str = "", expires_at_ms: int | None = None) -> TokenRow:
-        """Store a new token of a member. Other tokens of the member stay valid."""
+        """Store a new token of a member, created by `by`. Other tokens of the member stay valid."""
         made = self._clock_and_ids.message_id(self._batch.now_ms)
         row = TokenRow(token_digest(token), account.number, self._batch.now_ms, expires_at_ms, made, label, by)
         self._directory.add_token(row)
@@ -45,7 +47,7 @@ class TokenRules:
         return row
 
     def drop(self, row: TokenRow) -> None:
-        """Delete a token."""
+        """Delete a token, in memory and in the store. The caller ends the sessions that it opened."""
         self._directory.drop_token(row)
         self._store.drop_token(row.digest)
         self._batch.dirty = True
@@ -60,7 +62,7 @@ class TokenRules:
             return refusal
         token = command.token or self._clock_and_ids.token()
         row = self.add(account, token, session.speaker, command.label, command.expires_at_ms)
-        self._batch.record(Registered(account.name, session.speaker, "one more token"))
+        self._batch.record(Registered(account.name, session.speaker, _change("one more token", row)))
         return TokenIssued(account.name, token, self._view(row))
 
     def _check(self, account: Account, command: c.IssueToken) -> Refusal | None:
@@ -76,7 +78,7 @@ class TokenRules:
         return None
 
     def select(self, session: Session, command: c.ListTokens) -> Reply:
-        """The tokens of a member that have not expired."""
+        """Reply with the tokens of a member that have not expired, without the secrets."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account
@@ -91,13 +93,13 @@ class TokenRules:
             return account
         row = next((row for row in self._directory.tokens_of(account) if row.id == command.token_id), None)
         if row is None:
-            return Refusal(Code.UNKNOWN_TOKEN, f"{account.name} has no token {command.token_id[:140]!r}")
+            return Refusal(Code.UNKNOWN_TOKEN, f"{account.name} has no token {command.token_id[:_EXCERPT]!r}")
         self.drop(row)
         self._sessions.end_all(
             [other for other in account.sessions if other.token == row.digest],
             Refusal(Code.UNAUTHORIZED, f"the token of {account.name} was revoked"),
         )
-        self._batch.record(Registered(account.name, session.speaker, "one token less"))
+        self._batch.record(Registered(account.name, session.speaker, _change("one token less", row)))
         return Done()
 
     def expire(self) -> None:
@@ -109,7 +111,7 @@ class TokenRules:
                 [session for session in account.sessions if session.token == row.digest],
                 Refusal(Code.UNAUTHORIZED, f"the token of {account.name} has expired"),
             )
-            self._batch.record(Registered(account.name, "hub", "one token less"))
+            self._batch.record(Registered(account.name, "hub", _change("one token less", row)))
 
     def _expired(self, row: TokenRow) -> bool:
         return row.expires_at_ms is not None and row.expires_at_ms <= self._batch.now_ms
@@ -117,3 +119,8 @@ class TokenRules:
     def _view(self, row: TokenRow) -> TokenView:
         used = self._directory.last_use(row.digest)
         return TokenView(row.id, row.label, row.created_by, row.created_at_ms, row.expires_at_ms, used)
+
+
+def _change(what: str, row: TokenRow) -> str:
+    """Describe a change of a token for the log. The token's label shows which of the member's tokens it was."""
+    return f"{what}: {row.label[:_EXCERPT]}" if row.label else what

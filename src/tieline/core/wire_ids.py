@@ -17,7 +17,7 @@ from tieline.core.store import Store
 
 
 class WireIds:
-    """Finds messages by their wire ids."""
+    """Finds messages by their wire ids, so that a message that is sent again is not stored twice."""
 
     __slots__ = ("_limits", "_store")
 
@@ -26,7 +26,11 @@ class WireIds:
         self._limits = limits
 
     def known(self, owner: str, protocol: str, wire_id: str, encoded: bytes) -> Reply | None:
-        """The reply if the wire id was used before or is invalid. `owner` is empty for an id shared by all senders."""
+        """Return the reply if a wire id is invalid or was used before; `None` if it is new.
+
+        `owner` is the sender, or empty for an id shared by all senders. If the content (`encoded`) is the same as
+        before, the reply accepts the message again as a duplicate; otherwise it refuses the wire id.
+        """
         if not wire_id or len(wire_id.encode()) > self._limits.text_bytes_max:
             return Refusal(Code.INVALID_MESSAGE, f"a wire id has 1 to {self._limits.text_bytes_max} bytes")
         known = self._store.find_wire_id(owner, protocol, wire_id)
@@ -49,7 +53,7 @@ class WireIds:
 
 
 class WireIdRules:
-    """Decides `AcknowledgeIds`."""
+    """Decides the command `AcknowledgeIds`, which acknowledges deliveries by the ids of their messages."""
 
     def __init__(self, batch: Batch, deliveries: Deliveries) -> None:
         self._batch = batch
@@ -70,7 +74,7 @@ class WireIdRules:
         return Done()
 
     def find_deliveries(self, session: Session, account: Account, command: c.AcknowledgeIds) -> Ranges:
-        """The unsettled deliveries of the member that these ids name."""
+        """Return the keys of the member's unsettled deliveries that the ids in the command name, as ranges."""
         store = self._store
         known = (store.find_wire_id("", session.protocol, wire_id) for wire_id in command.wire_ids)
         found = (store.find_message(message_id) for message_id in command.message_ids)

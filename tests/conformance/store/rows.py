@@ -9,11 +9,11 @@ from tieline.contract.member import Member
 from tieline.core.inbox import Image
 from tieline.core.store import (
     ChannelRow,
+    DeliveryRoute,
     Foundation,
     MemberImage,
     MemberRow,
     ObjectiveRow,
-    Route,
     Span,
     Subscription,
     TokenRow,
@@ -76,5 +76,5 @@ def same(foundation: Foundation) -> dict[str, Any]:
     }
 
 
-def route_of(route: Route) -> tuple[list[int], list[int], list[int]]:
+def route_of(route: DeliveryRoute) -> tuple[list[int], list[int], list[int]]:
     return list(route.numbers), list(route.keys), list(route.stream_seqs)

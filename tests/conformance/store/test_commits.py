@@ -14,6 +14,7 @@ from tieline.contract.event import (
 )
 from tieline.contract.identifiers import MessageId
 from tieline.core.ledger import encode_content
+from tieline.core.readers import Cutoff
 from tieline.core.store import (
     Foundation,
     HistoryQuery,
@@ -104,7 +105,7 @@ def test_dropping_what_is_buffered_leaves_what_was_committed_before_untouched(wr
     writer.accept(wire_id="w2")
     writer.advance(Delivered, (2, 2))
     store.save_snapshot([image(1, base=9)], writer.ledger.end)
-    store.prune(0, 10**9, frozenset(), 10)
+    store.prune(0, Cutoff(10**9), frozenset(), 10)
     for _ in range(2):
         assert same(writer.restore()) == before
         assert store.find_message(MessageId("m-0")) is not None

@@ -8,8 +8,8 @@ from tests.conformance.store.rows import member, objective
 from tests.conformance.store.writer import PAGE_BYTES, Writer
 from tests.core.doubles import content
 from tieline.core.store import (
+    DeliveryRoute,
     HistoryQuery,
-    Route,
     Span,
 )
 
@@ -26,7 +26,7 @@ def told(writer: Writer) -> Writer:
         ("bob", "#general"),
         ("ada", "@ada"),
     ):
-        writer.accept(content(target), sender=sender, route=Route([], [], []))
+        writer.accept(content(target), sender=sender, route=DeliveryRoute([], [], []))
     return writer
 
 
@@ -72,7 +72,7 @@ def test_history_with_a_peer_is_what_the_two_said_to_each_other(
 
 def test_history_of_places_is_what_was_said_there_in_their_spans(writer: Writer) -> None:
     for target in ("#dev", "#dev", "#ops", "#dev", "#ops", "#dev", "@bob"):
-        writer.accept(content(target), sender="cy", route=Route([], [], []))
+        writer.accept(content(target), sender="cy", route=DeliveryRoute([], [], []))
     for reader in (None, "ada"):
         read(writer, [5, 3, 1, 0], reader=reader, places=[Span("#dev")])
         read(writer, [], reader=reader, places=[])
@@ -81,7 +81,7 @@ def test_history_of_places_is_what_was_said_there_in_their_spans(writer: Writer)
 
 def test_what_was_said_under_a_name_while_it_was_anothers_is_not_seen(writer: Writer) -> None:
     for sender in ("cy", "cy", "ada", "cy", "cy"):
-        writer.accept(content("#dev"), sender=sender, route=Route([], [], []))
+        writer.accept(content("#dev"), sender=sender, route=DeliveryRoute([], [], []))
     read(writer, [3, 2], reader="ada", spans=[Span("#dev", 3, 4)])
     read(writer, [4, 2, 0], reader="ada", spans=[Span("#dev", 0, 1), Span("#dev", 4)])
 
@@ -92,7 +92,7 @@ def test_threads_are_seen_by_those_who_have_a_part_in_the_objective(writer: Writ
     writer.change(objective(1, 2, 1))
     writer.change(objective(2, 2, 1, 3))
     for serial in (1, 2):
-        writer.accept(content(f"obj:obj-{serial}"), sender="bob", route=Route([], [], []))
+        writer.accept(content(f"obj:obj-{serial}"), sender="bob", route=DeliveryRoute([], [], []))
     assert writer.ledger.end == 4
     read(writer, [3, 2], reader="ada", threads=1)
     read(writer, [3], reader="cy", threads=3)

@@ -17,8 +17,8 @@ from tieline.contract.event import (
     LogRow,
 )
 from tieline.core.store import (
+    DeliveryRoute,
     MovedReplay,
-    Route,
     SentReplay,
     StoreError,
 )
@@ -94,7 +94,7 @@ def test_a_log_is_read_from_any_offset_on_up_to_a_limit(writer: Writer) -> None:
 
 def test_the_replay_tells_messages_and_moves_in_order_and_nothing_else(writer: Writer) -> None:
     writer.record()
-    writer.accept(content("@bob", topic="build"), Route([2, 3], [1, 4], [1, 9]))
+    writer.accept(content("@bob", topic="build"), DeliveryRoute([2, 3], [1, 4], [1, 9]))
     writer.advance(Delivered, (1, 3), (5, 5), ackless=True)
     writer.advance(Claimed, (1, 1))
     writer.record()

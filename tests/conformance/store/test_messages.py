@@ -17,7 +17,7 @@ from tieline.contract.message import Attachment, Content, Level, Message, Priori
 from tieline.contract.target import EVERYBODY
 from tieline.core.ledger import encode_content
 from tieline.core.store import (
-    Route,
+    DeliveryRoute,
 )
 
 
@@ -55,7 +55,7 @@ def test_a_message_is_kept_with_all_its_fields(writer: Writer) -> None:
     row = writer.ledger.append(
         Sent(id="m-0", sender="client-1@dev", target="*", recipients=2, digest=digest(encoded)), 123
     )
-    writer.store.accept(row, message, encoded, Route([1, 2], [7, 8], [3, 4]).pack())
+    writer.store.accept(row, message, encoded, DeliveryRoute([1, 2], [7, 8], [3, 4]).pack())
     for _ in range(2):
         found = writer.store.find_message(MessageId("m-0"))
         assert found is not None
@@ -92,7 +92,7 @@ def test_messages_are_found_by_offset_and_the_missing_are_missing(writer: Writer
 
 
 def test_a_message_without_recipients_is_kept(writer: Writer) -> None:
-    message = writer.accept(route=Route([], [], []))
+    message = writer.accept(route=DeliveryRoute([], [], []))
     writer.store.commit()
     writer.crash()
     found = writer.store.find_message(message.id)
@@ -107,7 +107,7 @@ def test_a_message_that_never_was_is_not_found(writer: Writer) -> None:
 
 def test_deadlines_of_messages_with_a_time_to_live_are_told(writer: Writer) -> None:
     writer.accept(content("@bob"))
-    writer.accept(content("@bob", ttl_ms=50), Route([2, 3], [2, 1], [1, 1]), at_ms=1000)
+    writer.accept(content("@bob", ttl_ms=50), DeliveryRoute([2, 3], [2, 1], [1, 1]), at_ms=1000)
     writer.store.commit()
     writer.crash()
     assert [(deadline, route_of(route)) for deadline, route in writer.store.expiring()] == [

@@ -21,9 +21,9 @@ from tieline.contract.message import Content, Message
 from tieline.core.ladder import STATES
 from tieline.core.ledger import Ledger, encode_content
 from tieline.core.store import (
+    DeliveryRoute,
     Foundation,
     ObjectiveRow,
-    Route,
     Store,
 )
 from tieline.stores.sqlite import SqliteStore
@@ -69,7 +69,7 @@ class Writer:
     def accept(
         self,
         said: Content | str = "@bob",
-        route: Route | None = None,
+        route: DeliveryRoute | None = None,
         *,
         sender: str = "ada",
         protocol: str = "hub",
@@ -78,7 +78,7 @@ class Writer:
         message_id: str | None = None,
     ) -> Message:
         what = content(said) if isinstance(said, str) else said
-        route = route or Route([2], [1], [1])
+        route = route or DeliveryRoute([2], [1], [1])
         message = Message(
             id=MessageId(message_id or f"m-{self.ledger.end}"),
             offset=self.ledger.end,

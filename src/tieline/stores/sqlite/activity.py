@@ -8,12 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice, takewhile
 from pathlib import Path
+from typing import Any
 
 import apsw
 
 from tieline.contract.event import LogRow
-from tieline.core.store import ActivityEntry, ActivityQuery, StoreError, page
+from tieline.core.readers import Cutoff
+from tieline.core.store import ACTIVITY, ActivityEntry, ActivityQuery, StoreError, page
 from tieline.stores.sqlite.database import CHECKPOINT_PAGES, explain, open_database, write_nothing
+from tieline.stores.sqlite.readers import SqliteReaders
 from tieline.stores.sqlite.statements import QUERIES
 
 ACTIVITY_FILE = "activity.db"
@@ -22,7 +25,7 @@ _MS_MIN, _MS_MAX = -(2**63), 2**63 - 1  # what the database keeps as a number
 
 
 class SqliteActivity:
-    """See `ActivityStore`."""
+    """The `ActivityStore` of a hub: stores the activity log in `activity.db`."""
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
         self._path = folder / ACTIVITY_FILE
@@ -33,9 +36,10 @@ class SqliteActivity:
         # Rows that the next commit inserts.
         self._entries: list[ActivityEntry] = []
         self._end = 0
+        self.readers = SqliteReaders(ACTIVITY, self._connection, self._write, self._select)
 
     def restore(self) -> int:
-        """See `ActivityStore.restore`."""
+        """Drop buffered rows, and return the offset of the next row. See `ActivityStore.restore`."""
         self._entries.clear()
         with self._refusing():
             if not self._connection.get_autocommit():
@@ -44,7 +48,7 @@ class SqliteActivity:
         return self._end
 
     def append(self, entries: Sequence[ActivityEntry]) -> None:
-        """See `ActivityStore.append`."""
+        """Buffer rows for the next commit. Raises if their offsets have a gap. See `ActivityStore.append`."""
         for entry in entries:
             if entry.offset != self._end:
                 self._entries.clear()
@@ -53,15 +57,17 @@ class SqliteActivity:
         self._entries.extend(entries)
 
     def commit(self) -> None:
-        """See `ActivityStore.commit`."""
-        if not self._entries:
+        """Write everything that is buffered to disk, in one transaction. See `ActivityStore.commit`."""
+        if not self._entries and self._connection.get_autocommit():
             return
         entries, self._entries = self._entries, []
-        with self._refusing(), self._connection:
+        with self._refusing():
+            self._begin()
             self._connection.executemany(
                 QUERIES["append_activity"],
                 ((one.offset, one.at_ms, one.number, one.event, one.kind, one.ts_ms) for one in entries),
             )
+            self._connection.execute("COMMIT")
         if self._wal_pages >= CHECKPOINT_PAGES:
             # The rows are committed, even if the checkpoint fails.
             with suppress(apsw.Error):
@@ -70,12 +76,12 @@ class SqliteActivity:
                 self._wal_pages = 0
 
     def retry(self) -> None:
-        """See `ActivityStore.retry`."""
+        """Check that the database can be written again; raises if it cannot. See `ActivityStore.retry`."""
         with self._refusing():
             write_nothing(self._connection)
 
     def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
-        """See `ActivityStore.select`."""
+        """Return committed activity of one member, newest first. See `ActivityStore.select`."""
         first = _MS_MIN if query.from_ms is None else max(query.from_ms, _MS_MIN)
         last = _MS_MAX if query.to_ms is None else min(query.to_ms, _MS_MAX)
         with self._refusing():
@@ -99,23 +105,35 @@ class SqliteActivity:
             return page((ActivityEntry(*row) for row in rows), lambda entry: len(entry.event), query.bytes_max)
 
     def read_log(self, start: int, limit: int, bytes_max: int) -> tuple[Sequence[LogRow], int]:
-        """See `ActivityStore.read_log`."""
+        """Return committed rows from `start` on, and the offset of the next new row. See `ActivityStore.read_log`."""
         with self._refusing():
             rows = self._connection.execute(QUERIES["read_activity"], (start, limit))
             return page((LogRow(*row) for row in rows), lambda row: len(row.event), bytes_max), self._committed_end()
 
-    def prune(self, before_ms: int, limit: int) -> int:
-        """See `ActivityStore.prune`."""
-        with self._refusing(), self._connection:
-            rows = self._connection.execute(QUERIES["oldest_activity"], (limit,))
-            oldest = [(int(offset), int(at_ms)) for offset, at_ms in rows]
-            old = list(takewhile(lambda row: row[1] < before_ms, oldest))
-            if old:
-                self._connection.execute(QUERIES["delete_activity"], (old[-1][0],))
-        return len(old)
+    def prune(self, cutoff: Cutoff, limit: int) -> range:
+        """Delete up to `limit` of the oldest rows that `cutoff` does not keep. See `ActivityStore.prune`."""
+        with self._refusing():
+            oldest = list(self._select("oldest_activity", (limit,)))
+            old = [offset for offset, _ in takewhile(lambda row: cutoff.deletes(*row), oldest)]
+        if not old:
+            return range(0)
+        self._write("delete_activity", (old[-1],))
+        return range(old[0], old[-1] + 1)
+
+    def _begin(self) -> None:
+        if self._connection.get_autocommit():
+            self._connection.execute("BEGIN IMMEDIATE")
+
+    def _write(self, statement: str, values: tuple[Any, ...]) -> None:
+        with self._refusing():
+            self._begin()
+            self._connection.execute(QUERIES[statement], values).fetchall()
+
+    def _select(self, statement: str, values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+        return iter(self._connection.execute(QUERIES[statement], values))
 
     def close(self) -> None:
-        """See `ActivityStore.close`."""
+        """Close the database. Buffered rows are lost. See `ActivityStore.close`."""
         self._entries.clear()
         self._connection.close()
 
@@ -131,5 +149,8 @@ class SqliteActivity:
         try:
             yield
         except (apsw.Error, OverflowError) as error:
+            with suppress(apsw.Error):
+                if not self._connection.get_autocommit():
+                    self._connection.execute("ROLLBACK")
             explained = explain(error, self._path)
             raise explained if isinstance(explained, StoreError) else StoreError(f"{self._path}: {error}") from error

@@ -14,30 +14,30 @@ _Row = tuple[Any, ...]
 
 
 class SqliteChannels:
-    """See `ChannelStore`."""
+    """The `ChannelStore` of the SQLite store. `write` and `select` run a named statement in its transaction."""
 
     def __init__(self, write: Callable[[str, _Row], None], select: Callable[[str, _Row], Iterator[_Row]]) -> None:
         self._write = write
         self._select = select
 
     def save(self, row: ChannelRow) -> None:
-        """See `ChannelStore.save`."""
+        """Store a new or changed channel. See `ChannelStore.save`."""
         spans = msgspec.json.encode(row.spans).decode()
         values = (row.id, row.name, row.created_by, row.created_at_ms, row.archived_at_ms, spans)
         self._write("replace_channel", values)
 
     def drop(self, channel_id: ChannelId) -> None:
-        """See `ChannelStore.drop`."""
+        """Delete a channel and its members. See `ChannelStore.drop`."""
         self._write("delete_channel_members", (channel_id,))
         self._write("delete_channel", (channel_id,))
 
     def join(self, subscription: Subscription) -> None:
-        """See `ChannelStore.join`."""
+        """Store that a member is in a channel, with its role. See `ChannelStore.join`."""
         one = subscription
         self._write("replace_channel_member", (one.channel, one.number, one.role.value, one.joined_at_ms))
 
     def leave(self, channel_id: ChannelId, number: int) -> None:
-        """See `ChannelStore.leave`."""
+        """Store that the member with this number left a channel. See `ChannelStore.leave`."""
         self._write("delete_channel_member", (channel_id, number))
 
     def rows(self) -> list[ChannelRow]:
@@ -50,7 +50,7 @@ class SqliteChannels:
         ]
 
     def subscriptions(self) -> list[Subscription]:
-        """Return the members of all channels."""
+        """Return which members are in which channels."""
         return [
             Subscription(ChannelId(channel_id), number, Role(role), joined_at_ms)
             for channel_id, number, role, joined_at_ms in self._select("channel_members", ())

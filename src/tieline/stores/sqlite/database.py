@@ -1,4 +1,4 @@
-"""Opens a database file: sets its durability, and migrates its schema, forward only."""
+"""Opens a database file: sets its durability, and migrates its schema to a newer version, never back."""
 
 import errno
 import re
@@ -9,14 +9,24 @@ from importlib.resources import files
 from pathlib import Path
 
 import apsw
+import structlog
 
 from tieline.core.store import DamagedError, DiskError, StoreError
 
 _BUSY_MS = 5000
-"""Timeout for the write lock. Another process holds it only to check or migrate; a longer wait would hide a fault."""
+"""Timeout for the write lock. Another process has it only to check or migrate; a longer wait would hide a fault."""
 
 IN_MEMORY = Path(":memory:")
 """Used instead of a folder, for databases in memory that vanish with their connections."""
+
+INCREMENTAL = 2
+"""SQLite's number for databases whose free pages are given back a few at a time."""
+_SHRINKING = frozenset({"main", "activity"})
+"""Schemas of databases from which retention deletes, so that they must be able to shrink."""
+_VACUUM_COPIES = 3
+"""Free space that making a database able to shrink needs, in its own sizes: a copy, the write-ahead log, and some."""
+
+log = structlog.get_logger(__name__)
 
 CHECKPOINT_PAGES = 4000
 """Pages in the write-ahead log before a checkpoint: 16 MB, which a start reads back in well under a second."""
@@ -35,7 +45,7 @@ _DISK_ERRORS = (
 
 
 def explain(error: Exception, path: Path) -> Exception:
-    """Convert an error of the database or the file system to an error of the Store port, with a hint what to do."""
+    """Convert an error of the database or the file system to a `StoreError` with advice. Other errors are returned."""
     if isinstance(error, StoreError):
         return error
     if _is_full(error, path):
@@ -54,7 +64,7 @@ def explain(error: Exception, path: Path) -> Exception:
 
 
 def _is_full(error: Exception, path: Path) -> bool:
-    """True if the disk is full. For the index of the write-ahead log, the database reports that as an I/O error."""
+    """True if the error means a full disk. The database may report a full disk as an I/O error, so look at the disk."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, apsw.IOError | apsw.CantOpenError):
@@ -79,7 +89,7 @@ MENDING = {
 
 
 def check_main(home: Path) -> None:
-    """Refuse a home that has lost its messages. A new empty hub could be mistaken for the old one.
+    """Raise if the main database of a hub's home is lost. A new empty hub could be mistaken for the old one.
 
     The key is made after the main database. So an empty main database beside a key has lost its content.
     """
@@ -108,12 +118,15 @@ def _migrations(schema: str) -> tuple[str, ...]:
 
 
 def newest_version(schema: str) -> int:
-    """Return the schema version of this program."""
+    """Return the newest version of a schema that this program knows."""
     return len(_migrations(schema))
 
 
 def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: str | None = None) -> apsw.Connection:
-    """Open a database for writing. A schema newer than this program's is refused; an older one is migrated."""
+    """Open a database for writing. A schema newer than this program's is refused; an older one is migrated.
+
+    `schema` is the name of its migration scripts. `synchronous` is SQLite's setting of that name; `vfs` is for tests.
+    """
     try:
         if path.parent == IN_MEMORY:
             connection = apsw.Connection(str(IN_MEMORY))
@@ -122,19 +135,53 @@ def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: st
             connection = apsw.Connection(str(path), vfs=vfs)
             path.chmod(0o600)
         connection.set_busy_timeout(_BUSY_MS)
+        if schema in _SHRINKING:
+            # Has an effect only before the first page is written; `_make_shrinkable` is for older databases.
+            connection.pragma("auto_vacuum", INCREMENTAL)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", synchronous)
         connection.pragma("foreign_keys", True)
         # The store runs checkpoints of the write-ahead log itself, so that a commit costs exactly one sync.
         connection.wal_autocheckpoint(0)
         _migrate(connection, path, _migrations(schema))
+        if schema in _SHRINKING and connection.pragma("auto_vacuum") != INCREMENTAL:
+            _make_shrinkable(connection, path)
     except (apsw.Error, OSError) as error:
         raise explain(error, path) from error
     return connection
 
 
+def vacuum_bytes(path: Path) -> int:
+    """Return the free disk space that a database of an older program needs once, so that it can shrink."""
+    return path.stat().st_size * _VACUUM_COPIES
+
+
+def _make_shrinkable(connection: apsw.Connection, path: Path) -> None:
+    """Rewrite a database of an older program so that it can give its free pages back. If that fails, it stays as it is.
+
+    The next start tries again. SQLite does this in one transaction, so a crash leaves the database as it was.
+    """
+    need, free = vacuum_bytes(path), shutil.disk_usage(path.parent).free
+    if free < need:
+        said = "the disk has too little room to rewrite a database once, so its free space is not given back yet"
+        log.warning(said, database=path.name, needs_bytes=need, free_bytes=free)
+        return
+    log.info(
+        "a database of an older program is being rewritten, which takes a while if it is large", database=path.name
+    )
+    try:
+        connection.pragma("auto_vacuum", INCREMENTAL)
+        connection.execute("VACUUM")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.Error as error:
+        said = "a database could not be rewritten, so its free space is not given back yet"
+        log.warning(said, database=path.name, error=str(error))
+    else:
+        log.info("a database was rewritten once, so that it can give back its free space", database=path.name)
+
+
 def write_nothing(connection: apsw.Connection) -> None:
-    """Write a page without changing its content. An update that leaves a row as it is would write nothing."""
+    """Write a page to disk without changing any data, for example to test if the database can be written."""
     connection.pragma("user_version", connection.pragma("user_version"))
 
 

@@ -25,37 +25,37 @@ _CHECKPOINT_PAGES = 1000
 
 
 class SqliteFiles:
-    """See `FileCatalogue`."""
+    """The `FileCatalogue` of a hub: stores the paths and shares of members' files in `files.db`, not their contents."""
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
         self._connection = open_database(folder / FILES_FILE, "files", synchronous=synchronous, vfs=vfs)
         self._connection.wal_autocheckpoint(_CHECKPOINT_PAGES)
 
     def find(self, path: str) -> FileEntry | None:
-        """See `FileCatalogue.find`."""
+        """Return the file or folder at a path, or `None`."""
         return next(iter(self._entries("find", path)), None)
 
     def children(self, path: str, limit: int) -> Sequence[FileEntry]:
-        """See `FileCatalogue.children`."""
+        """Return the entries of a folder: folders first, then sorted by name."""
         return self._entries("children", path, limit)
 
     def beneath(self, path: str) -> Sequence[FileEntry]:
-        """See `FileCatalogue.beneath`."""
+        """Return all entries under a path, at any depth."""
         # "0" is the character after "/".
         return self._entries("beneath", f"{path}/", f"{path}0")
 
     def files(self, limit: int) -> Sequence[FileEntry]:
-        """See `FileCatalogue.files`."""
+        """Return the files of all members, newest first."""
         return self._entries("files", limit)
 
     def usage(self, home: str) -> tuple[int, int]:
-        """See `FileCatalogue.usage`."""
+        """Return the number of entries under a top folder (`home`), and the total bytes of its files."""
         with self._refusing():
             count, size = self._run("usage", home)[0]
         return count, size
 
     def apply(self, change: FileChange) -> Sequence[str]:
-        """See `FileCatalogue.apply`."""
+        """Remove, move and put entries, all or nothing. Returns the hashes of contents that no entry has any more."""
         before: set[str] = set()
         freed: list[str] = []
         with self._refusing(), self._connection:
@@ -71,53 +71,53 @@ class SqliteFiles:
         return freed
 
     def refers(self, digest: str) -> bool:
-        """See `FileCatalogue.refers`."""
+        """True if any entry has the content whose hash is `digest`."""
         with self._refusing():
             return self._holds("refers", digest)
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """See `FileCatalogue.share`."""
+        """Let viewers read the entries at these paths. By the id `via`, `settle` and `unshare` find these shares."""
         with self._refusing(), self._connection:
             self._connection.executemany(
                 _QUERIES["share"], ((path, viewer, via, at_ms) for path in paths for viewer in viewers)
             )
 
     def settle(self, via: str, viewer: str) -> None:
-        """See `FileCatalogue.settle`."""
+        """Make the shares permanent that were made for a viewer with the id `via`: they lose that id."""
         with self._refusing():
             self._run("settle", via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
-        """See `FileCatalogue.unshare`."""
+        """End the shares that were made for a viewer with the id `via`."""
         with self._refusing():
             self._run("unshare", via, viewer)
 
     def forget(self, viewer: str, before_ms: int) -> None:
-        """See `FileCatalogue.forget`."""
+        """End all shares that were made for a viewer before this time."""
         with self._refusing():
             self._run("forget", viewer, before_ms)
 
     def viewers(self) -> Sequence[str]:
-        """See `FileCatalogue.viewers`."""
+        """Return all viewers that something is shared with."""
         with self._refusing():
             return [str(row[0]) for row in self._run("viewers")]
 
     def viewers_of(self, paths: Sequence[str]) -> Sequence[str]:
-        """See `FileCatalogue.viewers_of`."""
+        """Return all viewers that an entry at one of these paths is shared with."""
         with self._refusing():
             return [str(row[0]) for row in self._run("viewers_of", _list(paths))]
 
     def is_shared(self, path: str, viewers: Sequence[str]) -> bool:
-        """See `FileCatalogue.is_shared`."""
+        """True if the entry at a path is shared with one of these viewers."""
         with self._refusing():
             return self._holds("is_shared", path, _list(viewers))
 
     def shared(self, viewers: Sequence[str], limit: int) -> Sequence[FileEntry]:
-        """See `FileCatalogue.shared`."""
+        """Return the entries that are shared with one of these viewers, newest first."""
         return self._entries("shared", _list(viewers), limit)
 
     def close(self) -> None:
-        """See `FileCatalogue.close`."""
+        """Close the database."""
         self._connection.close()
 
     def _put(self, entry: FileEntry) -> None:

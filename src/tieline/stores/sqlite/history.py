@@ -1,8 +1,9 @@
 """History in the SQLite store: finds the messages of a query by their targets and senders.
 
-Above: the store. Below: the index of messages by target, and the trail. A query is a set of walks, each over the
-messages to one target or from one sender to one target. The walks are merged. So the cost of a page is a step into each
-walk and the messages of the page, however many messages are stored.
+Above: the store. Below: the index of messages by target, and the trail (an index by sender and target). A query is a
+set of walks. Each walk reads the offsets of messages to one target, or from one sender to one target, in order. The
+walks are merged. So the cost of a page is one read from each walk and the messages of the page, however many messages
+are stored.
 """
 
 from collections.abc import Iterator
@@ -15,14 +16,14 @@ from tieline.stores.sqlite.walk import Select, merge, walk
 
 
 class SqliteHistory:
-    """Finds the offsets of messages; the store reads the messages."""
+    """Finds the log offsets of the messages that match a query. The store then reads the messages."""
 
     def __init__(self, select: Select, trail: Trail) -> None:
         self._select = select
         self._trail = trail
 
     def offsets(self, history_query: HistoryQuery, before: int) -> Iterator[int]:
-        """Yield the offsets of all messages of a query before an offset, in the order of the query."""
+        """Yield the log offsets, below `before`, of all messages that match a query, in the order that it asks for."""
         since, forward = history_query.since, history_query.forward
         if history_query.reader is None and history_query.peer is None and history_query.places is None:
             return walk(self._select, "all_forth" if forward else "all_back", (), since, before, forward=forward)
@@ -44,7 +45,10 @@ class SqliteHistory:
             yield from self._seen(history_query, since, before)
 
     def _seen(self, history_query: HistoryQuery, since: int, before: int) -> Iterator[Iterator[int]]:
-        """Yield walks over messages of others that the reader may see. Targets without messages are left out."""
+        """Yield a walk (log offsets of messages, in order) for each target, and span of it, that the reader may see.
+
+        Targets without messages are left out.
+        """
         spans: dict[str, list[Span]] = {}
         for span in history_query.spans:
             spans.setdefault(span.target, []).append(span)
@@ -60,13 +64,13 @@ class SqliteHistory:
                 yield self._at(span, since, before, forward=history_query.forward)
 
     def _at(self, span: Span, since: int, before: int, *, forward: bool) -> Iterator[int]:
-        """Make a walk over the messages to one target."""
+        """Yield the log offsets of the messages in a span, that is to one target, between `since` and `before`."""
         end = before if span.end is None else min(before, span.end)
         query = "target_forth" if forward else "target_back"
         return walk(self._select, query, (span.target,), max(since, span.start), end, forward=forward)
 
     def received(self, name: str, peer: str, before: int) -> Iterator[int]:
-        """Yield offsets of messages that a peer may have sent to a member, newest first.
+        """Yield the log offsets of messages that a peer may have sent to the member `name`, newest first.
 
         The peer `@place` stands for all senders without identity at that place.
         """

@@ -16,7 +16,7 @@ from tieline.stores.sqlite.store import MAIN_FILE
 
 
 class SqliteInspection:
-    """One consistent view of a hub's main database."""
+    """The `Inspection` of a hub's main database for the audit. All methods read the same moment."""
 
     def __init__(self, home: Path) -> None:
         self._connection = open_for_reading(home / MAIN_FILE)
@@ -30,27 +30,27 @@ class SqliteInspection:
             raise StoreError(f"the database cannot be read to its end: {error}") from error
 
     def rows(self) -> Iterator[LogRow]:
-        """See `Inspection.rows`."""
+        """Yield all rows of the main log, by offset. See `Inspection.rows`."""
         for offset, at_ms, event, hash_bytes in self._read("inspect_log"):
             yield LogRow(offset=offset, at_ms=at_ms, event=event, hash=hash_bytes.hex())
 
     def messages(self) -> Iterator[StoredMessage]:
-        """See `Inspection.messages`."""
+        """Yield all stored messages, by log offset. See `Inspection.messages`."""
         for row in self._read("inspect_messages"):
             yield StoredMessage(*row)
 
     def steps(self) -> Iterator[StoredStep]:
-        """See `Inspection.steps`."""
+        """Yield all stored status changes of deliveries, by log offset. See `Inspection.steps`."""
         for row in self._read("inspect_steps"):
             yield StoredStep(*row)
 
     def objectives(self) -> Iterator[StoredObjective]:
-        """See `Inspection.objectives`."""
+        """Yield all objectives, by the offset of their last change. See `Inspection.objectives`."""
         for offset, objective_id, status, parties, content in self._read("inspect_objectives"):
             yield StoredObjective(offset, objective_id, status, parties.encode(), content)
 
     def objective_events(self) -> Iterator[StoredObjectiveEvent]:
-        """See `Inspection.objective_events`."""
+        """Yield the event logs of all objectives, by log offset. See `Inspection.objective_events`."""
         for row in self._read("inspect_objective_events"):
             yield StoredObjectiveEvent(*row)
 
@@ -61,12 +61,12 @@ class SqliteInspection:
             yield number, name, created_at_ms
 
     def images(self) -> Iterable[tuple[int, Image]]:
-        """See `Inspection.images`."""
+        """Yield each member's number and its inbox in the last snapshot. See `Inspection.images`."""
         for number, base, offsets, stream_seqs, rungs, *_ in self._read("images"):
             yield number, Image(base, offsets, stream_seqs, rungs)
 
     def snapshot_end(self) -> int:
-        """See `Inspection.snapshot_end`."""
+        """Return the offset of the first log row after the last snapshot. See `Inspection.snapshot_end`."""
         return int(next(self._read("snapshot_end"))[0])
 
     def close(self) -> None:
@@ -75,5 +75,5 @@ class SqliteInspection:
 
 
 def open_inspection(home: Path) -> SqliteInspection:
-    """Open the store of a home. Raises `StoreError` if there is no readable store."""
+    """Open the main database of the hub whose data folder is `home`. Raises `StoreError` if it cannot be read."""
     return SqliteInspection(home)

@@ -20,7 +20,7 @@ _SERIAL_MAX = 2**63 - 1  # the largest number of the database
 
 
 class SqliteObjectives:
-    """See `ObjectiveStore`."""
+    """The `ObjectiveStore` of the SQLite store. `record`, `write` and `select` run in its transaction."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class SqliteObjectives:
         self._select = select
 
     def change(self, row: LogRow, kept: ObjectiveRow, event: ObjectiveEvent) -> None:
-        """See `ObjectiveStore.change`."""
+        """Store a changed objective, its log row, and a new entry of its event log. See `ObjectiveStore.change`."""
         self._record(row)
         objective = kept.objective
         parties = ledger.encode_numbers(kept.parties).decode()
@@ -47,11 +47,11 @@ class SqliteObjectives:
         self._write("insert_objective_event", (event.offset, kept.serial, event.at_ms, event.actor, happening))
 
     def find(self, objective_id: ObjectiveId) -> ObjectiveRow | None:
-        """See `ObjectiveStore.find`."""
+        """Return the objective with this id, or `None`. See `ObjectiveStore.find`."""
         return next(map(_objective_row, self._select("objective_by_id", (objective_id,))), None)
 
     def select(self, query: ObjectiveQuery) -> Sequence[ObjectiveRow]:
-        """See `ObjectiveStore.select`."""
+        """Return the objectives that match a query, newest first. See `ObjectiveStore.select`."""
         party, assignee = query.party, query.assignee
         before = _SERIAL_MAX if query.before is None else query.before
         statement: str
@@ -71,7 +71,7 @@ class SqliteObjectives:
         return [_objective_row(next(self._select("objective_at", (serial,)))) for serial in found]
 
     def events(self, serial: int, after: int, limit: int) -> Sequence[ObjectiveEvent]:
-        """See `ObjectiveStore.events`."""
+        """Return entries of the event log of the objective `serial`, oldest first. See `ObjectiveStore.events`."""
         rows = self._select("objective_events", (serial, after, limit))
         return [
             ObjectiveEvent(offset, at_ms, actor, _happening_decoder.decode(event))
@@ -79,7 +79,7 @@ class SqliteObjectives:
         ]
 
     def open_rows(self) -> list[ObjectiveRow]:
-        """Return the open objectives, which a broker needs at its start: those that can still change."""
+        """Return the objectives that are neither done nor cancelled. The hub loads them when it starts."""
         return [_objective_row(row) for row in self._select("open_objectives", ())]
 
 

@@ -1,4 +1,4 @@
-"""Reads the logs of a home from outside, a page at a time: the rows, and the data stored with them.
+"""Reads the logs in a hub's data folder from outside, a page at a time: the rows, and the data stored with them.
 
 Above: the pipeline's source, and the route that serves logs to other machines. Below: separate read-only connections.
 A page is one short transaction: the hub continues to write, and a checkpoint of its write-ahead log can run between two
@@ -29,7 +29,7 @@ _Rows = Sequence[tuple[Any, ...]]
 
 
 class Said(Struct, frozen=True, gc=False):
-    """The part of a message's content that readers of a log get."""
+    """The part of a message's content that readers of the log (the pipeline) need: body, priority, kind, thread…"""
 
     body: str = ""
     level: str = Level.INFO.value
@@ -40,7 +40,7 @@ class Said(Struct, frozen=True, gc=False):
 
     @property
     def body_bytes(self) -> int:
-        """Size of the body on a wire."""
+        """Size of the body in bytes, as UTF-8."""
         return len(self.body) if self.body.isascii() else len(self.body.encode(errors="surrogatepass"))
 
 
@@ -49,7 +49,7 @@ _decode_said = Decoder(Said).decode
 
 
 def read_said(content: bytes) -> Said:
-    """Decode a stored content. A damaged content is read as empty; the audit reports it."""
+    """Decode the stored content of a message. Damaged content is read as empty; the audit reports it."""
     try:
         return _decode_said(content)
     except (MsgspecError, UnicodeDecodeError, RecursionError):
@@ -57,27 +57,27 @@ def read_said(content: bytes) -> Said:
 
 
 class MainPage(Struct, frozen=True):
-    """Consecutive rows of the main log."""
+    """Consecutive rows of the main log (the event log), with the messages and objective changes that belong to them."""
 
-    hash_before: bytes | None
-    """Hash of the row before the first. `None` if there is no such row, or the page's first rows are missing."""
+    before: _Rows
+    """The two rows before the first, if they are there: enough to check how the first follows. Columns: as `rows`."""
     rows: _Rows
-    """Rows of offset, at_ms, event, hash."""
+    """The rows of the log. Columns: offset, at_ms, event, hash."""
     messages: _Rows
-    """Messages of these rows that are still stored: see `messages` in `pages.sql`."""
+    """The messages of these rows that are still stored. Columns: see the statement `messages` in `pages.sql`."""
     happenings: _Rows
-    """Changes of objectives in these rows: offset, objective, actor, change."""
+    """The changes of objectives in these rows. Columns: offset, objective, actor, change."""
 
 
 class LogPages:
-    """The logs of one home. Not thread-safe."""
+    """Reads the logs in the data folder (home) of one hub, page by page. Not thread-safe."""
 
     def __init__(self, home: Path) -> None:
         self._paths = {MAIN: home / MAIN_FILE, ACTIVITY: home / ACTIVITY_FILE}
         self._connections: dict[str, apsw.Connection] = {}
 
     def end(self, log: str) -> int:
-        """Return the offset that the next row of a log will have."""
+        """Return the offset that the next row of a log, `main` or `activity`, will have."""
         if not self._paths[log].exists():
             return 0
         return int(self._select(log, f"{log}_end")[0][0])
@@ -89,12 +89,11 @@ class LogPages:
     def main(self, start: int, end: int) -> MainPage:
         """Read rows of the main log from `start` to before `end`, in one transaction."""
         with self._instant(MAIN):
-            before = self._select(MAIN, "hash_before", (start,))
+            before = self._select(MAIN, "rows", (start - 2, start))
             rows = self._select(MAIN, "rows", (start, end))
             messages = self._select(MAIN, "messages", (start, end))
             happenings = self._select(MAIN, "happenings", (start, end))
-        follows = before and rows and rows[0][0] == start
-        return MainPage(before[0][0] if follows else None, rows, messages, happenings)
+        return MainPage(before, rows, messages, happenings)
 
     def activity(self, start: int, end: int) -> _Rows:
         """Read rows of the activity log from `start` to before `end`: offset, at_ms, number, kind, ts_ms, event."""

@@ -9,9 +9,6 @@ SELECT coalesce(max(offset) + 1, 0) FROM activity
 -- name: names
 SELECT number, name FROM member
 
--- name: hash_before
-SELECT hash FROM log WHERE offset = ? - 1
-
 -- name: rows
 SELECT offset, at_ms, event, hash FROM log WHERE offset >= ? AND offset < ? ORDER BY offset
 

@@ -72,6 +72,7 @@ SELECT id, number, digest, previous, expires_at_ms FROM resumption
 
 -- name: insert_owner
 INSERT INTO owner (number, digest) VALUES (?, ?)
+ON CONFLICT (number) DO UPDATE SET digest = excluded.digest
 
 -- name: delete_owner
 DELETE FROM owner WHERE number = ?
@@ -393,3 +394,45 @@ DELETE FROM said WHERE rowid = ?
 
 -- name: search_forget_all
 INSERT INTO said (said) VALUES ('delete-all')
+
+-- name: epoch
+SELECT epoch FROM log_state
+
+-- name: main_kept_from
+SELECT kept_from FROM log_state
+
+-- name: set_kept_from
+UPDATE log_state SET kept_from = max(kept_from, ?)
+
+-- name: activity_kept_from
+SELECT coalesce(min(offset), 0) FROM activity
+
+-- name: main_time
+SELECT at_ms FROM log WHERE offset >= ? ORDER BY offset LIMIT 1
+
+-- name: activity_time
+SELECT at_ms FROM activity WHERE offset >= ? ORDER BY offset LIMIT 1
+
+-- name: readers
+SELECT name, position, set_by, at_ms, missed, missed_first, missed_last, warned FROM reader ORDER BY name
+
+-- name: replace_reader
+INSERT OR REPLACE INTO reader (name, position, set_by, at_ms, missed, missed_first, missed_last, warned)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: delete_reader
+DELETE FROM reader WHERE name = ?
+
+-- name: give_back
+-- Moves at most so many pages, a quarter of a MiB, to the front of the file: a few milliseconds with their commit.
+PRAGMA incremental_vacuum(64)
+
+-- name: main_end
+SELECT coalesce(max(offset) + 1, 0) FROM log
+
+-- name: log_growth
+-- From the first message on: what a new hub logs before it is no growth of messages.
+SELECT sum(CAST(substr(event, 1, 15) AS TEXT) = '{"event":"send"'), count(*), sum(length(event))
+FROM log WHERE offset >= (
+    SELECT min(offset) FROM log WHERE offset >= ? AND CAST(substr(event, 1, 15) AS TEXT) = '{"event":"send"'
+)

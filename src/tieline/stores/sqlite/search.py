@@ -1,4 +1,4 @@
-"""The search index in a database file of its own: FTS5 over the messages. It stores its own position in the log.
+"""The search index in a database file of its own: full text (FTS5) of the messages, and its position in the log.
 
 Above: the searcher, on one thread. Below: `search.db`, with `tieline.db` attached for reading. The index follows the
 committed messages, in pieces; a write never waits for it. An index that was made from another log, or is damaged, is
@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 
 from tieline.contract.message import Message
-from tieline.core.inquiry import Inquiry, Term
+from tieline.core.search_query import SearchQuery, Term
 from tieline.core.store import DamagedError, DiskError, StoreError
 from tieline.stores.sqlite.database import CHECKPOINT_PAGES, explain, open_database
 from tieline.stores.sqlite.statements import QUERIES
@@ -23,16 +23,16 @@ SEARCH_FILE = "search.db"
 _PIECE = 1000
 """Log rows indexed at once. That takes some tens of milliseconds."""
 _BEHIND_MAX = 50_000
-"""The index waits while the log grows, because writers need the processor. Beyond this lag, it does not wait."""
+"""Largest lag, in log rows, for which indexing waits while the log grows, because writers need the processor."""
 _SWEEP = 2000
-"""Entries checked in one step of a sweep."""
+"""Entries checked at once in a sweep, which removes entries of deleted messages from the index."""
 _CHARACTERS_MAX = 256 * 1024
-"""Characters of a body that are indexed."""
+"""Largest number of characters of a message's body that are indexed."""
 _MS_MIN, _MS_MAX = -(2**63), 2**63 - 1  # what the database keeps as a number
 
 
 class SqliteSearch:
-    """See `SearchIndex`."""
+    """The `SearchIndex` of a hub: finds messages by the words in their bodies and titles. It is in `search.db`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -68,33 +68,33 @@ class SqliteSearch:
         connection.execute(QUERIES["attach_hub"], (str(self._folder / MAIN_FILE),))
         return connection
 
-    def find(self, inquiry: Inquiry) -> Sequence[Message]:
-        """See `SearchIndex.find`."""
+    def find(self, query: SearchQuery) -> Sequence[Message]:
+        """Index all new messages, then return the messages that match, newest first. See `SearchIndex.find`."""
         with self._refusing():
             while self._take_in():
                 pass
-            return list(self._find(inquiry))
+            return list(self._find(query))
 
-    def _find(self, inquiry: Inquiry) -> Iterator[Message]:
-        seen = inquiry.history_query
+    def _find(self, query: SearchQuery) -> Iterator[Message]:
+        seen = query.history_query
         threads = {row[0] for row in self._connection.execute(QUERIES["threads_of_member"], (seen.threads,))}
         values = (
-            _expression(inquiry.terms),
+            _expression(query.terms),
             seen.since,
             _MS_MAX if seen.before is None else seen.before,
-            _MS_MIN if inquiry.from_ms is None else max(inquiry.from_ms, _MS_MIN),
-            _MS_MAX if inquiry.to_ms is None else min(inquiry.to_ms, _MS_MAX),
-            inquiry.sender,
+            _MS_MIN if query.from_ms is None else max(query.from_ms, _MS_MIN),
+            _MS_MAX if query.to_ms is None else min(query.to_ms, _MS_MAX),
+            query.sender,
         )
         count = total = 0
         for offset, sender, target in self._connection.execute(QUERIES["search"], values):
-            if not inquiry.sees(offset, sender, target, threads):
+            if not query.sees(offset, sender, target, threads):
                 continue
             row = self._connection.execute(QUERIES["message_at"], (offset,)).fetchone()
             if row is None:
                 continue
             message = decode_message(row)
-            if not inquiry.shows(message):
+            if not query.shows(message):
                 continue
             count += 1
             total += len(message.content.body)
@@ -105,7 +105,10 @@ class SqliteSearch:
                 return
 
     def work(self) -> bool:
-        """See `SearchIndex.work`. While the log grows, the index waits, because writers need the processor more."""
+        """Index some new messages, or remove some deleted ones. Returns true if work is left. See `SearchIndex.work`.
+
+        While the log grows, this does nothing unless it is far behind, because writers need the processor more.
+        """
         with self._refusing():
             end = self._log_end()
             grows, self._looked = end != self._looked, end
@@ -115,14 +118,14 @@ class SqliteSearch:
             return self._sweep()
 
     def close(self) -> None:
-        """See `SearchIndex.close`."""
+        """Close the database."""
         self._connection.close()
 
     def _log_end(self) -> int:
         return int(self._connection.execute(QUERIES["search_log_end"]).get)
 
     def _position(self) -> int:
-        """Return the index's position in the log. If the index was made from another log, empty it and return 0."""
+        """Return the log offset up to which messages are indexed. Empty the index first if it is of another log."""
         log_end, same = self._connection.execute(QUERIES["search_progress"]).get
         if same:
             return int(log_end)
@@ -132,7 +135,7 @@ class SqliteSearch:
         return 0
 
     def _take_in(self) -> bool:
-        """Index the next piece of the log. Return true if there is more."""
+        """Index the messages in the next piece of the log. Return true if more of the log is not indexed."""
         start, end = self._position(), self._log_end()
         if start >= end:
             return False
@@ -174,6 +177,6 @@ class SqliteSearch:
 
 
 def _expression(terms: Sequence[Term]) -> str:
-    """Make the FTS5 expression of the terms. Each term is a quoted string, so it contains no operators."""
+    """Make the search expression for FTS5. Each term is a quoted string, so that it contains no operators."""
     quoted = ((term.text.replace('"', '""'), "*" if term.prefix else "") for term in terms)
     return " AND ".join(f'"{text}"{star}' for text, star in quoted)

@@ -1,7 +1,7 @@
 """The SQLite store: buffered writes, with one transaction and one disk sync per commit.
 
-Above: the broker, on one thread. Below: `tieline.db`; the activity log has its own file and its own writer. Statements
-are in `queries.sql`; the schema is in `schema/`, applied forward only.
+Above: the hub's decision logic (broker), on one thread. Below: `tieline.db`; the activity log has its own file and its
+own writer. Statements are in `queries.sql`; the schema is in `schema/`, applied forward only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,9 +23,12 @@ from tieline.contract.message import Content, Message, Signature
 from tieline.core import ledger
 from tieline.core.inbox import Image
 from tieline.core.ladder import STATES
+from tieline.core.readers import Cutoff
 from tieline.core.store import (
+    MAIN,
     ROUTE_BYTES,
     DamagedError,
+    DeliveryRoute,
     Foundation,
     Grant,
     HistoryQuery,
@@ -36,7 +39,6 @@ from tieline.core.store import (
     Received,
     ReceivedPage,
     Replay,
-    Route,
     SentReplay,
     StoreError,
     TokenRow,
@@ -45,6 +47,7 @@ from tieline.stores.sqlite.channels import SqliteChannels
 from tieline.stores.sqlite.database import CHECKPOINT_PAGES, MENDING, explain, open_database, write_nothing
 from tieline.stores.sqlite.history import SqliteHistory
 from tieline.stores.sqlite.objectives import SqliteObjectives
+from tieline.stores.sqlite.readers import SqliteReaders
 from tieline.stores.sqlite.statements import QUERIES, repeat
 from tieline.stores.sqlite.trail import Trail
 
@@ -55,9 +58,9 @@ _ROWS = 25
 _INSERT_MANY = {name: repeat(QUERIES[name], _ROWS) for name in ("append_log", "insert_message")}
 
 _NESTED = 256
-"""Ranges to check for the one that holds a delivery, if ranges may be nested."""
+"""Largest number of stored ranges of keys to check for one delivery, where ranges may overlap."""
 _FALLS = 8
-"""Most falls (escalations) of one delivery. A member has fewer ways of being reached."""
+"""Largest number of escalations (falls) of one delivery. A member has fewer ways to be reached."""
 
 _content_decoder = msgspec.json.Decoder(Content)
 _json = msgspec.json
@@ -65,7 +68,7 @@ _Row = tuple[Any, ...]
 
 
 class SqliteStore:
-    """A hub's storage in one folder."""
+    """The `Store` of a hub: members, messages, deliveries, channels, objectives and the main log, in `tieline.db`."""
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
         self._path = folder / MAIN_FILE
@@ -97,6 +100,7 @@ class SqliteStore:
         self._history = SqliteHistory(self._select, self._trail)
         self.channels = SqliteChannels(self._write, self._select)
         self.objectives = SqliteObjectives(self.record, self._write, self._select)
+        self.readers = SqliteReaders(MAIN, self._main, self._write, self._select)
         # Number of commits and of checkpoints. Each needs a disk sync.
         self.commits = 0
         self.checkpoints = 0
@@ -104,7 +108,7 @@ class SqliteStore:
     # Writes.
 
     def accept(self, row: LogRow, message: Message, content: bytes, route: bytes, shared_id: bool = False) -> None:
-        """See `Store.accept`."""
+        """Buffer a new message with its deliveries and its log row. See `Store.accept`."""
         self._append(row)
         said, target = message.content, str(message.content.target)
         self._message_rows.append(
@@ -133,17 +137,17 @@ class SqliteStore:
             )
 
     def advance(self, row: LogRow, number: int, state: State, ranges: Ranges) -> None:
-        """See `Store.advance`."""
+        """Buffer a status change of deliveries of the member `number`, with its log row. See `Store.advance`."""
         self._append(row)
         self._step_rows.extend((number, int(state), first, last, row.offset) for first, last in ranges)
 
     def fall(self, row: LogRow, number: int, ranges: Ranges) -> None:
-        """See `Store.fall`."""
+        """Buffer an escalation of deliveries of the member `number`, with its log row. See `Store.fall`."""
         self._append(row)
         self._fall_rows.extend((number, last, first, row.offset) for first, last in ranges)
 
     def record(self, row: LogRow) -> None:
-        """See `Store.record`."""
+        """Buffer a log row that has no message and no change of deliveries with it. See `Store.record`."""
         self._append(row)
 
     def _append(self, row: LogRow) -> None:
@@ -154,14 +158,14 @@ class SqliteStore:
         self._log_rows.append((row.offset, row.at_ms, row.event, bytes.fromhex(row.hash)))
 
     def save_member(self, row: MemberRow) -> None:
-        """See `Store.save_member`."""
+        """Store a new or changed member. See `Store.save_member`."""
         member = row.member
         values = (row.number, member.name, member.kind, _json.encode(member.permissions), member.origin)
         about = (member.title, member.description, member.instructions)
         self._write("insert_member", (*values, member.created_at_ms, row.since, *about))
 
     def drop_member(self, number: int, at_ms: int) -> None:
-        """See `Store.drop_member`."""
+        """Remove the member with this number, with its tokens and subscriptions. See `Store.drop_member`."""
         self._prefetched.clear()
         self._flush()
         self._write("remove_member", (at_ms, number))
@@ -176,55 +180,57 @@ class SqliteStore:
             self._write(statement, (number,))
 
     def save_token(self, row: TokenRow) -> None:
-        """See `Store.save_token`."""
+        """Store a token, in addition to other tokens of its member. See `Store.save_token`."""
         values = (row.digest, row.number, row.created_at_ms, row.expires_at_ms, row.id, row.label, row.created_by)
         self._write("insert_token", values)
 
     def drop_token(self, digest: bytes) -> None:
-        """See `Store.drop_token`."""
+        """Delete the token whose hash is `digest`. See `Store.drop_token`."""
         self._write("delete_token", (digest,))
 
     def save_setting(self, key: str, value: bytes) -> None:
-        """See `Store.save_setting`."""
+        """Store a small value under a key. See `Store.save_setting`."""
         self._write("replace_setting", (key, value))
 
     def save_owner(self, number: int, digest: bytes) -> None:
-        """See `Store.save_owner`."""
+        """Store the hash of the shared token that owns a member's name. See `Store.save_owner`."""
         self._write("insert_owner", (number, digest))
 
     def save_grant(self, grant: Grant) -> None:
-        """See `Store.save_grant`."""
+        """Buffer a new or changed right to resume a session. See `Store.save_grant`."""
         self._grant_rows.append((grant.id, grant.number, grant.digest, grant.previous, grant.expires_at_ms))
 
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
-        """See `Store.save_snapshot`."""
+        """Store the inboxes and streams of members as of the log offset `end`. See `Store.save_snapshot`."""
         for image in images:
             inbox = image.inbox
             arrays = (inbox.base, inbox.offsets, inbox.stream_seqs, inbox.rungs)
             self._write("replace_image", (image.number, *arrays, _json.encode(image.streams), image.last_seen_ms))
         self._write("set_snapshot_end", (end,))
 
-    def prune(self, start: int, before_ms: int, keep: frozenset[int], limit: int) -> tuple[Sequence[int], int | None]:
-        """See `Store.prune`."""
+    def prune(self, start: int, cutoff: Cutoff, keep: frozenset[int], limit: int) -> tuple[Sequence[int], int | None]:
+        """Delete old messages, and return their offsets and the offset to continue from. See `Store.prune`."""
         self._prefetched.clear()
         self._flush()
         looked = list(self._select("by_age", (start, limit)))
-        old = list(takewhile(lambda row: row[1] < before_ms, looked))
+        old = list(takewhile(lambda row: cutoff.deletes(row[0], row[1]), looked))
         doomed = [row for row in old if row[0] not in keep]
         fell = bool(self._main.execute(QUERIES["has_falls"]).get)
         self._trail.drop([(sender, target, offset) for offset, _, _, sender, target in doomed], self._write)
         for offset, _, packed, _, _ in doomed:
             self._write("delete_message", (offset,))
-            route = Route.unpack(packed)
+            route = DeliveryRoute.unpack(packed)
             for number, key in zip(route.numbers, route.keys, strict=True):
                 # A range that also covers other deliveries stays, because those may be kept.
                 self._write("delete_steps", (number, key, key))
                 if fell:
                     self._write("delete_falls", (number, key, key))
+        if doomed:
+            self._write("set_kept_from", (doomed[-1][0] + 1,))
         return [row[0] for row in doomed], looked[-1][0] + 1 if len(old) == limit else None
 
     def commit(self) -> None:
-        """See `Store.commit`."""
+        """Make all buffered writes durable, or none of them. See `Store.commit`."""
         with self._abandoning():
             self._flush()
             if self._in_transaction:
@@ -244,7 +250,7 @@ class SqliteStore:
 
     @property
     def intact(self) -> bool:
-        """See `Store.intact`. After some errors, the database ends a transaction by itself."""
+        """True if all buffered writes are still there. After some errors, the database ends a transaction by itself."""
         return not self._abandoned and not (self._in_transaction and self._main.get_autocommit())
 
     def _bring_in_trail(self) -> None:
@@ -253,7 +259,7 @@ class SqliteStore:
 
     @contextmanager
     def _abandoning(self) -> Iterator[None]:
-        """If the database refuses, drop the whole batch and raise the explained error."""
+        """If the database refuses, drop all buffered writes and raise a `StoreError` that explains it."""
         try:
             yield
         except Exception as error:
@@ -267,16 +273,16 @@ class SqliteStore:
             raise explained from error
 
     def _overwrite(self) -> None:
-        """Overwrite the pages of a commit that failed after it was written: a start after a crash would accept them."""
+        """Overwrite the pages that a failed commit has written. Otherwise a start after a crash would accept them."""
         with suppress(apsw.Error):
             write_nothing(self._main)
 
     def explain(self, error: Exception) -> Exception:
-        """See `Store.explain`."""
+        """Convert an error of the database to a `StoreError`. See `Store.explain`."""
         return explain(error, self._path)
 
     def retry(self) -> None:
-        """See `Store.retry`."""
+        """Check that the database can be written again; raises if it cannot. See `Store.retry`."""
         assert not self._in_transaction, "nothing is buffered"
         try:
             write_nothing(self._main)
@@ -293,7 +299,7 @@ class SqliteStore:
     def _write(self, statement: str, values: _Row) -> None:
         with self._abandoning():
             self._begin()
-            self._main.execute(QUERIES[statement], values)
+            self._main.execute(QUERIES[statement], values).fetchall()
 
     def _flush(self) -> None:
         """Write buffered rows into the open transaction, so that reads see them."""
@@ -354,7 +360,7 @@ class SqliteStore:
     # Reads.
 
     def restore(self) -> Foundation:
-        """See `Store.restore`."""
+        """Drop buffered writes, and return the committed state. See `Store.restore`."""
         self._abandon()
         self._abandoned = False
         main = self._main
@@ -385,23 +391,26 @@ class SqliteStore:
         )
 
     def replay(self, start: int) -> Iterator[Replay]:
-        """See `Store.replay`."""
+        """Yield the messages and status changes in the log from offset `start` on. See `Store.replay`."""
         for offset, event_bytes, sender, content, route in self._main.execute(QUERIES["replay"], (start,)):
             if route is not None:
-                yield SentReplay(offset, sender, _content_decoder.decode(content).topic, Route.unpack(route))
+                yield SentReplay(offset, sender, _content_decoder.decode(content).topic, DeliveryRoute.unpack(route))
                 continue
             event = ledger.decode_event(event_bytes)
             if isinstance(event, Moved):
                 held = isinstance(event, Held)
                 yield MovedReplay(event.number, event.keys, STATES[type(event)], event.ackless, held)
 
-    def expiring(self) -> Iterator[tuple[int, Route]]:
-        """See `Store.expiring`."""
+    def expiring(self) -> Iterator[tuple[int, DeliveryRoute]]:
+        """Yield the deadline and the deliveries of messages with a time to live. See `Store.expiring`."""
         for deadline_ms, route in self._main.execute(QUERIES["expiring"]):
-            yield deadline_ms, Route.unpack(route)
+            yield deadline_ms, DeliveryRoute.unpack(route)
 
     def prefetch(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
-        """See `Store.prefetch`. Single queries would be slower: each lets other threads run, and waits for them."""
+        """Look up many wire ids with few queries, so that `find_wire_id` needs none of its own.
+
+        Single queries would be slower: each lets other threads run first.
+        """
         self._prefetched = {}
         prefetched: dict[tuple[str, str, str], Known | None] = dict.fromkeys(wire_keys)
         groups: dict[tuple[str, str], list[str]] = {}
@@ -419,7 +428,7 @@ class SqliteStore:
         self._prefetched = prefetched
 
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
-        """See `Store.find_wire_id`."""
+        """Find a message by its wire id, also in buffered writes. See `Store.find_wire_id`."""
         wire_key = (sender, protocol, wire_id)
         fresh = self._fresh_wire_ids.get(wire_key)
         if fresh is not None:
@@ -433,7 +442,7 @@ class SqliteStore:
         return Known(row[0], row[1], digest(row[2]), row[3]) if row else None
 
     def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
-        """See `Store.messages`."""
+        """Return the messages at these log offsets, and how many offsets were considered. See `Store.messages`."""
         self._flush()
         found: dict[int, Message] = {}
         total = 0
@@ -448,28 +457,28 @@ class SqliteStore:
         return found, len(offsets)
 
     def received(self, number: int, name: str, peer: str, before: int | None, limit: int) -> ReceivedPage:
-        """See `Store.received`."""
+        """Return a page of deliveries to a member from a peer, newest first. See `Store.received`."""
         self._flush()
         end = self._log_end if before is None else before
         offsets = list(islice(self._history.received(name, peer, end), limit))
         found = []
         for offset in offsets:
             sender, content, packed = self._main.execute(QUERIES["sent_at"], (offset,)).get
-            route = Route.unpack(packed)
+            route = DeliveryRoute.unpack(packed)
             if number in route.numbers and (sender == peer or sender.endswith(peer)):
                 index = route.numbers.index(number)
                 topic = _content_decoder.decode(content).topic
                 found.append(Received(offset, sender, topic, route.keys[index], route.stream_seqs[index]))
         return ReceivedPage(found, len(offsets), offsets[-1] if len(offsets) == limit else None)
 
-    def find_message(self, message_id: MessageId) -> tuple[Message, Route] | None:
-        """See `Store.find_message`."""
+    def find_message(self, message_id: MessageId) -> tuple[Message, DeliveryRoute] | None:
+        """Return the message with this id and its deliveries, or `None`. See `Store.find_message`."""
         self._flush()
         row = self._main.execute(QUERIES["message_by_id"], (message_id,)).fetchone()
-        return (decode_message(row[:-1]), Route.unpack(row[-1])) if row else None
+        return (decode_message(row[:-1]), DeliveryRoute.unpack(row[-1])) if row else None
 
     def steps(self, number: int, key: int) -> Sequence[Step]:
-        """See `Store.steps`."""
+        """Return the status changes of the delivery `key` of the member `number`. See `Store.steps`."""
         self._flush()
         steps = []
         for state in State:
@@ -482,7 +491,7 @@ class SqliteStore:
         return steps
 
     def falls(self, number: int, first: int, last: int) -> Sequence[Fall]:
-        """See `Store.falls`."""
+        """Return the escalations of a member's deliveries with keys `first` to `last`. See `Store.falls`."""
         self._flush()
         falls = []
         values = (number, first, _NESTED + (last - first) * _FALLS, last)
@@ -493,11 +502,11 @@ class SqliteStore:
         return falls
 
     def names(self, numbers: Sequence[int]) -> dict[int, str]:
-        """See `Store.names`."""
+        """Return the names of members by number, also of removed members. See `Store.names`."""
         return {number: self._main.execute(QUERIES["name_of"], (number,)).get for number in set(numbers)}
 
     def history(self, history_query: HistoryQuery) -> Sequence[Message]:
-        """See `Store.history`."""
+        """Return a page of messages that match a query. See `Store.history`."""
         self._flush()
         before = self._log_end if history_query.before is None else min(history_query.before, self._log_end)
         found: list[Message] = []
@@ -514,7 +523,7 @@ class SqliteStore:
         return iter(self._main.execute(QUERIES[statement], values))
 
     def read_log(self, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
-        """See `Store.read_log`."""
+        """Return committed log rows from offset `start` on, and the end of the log. See `Store.read_log`."""
         # Rows of the open transaction are not committed yet. A reader of the log must never see them.
         limit = min(limit, max(0, self._committed_end - start))
         rows = self._main.execute(QUERIES["read_main"], (start, limit))
@@ -525,7 +534,7 @@ class SqliteStore:
         return found, self._committed_end
 
     def close(self) -> None:
-        """See `Store.close`."""
+        """Close the database. Buffered writes are lost. See `Store.close`."""
         if self._closed:
             return
         self._closed = True
@@ -540,7 +549,7 @@ _CONTENT = 5
 
 
 def decode_message(row: Sequence[Any]) -> Message:
-    """Make a message from its row."""
+    """Make a message from its database row. Raises `DamagedError` if its content cannot be decoded."""
     offset, message_id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature = row
     try:
         said = _content_decoder.decode(content)

@@ -1,4 +1,4 @@
-"""The trail: an index of messages by sender and target, so that a page of history costs only its own messages.
+"""The trail: an index of messages by sender and target, so that a page of history reads only its own messages.
 
 Above: the SQLite store, within its transactions. Below: the table `trail`, which lacks the last few thousand messages,
 and a buffer in memory, which holds those. Many offsets go into one row, so a message costs almost nothing. A database
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from tieline.stores.sqlite.walk import Row, Select
 
 _WAITING_MAX = 4096
-"""Messages that are buffered in memory before they are written to the table. Writing takes a few milliseconds."""
+"""Number of messages buffered in memory before they are written to the table, which takes a few milliseconds."""
 _ROW_MAX = 512
 """Offsets in one row: as many as fit a page of the file."""
 
@@ -20,7 +20,7 @@ _Write = Callable[[str, Row], None]
 
 
 class Trail:
-    """The trail of one store. Only the store changes it."""
+    """The index of one store's messages by sender and target. Only the store changes it."""
 
     def __init__(self, select: Select) -> None:
         self._select = select
@@ -29,13 +29,13 @@ class Trail:
         self._count = 0
 
     def restore(self) -> None:
-        """Rebuild the buffer from the committed messages."""
+        """Rebuild the buffer in memory from the committed messages that the table `trail` lacks."""
         self.clear()
         for sender, target, offset in self._select("untrailed", ()):
             self.note(sender, target, offset)
 
     def note(self, sender: str, target: str, offset: int) -> None:
-        """Add an accepted message to the buffer."""
+        """Add an accepted message, at its log offset, to the buffer."""
         targets = self._waiting.get(sender)
         if targets is None:
             targets = self._waiting[sender] = {}
@@ -52,7 +52,7 @@ class Trail:
         return self._count >= _WAITING_MAX
 
     def rows(self) -> Iterator[Row]:
-        """Yield the buffer as rows of the table."""
+        """Yield the buffered messages as rows of the table `trail`, for the store to insert."""
         for sender, targets in self._waiting.items():
             for target, offsets in targets.items():
                 for start in range(0, len(offsets), _ROW_MAX):
@@ -60,12 +60,12 @@ class Trail:
                     yield sender, target, some[0], array("q", some).tobytes()
 
     def clear(self) -> None:
-        """Empty the buffer."""
+        """Empty the buffer of messages that are not in the table yet, such as after they were inserted."""
         self._waiting.clear()
         self._count = 0
 
     def drop(self, messages: Sequence[tuple[str, str, int]], write: _Write) -> None:
-        """Remove messages, each given by its sender, target and offset."""
+        """Remove messages, each given by its sender, target and offset. `write` runs a named statement."""
         gone: dict[tuple[str, str], set[int]] = {}
         for sender, target, offset in messages:
             gone.setdefault((sender, target), set()).add(offset)
@@ -87,7 +87,10 @@ class Trail:
         return known | self._waiting.get(sender, {}).keys()
 
     def walk(self, sender: str, target: str, since: int, before: int, *, forward: bool = False) -> Iterator[int]:
-        """Yield the offsets of a sender's messages to a target, between two offsets."""
+        """Yield the log offsets of a sender's messages to a target, from `since` to before `before`.
+
+        The newest comes first, unless `forward`.
+        """
         # Messages in the buffer are newer than those in the table.
         waiting = _between(self._waiting.get(sender, {}).get(target, ()), since, before)
         if not forward:
@@ -101,7 +104,10 @@ class Trail:
     def _rows(
         self, sender: str, target: str, since: int, before: int, *, forward: bool
     ) -> Iterator[tuple[int, Sequence[int]]]:
-        """Yield rows that may hold offsets between two offsets. Each is a pair: the first offset, and all offsets."""
+        """Yield the rows of the table that may hold offsets from `since` to before `before`.
+
+        Each is a pair: the first offset, and all offsets.
+        """
         edge = before
         if forward:
             # The last row that begins before `since` may also hold later offsets.

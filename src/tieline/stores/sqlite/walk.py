@@ -1,7 +1,7 @@
-"""A walk: reads numbers from an index in either direction, with a small read-ahead.
+"""A walk: reads numbers, such as log offsets, from an index in either direction, with a small read-ahead.
 
 Above: history, the trail, objectives. Below: a query by name. Several walks are merged into one. So a page from many
-places costs a step into each place and the rows of the page.
+walks costs one read from each walk and the rows of the page.
 """
 
 import heapq
@@ -16,7 +16,10 @@ Select = Callable[[str, Row], Iterator[Row]]
 
 
 def walk(select: Select, query: str, what: Row, since: int, before: int, *, forward: bool = False) -> Iterator[int]:
-    """Yield the numbers of a query from `since` to before `before`. The query's values: `what`, those two, a limit."""
+    """Yield the numbers that a named query finds from `since` to before `before`; the highest first, unless `forward`.
+
+    `select` runs the query with these values: `what` (such as sender and target), `since`, `before`, and a limit.
+    """
     ahead = 1
     while since < before:
         numbers = [row[0] for row in select(query, (*what, since, before, ahead))]
@@ -31,7 +34,7 @@ def walk(select: Select, query: str, what: Row, since: int, before: int, *, forw
 
 
 def merge(walks: Iterable[Iterator[int]], *, forward: bool = False) -> Iterator[int]:
-    """Yield all numbers of several walks in order, each once."""
+    """Yield all numbers of several walks in order, each once; the highest first, unless `forward`."""
     last = None
     for number in heapq.merge(*walks, reverse=not forward):
         if number != last:

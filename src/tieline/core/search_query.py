@@ -1,6 +1,6 @@
-"""An inquiry: a full-text search over the messages that its reader may see; and the index that carries it out.
+"""A search query: a full-text search over the messages that its reader may see; and the index that carries it out.
 
-Above: `core.search`, which makes inquiries, and the thread that has the index carry them out. Below: one index for each
+Above: `core.search`, which creates queries, and the thread that runs them on the index. Below: one index for each
 kind of store.
 """
 
@@ -27,10 +27,11 @@ class Term(Struct, frozen=True):
     prefix: bool = False
 
 
-class Inquiry(Struct, frozen=True, kw_only=True):
+class SearchQuery(Struct, frozen=True, kw_only=True):
     """A full-text search, limited to the messages that its reader may see."""
 
     history_query: HistoryQuery
+    """The messages that the reader may see, and the limits of the answer."""
     terms: tuple[Term, ...]
     """A message matches only if it contains all of these terms."""
     sender: str | None
@@ -59,7 +60,10 @@ class Inquiry(Struct, frozen=True, kw_only=True):
         return any(span.target == target and span.holds(offset) for span in seen.spans)
 
     def shows(self, message: Message) -> bool:
-        """True if a message that the reader may see also matches the asked thread and protocol."""
+        """True if a found message is in the asked thread, and may be shown on the session's protocol.
+
+        A badly signed message is shown only on its own protocol.
+        """
         if self.thread is not None and self.thread not in (message.content.thread, message.content.reply_to):
             return False
         reader = self.history_query.reader
@@ -69,14 +73,14 @@ class Inquiry(Struct, frozen=True, kw_only=True):
 class SearchIndex(Protocol):
     """Full-text index over the messages of one store. One dedicated thread calls it."""
 
-    def find(self, inquiry: Inquiry) -> Sequence[Message]:
-        """Messages that match the inquiry, newest first. Every message committed before this call is searched."""
+    def find(self, query: SearchQuery) -> Sequence[Message]:
+        """Return matching messages, newest first. Every message committed before this call is searched."""
 
     def work(self) -> bool:
         """Index some new messages, or drop some that retention deleted. Returns true if work is left."""
 
     def close(self) -> None:
-        """Release everything."""
+        """Close the index."""
 
 
 def parse(query: str) -> tuple[Term, ...] | Refusal:

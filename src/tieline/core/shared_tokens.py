@@ -1,0 +1,88 @@
+"""Shared tokens: tokens of the configuration that several names share, and the rule which of them owns a name.
+
+A name belongs to the shared token that made it, connected or not. If that token is configured no more, nobody could
+open the name again: the name is *orphaned*. If exactly one token is configured, that token replaced the old one, and
+takes over an orphaned name when a client registers it. If several are configured, an operator decides (`Retoken`).
+
+**Abuse.** Whoever knows the only configured token may take over every orphaned name with the messages that wait for it.
+So nothing is taken over that the hub's owner gave to the name and not to the token: a name with permissions, with a
+token of its own, or kept for the person who runs the hub waits for an operator. A token that is configured keeps its
+names against every other token. Each change of owner is a row of the audit chain.
+"""
+
+import hmac
+
+from tieline.contract import command as c
+from tieline.contract.event import Registered
+from tieline.contract.permission import MEMBERS_MANAGE
+from tieline.contract.refusal import Code, Refusal
+from tieline.contract.reply import Done, Reply
+from tieline.core.batch import Batch
+from tieline.core.directory import Account, Directory, Session, token_digest
+from tieline.core.sessions import Sessions, misspelt
+
+
+class SharedTokens:
+    """Decides which shared token (a token of the configuration, for several names) may open a session for a name."""
+
+    def __init__(
+        self, batch: Batch, directory: Directory, sessions: Sessions, configured: frozenset[bytes] = frozenset()
+    ) -> None:
+        self._batch = batch
+        self._directory = directory
+        self._sessions = sessions
+        # Digests of the configured tokens. Empty if nobody told the hub, and then no token is ever replaced.
+        self._configured = configured
+
+    def orphans(self) -> list[str]:
+        """Names of members whose shared token is no longer in the configuration. No client can log in as them."""
+        owned = (account for account in self._directory.accounts.values() if account.owner is not None)
+        return [account.name for account in owned if account.owner not in self._configured]
+
+    def refuse(self, account: Account, name: str, digest: bytes) -> Refusal | None:
+        """The refusal if the token with the hash `digest` may not open a session for this member as `name`.
+
+        `None` if the token owns the member, or may take it over.
+        """
+        if account.owner is None or not (hmac.compare_digest(account.owner, digest) or self._may_take(account, digest)):
+            replaced = account.owner is not None and bool(self._configured) and account.owner not in self._configured
+            why = "a token that is configured no more; an operator must decide" if replaced else "another token"
+            return Refusal(Code.NAME_TAKEN, f"the name {name!r} belongs to {why}")
+        return misspelt(name, account) if account.name != name else None
+
+    def _may_take(self, account: Account, digest: bytes) -> bool:
+        """True if this token is the only one that is configured, and nothing but its old token protects the name."""
+        if len(self._configured) != 1 or not all(hmac.compare_digest(one, digest) for one in self._configured):
+            return False
+        protected = account.member.permissions or self._directory.has_token(account)
+        return not protected and self._sessions.refuse_kept(account.name) is None
+
+    def note_opened(self, account: Account, digest: bytes, protocol: str) -> None:
+        """Note that a shared token opens a member, as `refuse` allows. From now on it owns the member's name."""
+        if account.owner != digest:
+            self._give(account, digest, protocol)
+
+    def _give(self, account: Account, digest: bytes, by: str) -> None:
+        self._batch.changed = True
+        account.owner = digest
+        self._batch.store.save_owner(account.number, digest)
+        self._batch.record(Registered(account.name, by, "another shared token"))
+
+    def retoken(self, session: Session, command: c.Retoken) -> Reply:
+        """Give a member's name to another configured shared token. Sessions that the old token opened end."""
+        refusal = session.refuse_without(MEMBERS_MANAGE)
+        if refusal is not None:
+            return refusal
+        account = self._directory.find(command.name)
+        if account is None:
+            return self._directory.unknown_member(command.name)
+        before, digest = account.owner, token_digest(command.token)
+        if before is None:
+            return Refusal(Code.INVALID_REQUEST, f"{account.name} was not made by a token that names share")
+        if digest not in self._configured:
+            return Refusal(Code.INVALID_REQUEST, "names share no such token: it must be one that this hub is given")
+        if before != digest:
+            self._give(account, digest, session.speaker)
+            why = Refusal(Code.NAME_TAKEN, f"the name {account.name!r} belongs to another token now")
+            self._sessions.end_all([other for other in account.sessions if other.token == before], why)
+        return Done()

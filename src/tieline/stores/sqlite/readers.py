@@ -1,0 +1,89 @@
+"""Readers of a log in the SQLite store: the reader part of both store ports, within the transactions of its store."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import apsw
+
+from tieline.contract.reader import Reader
+from tieline.stores.sqlite.database import INCREMENTAL
+
+_Row = tuple[Any, ...]
+
+SPARE_PAGES = 1024
+"""Free pages that stay in the file, 4 MiB: new rows take them, and the file need not shrink and grow in turn."""
+
+
+class SqliteReaders:
+    """The `ReaderStore` of one database. `write` and `select` run a named statement in its transaction."""
+
+    def __init__(
+        self,
+        log: str,
+        connection: apsw.Connection,
+        write: Callable[[str, _Row], None],
+        select: Callable[[str, _Row], Iterator[_Row]],
+    ) -> None:
+        self._log = log
+        self._connection = connection
+        self._write = write
+        self._select = select
+
+    @property
+    def epoch(self) -> str:
+        """The random id of the log. See `ReaderStore.epoch`."""
+        return str(next(self._select("epoch", ()))[0])
+
+    @property
+    def kept_from(self) -> int:
+        """The offset from which on nothing was deleted. See `ReaderStore.kept_from`."""
+        return int(next(self._select(f"{self._log}_kept_from", ()))[0])
+
+    def rows(self) -> list[Reader]:
+        """Return all readers. See `ReaderStore.rows`."""
+        return [
+            Reader(
+                name=name,
+                log=self._log,
+                position=position,
+                by=by,
+                at_ms=at_ms,
+                missed=missed,
+                missed_first=first,
+                missed_last=last,
+                warned=bool(warned),
+            )
+            for name, position, by, at_ms, missed, first, last, warned in self._select("readers", ())
+        ]
+
+    def save(self, reader: Reader) -> None:
+        """Store a new or changed reader. See `ReaderStore.save`."""
+        one = reader
+        missed = (one.missed, one.missed_first, one.missed_last)
+        self._write("replace_reader", (one.name, one.position, one.by, one.at_ms, *missed, one.warned))
+
+    def drop(self, name: str) -> None:
+        """Delete a reader. See `ReaderStore.drop`."""
+        self._write("delete_reader", (name,))
+
+    def time_of(self, offset: int) -> int | None:
+        """Return the time of the first row from this offset on. See `ReaderStore.time_of`."""
+        row = next(self._select(f"{self._log}_time", (offset,)), None)
+        return None if row is None else int(row[0])
+
+    def bytes_used(self) -> int:
+        """Return the size of the database without its free pages. See `ReaderStore.bytes_used`."""
+        pages = self._pragma("page_count") - self._pragma("freelist_count")
+        return pages * self._pragma("page_size")
+
+    def give_back(self) -> bool:
+        """Give some free pages back to the file system, within the transaction. See `ReaderStore.give_back`."""
+        if self._pragma("freelist_count") <= SPARE_PAGES or self._pragma("auto_vacuum") != INCREMENTAL:
+            return False
+        self._write("give_back", ())
+        return True
+
+    def _pragma(self, name: str) -> int:
+        value = self._connection.pragma(name)
+        assert isinstance(value, int), f"{name} is a number"
+        return value

@@ -1,0 +1,68 @@
+"""Kill -9 of a hub that moves readers, deletes and gives space back: positions stay, and gaps are counted exactly."""
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.faults.processes import ROOT, SOAK
+from tieline.core.audit import verify
+from tieline.stores.sqlite import SqliteStore
+from tieline.stores.sqlite.inspection import open_inspection
+
+ROUNDS = 40 if SOAK else 3
+SEND = b'{"event":"send"'
+
+pytestmark = pytest.mark.slow
+
+
+def killed_run(folder: Path, lines: int) -> int:
+    """Run the victim until it printed so many lines, and kill it; returns the last position that it printed."""
+    command = [sys.executable, "-m", "tests.faults.log_victim", str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as victim:
+        assert victim.stdout is not None
+        printed = "".join(victim.stdout.readline() for _ in range(lines))
+        victim.send_signal(signal.SIGKILL)
+        printed += victim.stdout.read()
+    return max(int(line) for line in printed.split() if line.isdecimal())
+
+
+def gone(folder: Path) -> list[int]:
+    """Offsets of messages that were deleted."""
+    with closing(sqlite3.connect(folder / "tieline.db")) as database:
+        sent = {offset for offset, event in database.execute("SELECT offset, event FROM log") if event.startswith(SEND)}
+        return sorted(sent - {row[0] for row in database.execute("SELECT offset FROM message")})
+
+
+def test_a_kill_at_any_instant_leaves_positions_gaps_and_the_chain_right(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    folder = tmp_path / "home"
+    missed = 0
+    for _ in range(ROUNDS):
+        position = killed_run(folder, chance.randrange(25, 60))
+        store = SqliteStore(folder)
+        store.restore()
+        (reader,) = store.readers.rows()
+        assert reader.position >= position, "a position that was answered is lost"
+        deleted = gone(folder)
+        assert store.readers.kept_from == (deleted[-1] + 1 if deleted else 0)
+        assert reader.missed >= missed
+        if reader.missed:
+            assert reader.missed_last in deleted
+            assert reader.missed_first in deleted
+        # Nobody deleted an unread message without counting it.
+        unread = [offset for offset in deleted if offset >= reader.position]
+        assert reader.missed - missed >= len(unread) or not unread
+        missed = reader.missed
+        store.close()
+        with closing(open_inspection(folder)) as inspection:
+            report = verify(inspection)
+        assert report.intact, report.findings
+        with closing(sqlite3.connect(folder / "tieline.db")) as database:
+            assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert missed, "retention never passed the reader"
