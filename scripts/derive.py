@@ -146,7 +146,7 @@ def reply_of(command: type[Struct]) -> type[Struct]:
 
 def requests() -> list[type[Struct]]:
     """Commands that a member may give, in their order in the contract."""
-    return [kind for kind in get_args(c.Command) if issubclass(kind, c.Request)]
+    return [kind for kind in c.COMMANDS if issubclass(kind, c.Request)]
 
 
 def answer_name(reply: type[Struct]) -> tuple[str, str]:
@@ -206,11 +206,9 @@ def asked_parts(command: type[Struct]) -> list[Field]:
 
 
 def description(command: type[Struct]) -> str:
-    """Docstring of a request: its purpose and its answer. A request that only reads has just the answer."""
+    """Docstring of a request: its purpose and its answer."""
     row = native.REQUESTS.get(command, native.Asked())
-    answered = f"Answered by `{answer_name(reply_of(command))[1]}`{row.answered}."
-    only_asks = re.match(r"(List|Read|View)[A-Z]", command.__name__)
-    return answered if only_asks else f"{said(command)} {answered}"
+    return f"{said(command)} Answered by `{answer_name(reply_of(command))[1]}`{row.answered}."
 
 
 def value_of(module: Module, part: Field) -> str:
@@ -457,7 +455,7 @@ def modules() -> dict[Path, str]:
         PACKAGE / "wire" / "native" / "requests.py": write_requests(),
         PACKAGE / "wire" / "native" / "views.py": write_views(),
         PACKAGE / "wire" / "native" / "answers.py": write_answers(),
-        PACKAGE / "client" / "requests.py": write_methods(),
+        PACKAGE / "wire" / "native" / "methods.py": write_methods(),
     }
 
 

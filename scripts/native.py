@@ -153,20 +153,20 @@ _OBJECTIVE = (
 VIEWS: dict[type[Struct], Shown] = {
     message.Message: Shown("Message", "A message as clients see it.", order=_MESSAGE, flat="content"),
     delivery.Delivery: Shown("Item", "One unsettled delivery of an inbox."),
-    delivery.Step: Shown("StepView", "A rung that a delivery reached, with its evidence."),
-    delivery.Receipt: Shown("ReceiptView", "What became of a message for one recipient."),
+    delivery.Step: Shown("StepView", "A state that a delivery reached, with its evidence."),
+    delivery.Receipt: Shown("ReceiptView", "State and steps of a message for one recipient."),
     member.Presence: Shown(
         "MemberView",
-        "A member with what is known of it now.",
+        "A member with its current state: sessions, backlog, busy or not.",
         order=_PRESENCE,
         required=_PRESENCE,
         without=("instructions",),
         flat="member",
     ),
     event.LogRow: Shown("LogRowView", "One row of a log; `event` is the text that was hashed."),
-    r.ChannelView: Shown("ChannelView", "A channel, its subscribers, and what they are in it."),
+    r.ChannelView: Shown("ChannelView", "A channel, its subscribers and their roles."),
     r.SeenObjective: Shown(
-        "ObjectiveView", "An objective as it stands.", order=_OBJECTIVE, required=_OBJECTIVE, whole=True
+        "ObjectiveView", "An objective in its current state.", order=_OBJECTIVE, required=_OBJECTIVE, whole=True
     ),
     objective.ObjectiveEvent: Shown(
         "ObjectiveEventView",
@@ -175,18 +175,18 @@ VIEWS: dict[type[Struct], Shown] = {
     ),
     member.Member: Shown(
         "MemberFile",
-        "What is known of a member, to those who manage members.",
+        "A member with its instructions, for those who manage members.",
         order=_FILE,
         required=_FILE,
         whole=True,
     ),
     team.Team: Shown(
         "TeamView",
-        "What is said about the team.",
+        "The team: its name, directive, context, presets and aliases.",
         required=("name", "directive", "context", "presets"),
         whole=True,
     ),
     # Written by hand, like the answer that holds it.
-    activity.ActivityRow: Shown("ActivityView", "One thing that a member did."),
+    activity.ActivityRow: Shown("ActivityView", "One activity event of a member."),
     r.Pause: Shown("PauseView", "A conversation that is paused, or whose limits are lifted.", whole=True),
 }

@@ -6,8 +6,8 @@ import pytest
 
 from tests.server.hubs import HubHarness
 from tieline.client import HubRefused, LogRowView
-from tieline.client.client import to_json
 from tieline.contract.refusal import Code
+from tieline.wire.native.client import to_json
 
 
 async def test_members_and_channels_are_listed(there: HubHarness) -> None:

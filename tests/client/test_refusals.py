@@ -76,7 +76,7 @@ async def test_a_rotated_token_opens_and_the_old_one_does_not(there: HubHarness)
         await there.join("alice")
 
 
-async def test_the_operator_manages_members_and_has_no_voice(there: HubHarness) -> None:
+async def test_the_operator_manages_members_and_cannot_send(there: HubHarness) -> None:
     operator = await there.operator()
     issued = await operator.add_member("dora", kind=MemberKind.HUMAN, permissions=("log.read",), token="d" * 20)
     assert (issued.member, issued.token) == ("dora", "d" * 20)

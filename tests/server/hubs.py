@@ -73,6 +73,7 @@ _SETTINGS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     "peerbus": ("peerbus", lambda spoken: {"enabled": spoken}),
     "peerbus_listen": ("peerbus", lambda address: {"listen": address}),
     "ac7": ("ac7", lambda spoken: {"enabled": spoken}),
+    "mcp": ("mcp", lambda spoken: {"enabled": spoken}),
 }
 """Settings of protocols by short names, as tests write them."""
 
@@ -121,7 +122,7 @@ def bodies(deliveries: list[Delivery]) -> list[str]:
 async def silent(client: Client) -> None:
     """See that nothing was pushed that is not taken yet: what the hub decided before this question came before it."""
     await client.members()
-    assert client._deliveries.empty(), client._deliveries.get_nowait()
+    assert client._deliveries.empty()
 
 
 async def until(condition: Callable[[], bool], *, seconds: float = WAIT_SECONDS) -> None:

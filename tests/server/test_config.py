@@ -12,7 +12,7 @@ from tieline.protocols import protocols
 from tieline.protocols.agent_channels.settings import ChannelsSettings
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import Config, ConfigError, Http, StoreSection, load_config
-from tieline.server.hub import open_store
+from tieline.server.room import open_store
 from tieline.wire.address import parse_address
 from tieline.wire.home import CONFIG_FILE
 
@@ -91,7 +91,7 @@ def test_every_part_can_be_set_and_the_rest_keeps_its_default(folder: Path) -> N
         ("[limits]\nhop_max = 3\n", "hop_max"),
         ("[limits]\nhops_max = 'many'\n", "hops_max"),
         ("[limits]\nhops_soft = 9\nhops_max = 8\n", "hops_soft is 9 and hops_max is 8"),
-        ("[limits]\nobjective_hops_soft = 1001\n", "objective_hops_soft is at most objective_hops_max"),
+        ("[limits]\nobjective_hops_soft = 1001\n", "objective_hops_soft must be at most objective_hops_max"),
         ("[limits]\nspace_ms_max = 999\n", "space_ms_min"),
         ("[limits]\nhop_ms_min = 60001\n", "reply_window_ms"),
         ("[http]\nlisten = 7117\n", "listen"),

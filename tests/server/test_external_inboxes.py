@@ -1,22 +1,26 @@
 """A command waits until the external inbox has answered, and its session waits with it."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
 from structlog.testing import capture_logs
 
 from tests.core.doubles import content
 from tests.server.hubs import until
-from tests.server.test_local_hub import Office, office
+from tests.server.test_local_hub import KEY, Office, office
 from tieline.contract import command as c
-from tieline.contract.delivery import State
+from tieline.contract.delivery import SETTLED, State
 from tieline.contract.hub import Question
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.limits import Limits
+from tieline.contract.member import ByHomeKey
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Claimed, Done, Fetched, Receipts, Reply
+from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, Receipts, Reply
 
 __all__ = ["office"]
 
@@ -63,10 +67,31 @@ def ask(there: Office, *commands: c.Command) -> list[Reply]:
     return replies
 
 
+async def say(there: Office, body: str, **fields: Any) -> MessageId:
+    reply = await there.hub.ask(c.Send(there.alice, content=content("@bob", body, **fields)))
+    assert isinstance(reply, Accepted)
+    return reply.message_id
+
+
+async def pass_ms(there: Office, milliseconds: int) -> None:
+    """Let time pass, and let the hub notice."""
+    end = time.monotonic() + milliseconds / 1000
+    await until(lambda: time.monotonic() > end)
+    await there.hub.ask(c.ListMembers(there.alice))
+
+
 async def state(there: Office, message_id: MessageId) -> State:
     reply = await there.hub.ask(c.ReadReceipts(there.alice, message_id=message_id))
     assert isinstance(reply, Receipts)
     return reply.receipts[0].state
+
+
+async def settled(there: Office, *message_ids: MessageId) -> list[State]:
+    """The states of messages, once all are settled."""
+    states = [State.PENDING]
+    while not SETTLED.issuperset(states):
+        states = [await state(there, each) for each in message_ids]
+    return states
 
 
 async def test_a_claim_is_answered_only_after_the_external_inbox_has_won_it(office: Office) -> None:
@@ -174,14 +199,12 @@ async def test_a_claim_is_decided_when_its_external_inbox_goes(office: Office) -
 
 async def test_a_time_to_live_that_passes_ends_what_the_external_inbox_wins(office: Office) -> None:
     keeper = Keeper(office)
-    said = []
-    for body in ("there", "taken"):
-        reply = await office.hub.ask(c.Send(office.alice, content=content("@bob", body, ttl_ms=1)))
-        said.append(getattr(reply, "message_id", None))
+    there = await say(office, "there", ttl_ms=1)
     await keeper.win(1)
+    taken = await say(office, "taken", ttl_ms=1)
     await keeper.lose(2)
     await until(lambda: keeper.finished == [1])
-    assert [await state(office, each) for each in said if each] == [State.EXPIRED, State.ACKED]
+    assert [await state(office, each) for each in (there, taken)] == [State.EXPIRED, State.ACKED]
 
 
 async def test_an_external_inbox_that_fails_after_the_commit_does_not_undo_it(office: Office) -> None:
@@ -215,3 +238,112 @@ async def test_a_question_can_be_encoded(office: Office) -> None:
     question = await keeper.question()
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(question), type=Question) == question
     await keeper.win()
+
+
+async def test_a_time_to_live_that_passes_ends_every_delivery_of_an_external_inbox_that_goes(office: Office) -> None:
+    keeper = Keeper(office)
+    said = [await say(office, "asked for", ttl_ms=1)]
+    await keeper.question()
+    said.append(await say(office, "behind the open question", ttl_ms=1))
+    await pass_ms(office, 2)
+    office.hub.set_external_inbox(BOB, SessionId(""), None)
+    assert await settled(office, *said) == [State.EXPIRED, State.EXPIRED]
+    assert len(keeper.questions) == 1
+
+
+# External inboxes that do not answer.
+
+SILENT = pytest.mark.parametrize("office", [Limits(external_inbox_ms=50)], indirect=True)
+
+
+class Quick:
+    """An external inbox that wins everything at once."""
+
+    def __init__(self, there: Office, member: MemberName) -> None:
+        self.hub = there.hub
+        there.hub.set_external_inbox(member, SessionId(""), self)
+
+    def asked(self, question: Question) -> None:
+        self.hub.resolve(question.number, [key for key, _ in question.deliveries], ())
+
+    def finish(self, keys: Sequence[int]) -> None: ...
+
+    def give_back(self, keys: Sequence[int]) -> None: ...
+
+
+@SILENT
+async def test_an_external_inbox_that_does_not_answer_holds_up_no_other_and_no_session(office: Office) -> None:
+    keeper = Keeper(office)
+    Quick(office, MemberName("alice"))
+    said = await office.accepted()
+    answer = await office.hub.ask(c.Send(office.bob, content=content("@alice")))
+    assert isinstance(answer, Accepted)
+    acked = ask(office, c.Advance(office.bob, ranges=((1, 1),)))
+    await keeper.question()
+    claimed = ask(office, c.Claim(office.alice, message_id=answer.message_id))
+    left = ask(office, c.Detach(office.bob))
+    await until(lambda: bool(acked) and bool(claimed) and bool(left))
+    assert isinstance(claimed[0], Claimed)
+    assert claimed[0].delivery is not None
+    assert await state(office, said.message_id) is State.PENDING, "nobody knows if it was taken"
+
+
+@SILENT
+async def test_an_external_inbox_is_not_asked_again_before_its_late_answer_which_is_given_back(office: Office) -> None:
+    keeper = Keeper(office)
+    said = [await office.accepted(body) for body in ("there", "taken", "later")]
+    acked = ask(office, c.Advance(office.bob, ranges=((1, 2),)))
+    question = await keeper.question()
+    await until(lambda: bool(acked))
+    assert await office.hub.ask(c.Claim(office.bob, message_id=said[2].message_id)) == Claimed(None)
+    assert keeper.questions == [question]
+    office.hub.resolve(question.number, (1,), (2,))
+    await until(lambda: keeper.given_back == [1])
+    await keeper.lose(2)
+    await settled(office, said[1].message_id)
+    claimed = ask(office, c.Claim(office.bob, message_id=said[2].message_id))
+    await keeper.win(3)
+    await until(lambda: bool(claimed))
+    assert [await state(office, each.message_id) for each in said] == [State.PENDING, State.ACKED, State.ACKED]
+
+
+@SILENT
+async def test_a_new_external_inbox_is_asked_although_the_one_before_never_answered(office: Office) -> None:
+    silent = Keeper(office)
+    said = await office.accepted()
+    assert await office.hub.ask(c.Claim(office.bob, message_id=said.message_id)) == Claimed(None)
+    assert len(silent.questions) == 1
+    office.hub.set_external_inbox(BOB, SessionId(""), None)
+    keeper = Keeper(office)
+    claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
+    await keeper.win()
+    await until(lambda: bool(claimed))
+    assert isinstance(claimed[0], Claimed)
+    assert claimed[0].delivery is not None
+
+
+# Sessions that replace each other.
+
+
+async def test_of_two_sessions_that_replace_a_waiting_one_the_later_stays(office: Office) -> None:
+    keeper = Keeper(office)
+    for body in ("one", "two"):
+        await office.accepted(body)
+    attach = c.Attach(protocol="exclusive", credential=ByHomeKey(KEY), member=BOB, exclusive=True)
+    old = await office.hub.ask(attach)
+    assert isinstance(old, Attached)
+    acked = ask(office, c.Advance(old.session, ranges=((1, 1),)))
+    others = ask(office, c.Advance(office.bob, ranges=((2, 2),)))
+    first = ask(office, attach)
+    await keeper.win(1)
+    await keeper.question(2)
+    await until(lambda: bool(acked))
+    second = ask(office, attach)
+    # Commands of other sessions are decided in the meantime.
+    await office.hub.ask(c.ListMembers(office.alice))
+    await keeper.win(2)
+    await until(lambda: bool(others) and bool(first) and bool(second))
+    assert isinstance(first[0], Attached)
+    assert isinstance(second[0], Attached)
+    assert isinstance(await office.hub.ask(c.Fetch(first[0].session)), Refusal)
+    assert isinstance(await office.hub.ask(c.Fetch(second[0].session)), Fetched)

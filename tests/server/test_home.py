@@ -101,6 +101,18 @@ def test_a_hub_that_died_does_not_count_as_running(folder: Path) -> None:
     assert read_running(folder) is None
 
 
+def test_a_hub_of_another_user_counts_as_running(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Home(folder)
+    home.announce(running(os.getpid()))
+
+    def forbid(pid: int, signal: int) -> None:
+        raise PermissionError(pid, signal)
+
+    monkeypatch.setattr("tieline.wire.home.os.kill", forbid)
+    assert read_running(folder) == running(os.getpid())
+    home.release()
+
+
 def test_a_home_is_named_by_argument_then_by_environment_then_by_the_platform(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,3 +199,97 @@ async def _settled(pages: list[int]) -> int:
         before = len(pages)
         await asyncio.sleep(0.3)
     return before
+
+
+async def ask(there: HubHarness, method: str, path: str, token: str | None, form: Any = None) -> tuple[int, Any]:
+    """Status and decoded answer of a request about readers."""
+    shown = {"authorization": f"Bearer {token}"} if token else {}
+    body = None if form is None else json.dumps(form).encode()
+
+    def send() -> tuple[int, Any]:
+        url = f"{there.running.http}{path}"
+        request = urllib.request.Request(url, method=method, headers=shown, data=body)
+        try:
+            with urllib.request.urlopen(request, timeout=10) as response:
+                return response.status, json.loads(response.read() or b"null")
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read() or b"null")
+
+    return await asyncio.to_thread(send)
+
+
+async def test_a_reader_is_made_moved_listed_and_forgotten(there: HubHarness) -> None:
+    token = there.tokens["reader"]
+    status, made = await ask(there, "PUT", "/api/log/readers/lake", token, {"position": 1})
+    reader, log = made["reader"], made["log"]
+    assert (status, reader["name"], reader["log"], reader["position"]) == (200, "lake", "main", 1)
+    assert (reader["by"], log["log"], log["kept_from"]) == ("reader", "main", 0)
+    status, _ = await ask(there, "PUT", "/api/log/readers/lake", token, {"position": 0, "log": "activity"})
+    assert status == 200
+    status, told = await ask(there, "GET", "/api/log", token)
+    assert status == 200
+    assert [one["log"] for one in told["logs"]] == ["main", "activity"]
+    assert [(one["log"], one["position"]) for one in told["readers"]] == [("main", 1), ("activity", 0)]
+    assert (await ask(there, "DELETE", "/api/log/readers/lake", token))[0] == 204
+    status, told = await ask(there, "DELETE", "/api/log/readers/lake", token)
+    assert (status, told["code"]) == (404, "unknown_reader")
+
+
+async def test_a_log_says_its_epoch_and_what_is_kept(there: HubHarness) -> None:
+    token = there.tokens["reader"]
+    _, told = await ask(there, "GET", "/api/log", token)
+
+    def headers() -> Any:
+        request = urllib.request.Request(
+            f"{there.running.http}/api/log/main?to=0", headers={"authorization": f"Bearer {token}"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return response.headers
+
+    found = await asyncio.to_thread(headers)
+    assert (found["x-tieline-epoch"], found["x-tieline-kept-from"]) == (told["logs"][0]["epoch"], "0")
+    wrong = {"position": 1, "epoch": told["logs"][1]["epoch"]}
+    status, refused = await ask(there, "PUT", "/api/log/readers/lake", token, wrong)
+    assert (status, refused["code"]) == (409, "wrong_epoch")
+
+
+@pytest.mark.parametrize(
+    ("form", "code"),
+    [
+        ({}, None),
+        ({"position": "1"}, None),
+        ({"position": 1, "more": 1}, None),
+        ({"position": -1}, "invalid_request"),
+        ({"position": 10**30}, None),
+        ({"position": 10**9}, "invalid_request"),
+        ({"position": 1, "log": "x" * 5000}, None),
+    ],
+)
+async def test_a_bad_position_is_refused(there: HubHarness, form: Any, code: str | None) -> None:
+    status, told = await ask(there, "PUT", "/api/log/readers/lake", there.tokens["reader"], form)
+    assert status in (400, 413)
+    assert told.get("code") in (code, "invalid_request", "message_too_large", None)
+    assert (await ask(there, "GET", "/api/log", there.tokens["reader"]))[1]["readers"] == []
+
+
+async def test_readers_are_for_who_may_read_the_log(there: HubHarness) -> None:
+    for token, expected in ((None, 401), ("tie_wrong", 401), (there.tokens["ada"], 403)):
+        assert (await ask(there, "GET", "/api/log", token))[0] == expected
+        assert (await ask(there, "PUT", "/api/log/readers/lake", token, {"position": 0}))[0] == expected
+        assert (await ask(there, "DELETE", "/api/log/readers/lake", token))[0] == expected
+
+
+async def test_metrics_show_the_readers(there: HubHarness) -> None:
+    await ask(there, "PUT", "/api/log/readers/lake", there.tokens["reader"], {"position": 1})
+
+    def read() -> str:
+        with urllib.request.urlopen(f"{there.running.http}/metrics", timeout=10) as response:
+            return str(response.read(), "utf-8")
+
+    lines = (await asyncio.to_thread(read)).splitlines()
+    rows = next(int(float(line.split()[-1])) for line in lines if line.startswith('tieline_log_rows{log="main"}'))
+    assert f'tieline_reader_unread{{log="main",reader="lake"}} {rows - 1}.0' in lines
+    assert 'tieline_reader_missed_total{log="main",reader="lake"} 0.0' in lines
+    assert 'tieline_reader_late{log="main",reader="lake"} 0.0' in lines
+    assert "tieline_reader_wait_seconds 2.592e+06" in lines

@@ -1,13 +1,16 @@
 """The recorder: activity on a thread of its own, bounded, durable before it is answered, apart from messages."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from tests.server.hubs import until
 from tieline.contract import command as c
@@ -16,12 +19,13 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import ByHomeKey
 from tieline.contract.message import Content
+from tieline.contract.reader import Reader
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Accepted, Activity, Attached, Done, LogRows, Recorded, Reply
+from tieline.contract.reply import Accepted, Activity, Attached, Done, LogRows, Readers, Recorded, Reply
 from tieline.contract.target import to_member
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
-from tieline.core.store import ActivityEntry, StoreError
+from tieline.core.store import ActivityEntry, DiskError, StoreError
 from tieline.server.clock import Clock
 from tieline.server.clock_and_ids import SystemClockAndIds
 from tieline.server.local_hub import LocalHub
@@ -40,6 +44,8 @@ class Gate(SqliteActivity):
         self.open = threading.Event()
         self.open.set()
         self.fails = False
+        self.failure = StoreError("disk full")
+        self.retries = 0
         self.commits: list[int] = []
         self.closed = False
 
@@ -50,10 +56,16 @@ class Gate(SqliteActivity):
     def commit(self) -> None:
         assert self.open.wait(20)
         if self.fails:
-            raise StoreError("disk full")
+            raise self.failure
         self.commits.append(getattr(self, "_pending", 0))
         self._pending = 0
         super().commit()
+
+    def retry(self) -> None:
+        self.retries += 1
+        if self.fails:
+            raise self.failure
+        super().retry()
 
     def close(self) -> None:
         self.closed = True
@@ -201,6 +213,20 @@ async def test_when_its_store_fails_uploads_are_refused_and_the_hub_goes_on(hous
     assert not house.hub.failure.done()
 
 
+async def test_a_store_that_failed_is_tried_until_it_can_write_again(
+    house: House, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tieline.server.recorder._RETRY_SECONDS", 0.001)
+    gate.fails, gate.failure = True, DiskError("disk full")
+    with capture_logs():
+        assert isinstance(await house.record({"n": 1}), Refusal)
+        await until(lambda: gate.retries > 1)
+    assert house.hub.health.activity.reason == "disk full"
+    gate.fails = False
+    await until(lambda: not house.hub.health.activity.reason)
+    assert gate.commits == [], "without a new upload"
+
+
 async def test_what_was_submitted_is_kept_when_the_hub_stops(gate: Gate) -> None:
     house = House(gate, DEFAULT_LIMITS)
     await house.settle()
@@ -302,3 +328,48 @@ async def test_activity_on_disk_is_there_after_a_restart(tmp_path: Path) -> None
     assert store.restore() == 1
     assert store.read_log(0, 10, 1 << 20)[0][0].event == b'{"n":1}'
     store.close()
+
+
+async def test_space_that_old_activity_took_is_given_back_while_nobody_uploads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteActivity(folder, synchronous="OFF")
+    end = store.restore()
+    store.append([ActivityEntry(end + n, 1, 1, "llm", 1, b'{"x":"' + b"x" * 60_000 + b'"}') for n in range(400)])
+    store.commit()
+    store.close()
+    monkeypatch.setattr("tieline.server.recorder._IDLE_SECONDS", 0.001)
+    store = SqliteActivity(folder, synchronous="OFF")
+    full = store.readers.bytes_used()
+    house = House(store, Limits(clock_patience_ms=0))
+    await house.settle()
+    path = folder / "activity.db"
+
+    def shrunk() -> bool:
+        with contextlib.closing(apsw.Connection(str(path))) as connection:
+            count, free = (connection.pragma(name) for name in ("page_count", "freelist_count"))
+        assert isinstance(count, int)
+        assert isinstance(free, int)
+        return free <= 1024 and count * 4096 < full // 2
+
+    await until(shrunk)
+    assert await house.record({"n": 1}) == Recorded(1)
+    await house.hub.stop()
+
+
+async def test_people_are_told_of_a_reader_of_activity_that_is_late(folder: Path) -> None:
+    limits = Limits(clock_patience_ms=0, activity_retention_ms=1000, reader_wait_ms=2 * 10**12)
+    store = SqliteActivity(folder, synchronous="OFF")
+    store.restore()
+    store.append([ActivityEntry(n, 1, 1, "llm", 1, b"{}") for n in range(3)])
+    store.readers.save(Reader(name="lake", log="activity", position=1, by="ada", at_ms=1))
+    store.commit()
+    with capture_logs() as told:
+        house = House(store, limits)
+        await until(lambda: any("the reader lake" in line["event"] for line in told))
+    await house.settle()
+    session = await house.attach(None)
+    found = await house.hub.ask(c.ListReaders(session))
+    assert isinstance(found, Readers)
+    assert [(one.name, one.warned, one.missed) for one in found.readers] == [("lake", True, 0)]
+    await house.hub.stop()

@@ -31,7 +31,7 @@ def enrolments() -> Enrolments:
 
 
 def start(enrolments: Enrolments, now: int = NOW, source: str = "10.0.0.1") -> Started:
-    started = enrolments.start(source, "curl/8", "laptop", now)
+    started = enrolments.start(source, "curl/8", "laptop", now, "ac7-dc_")
     assert isinstance(started, Started)
     return started
 

@@ -23,7 +23,13 @@ class LoginsHarness:
 
     def __init__(self) -> None:
         self.logins = Logins(os.urandom)
-        self.secrets = {name: self.logins.enrol(name, NOW) for name in ("ada", "bob")}
+        self.secrets: dict[str, str] = {}
+        for name in ("ada", "bob"):
+            self.enrol(name)
+
+    def enrol(self, name: str) -> None:
+        self.secrets[name] = self.logins.new_secret()
+        self.logins.enrol(name, self.secrets[name], NOW)
 
     def right(self, name: str, now: int) -> str:
         return code_at(self.secrets[name], now)
@@ -227,8 +233,8 @@ def test_a_member_that_is_forgotten_or_enrolled_anew_is_signed_out(harness: Logi
     ada, bob = harness.sign_in("ada"), harness.sign_in("bob")
     assert harness.logins.forget("ada")
     assert not harness.logins.forget("ada")
-    assert not harness.logins.is_enrolled("ada")
-    harness.logins.enrol("bob", NOW)
+    assert harness.logins.app("ada") is None
+    harness.enrol("bob")
     assert harness.logins.find(ada.id, NOW)[0] is None
     assert harness.logins.find(bob.id, NOW)[0] is None
 
@@ -246,7 +252,7 @@ def test_a_session_that_a_token_opened_lasts_like_one_of_a_code_and_outlives_a_n
     coded = harness.sign_in("ada")
     opened = harness.logins.open("ada", "token", NOW, "id-1")
     assert harness.logins.find("token", NOW) == (opened, False)
-    harness.logins.enrol("ada", NOW)
+    harness.enrol("ada")
     assert harness.logins.find(coded.id, NOW) == (None, False)
     assert harness.logins.find("token", NOW) == (opened, False)
     assert [session.digest for session in harness.logins.take_ended()] == [digest_of(coded.id)]

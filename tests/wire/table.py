@@ -1,9 +1,9 @@
-"""A session pump between a paper hub and a paper wire."""
+"""A session pump between a fake hub and a fake wire."""
 
 import asyncio
 from collections.abc import Sequence
 
-from tests.wire.native.paper import PaperHub
+from tests.wire.native.fake_hub import FakeHub
 from tieline.contract import command as c
 from tieline.contract.delivery import Delivery, State
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
@@ -17,15 +17,15 @@ from tieline.wire.session_pump import Parcel, SessionPump
 
 BOB = MemberName("bob")
 SESSION = SessionId("session-1")
-ATTACH = c.Attach(protocol="paper", credential=ByPlace(), member=BOB)
+ATTACH = c.Attach(protocol="fake", credential=ByPlace(), member=BOB)
 
 
 def message(key: int, size: int = 1) -> Message:
     content = Content(target=to_member(BOB), body="x" * size)
-    return Message(id=MessageId(f"m{key}"), offset=key, sender="alice", protocol="paper", sent_at_ms=0, content=content)
+    return Message(id=MessageId(f"m{key}"), offset=key, sender="alice", protocol="fake", sent_at_ms=0, content=content)
 
 
-class PaperWire:
+class FakeWire:
     """A wire that keeps what is put on it."""
 
     def __init__(self) -> None:
@@ -67,14 +67,14 @@ class PaperWire:
 
 
 class Table:
-    """A session pump between a paper hub and a paper wire, attached and receiving."""
+    """A session pump between a fake hub and a fake wire, attached and receiving."""
 
     def __init__(
         self, *, window: int | None = 10, limits: Limits | None = None, pending: int = 0, unoffered_only: bool = False
     ) -> None:
         """With `pending`, the first page is answered with that many deliveries; otherwise it is left to the test."""
-        self.hub = PaperHub(limits)
-        self.wire = PaperWire()
+        self.hub = FakeHub(limits)
+        self.wire = FakeWire()
         self.talk = self.wire.pump = SessionPump(self.hub, self.wire)
         self.talk.open(ATTACH, lambda _: None)
         self.hub.answer(Attached(session=SESSION, member=BOB, speaker="bob"))

@@ -1,9 +1,12 @@
 """Folders of our own: whatever somebody else could change or lead elsewhere is refused, in words."""
 
+import grp
 import os
+import pwd
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -11,6 +14,8 @@ from tieline.wire.folder import NotOurs, own_folder, own_place
 
 EVE = 65534
 """Somebody else."""
+NOBODY_KNOWN = 4_000_000
+"""The number of a user that no table has."""
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
 both = pytest.mark.parametrize("check", [own_folder, own_place])
@@ -107,6 +112,13 @@ def test_a_folder_of_somebody_else_is_refused_and_one_below_it_too(folder: Path,
 
 
 @as_root
+def test_an_owner_without_a_name_is_named_by_number(folder: Path) -> None:
+    theirs = make(folder / "theirs", 0o755, NOBODY_KNOWN)
+    with pytest.raises(NotOurs, match=rf"(?<!\()user {NOBODY_KNOWN}"):
+        own_folder(theirs)
+
+
+@as_root
 @both
 def test_a_link_that_somebody_else_planted_is_refused_and_ours_is_followed(folder: Path, check: Check) -> None:
     shared = make(folder / "tmp", 0o1777)
@@ -144,3 +156,26 @@ def test_one_file_may_stand_in_a_sticky_folder(folder: Path) -> None:
     own_place(make(folder / "tmp", 0o1777))
     with pytest.raises(NotOurs):
         own_place(make(folder / "open", 0o777))
+
+
+def _unknown(number: int) -> NoReturn:
+    raise KeyError(number)
+
+
+@pytest.mark.parametrize(
+    ("ask", "answer"),
+    [
+        ("pwd.getpwuid", _unknown),
+        ("grp.getgrgid", _unknown),
+        ("grp.getgrgid", lambda number: grp.struct_group(("staff", "x", number, []))),
+        ("grp.getgrgid", lambda number: grp.struct_group((pwd.getpwuid(os.geteuid()).pw_name, "x", number, ["eve"]))),
+    ],
+    ids=["a user without a name", "a group without a name", "a group of another name", "a group with another member"],
+)
+def test_the_first_group_of_a_user_counts_as_others_unless_it_is_known_to_be_its_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, ask: str, answer: Callable[[int], grp.struct_group]
+) -> None:
+    ours = make(folder / "open", 0o770)
+    monkeypatch.setattr(f"tieline.wire.folder.{ask}", answer)
+    with pytest.raises(NotOurs, match="go-w"):
+        own_folder(ours)

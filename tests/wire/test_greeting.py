@@ -1,12 +1,12 @@
-"""The greeting before a hub of paper: its deadline, the frames that wait, and a second try."""
+"""The greeting before a fake hub: its deadline, the frames that wait, and a second try."""
 
 import asyncio
 
 import pytest
 
 from tests.server.hubs import until
-from tests.wire.native.paper import PaperHub
-from tests.wire.table import ATTACH, BOB, SESSION, PaperWire
+from tests.wire.native.fake_hub import FakeHub
+from tests.wire.table import ATTACH, BOB, SESSION, FakeWire
 from tieline.contract import command as c
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
@@ -21,8 +21,8 @@ class Entry:
     """A connection that greets."""
 
     def __init__(self, *, hello_ms: int = 60_000, early_bytes_max: int = 0) -> None:
-        self.hub = PaperHub(Limits(hello_ms=hello_ms))
-        self.wire = PaperWire()
+        self.hub = FakeHub(Limits(hello_ms=hello_ms))
+        self.wire = FakeWire()
         self.greeting: Greeting[str] = Greeting(SessionPump(self.hub, self.wire), early_bytes_max=early_bytes_max)
         self.opened: list[Attached | Refusal] = []
         self.late = 0

@@ -174,3 +174,11 @@ async def test_all_bodies_of_strangers_together_have_a_limit_and_the_largest_is_
     assert whole == b"x" * 10_000 + b"y" * 10_000
     assert [status(reply) for reply in await asyncio.gather(*waiting, member)] == [503, 408, 408]
     assert await bodies.read(scope(), body_of(b"x" * 60_000), 60_000) == b"x" * 60_000
+
+
+async def test_a_body_that_alone_is_past_the_limit_of_all_is_refused_at_once() -> None:
+    unfinished = Unfinished(Limits(strangers_bytes_max=100_000))
+    for then in ("end", "silent"):
+        receive = body_of(b"x" * 60_000, b"x" * 60_000, then=then)
+        assert status(await Bodies(unfinished).read(scope(), receive, 1_000_000)) == 503
+    assert unfinished.held == 0

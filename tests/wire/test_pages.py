@@ -1,10 +1,10 @@
-"""Pages before a hub of paper: one at a time, again after a failure, and not without end."""
+"""Pages before a fake hub: one at a time, again after a failure, and not without end."""
 
 import asyncio
 
 import pytest
 
-from tests.wire.native.paper import PaperHub
+from tests.wire.native.fake_hub import FakeHub
 from tests.wire.table import SESSION, turn
 from tieline.contract import command as c
 from tieline.contract.refusal import Code, Refusal
@@ -19,7 +19,7 @@ class Source:
     """Wants the same page again and again."""
 
     def __init__(self) -> None:
-        self.hub = PaperHub()
+        self.hub = FakeHub()
         self.found: list[Fetched] = []
         self.given_up: list[Refusal] = []
         self.pages = Pages(self.hub, self.ask, self.given_up.append)

@@ -4,7 +4,7 @@ import pytest
 from msgspec import Struct
 
 from tieline.wire.http import Answer
-from tieline.wire.route import Call, Refused, Route, Routes, checked, checked_query
+from tieline.wire.route import Call, Refused, Route, Routes, checked, checked_query, pairs_of
 
 
 class Form(Struct):
@@ -46,6 +46,13 @@ def test_an_application_says_in_its_own_words_that_a_body_is_no_json() -> None:
         assert refused.value.reply.body.startswith(begin)
 
 
+def test_a_query_has_so_many_parameters_at_most() -> None:
+    assert pairs_of({"query_string": b"&".join([b"a=%20"] * 100)}) == [("a", " ")] * 100
+    with pytest.raises(Refused) as refused:
+        pairs_of({"query_string": b"&".join([b"a=1"] * 101)})
+    assert refused.value.reply.status == 400
+
+
 def test_a_query_has_a_type() -> None:
     assert checked_query({"query_string": b"name=a%20b&limit=7"}, Paged) == Paged("a b", 7)
     for query in (b"", b"name=x&limit=y", b"name=x&more=1", b"name=%FF", b"name=\xff", b"&".join([b"name=x"] * 17)):
@@ -75,8 +82,8 @@ def test_a_path_is_found_by_its_method_and_a_head_as_a_get_where_that_is_said() 
         ("/a/{id}", "/a/b/c", None),
         ("/a/{path}", "/a/", None),
         ("/a/{path}", "/a/b/c", {"path": "b/c"}),
-        ("/a/{rest}", "/a/", {"rest": ""}),
-        ("/a/{rest}", "/a/b/c", {"rest": "b/c"}),
+        ("/a/{rest*}", "/a/", {"rest": ""}),
+        ("/a/{rest*}", "/a/b/c", {"rest": "b/c"}),
     ],
 )
 def test_a_name_in_a_path_ends_at_a_slash_unless_it_is_the_path_or_the_rest(

@@ -1,9 +1,11 @@
 """A table of routes as an application: the order of its checks, and answers in pieces."""
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, cast
 
 import pytest
+from msgspec import Struct
 from starlette.types import Message
 
 from tieline.contract.hub import Hub
@@ -70,6 +72,8 @@ async def test_a_method_that_a_path_does_not_have_is_said_before_any_check_where
     told = await ask(make(table, errors=Errors(not_allowed=only_get)), "POST", "/a", forbidden=True)
     assert told[0]["status"] == 405
     assert (await ask(make(table), "POST", "/a", forbidden=True))[0]["status"] == 403
+    elsewhere = await ask(make(table, errors=Errors(not_allowed=only_get)), "POST", "/nothing", forbidden=True)
+    assert elsewhere[0]["status"] == 403, "a path that is not there has no methods"
 
 
 async def test_a_request_without_a_token_gets_the_words_of_the_wire() -> None:
@@ -101,3 +105,37 @@ async def test_a_stream_that_never_began_has_an_answer() -> None:
     app = make([Route("GET", "/a", stream, open=True)])
     assert await ask(app, "GET", "/a") == []
     assert (await ask(app, "GET", "/a", query=b"full=1"))[0]["status"] == 409
+
+
+class Form(Struct):
+    """Somebody to greet."""
+
+    name: str
+
+
+class Greeting(Struct):
+    """The answer: everybody who was greeted."""
+
+    greeted: str
+
+
+async def greet(_call: Call, form: Form | None) -> Greeting:
+    """Greet somebody, or everybody."""
+    return Greeting(form.name if form else "all")
+
+
+@pytest.mark.parametrize(("body", "status"), [(b"", 200), (b'{"name":"bob"}', 200), (b'{"name":1}', 400)])
+async def test_a_body_that_need_not_be_there_is_checked_if_it_is(body: bytes, status: int) -> None:
+    app = make([Route("POST", "/a", greet, open=True)])
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app({"type": "http", "method": "POST", "path": "/a", "query_string": b"", "headers": []}, receive, send)
+    assert sent[0]["status"] == status
+    if status == 200:
+        assert json.loads(sent[1]["body"]) == {"greeted": "bob" if body else "all"}

@@ -1,4 +1,4 @@
-"""The session pump before a hub of paper: opening and closing, and what comes in."""
+"""The session pump before a fake hub: opening and closing, and what comes in."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from tests.server.hubs import until
-from tests.wire.native.paper import PaperHub
-from tests.wire.table import ATTACH, BOB, SESSION, PaperWire, Table, turn
+from tests.wire.native.fake_hub import FakeHub
+from tests.wire.table import ATTACH, BOB, SESSION, FakeWire, Table, turn
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import MessageId, SessionId
@@ -23,7 +23,7 @@ from tieline.wire.session_pump import SessionPump
 
 
 async def test_the_protocol_hears_of_its_session_before_anything_is_offered() -> None:
-    hub, wire = PaperHub(), PaperWire()
+    hub, wire = FakeHub(), FakeWire()
     heard: list[Attached | Refusal] = []
     talk = SessionPump(hub, wire)
     talk.open(ATTACH, heard.append)
@@ -37,7 +37,7 @@ async def test_the_protocol_hears_of_its_session_before_anything_is_offered() ->
 
 
 async def test_a_refused_attach_is_told_and_leaves_nothing_behind() -> None:
-    hub, wire = PaperHub(), PaperWire()
+    hub, wire = FakeHub(), FakeWire()
     heard: list[Attached | Refusal] = []
     talk = SessionPump(hub, wire)
     talk.open(ATTACH, heard.append)
@@ -57,7 +57,7 @@ async def test_closing_forgets_the_listener_and_detaches_once() -> None:
 
 
 async def test_a_wire_that_is_gone_before_its_session_is_open_detaches_it_and_hears_nothing() -> None:
-    hub, wire = PaperHub(), PaperWire()
+    hub, wire = FakeHub(), FakeWire()
     heard: list[Attached | Refusal] = []
     talk = SessionPump(hub, wire)
     talk.open(ATTACH, heard.append)
@@ -137,7 +137,7 @@ async def test_an_answer_that_comes_after_closing_leaves_the_wire_alone() -> Non
 
 
 async def test_a_session_that_is_left_ends_and_the_wire_may_open_another() -> None:
-    hub, wire = PaperHub(), PaperWire()
+    hub, wire = FakeHub(), FakeWire()
     talk = SessionPump(hub, wire)
     talk.open(ATTACH, lambda _: None)
     hub.answer(Attached(session=SESSION, member=BOB, speaker="bob"))
@@ -234,3 +234,14 @@ async def test_a_wire_ends_when_the_store_fails_for_too_long_or_at_too_much(monk
     # There is nothing left to insist on.
     await turn()
     assert said(much) == ["four"]
+
+
+async def test_a_session_whose_wire_is_gone_ends_when_the_store_fails_at_too_much() -> None:
+    table = Table(limits=Limits(unsent_bytes_max=3))
+    table.page()
+    table.talk.insist((send("four"),))
+    table.talk.close()
+    assert table.hub.asked(c.Detach) == []
+    table.hub.answer(FAILED)
+    assert table.hub.asked(c.Detach) == [c.Detach(SESSION)]
+    assert table.wire.ended == [], "nobody is there to be told"

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.wire.native.paper import DoneCall, PaperHub
-from tests.wire.table import ATTACH, BOB, SESSION, PaperWire, message
+from tests.wire.native.fake_hub import DoneCall, FakeHub
+from tests.wire.table import ATTACH, BOB, SESSION, FakeWire, message
 from tieline.contract import command as c
 from tieline.contract.delivery import Delivery, State
 from tieline.contract.reply import Attached, Done, Fetched, Reply
 from tieline.wire.session_pump import SessionPump
 
 
-class OrderedHub(PaperHub):
+class OrderedHub(FakeHub):
     """A hub that decides what queued in batches, and publishes replies before offers, as the real one does."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ def test_any_interleaving_writes_every_key_once_and_in_order(
 
 
 async def _interleave(window: int | None, actions: list[tuple[str, int]], room: int | None, declined: set[int]) -> None:
-    hub, wire = OrderedHub(), PaperWire()
+    hub, wire = OrderedHub(), FakeWire()
     wire.declined = declined
     talk = wire.pump = SessionPump(hub, wire)
     talk.open(ATTACH, lambda _: None)

@@ -1,4 +1,4 @@
-"""The session pump before a hub of paper: order, credit and back-pressure of what goes out."""
+"""The session pump before a fake hub: order, credit and back-pressure of what goes out."""
 
 import asyncio
 
@@ -377,3 +377,19 @@ async def asked(table: Table, count: int) -> None:
     async with asyncio.timeout(10):
         while len(table.fetches) < count:
             await turn()
+
+
+async def test_an_acknowledgement_between_two_deliveries_of_one_turn_keeps_their_order() -> None:
+    table = Table(window=2)
+    table.page()
+    table.offer(1)
+    await turn()
+    table.offer(2, 3)
+    assert table.wire.keys == [1], "the rest of the turn is written together"
+    table.talk.settled(1)
+    assert table.wire.keys == [1, 2]
+    assert table.fetches[-1] == (2, 1), "there is room for one more, and that is read from the inbox"
+    table.page(3)
+    assert table.wire.keys == [1, 2, 3]
+    await turn()
+    assert table.offered == [(1, 1), (2, 2), (3, 3)]

@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import stat
+import struct
 import sys
 from pathlib import Path
 from typing import cast
@@ -251,13 +252,57 @@ async def test_the_peer_of_a_unix_socket_has_a_uid_and_a_tcp_peer_has_none(folde
     tcp.close()
 
 
-async def test_serving_forever_ends_with_its_task(folder: Path) -> None:
-    server = await listen(folder / "a.sock", Greeter)
-    assert server.get_loop() is asyncio.get_running_loop()
-    await server.start_serving()
-    serving = asyncio.create_task(server.serve_forever())
-    assert await greeting(folder / "a.sock") == b"hello"
-    serving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await serving
-    server.close()
+async def test_when_every_temporary_name_is_left_over_it_says_so_and_changes_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix, "_TEMPORARY_NAMES", 2)
+    for name in (".0", ".1"):
+        leave_dead_socket(folder / name)
+    with pytest.raises(FileExistsError, match="2 leftover socket names; remove them"):
+        await listen(folder / "a.sock", Greeter)
+    assert sorted(entry.name for entry in folder.iterdir()) == [".0", ".1"]
+
+
+async def test_a_start_that_is_cancelled_leaves_no_socket(folder: Path) -> None:
+    starting = asyncio.create_task(listen(folder / "a.sock", Greeter))
+    while not (folder / "a.sock").exists():  # noqa: ASYNC110 - nobody tells that the file is there
+        await asyncio.sleep(0)
+    if starting.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    else:
+        # uvloop starts in one turn, so nobody can come between.
+        (await starting).close()
+    assert list(folder.iterdir()) == []
+
+
+class MacTransport(asyncio.BaseTransport):
+    """A connection on macOS, where the system tells the peer in another way."""
+
+    family = socket.AF_UNIX
+
+    def __init__(self, told: bytes | OSError) -> None:
+        super().__init__({"socket": self})
+        self._told = told
+
+    def getsockopt(self, *option: int) -> bytes:
+        assert option == (0, 1, 76)
+        if isinstance(self._told, OSError):
+            raise self._told
+        return self._told
+
+
+@pytest.mark.parametrize(
+    ("told", "uid"),
+    [
+        (struct.pack("IIhxx16I", 0, 501, 1, *range(16)), 501),
+        (b"", None),
+        (OSError(errno.EINVAL, "it is gone"), None),
+    ],
+    ids=["a user", "nothing", "an error"],
+)
+def test_on_macos_the_peer_is_asked_for_in_another_way(
+    monkeypatch: pytest.MonkeyPatch, told: bytes | OSError, uid: int | None
+) -> None:
+    monkeypatch.delattr(socket, "SO_PEERCRED", raising=False)
+    assert peer_uid(MacTransport(told)) == uid

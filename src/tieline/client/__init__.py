@@ -9,12 +9,13 @@ async with await connect(member="bob", receive=True) as client:
         client.ack(delivery)
 """
 
-from tieline.client.client import Client, Delivery, connect
-from tieline.client.errors import Disconnected, HubError, HubRefused, HubUnreachable
+from tieline.client.connection import connect
 from tieline.contract.channel import Admit, Archive, Dismiss, Enter, Rename, Role
 from tieline.contract.member import TokenView
 from tieline.contract.objective import Block, Cancel, Complete, Reassign, Status, Unblock, Watch
 from tieline.contract.reach import Leg, Reach, Way
+from tieline.wire.native.client import Client, Delivery
+from tieline.wire.native.errors import Disconnected, HubError, HubRefused, HubUnreachable
 from tieline.wire.native.frames import (
     Accepted,
     ActivityView,

@@ -1,46 +1,24 @@
-"""Carriers: connections that carry batches to a hub, and the carrier for a hub on this machine, a Unix socket."""
+"""The carrier (connection) of a client whose hub is on this machine: a Unix socket."""
 
 import asyncio
 import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
-from tieline.client.errors import HubUnreachable
 from tieline.wire.frames import FrameBuffer, FrameError, encode_frame
+from tieline.wire.native.client import Carrier, Receiver
+from tieline.wire.native.errors import HubUnreachable
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-"""The largest batch that a client accepts: twice the limit of a hub, because its answers hold whole pages."""
+"""The largest batch that a client accepts: twice the limit of a hub, because answers of a hub have whole pages."""
 
 _READ_BYTES = 1 << 16  # as much as a socket usually holds
 
 
-class Carrier(Protocol):
-    """A connection that carries batches both ways."""
-
-    def send(self, payload: bytes) -> None:
-        """Send one batch."""
-
-    async def drain(self) -> None:
-        """Wait until the carrier can take more."""
-
-    def close(self) -> None:
-        """Hang up."""
-
-
-class Receiver(Protocol):
-    """Receives batches and the end of the connection from a carrier."""
-
-    def receive_batch(self, payload: bytes | str) -> None:
-        """A batch came."""
-
-    def connection_lost(self, why: str) -> None:
-        """The connection ended. Called once, as the last call."""
-
-
 class UnixCarrier(asyncio.Protocol):
-    """A hub's Unix socket."""
+    """The connection to a hub on this machine, over its Unix socket."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -76,7 +54,7 @@ class UnixCarrier(asyncio.Protocol):
         self._receiver.connection_lost(str(exc) if exc else "the hub hung up")
 
     def _hear_out(self) -> None:
-        """Read the last frames that the hub sent: a failed write is noticed before them."""
+        """Read the last frames that the hub sent. A failed write ends the connection before they are read."""
         # A socket of asyncio is open until this returns. One of uvloop is closed, and its number may be reused already.
         if isinstance(self._transport, asyncio.Transport):
             socket = self._transport.get_extra_info("socket")
@@ -97,7 +75,7 @@ class UnixCarrier(asyncio.Protocol):
 
 
 async def dial_socket(path: Path, receiver: Receiver) -> Carrier:
-    """Connect to a hub's Unix socket."""
+    """Connect to a hub's Unix socket. `receiver` gets everything that comes from the hub."""
     loop = asyncio.get_running_loop()
     factory: Callable[[], UnixCarrier] = lambda: UnixCarrier(receiver)  # noqa: E731 - mypy needs its type said
     try:

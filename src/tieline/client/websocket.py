@@ -1,4 +1,4 @@
-"""The carrier to a remote hub: a WebSocket at its `/api/stream`. A module of its own, because it imports slowly."""
+"""The connection (carrier) to a remote hub: a WebSocket at its `/api/stream`. A separate module: it imports slowly."""
 
 import asyncio
 
@@ -6,12 +6,17 @@ import websockets
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as websocket_connect
 
-from tieline.client.carriers import FRAME_BYTES_MAX, Carrier, Receiver
-from tieline.client.errors import HubUnreachable
+from tieline.client.carriers import FRAME_BYTES_MAX
+from tieline.contract.refusal import Code
+from tieline.wire.native.client import Carrier, Receiver
+from tieline.wire.native.errors import HubRefused, HubUnreachable
+from tieline.wire.room import room_of_token
+
+_UNAUTHORIZED = 401
 
 
 class WebSocketCarrier:
-    """A hub's `/api/stream`."""
+    """The connection to a remote hub, over a WebSocket at its `/api/stream`."""
 
     def __init__(self, connection: ClientConnection, receiver: Receiver) -> None:
         self._connection = connection
@@ -53,11 +58,21 @@ class WebSocketCarrier:
         self._outgoing.put_nowait(None)
 
 
-async def dial_url(url: str, receiver: Receiver) -> Carrier:
-    """Connect to a hub's `/api/stream`."""
+async def dial_url(url: str, receiver: Receiver, token: str | None) -> Carrier:
+    """Connect to the hub at this URL. `receiver` gets everything that comes from the hub.
+
+    The `token` of a room is in a header too, because it leads to the room.
+    """
     address = url.rstrip("/").replace("http", "ws", 1) + "/api/stream"
+    headers = {"authorization": f"Bearer {token}"} if token is not None and room_of_token(token) else None
     try:
-        connection = await websocket_connect(address, max_size=FRAME_BYTES_MAX, compression=None)
+        connection = await websocket_connect(
+            address, max_size=FRAME_BYTES_MAX, compression=None, additional_headers=headers
+        )
+    except websockets.InvalidStatus as error:
+        if headers is None or error.response.status_code != _UNAUTHORIZED:
+            raise HubUnreachable(f"no hub answers at {url}: {error}") from error
+        raise HubRefused(Code.UNAUTHORIZED, "the token is of a room that does not exist") from error
     except (OSError, websockets.WebSocketException) as error:
         raise HubUnreachable(f"no hub answers at {url}: {error}") from error
     return WebSocketCarrier(connection, receiver)

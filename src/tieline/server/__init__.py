@@ -1,1 +1,4 @@
-"""Assembly, lifecycle and configuration: the only place that sees both towers."""
+"""Assembly, lifecycle and configuration of a hub.
+
+The only place that connects the hub's decision logic (broker) with the protocols.
+"""

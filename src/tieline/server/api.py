@@ -36,11 +36,11 @@ _STATUSES: dict[Code, int] = {
     Code.INTERNAL_ERROR: 500,
     Code.SHUTTING_DOWN: 503,
 }
-"""The status of each refusal; any other is 400."""
+"""The HTTP status for each refusal code; 400 for any other code."""
 
 
 class ReceiptsView(Struct, frozen=True):
-    """What became of a message."""
+    """Receipts of a message."""
 
     id: str
     receipts: tuple[f.ReceiptView, ...]
@@ -49,7 +49,7 @@ class ReceiptsView(Struct, frozen=True):
 
 
 class SearchView(Struct, frozen=True):
-    """What was found, newest first."""
+    """Messages that a search found, newest first."""
 
     messages: tuple[f.Message, ...]
 
@@ -68,7 +68,7 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True, rename={"place":
     limit: Number = 50
 
     def command(self, session: SessionId) -> c.Search:
-        """The hub's command for this query."""
+        """Return this query as a command to the hub."""
         place, sender = self.place, self.sender
         return c.Search(
             session,
@@ -83,7 +83,7 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True, rename={"place":
 
 
 class Api(RouteApp):
-    """The routes. An HTTP application for the hub's port."""
+    """HTTP application with the routes for receipts and search."""
 
     def __init__(self, hub: Hub, unfinished: Unfinished) -> None:
         after = Query("after", "The name behind which receipts go on.")
@@ -95,13 +95,13 @@ class Api(RouteApp):
         super().__init__(hub, sessions, table, Bodies(unfinished), check=_check, errors=_ERRORS)
 
     async def receipts(self, call: Call, _: None) -> ReceiptsView:
-        """The way of a message to each of its recipients, by name."""
+        """Read the receipts of a message, by recipient."""
         message_id, after = MessageId(call.params["id"]), call.query.get("after", "")
         found = await call.get(lambda session: c.ReadReceipts(session, message_id=message_id, after=after), r.Receipts)
         return ReceiptsView(found.message_id, tuple(map(views.view_receipt, found.receipts)), found.more)
 
     async def search(self, call: Call, question: Question) -> SearchView:
-        """Messages that hold all words of a question, newest first."""
+        """Find messages that contain all words of a query, newest first."""
         found = await call.get(question.command, r.History)
         return SearchView(tuple(map(views.view_message, found.messages)))
 

@@ -14,15 +14,16 @@ from tieline.wire.http import JSON, failure
 from tieline.wire.unfinished import TOO_MUCH, Unfinished
 
 HEAD_BYTES_MAX = 64 * 1024
-"""Request line and headers, or the trailers after a body: far above any client's, tokens and cookies included."""
+"""Most bytes of a request line with its headers, or of the trailers after a body: far above any client's."""
 HEADERS_MAX = 128
-"""Headers of one request, trailers included: browsers send some thirty. Each costs far more memory than its bytes."""
+"""Most headers of one request, trailers included: browsers send some thirty. Each costs far more memory than its bytes.
+"""
 HEAD_SECONDS_MAX = 10.0
-"""Time from the connection, or from the first byte of a request, to the end of the headers."""
+"""Longest time from the connection, or from the first byte of a request, to the end of the headers."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """One HTTP connection, with limits on the size, number and time of its headers."""
 
     head_bytes_max = HEAD_BYTES_MAX
     head_seconds_max = HEAD_SECONDS_MAX

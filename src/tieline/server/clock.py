@@ -33,17 +33,17 @@ _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def wall_ms() -> int:
-    """Milliseconds since the epoch, by the system's clock."""
+    """Return the milliseconds since the epoch, by the system's clock."""
     return time.time_ns() // 1_000_000
 
 
 def steady_ms() -> int:
-    """Milliseconds since some moment, by a clock that nobody can set."""
+    """Return the milliseconds since some fixed moment, by a clock that nobody can set."""
     return time.clock_gettime_ns(_STEADY) // 1_000_000
 
 
 class Clock:
-    """The hub's time. Any thread may read it."""
+    """The clock of a hub, which does not follow jumps of the system's clock at once. Any thread may read it."""
 
     def __init__(
         self,
@@ -70,18 +70,21 @@ class Clock:
 
     @property
     def patience_minutes(self) -> int:
-        """Time that a clock must stay as it is before the hub trusts it, in minutes, rounded up."""
+        """Minutes (rounded up) for which the wall clock must run without a jump before the hub trusts it."""
         return -(-self._limits.clock_patience_ms // 60_000)
 
     @property
     def doubted(self) -> bool:
-        """True while the time may have been wrong since the start."""
+        """True while the hub does not trust the wall clock yet, in the first time after the start."""
         with self._lock:
             return self._steady() < self._trusted_at_ms
 
     @property
     def gap_ms(self) -> int:
-        """Gap between the time at the start and the newest row; 0 if it was small or the doubt has ended."""
+        """Time from the newest row of the log to the start of the hub, if it was suspiciously large or negative.
+
+        It is 0 otherwise, and after the hub has begun to trust the wall clock.
+        """
         return self._gap_ms if self._gap_ms and self.doubted else 0
 
     def compare_with_log(self, newest_ms: int) -> None:
@@ -94,7 +97,7 @@ class Clock:
             log.warning(said, days=round(gap_ms / _DAY_MS, 1))
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the hub's time in milliseconds since the epoch."""
         with self._lock:
             steady = self._steady()
             self._compare(self._wall() - steady - self._offset_ms, steady)
@@ -102,13 +105,16 @@ class Clock:
             return self._last_ms
 
     def take_step_ms(self) -> int:
-        """Steps of the hub's time since the last call, added up."""
+        """Return by how much the hub's time was set forwards or backwards since the last call, added up."""
         with self._lock:
             step, self._step_ms = self._step_ms, 0
             return step
 
     def _compare(self, apart_ms: int, steady: int) -> None:
-        """Decide which clock to follow, when the wall clock is this far from the hub's time."""
+        """Decide which clock to follow.
+
+        The wall clock differs from the hub's time by `apart_ms`; `steady` is the steady clock.
+        """
         if abs(apart_ms) <= self._limits.clock_step_ms:
             # The system makes small corrections all the time.
             self._offset_ms += apart_ms

@@ -1,4 +1,4 @@
-"""The clock and new ids of a running hub."""
+"""The clock and the new ids of a running hub: of messages, sessions and tokens."""
 
 import random
 import secrets
@@ -6,15 +6,20 @@ import secrets
 from tieline.contract.identifiers import MessageId, SessionId
 from tieline.server.clock import Clock
 
+TOKEN_PREFIX = "tie_"
+"""Begins every token, so that secret scanners can look for it."""
+
 _COUNT_MAX = 0xFFF  # the twelve bits of a UUIDv7 that count within a millisecond
 _VARIANT = 0x8000_0000_0000_0000
 
 
 class SystemClockAndIds:
-    """The hub's clock, and the system's randomness."""
+    """The source of time, ids and tokens of a running hub: the hub's clock, and the system's randomness."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, token_prefix: str = TOKEN_PREFIX) -> None:
         self.clock = clock or Clock()
+        # Begins every token. The tokens of a room have another one, which leads to the room.
+        self._token_prefix = token_prefix
         # Ids must be unique and must sort. They are not secret, so a seeded generator is enough for their tail.
         self._random = random.Random(secrets.randbits(128))  # noqa: S311
         # The current millisecond, the count of ids within it, and the text of an id before and after that count.
@@ -24,19 +29,19 @@ class SystemClockAndIds:
         self._id_tail = ""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the milliseconds since the epoch, by the hub's clock."""
         return self.clock.now_ms()
 
     def take_step_ms(self) -> int:
-        """See `ClockAndIds.take_step_ms`."""
+        """Return by how much the clock was set forwards or backwards since the last call; 0 if it was not changed."""
         return self.clock.take_step_ms()
 
     def doubts_time(self) -> bool:
-        """See `ClockAndIds.doubts_time`."""
+        """Return true if the time may be wrong. Then the hub deletes nothing because of its age."""
         return self.clock.doubted
 
     def message_id(self, now_ms: int) -> MessageId:
-        """A UUIDv7. The bits after its time count within the millisecond, so that ids sort in the order of creation.
+        """Make a message id: a UUIDv7. The bits after its time count within the millisecond, so ids sort by creation.
 
         The random bits after the count tell hubs apart, so one draw per millisecond is enough. Past the highest count,
         each id gets its own draw.
@@ -56,9 +61,9 @@ class SystemClockAndIds:
         self._id_tail = f"{low[:4]}-{low[4:]}"
 
     def session_id(self) -> SessionId:
-        """128 random bits."""
+        """Make a session id of 128 random bits."""
         return SessionId(secrets.token_hex(16))
 
     def token(self) -> str:
-        """256 random bits behind a prefix that secret scanners can look for."""
-        return f"tie_{secrets.token_urlsafe(32)}"
+        """Make a token of 256 random bits, after the prefix of this hub or room."""
+        return f"{self._token_prefix}{secrets.token_urlsafe(32)}"

@@ -1,4 +1,7 @@
-"""Configuration: `tieline.toml` in the home, made by the first start, overridden by the environment and by flags."""
+"""Configuration: `tieline.toml` in the hub's home folder, made by the first start.
+
+Environment and flags override it.
+"""
 
 import getpass
 import os
@@ -27,28 +30,28 @@ _TEMPLATE = f"""\
 # The configuration of this hub. Flags of `tieline serve` and TIELINE_* variables override it.
 
 [http]
-# One port for the API, WebSockets and metrics; port 0 picks a free one.
+# One port for the API, the console, WebSockets and metrics. Port 0 picks a free port.
 listen = "{DEFAULT_HTTP}"
-# Names of this hub beside localhost and IP addresses, for example ["hub.example.org"]. While it listens on a loopback
-# address it answers to no other name, so that no web page reaches it through its visitor's browser by a name that
-# resolves to this machine. On any other address all names are answered until some are listed here.
+# Host names of this hub in addition to localhost and IP addresses, for example ["hub.example.org"]. On a loopback
+# address, requests for other names are refused: a web page could use such a name to reach the hub through a browser
+# on this machine. On any other address, all names are accepted until some are listed here.
 names = []
 
 [console]
-# The name kept for the person who runs this hub: the first start prints a link that makes it a member, and no token of
-# a room or a peer can take it before. Empty keeps none.
+# Member name of the person who runs this hub. The first start prints a link that makes it a member. Until then, nobody
+# else can register this name. Empty: no name is reserved.
 owner = "{_OWNER}"
 
 [store]
-# "sqlite" keeps everything in this home; "memory" forgets everything at the end (for trying out and measuring).
+# "sqlite" keeps everything in this home; "memory" deletes everything when the hub stops (for tests).
 url = "sqlite"
 """
 
 _TEMPLATE_END = """\
 [notify]
-# The command that tells a human of a message that nothing shows to have been seen, for members that are to be reached
-# by "notify": a list of words, for example ["ntfy", "publish", "agents"]. The message's body is on its stdin, who and
-# what in TIELINE_TO, TIELINE_FROM and TIELINE_ID; empty for none.
+# Command that notifies a human of an unseen message, for members that have the way "notify". A list of words, for
+# example ["ntfy", "publish", "agents"]. It gets the body of the message on stdin, and TIELINE_TO, TIELINE_FROM and
+# TIELINE_ID in its environment. Empty for none.
 command = []
 
 # [limits]
@@ -58,11 +61,11 @@ command = []
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; the text says where and why."""
+    """Raised if the configuration cannot be used; the text says where and why."""
 
 
 def _user_name() -> str:
-    """The name of the user who runs this process, if it is a valid member name; else `owner`."""
+    """Return the name of the user who runs this process, if it is a valid member name; else `owner`."""
     try:
         name = parse_member_name(getpass.getuser())
     except (KeyError, OSError):
@@ -71,32 +74,32 @@ def _user_name() -> str:
 
 
 class Http(Struct, frozen=True, forbid_unknown_fields=True):
-    """The HTTP port."""
+    """The section `[http]`: the settings of the HTTP port."""
 
     listen: str = DEFAULT_HTTP
     names: tuple[str, ...] = ()
 
 
 class ConsoleSection(Struct, frozen=True, forbid_unknown_fields=True):
-    """The owner, who gets into the console at a first start."""
+    """The section `[console]`: the member name of the owner, who may log in to the console at the first start."""
 
     owner: str = msgspec.field(default_factory=_user_name)
 
 
 class StoreSection(Struct, frozen=True, forbid_unknown_fields=True):
-    """The store of messages."""
+    """The section `[store]`: where messages are stored."""
 
     url: str = "sqlite"
 
 
 class NotifySection(Struct, frozen=True, forbid_unknown_fields=True):
-    """The command that notifies a human of unseen messages."""
+    """The section `[notify]`: the command that notifies a human of unseen messages."""
 
     command: tuple[str, ...] = ()
 
 
 class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
-    """The hub's own sections, without those of protocols."""
+    """The sections of `tieline.toml` for the hub itself (HTTP port, store, limits…), without those of protocols."""
 
     http: Http = Http()
     console: ConsoleSection = msgspec.field(default_factory=ConsoleSection)
@@ -106,26 +109,36 @@ class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(_OwnSections, frozen=True):
-    """The whole configuration."""
+    """The whole configuration: the hub's own sections, and the settings of every protocol."""
 
     protocols: dict[str, Settings] = {}
     """The settings of every protocol, by its name."""
 
     def of(self, kind: type[_Settings]) -> _Settings:
-        """The settings of the protocol whose settings are of this kind."""
+        """Return the settings of the protocol whose settings class is `kind`."""
         (found,) = (settings for settings in self.protocols.values() if isinstance(settings, kind))
         return found
 
     def overridden(self, flags: Mapping[str, Mapping[str, Any]]) -> "Config":
-        """This configuration with settings that flags override, by protocol and field."""
+        """Return this configuration with some settings replaced. `flags` has the new values by protocol and field."""
         settings = {
             name: msgspec.structs.replace(settings, **flags.get(name, {})) for name, settings in self.protocols.items()
         }
         return msgspec.structs.replace(self, protocols=settings)
 
+    def in_room(self) -> "Config":
+        """Return the configuration of a room besides the common one.
+
+        Only the common room has an owner, a command that notifies, and the protocols that do not work in rooms.
+        """
+        settings = {protocol.name: self.protocols[protocol.name] for protocol in protocols() if protocol.in_rooms}
+        return msgspec.structs.replace(
+            self, console=ConsoleSection(owner=""), notify=NotifySection(), protocols=settings
+        )
+
 
 def load_config(home: Path) -> Config:
-    """Read the configuration of a home. A home without one gets a default file, for its owner to change."""
+    """Read the configuration in a hub's home folder. If there is none, write a default file for the owner to change."""
     path = home / CONFIG_FILE
     if not path.exists():
         templates = [protocol.template() for protocol in protocols()]
@@ -143,7 +156,7 @@ def load_config(home: Path) -> Config:
     # `Limits` belongs to the contract and ignores unknown fields; in this file an unknown field is a typing error.
     unknown = sorted(written.get("limits", {}).keys() - set(Limits.__struct_fields__))
     if unknown:
-        raise ConfigError(f"{path}: there is no limit {unknown[0]!r}")
+        raise ConfigError(f"{path}: unknown limit {unknown[0]!r}")
     _check_order(path, own.limits, written.get("limits", {}))
     settings = {name: each.with_environment(os.environ) for name, each in settings.items()}
     for each in settings.values():
@@ -168,7 +181,7 @@ def _check_order(path: Path, limits: Limits, written: Mapping[str, object]) -> N
         least, most = getattr(limits, low), getattr(limits, high)
         # Older files set only the second of a pair, because the first did not exist. They must still work.
         if least > most and (low in written or high not in ("hops_max", "reply_window_ms")):
-            raise ConfigError(f"{path}: {low} is {least} and {high} is {most}; {low} is at most {high}")
+            raise ConfigError(f"{path}: {low} is {least} and {high} is {most}; {low} must be at most {high}")
 
 
 def _with_environment(config: Config) -> Config:

@@ -1,45 +1,62 @@
 """External inboxes in the local hub: a command waits until an external inbox has won the deliveries that it settles.
 
-Above: the local hub's main loop, on the broker's thread. Below: the rules in `core.settlement`. Only one command at a
-time waits for an answer, so that the hub never asks for a delivery twice at once. Other commands that need an answer
-wait behind it. Later commands of their sessions wait too, because the commands of a session are decided in order.
+Above: the local hub's main loop, on the thread that decides commands. Below: the rules in `core.settlement`. Only one
+command at a time waits for an answer, so that the hub never asks for a delivery twice at once. Other commands that need
+an answer wait behind it. Later commands of their sessions wait too, because the commands of a session are decided in
+order.
+
+An external inbox that does not answer in time is *silent*: its answer counts as unknown, and the hub does not ask it
+again before the late answer comes. The hub gives back the deliveries that a late answer has won.
 """
 
 import asyncio
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import structlog
 
 from tieline.contract import command as c
+from tieline.contract.delivery import State
 from tieline.contract.hub import ExternalInbox, Question
 from tieline.contract.identifiers import MemberName, SessionId
+from tieline.contract.keys import join_keys
 from tieline.core.broker import Broker
-from tieline.core.external_inboxes import Answers
+from tieline.core.external_inboxes import EVIDENCE as TAKEN
+from tieline.core.external_inboxes import Answers, Won
 from tieline.core.settlement import Wanted
 from tieline.server.turns import Item
-
-Won = tuple[MemberName, int]
-"""A delivery that an external inbox won, by member and key."""
 
 log = structlog.get_logger(__name__)
 
 
 class Answer:
-    """An external inbox's answer. Without a number: a member has another external inbox now, or none."""
+    """An external inbox's answer to a question: the keys of the deliveries that it won, and that readers had taken."""
 
     __slots__ = ("number", "taken", "won")
 
-    def __init__(self, number: int = 0, won: Sequence[int] = (), taken: Sequence[int] = ()) -> None:
+    def __init__(self, number: int, won: Sequence[int] = (), taken: Sequence[int] = ()) -> None:
         self.number = number
         self.won = frozenset(won)
         self.taken = frozenset(taken)
 
 
-class AttachedInboxes:
-    """External inboxes by member. Any thread may ask or report; the inboxes are called on the event loop."""
+class Resigned:
+    """Takes the place of an `Answer` if a member's external inbox is removed: no answer will come."""
 
-    def __init__(self, answer: Callable[[Answer], None]) -> None:
+    __slots__ = ("member",)
+
+    def __init__(self, member: MemberName) -> None:
+        self.member = member
+
+
+class AttachedInboxes:
+    """The external inboxes of this hub's members: passes questions and results on to them.
+
+    Any thread may ask or report; the inboxes are called on the event loop.
+    """
+
+    def __init__(self, answer: Callable[[Answer | Resigned], None]) -> None:
         self._answer = answer
         self._loop = asyncio.get_running_loop()
         self._inboxes: dict[MemberName, ExternalInbox] = {}
@@ -49,10 +66,10 @@ class AttachedInboxes:
         if inbox is not None:
             self._inboxes[member] = inbox
         elif self._inboxes.pop(member, None) is not None:
-            self._answer(Answer())
+            self._answer(Resigned(member))
 
     def ask(self, question: Question) -> None:
-        """Ask the external inbox of a question's member."""
+        """Ask the external inbox of a question's member to win the deliveries in it. The answer comes later."""
         self._loop.call_soon_threadsafe(self._ask, question)
 
     def finish(self, won: Sequence[Won]) -> None:
@@ -88,7 +105,10 @@ class AttachedInboxes:
 
 
 class WaitingCommands:
-    """Commands that wait for an external inbox, in the order of their submission. Belongs to the broker's thread."""
+    """Commands that wait for an external inbox, in the order of their submission.
+
+    Belongs to the thread that decides commands (the broker's).
+    """
 
     def __init__(
         self,
@@ -99,94 +119,142 @@ class WaitingCommands:
         self._broker = broker
         self._inboxes = inboxes
         self._replaced = replaced
-        self._waiting: deque[Item] = deque()
-        # Number of waiting commands of each session.
+        # Each item with the sessions whose later commands wait behind it.
+        self._waiting: deque[tuple[Item, frozenset[SessionId]]] = deque()
+        # Number of waiting items of each session.
         self._sessions: Counter[SessionId] = Counter()
-        # The open question; and the answers so far for the first waiting command.
+        # The open question and its deadline; and the answers so far for the first waiting command.
         self._question: Question | None = None
-        self._answers: Answers = {}
+        self._deadline = 0.0
+        self._answers = Answers()
         self._number = 0
+        # Silent external inboxes: the members of the questions whose answers are late, by number.
+        self._late: dict[int, MemberName] = {}
 
     def admit(self, items: list[Item]) -> list[Item]:
-        """Return the items that can be decided now; queue the others."""
+        """Return the items (commands with the callback for replies) that can be decided now; queue the others.
+
+        Those wait that settle deliveries of an external inbox, or stand behind such commands of their session.
+        """
         if not self._broker.external_inboxes.sessions and not self._waiting:
             return items
         admitted = []
         for item in items:
             if self._must_wait(item[0]):
-                self._waiting.append(item)
-                self._sessions.update(_sessions(item))
+                sessions = self._sessions_of(item[0])
+                self._waiting.append((item, sessions))
+                self._sessions.update(sessions)
             else:
                 admitted.append(item)
         return admitted
 
     def add(self, commands: Iterable[c.Command]) -> None:
-        """Queue these commands in any case. Nobody waits for their replies."""
-        self._waiting.extend(((command,), None) for command in commands)
+        """Queue these commands of the hub itself, even if they need no answer. Nobody waits for their replies."""
+        self._waiting.extend((((command,), None), frozenset()) for command in commands)
 
-    def take(self, answer: Answer) -> None:
-        """Note an answer."""
+    def take(self, answer: Answer | Resigned) -> None:
+        """Store an external inbox's answer to the open question, or that none will come.
+
+        The answer may also be a late one, to an earlier question: what it won is given back.
+        """
         question = self._question
-        if question is None or (answer.number and answer.number != question.number):
-            return
-        if not answer.number and question.member in self._broker.external_inboxes.sessions:
-            return
+        if isinstance(answer, Resigned):
+            self._late = {number: member for number, member in self._late.items() if member != answer.member}
+            if question is not None and question.member not in self._broker.external_inboxes.sessions:
+                self._note(question)
+        elif question is not None and answer.number == question.number:
+            self._note(question, answer.won, answer.taken)
+        elif answer.number in self._late:
+            self._take_late(self._late.pop(answer.number), answer)
+
+    def _take_late(self, member: MemberName, answer: Answer) -> None:
+        """Give back what an external inbox's late answer has won, and acknowledge what readers had taken."""
+        self._give_back_unused([(member, key) for key in answer.won])
+        if answer.taken:
+            # The inbox reports a taken delivery once, so ask for it again and acknowledge it.
+            self.add([c.Settle(member=member, ranges=join_keys(answer.taken), state=State.ACKED, evidence=TAKEN)])
+
+    def _note(self, question: Question, won: Collection[int] = (), taken: Collection[int] = ()) -> None:
+        """Note an external inbox's answer to a question, for the command that waits for it.
+
+        Deliveries that are neither in `won` nor in `taken` count as unknown.
+        """
         self._question = None
         for key, _ in question.deliveries:
-            outcome = True if key in answer.won else False if key in answer.taken else None
-            self._answers[question.member, key] = outcome
+            outcome = True if key in won else False if key in taken else None
+            self._answers.by_delivery[question.member, key] = outcome
 
     def ready(self) -> Iterator[Item]:
-        """Yield items that can be decided now, one at a time; then ask for the deliveries that the next item needs."""
+        """Yield waiting items (commands with a callback) that can be decided now, one at a time.
+
+        Then ask an external inbox for the deliveries that the next item settles.
+        """
+        if self._question is not None and time.monotonic() >= self._deadline:
+            log.warning("an external inbox does not answer", member=self._question.member)
+            self._late[self._question.number] = self._question.member
+            self._note(self._question)
         while self._waiting and self._question is None:
-            item = self._waiting[0]
+            item, sessions = self._waiting[0]
             wanted = self._needs(item[0], self._answers)
             if wanted is not None:
-                self._number += 1
-                self._question = Question(self._number, wanted[0], tuple(wanted[1]))
-                self._inboxes.ask(self._question)
-                return
+                self._ask(Question(self._number + 1, wanted[0], tuple(wanted[1])))
+                continue
             self._waiting.popleft()
-            self._sessions -= Counter(_sessions(item))
+            self._sessions -= Counter(sessions)
             self._broker.external_inboxes.answers = answers = self._answers
-            self._answers = {}
+            self._answers = Answers()
             try:
                 yield item
             finally:
-                self._broker.external_inboxes.answers = {}
-            unused = self._broker.settlement.unused(answers)
-            if unused:
-                self._inboxes.give_back(unused)
+                self._broker.external_inboxes.answers = Answers()
+            self._give_back_unused(answers.won())
+
+    def _ask(self, question: Question) -> None:
+        """Ask an external inbox. If it is silent, note that the answer is unknown."""
+        if question.member in self._late.values():
+            self._note(question)
+            return
+        self._number = question.number
+        self._question = question
+        self._deadline = time.monotonic() + self._broker.limits.external_inbox_ms / 1000
+        self._inboxes.ask(question)
+
+    def _give_back_unused(self, won: Sequence[Won]) -> None:
+        unused = self._broker.settlement.unused(won)
+        if unused:
+            self._inboxes.give_back(unused)
 
     def finish(self) -> None:
-        """Report to external inboxes which deliveries are settled durably."""
+        """Report to external inboxes which of the deliveries that they won are settled durably by the last commit."""
         inboxes = self._broker.external_inboxes
         finished, inboxes.finished = inboxes.finished, []
         self._inboxes.finish(finished)
 
     def abandon(self) -> list[Item]:
-        """Remove and return all waiting items, because no answer will come."""
-        left = list(self._waiting)
+        """Remove and return all waiting items (commands with a callback), because no answer will come."""
+        left = [item for item, _ in self._waiting]
         self._waiting.clear()
         self._sessions.clear()
         self._question = None
         return left
 
     def _must_wait(self, commands: Sequence[c.Command]) -> bool:
-        if self._sessions and commands:
-            first = commands[0]
-            theirs = self._replaced(first) if isinstance(first, c.Attach) else (getattr(first, "session", None),)
-            if any(session in self._sessions for session in theirs):
-                return True
-        return self._needs(commands, {}) is not None
+        if self._sessions and not self._sessions.keys().isdisjoint(self._sessions_of(commands)):
+            return True
+        return self._needs(commands, Answers()) is not None
+
+    def _sessions_of(self, commands: Sequence[c.Command]) -> frozenset[SessionId]:
+        """Return the sessions of these commands, whose later commands must wait behind them.
+
+        For a new session (`Attach`), return the sessions that it replaces.
+        """
+        if commands and isinstance(commands[0], c.Attach):
+            return frozenset(self._replaced(commands[0]))
+        found = {getattr(command, "session", None) for command in commands}
+        return frozenset(session for session in found if session is not None)
 
     def _needs(self, commands: Sequence[c.Command], answers: Answers) -> Wanted | None:
         try:
             return self._broker.settlement.needs(commands, answers)
         except Exception:  # noqa: BLE001 - whatever it is, deciding the command meets it too, and refuses that
             return None
-
-
-def _sessions(item: Item) -> set[SessionId]:
-    found = {getattr(command, "session", None) for command in item[0]}
-    return {session for session in found if session is not None}

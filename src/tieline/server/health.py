@@ -16,18 +16,19 @@ from tieline.server.clock import Clock
 log = structlog.get_logger(__name__)
 
 _CALM_SECONDS = 2.0
-"""A nearly full disk takes small writes but not large ones. It counts as well after this time without a failure."""
+"""Time without a failure after which a store counts as well. A nearly full disk takes small writes but not large ones.
+"""
 _PATIENCE = 3
 """Failures in a row before the hub stops writing for a while: a single failure may be over at once."""
 _REST_SECONDS = 0.5
-"""Time without writes after that: each failure costs a rollback, during which nobody is served."""
+"""Time for which the hub then stops writing: each failure costs a rollback, during which nobody is served."""
 _FAULT_SECONDS = 60.0
-"""Faults of one kind share a line of the log for this long."""
+"""Time in which faults of one kind share one line of the log."""
 _KINDS_MAX = 1000  # bounds the memory; past it, all kinds are forgotten and logged again
 
 
 class Ailment(Struct, frozen=True):
-    """Something that fails at present."""
+    """Something that fails at present: what it is, the reason, and advice."""
 
     what: str
     reason: str
@@ -38,7 +39,7 @@ class Ailment(Struct, frozen=True):
 
 
 class Writing:
-    """Successes and failures of writing to one store. Only the writing thread calls its methods."""
+    """Counts the successes and failures of writing to one store. Only the writing thread calls its methods."""
 
     def __init__(self, what: str, *, severe: bool) -> None:
         self.what = what
@@ -57,13 +58,13 @@ class Writing:
 
     @property
     def rest_seconds(self) -> float:
-        """Time for which nothing should be written, after repeated failures; 0 if writing is allowed."""
+        """Seconds for which the store should not be written, after repeated failures; 0 if writing is allowed."""
         if self._in_a_row < _PATIENCE:
             return 0.0
         return max(0.0, self._last + _REST_SECONDS - time.monotonic())
 
     def failed(self, reason: str, do: str = "") -> None:
-        """A write failed."""
+        """Record that a write failed. `do` is advice for a person."""
         now = time.monotonic()
         if not self.reason:
             log.error("writing fails; what cannot be kept is refused", what=self.what, reason=reason)
@@ -75,7 +76,7 @@ class Writing:
         self.failures += 1
 
     def succeeded(self) -> None:
-        """A write succeeded."""
+        """Record that a write succeeded. After a calm time, the store counts as well again."""
         self._in_a_row = 0
         now = time.monotonic()
         if self.reason and now - self._last >= _CALM_SECONDS:
@@ -85,7 +86,7 @@ class Writing:
 
 
 class Health:
-    """Everything that can fail while the hub runs."""
+    """The health of a running hub: its stores, its clock, and the number of faults."""
 
     def __init__(self) -> None:
         self.store = Writing("the message store", severe=True)
@@ -103,7 +104,7 @@ class Health:
 
     @property
     def ailments(self) -> list[Ailment]:
-        """The current failures."""
+        """Everything that fails at present; empty if all is well."""
         writers = (self.store, self.checkpoint, self.activity, self.search)
         failing = [Ailment(one.what, one.reason, one.do, one.severe) for one in writers if one.reason]
         if self.clock is not None and self.clock.jump_ms:
@@ -120,17 +121,17 @@ class Health:
         return failing + [Ailment(what, str(error), error.hint, severe=True) for what, error in self._damage.items()]
 
     def watch(self, clock: Clock) -> None:
-        """Also report the jumps of this clock."""
+        """Watch this clock: from now on, `ailments` also reports its jumps."""
         self.clock = clock
 
     def damaged(self, what: str, error: DamagedError) -> None:
-        """A store could not be read. This stays a failure, because nobody can tell how much of the store is damaged."""
+        """Record that a store could not be read. It stays a failure, because nobody can tell how much is damaged."""
         if what not in self._damage:
             log.error("a database is damaged", what=what, reason=str(error), do=error.hint)
             self._damage = {**self._damage, what: error}
 
     def fault(self, fault: Fault) -> None:
-        """A command or chore raised an exception and was rolled back."""
+        """Record that a command or background work raised an exception and was rolled back."""
         self.faults += 1
         if isinstance(fault.error, DamagedError):
             self.damaged(self.store.what, fault.error)

@@ -1,4 +1,4 @@
-"""The hub's side of its home: the first start creates the home, and one process at a time holds it."""
+"""The hub's home folder, as the hub uses it: the first start creates it, and one process at a time holds its lock."""
 
 import fcntl
 import os
@@ -12,11 +12,11 @@ from tieline.wire.home import KEY_FILE, LOCK_FILE, RUN_FILE, Running, read_key, 
 
 
 class HomeBusy(Exception):
-    """Another process holds this home."""
+    """Raised if another process holds the home folder's lock."""
 
 
 class Home:
-    """A home that this process holds until `release`."""
+    """A hub's home folder, locked by this process until `release`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,7 +31,7 @@ class Home:
         self._lock: int | None = lock
 
     def key(self) -> str:
-        """The key that lets the hub's own user act as any member. Created if there is none."""
+        """The secret key that lets the hub's own user act as any member. Created if there is none."""
         known = read_key(self.path)
         if known:
             return known
@@ -40,11 +40,11 @@ class Home:
         return made
 
     def announce(self, running: Running) -> None:
-        """Write `run.json`, which says that every listener is ready."""
+        """Write `run.json`, by which other programs find the running hub. Call it when every listener is ready."""
         write_private(self.path / RUN_FILE, msgspec.json.format(running.encode()) + b"\n")
 
     def release(self) -> None:
-        """Release the home for the next process."""
+        """Remove `run.json` and release the lock, so that another process can hold the home folder."""
         lock, self._lock = self._lock, None
         # Only once: the descriptor may be another file's by now, and another process may hold the home.
         if lock is not None:

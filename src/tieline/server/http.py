@@ -1,7 +1,7 @@
 """The HTTP port: the routes of the protocols, health, metrics, and the hub's own protocol at `/api/stream`.
 
 Above: the hub's assembly, which adds the protocols that have routes. Each protocol says which requests are its own and
-answers them as plain ASGI. A request that no protocol claims goes to the hub's own pages.
+answers them as plain ASGI. A request that is no protocol's own goes to the hub's own pages.
 """
 
 import asyncio
@@ -19,24 +19,22 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.exceptions import InvalidState
 
 from tieline import __version__
-from tieline.contract.command import Attach, Detach, ListMembers
-from tieline.contract.member import Unnamed
-from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Attached, Roster
+from tieline.contract.command import Attach, Detach, ListMembers, ListReaders
+from tieline.contract.member import Credential, Unnamed
+from tieline.contract.refusal import Refusal
+from tieline.contract.reply import Attached, Readers, Roster
 from tieline.server.bounds import BoundedProtocol
 from tieline.server.local_hub import LocalHub
+from tieline.server.native_stream import NativeStream
 from tieline.server.websocket import BoundedWebSocket
 from tieline.wire.hosts import Hosts
-from tieline.wire.http import Answer, HttpApp, deny, door, failure, foreign, respond, session_token
-from tieline.wire.native.server import NativeConnection, Transport
+from tieline.wire.http import Answer, HttpApp, failure, refuse
 from tieline.wire.unfinished import Unfinished
-from tieline.wire.unsent import Unsent
 
 _IDLE_SECONDS = 75
 """Idle time of a connection between two requests: a client that asks once a minute need not reconnect."""
@@ -47,84 +45,13 @@ _PATIENCE_SECONDS = 0.5
 """Longest delay of the hub's stop by a client that does not read."""
 
 
-class _WebSocketTransport(Transport):
-    """Batches as text messages."""
-
-    __slots__ = ("_closing", "_connection", "_door", "_readable", "_unsent", "_websocket")
-
-    def __init__(self, websocket: WebSocket, hub: LocalHub) -> None:
-        self._websocket = websocket
-        self._door = door(websocket.scope)
-        self._closing = False
-        self._readable = asyncio.Event()
-        self._readable.set()
-        self._connection = NativeConnection(hub, self, local=False, token=session_token(websocket.scope))
-        limit = hub.limits.unsent_bytes_max
-        self._unsent: Unsent[bytes] = Unsent(limit, self._connection.pause_writing, self._connection.resume_writing)
-
-    def send(self, payload: bytes) -> None:
-        self._unsent.write(payload, len(payload))
-
-    def close(self) -> None:
-        self._closing = True
-        self._unsent.close()
-        self._readable.set()
-
-    def await_hello(self) -> None:
-        self._door.await_greeting()
-
-    def admit(self, owner: str) -> None:
-        self._door.admit(owner)
-
-    def abort(self) -> None:
-        self.close()
-        self._door.expel()
-
-    def pause_reading(self) -> None:
-        self._readable.clear()
-
-    def resume_reading(self) -> None:
-        self._readable.set()
-
-    async def run(self) -> None:
-        """Carry batches until either side disconnects."""
-        self._connection.expect_hello()
-        writer = asyncio.create_task(self._write())
-        try:
-            while not self._closing:
-                message = await self._websocket.receive()
-                if message["type"] == "websocket.disconnect":
-                    break
-                self._connection.receive_batch(message.get("bytes") or message.get("text") or "")
-                await self._readable.wait()
-        except WebSocketDisconnect:
-            pass
-        finally:
-            self._connection.connection_lost()
-            if not self._closing:
-                writer.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await writer
-
-    async def _write(self) -> None:
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await self._unsent.send_all(self._send_text)
-            await self._websocket.close()
-
-    async def _send_text(self, payload: bytes) -> None:
-        await self._websocket.send({"type": "websocket.send", "text": payload.decode()})
-
-    def hang_up(self, why: Refusal) -> None:
-        """End the connection, because the hub stops."""
-        self._connection.end(why)
-
-
 class _Collector:
-    """The hub's figures for Prometheus."""
+    """The hub's figures for Prometheus (`/metrics`): messages, commits, sessions, failures and the like."""
 
-    def __init__(self, hub: LocalHub, roster: Roster) -> None:
+    def __init__(self, hub: LocalHub, roster: Roster, readers: Readers) -> None:
         self._hub = hub
         self._roster = roster
+        self._readers = readers
 
     def collect(self) -> Iterator[Metric]:
         counters, recorder, health = self._hub.counters, self._hub.recorder, self._hub.health
@@ -164,10 +91,36 @@ class _Collector:
         yield GaugeMetricFamily("tieline_held", "Deliveries that are held or slowed", value=held)
         backlog = sum(presence.backlog for presence in self._roster.members)
         yield GaugeMetricFamily("tieline_backlog", "Deliveries that wait for an acknowledgement", value=backlog)
+        yield from self._logs()
+
+    def _logs(self) -> Iterator[Metric]:
+        ends = {one.log: one.end for one in self._readers.logs}
+        rows = GaugeMetricFamily("tieline_log_rows", "The offset that the next row of a log will have", labels=["log"])
+        for log, end in ends.items():
+            rows.add_metric([log], end)
+        yield rows
+        labels = ["reader", "log"]
+        unread = GaugeMetricFamily("tieline_reader_unread", "Rows of a log that a reader has not read", labels=labels)
+        missed = CounterMetricFamily("tieline_reader_missed", "Rows that were deleted unread", labels=labels)
+        late = GaugeMetricFamily("tieline_reader_late", "1 if retention will soon stop to wait", labels=labels)
+        for one in self._readers.readers:
+            unread.add_metric([one.name, one.log], ends[one.log] - one.position)
+            missed.add_metric([one.name, one.log], one.missed)
+            late.add_metric([one.name, one.log], one.warned)
+        yield from (unread, missed, late)
+        limits = self._hub.limits
+        for name, text, value in (
+            ("tieline_reader_wait_seconds", "How much longer unread rows are kept", limits.reader_wait_ms / 1000),
+            ("tieline_reader_wait_bytes", "Size of a database that ends the waiting", limits.reader_wait_bytes),
+        ):
+            yield GaugeMetricFamily(name, text, value=value)
 
 
 def _matters(record: logging.LogRecord) -> bool:
-    """True if a log record of the HTTP server matters. Invalid UTF-8 does not: the client gets a close frame for it."""
+    """True if a log record of the HTTP server is worth a line in the log.
+
+    Invalid UTF-8 of a client is not: the client gets a close frame for it.
+    """
     return record.exc_info is None or not isinstance(record.exc_info[1], UnicodeDecodeError)
 
 
@@ -179,7 +132,7 @@ class _Server(uvicorn.Server):
         self._asked = asyncio.Event()
 
     def ask_to_stop(self) -> None:
-        """End `serve`."""
+        """End `serve`, and so the HTTP server."""
         self.should_exit = True
         self._asked.set()
 
@@ -223,7 +176,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpListener:
-    """The port and its routes."""
+    """The hub's HTTP port: passes each request to the protocol whose route it is, or to health and metrics."""
 
     def __init__(
         self,
@@ -231,28 +184,29 @@ class HttpListener:
         apps: Sequence[HttpApp] = (),
         names: Sequence[str] = (),
         unfinished: Unfinished | None = None,
+        operator: Credential | None = None,
     ) -> None:
         self._hub = hub
+        # Reads the figures of the logs; without one, `/metrics` does not show them.
+        self._operator = operator
         self._names = names
         self._unfinished = unfinished or Unfinished(hub.limits)
         # Set by `start`, because the value depends on the address.
         self._hosts: Hosts
         # The protocols that have routes here; the first that claims a request answers it.
-        self._apps = apps
+        self._apps = (*apps, NativeStream(hub))
         self._pages = Starlette(
             routes=[
                 Route("/healthz", self._health),
                 Route("/metrics", self._metrics),
-                WebSocketRoute("/api/stream", self._stream),
             ]
         )
-        self._streams: set[_WebSocketTransport] = set()
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self.address = ""
 
     async def start(self, host: str, port: int) -> None:
-        """Listen."""
+        """Listen at this address; port 0 takes any free port. `address` is then the address in use."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # With an explicit protocol number, asyncio sends small answers on accepted connections without delay.
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -294,11 +248,7 @@ class HttpListener:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope)
         if refusal is not None:
-            if scope["type"] == "websocket":
-                await receive()
-                await deny(send, refusal)
-            else:
-                await respond(send, refusal)
+            await refuse(scope, receive, send, refusal)
             return
         for app in self._apps:
             if app.serves(scope):
@@ -307,7 +257,10 @@ class HttpListener:
         await self._pages(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Answer | None:
-        """The answer to a request that is refused before any route sees it; `None` if the request may pass."""
+        """Return the answer to a request that is refused before any route sees it; `None` if the request may pass.
+
+        Refused are wrong host names and too large tokens.
+        """
         stranger = self._hosts.refusal(str(value, "latin-1") for name, value in scope["headers"] if name == b"host")
         if stranger is not None:
             return failure(421, stranger, close=True)
@@ -320,8 +273,6 @@ class HttpListener:
         """Close all connections and stop listening."""
         for app in self._apps:
             app.close()
-        for stream in list(self._streams):
-            stream.hang_up(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))
         if self._server is not None and self._serving is not None:
             self._server.ask_to_stop()
             await self._serving
@@ -340,27 +291,22 @@ class HttpListener:
 
     async def _metrics(self, _request: Request) -> Response:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(self._hub, await self._roster()))
+        registry.register(_Collector(self._hub, *await self._figures()))
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    async def _roster(self) -> Roster:
+    async def _figures(self) -> tuple[Roster, Readers]:
+        """Return the members and the readers of the logs; empty if the hub cannot say."""
+        roster: Roster | Refusal = Roster(())
+        readers: Readers | Refusal = Readers((), ())
         # A new session each time: a kept session would end when the store fails once.
-        attached = await self._hub.ask(Attach(protocol="http", credential=Unnamed("metrics", "http")))
-        if not isinstance(attached, Attached):
-            return Roster(())
-        roster = await self._hub.ask(ListMembers(attached.session))
-        self._hub.submit((Detach(attached.session),))
-        return roster if isinstance(roster, Roster) else Roster(())
-
-    async def _stream(self, websocket: WebSocket) -> None:
-        # A page of another site must not reach a hub through its visitor's browser.
-        if foreign(websocket.scope):
-            await websocket.close()
-            return
-        await websocket.accept()
-        transport = _WebSocketTransport(websocket, self._hub)
-        self._streams.add(transport)
-        try:
-            await transport.run()
-        finally:
-            self._streams.discard(transport)
+        credential = self._operator or Unnamed("metrics", "http")
+        attached = await self._hub.ask(Attach(protocol="http", credential=credential))
+        if isinstance(attached, Attached):
+            roster = await self._hub.ask(ListMembers(attached.session))
+            if self._operator is not None:
+                readers = await self._hub.ask(ListReaders(attached.session))
+            self._hub.submit((Detach(attached.session),))
+        return (
+            roster if isinstance(roster, Roster) else Roster(()),
+            readers if isinstance(readers, Readers) else Readers((), ()),
+        )

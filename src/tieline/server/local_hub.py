@@ -1,4 +1,4 @@
-"""The local hub: the Hub port in process. The broker runs on a thread of its own, all other code on the event loop.
+"""The local hub: the Hub port in process. Its decision logic (broker) has its own thread, all else the event loop.
 
 Commands pass through a queue. The thread takes all commands that queued during the last commit, decides them together
 and commits once; there is no timer to wait for. The outcome returns to the event loop in one call, and replies and
@@ -27,10 +27,10 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Reply
 from tieline.core.broker import Broker
-from tieline.core.inquiry import Inquiry, SearchIndex
 from tieline.core.outcome import Deferred, Fault, Outcome, Unseen
+from tieline.core.search_query import SearchIndex, SearchQuery
 from tieline.core.store import ActivityStore, DamagedError, DiskError, StoreError
-from tieline.server.external_inboxes import Answer, AttachedInboxes, WaitingCommands
+from tieline.server.external_inboxes import Answer, AttachedInboxes, Resigned, WaitingCommands
 from tieline.server.health import Health
 from tieline.server.recorder import Recorder
 from tieline.server.searcher import Searcher
@@ -38,10 +38,10 @@ from tieline.server.turns import Done, Item, Turns, pieces
 from tieline.server.watches import Receiver, Watches
 
 _TICK_SECONDS = 0.25
-"""Longest delay of the end of a time to live when nothing else happens."""
+"""Longest delay after which the hub notices that a message has expired, when nothing else happens."""
 
 _WRITES = frozenset({c.Send, c.Claim, c.Discard, c.Tick})
-"""Commands that are refused at once during a pause of the store after failures: they would be rolled back."""
+"""Commands that are refused at once while the hub does not write after failures: they would be rolled back."""
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +57,7 @@ def _store_failed(reason: str) -> Refusal:
 
 
 class _Answers:
-    """Collects the replies to commands that were submitted in parts."""
+    """Collects the replies to commands that were submitted together and decided in parts, for their one callback."""
 
     __slots__ = ("_done", "_left", "_parts")
 
@@ -67,7 +67,7 @@ class _Answers:
         self._done = done
 
     def take(self, number: int, replies: Sequence[Reply]) -> None:
-        """Take the replies of one part. After the last part, pass on all replies."""
+        """Take the replies of part `number`. After the last part, pass all replies to the callback."""
         self._parts[number] = replies
         self._left -= 1
         if not self._left and self._done is not None:
@@ -82,7 +82,7 @@ def _one_by_one(item: Item) -> Iterator[Item]:
 
 
 class HubCounters(Struct):
-    """Counts since the start. The event loop and the broker's thread each write their own fields."""
+    """Counts of messages, batches and commits since the start. Each field is written by one thread only."""
 
     accepted: int = 0
     deliveries: int = 0
@@ -92,7 +92,7 @@ class HubCounters(Struct):
 
 
 class LocalHub:
-    """A broker behind the Hub port."""
+    """The Hub port (the interface that protocols use) over the hub's decision logic (broker) in this process."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class LocalHub:
         self._broker = broker
         self.health = Health()
         self._searcher = Searcher(index, self.health) if index is not None else None
-        self.recorder = Recorder(activity, broker.limits, self._recorded, self.health, broker.clock_and_ids)
+        self.limits = broker.limits
+        self.recorder = Recorder(activity, self.limits, self._recorded, self.health, broker.clock_and_ids, self.submit)
         # Callback that notifies a human of an unseen message.
         self._notify = notify
-        self.limits = broker.limits
         self.counters = HubCounters()
-        self._queue: queue.SimpleQueue[Item | Answer | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item | Answer | Resigned | None] = queue.SimpleQueue()
         # Items from the queue that are not decided yet.
         self._turns = Turns(self._replaced)
         # Items that wait for an external inbox.
@@ -138,7 +138,7 @@ class LocalHub:
     # Lifecycle.
 
     def start(self) -> None:
-        """Start the threads and the ticker."""
+        """Start the threads, and the timer that expires messages."""
         self._thread.start()
         self.recorder.start()
         if self._searcher is not None:
@@ -146,7 +146,7 @@ class LocalHub:
         self._tick()
 
     async def stop(self) -> None:
-        """Finish the submitted commands, commit them with a snapshot, and close the store."""
+        """Finish the submitted commands, commit them with a snapshot, and close the store. Stop the threads."""
         self._stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
@@ -165,7 +165,7 @@ class LocalHub:
     # The Hub port.
 
     def submit(self, commands: Sequence[c.Command], done: Done | None = None) -> None:
-        """See `Hub.submit`."""
+        """Queue commands. `done` gets their replies, in order, after the commit that made them durable."""
         if self._stopping:
             if done is not None:
                 self._loop.call_soon(done, [_STOPPING] * len(commands))
@@ -179,7 +179,7 @@ class LocalHub:
             self._queue.put((part, partial(answers.take, number)))
 
     async def ask(self, command: c.AnsweredBy[_R]) -> _R | Refusal:
-        """See `Hub.ask`."""
+        """Submit one command and wait for its reply."""
         future: asyncio.Future[Reply] = self._loop.create_future()
 
         def done(replies: Sequence[Reply]) -> None:
@@ -189,18 +189,18 @@ class LocalHub:
                 # The caller that asked for this session is gone, so nobody else would end the session.
                 self.submit((c.Detach(replies[0].session),))
 
-        self.submit((cast(c.Command, command),), done)
+        self.submit((command,), done)
         return cast(_R | Refusal, await future)
 
     def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
-        """See `Hub.listen`."""
+        """Tell this listener of events of the session and, with `member`, of new deliveries of that member."""
         known = self._sessions.get(session)
         self._sessions[session] = (member, listener)
         if member is not None and known != (member, listener):
             self._listeners.setdefault(member, []).append(listener)
 
     def forget(self, session: SessionId) -> None:
-        """See `Hub.forget`."""
+        """Remove the listener of a session. A second call does nothing."""
         if self._tails:
             self._untail(session)
         known = self._sessions.pop(session, None)
@@ -215,7 +215,7 @@ class LocalHub:
             self._listeners[member] = left
 
     def tail(self, session: SessionId, member: MemberName, receiver: Tail) -> Callable[[], None]:
-        """See `Hub.tail`."""
+        """Give a member's new activity to this receiver until the session ends or the returned function is called."""
         entry = (session, receiver)
         self._tails.setdefault(member, []).append(entry)
         return lambda: self._cut(member, lambda other: other is entry)
@@ -230,11 +230,14 @@ class LocalHub:
             self._tails[member] = left
 
     def watch(self, interest: Interest, receiver: Receiver) -> Callable[[], None]:
-        """See `Hub.watch`."""
+        """Give this receiver the notices that match `interest` until the returned function is called."""
         return self._watches.add(interest, receiver)
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """See `Hub.set_external_inbox`. The broker only looks up names, so this thread may change the table."""
+        """Ask this external inbox before each settlement of the member's deliveries; `None` removes the inbox.
+
+        `session` is the inbox's own session. The broker only looks up names, so this thread may change the table.
+        """
         if inbox is None:
             self._broker.external_inboxes.sessions.pop(member, None)
         else:
@@ -242,7 +245,7 @@ class LocalHub:
         self._inboxes.change(member, inbox)
 
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
-        """See `Hub.resolve`."""
+        """Take an external inbox's answer to a question: the keys it `won`, and the keys others had `taken`."""
         self._queue.put(Answer(question, won, taken))
 
     # On the broker's thread.
@@ -283,7 +286,7 @@ class LocalHub:
                 return
 
     def _settle(self, lazy_since: float | None) -> float | None:
-        """Commit work that nobody waits for, if it is time. Returns the time since when some of it waits."""
+        """Commit work that nobody waits for, if it is time. `lazy_since`, also returned, is when it began to wait."""
         if not self._broker.dirty:
             self._guard(self._retry)
             return None
@@ -295,14 +298,14 @@ class LocalHub:
         return time.monotonic()
 
     def _lazy_wait(self, since: float) -> float:
-        """Time from now for which work that nobody waits for may stay uncommitted."""
+        """Return for how many seconds uncommitted work that nobody waits for may still wait. It began at `since`."""
         left = since + self.limits.lazy_commit_ms / 1000 - time.monotonic()
         return max(0.0, left, self.health.store.rest_seconds)
 
     def _take_in(self, timeout: float | None) -> bool:
-        """Move everything from the queue to its turn. Returns true if nothing comes after it.
+        """Move all submitted items (commands with a callback) from the queue to `Turns`, which orders them by session.
 
-        Waits for an item, unless one waits already. Raises `queue.Empty` after the timeout.
+        Wait for an item, unless one waits already. Raise `queue.Empty` after the timeout. Return true to stop the hub.
         """
         if self._more and not self._turns and self._queue.empty():
             self._more = False
@@ -313,10 +316,10 @@ class LocalHub:
             self._take_one(self._queue.get())
         return self._stops
 
-    def _take_one(self, item: Item | Answer | None) -> None:
+    def _take_one(self, item: Item | Answer | Resigned | None) -> None:
         if item is None:
             self._stops = True
-        elif isinstance(item, Answer):
+        elif isinstance(item, Answer | Resigned):
             self._waiting_commands.take(item)
         else:
             self._turns.add(item)
@@ -330,11 +333,11 @@ class LocalHub:
         self.counters.batches += 1
         for outcome in outcomes:
             if outcome.unsettled:
-                self._waiting_commands.add(outcome.unsettled)
+                self._waiting_commands.add(outcome.settles())
         self._loop.call_soon_threadsafe(self._publish, items, outcomes)
 
     def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Iterator[Outcome]:
-        """Decide commands, and commit what somebody waits for. Each outcome is for the next few commands."""
+        """Decide commands, and commit if somebody waits for a reply. Each outcome has the replies to the next few."""
         start = 0
         while True:
             for outcome in self._decide_some(commands[start:], retries):
@@ -344,7 +347,7 @@ class LocalHub:
                 return
 
     def _decide_some(self, commands: Sequence[c.Command], retries: int) -> Iterator[Outcome]:
-        """Like `_decide`, for as many of the commands as can be decided together; at least for the first."""
+        """Decide as many of the commands together as possible, but at least one, and commit if somebody waits."""
         resting = bool(self.health.store.rest_seconds)
         if resting or self._failed:
             refused = [self._is_behind(command) or (resting and type(command) in _WRITES) for command in commands]
@@ -378,7 +381,7 @@ class LocalHub:
     def _decide_without(
         self, commands: Sequence[c.Command], refused: Sequence[bool], retries: int, refusal: Refusal
     ) -> Iterator[Outcome]:
-        """Refuse some of the commands and decide the others."""
+        """Give `refusal` as the reply to the commands marked in `refused`, and decide the others."""
         for command, no in zip(commands, refused, strict=True):
             if no and isinstance(command, c.Send) and command.attempt is not None:
                 self._failed[command.session] = command.attempt
@@ -395,7 +398,7 @@ class LocalHub:
             start = end
 
     def _is_behind(self, command: c.Command) -> bool:
-        """True if a command must fail because an earlier message of its session failed."""
+        """Return true if a message must be refused, to keep the order: an earlier message of its session failed."""
         if isinstance(command, c.Detach):
             self._failed.pop(command.session, None)
         if not isinstance(command, c.Send) or command.attempt is None:
@@ -435,7 +438,7 @@ class LocalHub:
             checkpoint.succeeded()
 
     def _retry(self) -> None:
-        """Retry a failing store while nobody writes, to find out if it still fails."""
+        """Try a failing store while nobody writes, to find out if it works again."""
         health = self.health
         if not (health.store.reason or health.checkpoint.reason) or health.store.rest_seconds:
             return
@@ -463,7 +466,7 @@ class LocalHub:
         self._broker.faults.clear()
 
     def _guard(self, work: Callable[[], object], items: Sequence[Item] = ()) -> None:
-        """Run `work`. If it raises, memory differs from the store, and the store is lost."""
+        """Run `work`. If it raises, the store is lost: refuse the commands `items`, end all sessions, stop the hub."""
         if self._lost:
             return
         try:
@@ -477,7 +480,7 @@ class LocalHub:
     # On the event loop.
 
     def _publish(self, items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
-        """Publish the outcomes one after the other, so that releases come before later decisions."""
+        """Pass the outcomes of decided commands on: replies to the callbacks of `items`, and news to listeners."""
         if len(outcomes) == 1:
             self._tell(items, outcomes[0])
             return
@@ -538,7 +541,7 @@ class LocalHub:
             self._end(session, why)
 
     def _defer(self, replies: list[Reply | Deferred], done: Done | None) -> None:
-        """Let the recorder and the searcher make their replies; the other replies of the same item wait for them."""
+        """Let the journal and the search index make their replies. Replies of the same `submit` wait for them."""
         left = sum(isinstance(reply, Deferred) for reply in replies)
 
         def answered(place: int, reply: Reply) -> None:
@@ -551,7 +554,7 @@ class LocalHub:
         for place, reply in enumerate(tuple(replies)):
             if not isinstance(reply, Deferred):
                 continue
-            if not isinstance(reply.work, Inquiry):
+            if not isinstance(reply.work, SearchQuery):
                 self.recorder.submit(reply.work, partial(answered, place))
             elif self._searcher is not None:
                 self._searcher.submit(reply.work, partial(answered, place))
@@ -559,7 +562,7 @@ class LocalHub:
                 answered(place, Refusal(Code.INVALID_REQUEST, "this hub has no search index"))
 
     def _recorded(self, rows: Sequence[ActivityRow]) -> None:
-        """Send new activity of a member to its followers."""
+        """Send new rows of activity to the receivers that follow their members."""
         for member in {row.member for row in rows} & self._tails.keys():
             theirs = [row for row in rows if row.member == member]
             for _, receiver in list(self._tails[member]):
@@ -589,7 +592,7 @@ class LocalHub:
             self._call(known[1].end, why)
 
     def _call(self, receiver: Callable[..., None], *values: object) -> None:
-        """Call a receiver. One failing receiver must not stop the calls to the others."""
+        """Call a receiver and log an exception, because one failing receiver must not stop the calls to the others."""
         try:
             receiver(*values)
         except Exception:

@@ -1,10 +1,13 @@
 """The logs over HTTP: `GET /api/log/{log}?from=&to=`, as lines of JSON, for the pipeline on other machines.
 
-Above: the HTTP port. Below: connections of its own to the databases, read on threads of its own, so that the broker's
-thread has no part in it. An answer is streamed in pages. Each page is read when the one before it is on its way: a slow
-reader costs one page of memory and holds neither a thread nor a transaction; a reader that is gone costs nothing. An
-answer ends after `_ROWS_MAX` rows: for more, a reader asks again from the next offset. A request needs a token with the
-permission `log.read`.
+`GET /api/log` lists the logs and their readers. `PUT` and `DELETE` of `/api/log/readers/{name}` set the position of a
+reader and forget it.
+
+Above: the HTTP port. Below: connections of its own to the databases, read on threads of its own, so that the thread of
+the hub's decision logic (broker) has no part in it. An answer is streamed in pages. Each page is read when the one
+before it is on its way: a slow reader costs one page of memory and holds neither a thread nor a transaction; a reader
+that is gone costs nothing. An answer ends after `_ROWS_MAX` rows: for more, a reader asks again from the next offset. A
+request needs a token with the permission `log.read`.
 """
 
 import asyncio
@@ -21,15 +24,26 @@ from msgspec import Struct
 from starlette.types import Receive, Scope
 
 from tieline.contract import reply as r
-from tieline.contract.command import ReadLog
+from tieline.contract.command import AdvanceReader, ForgetReader, ListReaders, ReadLog
 from tieline.contract.hub import Hub
+from tieline.contract.identifiers import SessionId
+from tieline.contract.reader import LogState, Reader
 from tieline.contract.refusal import Code
-from tieline.core.store import MAIN, StoreError
-from tieline.core.store import Route as StoredRoute
+from tieline.core.store import MAIN, DeliveryRoute, StoreError
 from tieline.stores.sqlite.pages import LOGS, LogPages, read_said
 from tieline.wire.http import Bodies, bearer, foreign, header
-from tieline.wire.log_lines import CUT, END_HEADER, NEXT_HEADER, ActivityLine, MainLine, MessageLine, ObjectiveLine
-from tieline.wire.route import Call, Download, Errors, Query, Refused, Route, no, only_get, refused_by
+from tieline.wire.log_lines import (
+    CUT,
+    END_HEADER,
+    EPOCH_HEADER,
+    KEPT_HEADER,
+    NEXT_HEADER,
+    ActivityLine,
+    MainLine,
+    MessageLine,
+    ObjectiveLine,
+)
+from tieline.wire.route import NO_CONTENT, Call, Download, Errors, Query, Refused, Route, no, only_get, refused_by
 from tieline.wire.route_app import RouteApp
 from tieline.wire.sessions import Sessions
 from tieline.wire.unfinished import Unfinished
@@ -41,19 +55,56 @@ _OFFSET_SCHEMA = {"type": "integer", "minimum": 0}
 _PAGE_ROWS = 1000
 """Rows that are read and encoded at a time: a few milliseconds of a thread that shares the interpreter."""
 _ROWS_MAX = 200_000
-"""Rows of one answer, so that a hanging reader does not hold a connection for hours."""
+"""Most rows of one answer, so that a hanging reader does not hold a connection for hours."""
 _THREADS = 4
-"""Pages that are read at the same time; others wait for their turn."""
+"""Most pages that are read at the same time; other requests wait."""
 _OFFSET_MAX = 2**62  # after the end of any log, but still a valid number for the database
 _OFFSET = re.compile(r"[0-9]{1,19}")
 _FIELDS_MAX = 16  # more than the route has
-_STATUSES = {Code.UNAUTHORIZED: 401, Code.UNKNOWN_SESSION: 401, Code.FORBIDDEN: 403, Code.UNKNOWN_LOG: 404}
+_FORM_BYTES_MAX = 4096  # a position takes far less
+_STATUSES = {
+    Code.UNAUTHORIZED: 401,
+    Code.UNKNOWN_SESSION: 401,
+    Code.FORBIDDEN: 403,
+    Code.UNKNOWN_LOG: 404,
+    Code.UNKNOWN_READER: 404,
+    Code.TOO_MANY_READERS: 409,
+    Code.WRONG_EPOCH: 409,
+    Code.STORE_FAILED: 503,
+}
 
 _encoder = msgspec.json.Encoder()
 
 
+class LogsView(Struct, frozen=True):
+    """The logs, and the readers for which the hub keeps their rows."""
+
+    logs: tuple[LogState, ...]
+    readers: tuple[Reader, ...]
+
+
+class ReaderView(Struct, frozen=True):
+    """A reader after a change, and the log. Before the log's `kept_from`, rows are gone."""
+
+    reader: Reader
+    log: LogState
+
+
+class PositionForm(Struct, frozen=True, forbid_unknown_fields=True):
+    """The new position of a reader."""
+
+    position: int
+    log: str = MAIN
+    epoch: str = ""
+    """The epoch of the log that the reader knows. If it is given and wrong, the request is refused."""
+    rewind: bool = False
+    """Allow a position before the current one."""
+
+
 class _Range(Struct, frozen=True):
     log: str
+    state: r.LogRows
+    """The identity of the log."""
     start: int
     end: int
     packed: bool
@@ -62,7 +113,7 @@ class _Range(Struct, frozen=True):
 
 
 class LogApi(RouteApp):
-    """The route. An HTTP application for the hub's port."""
+    """HTTP application with the route `GET /api/log/{log}`, by which other programs read the hub's logs."""
 
     def __init__(self, hub: Hub, home: Path, unfinished: Unfinished) -> None:
         self._home = home
@@ -72,18 +123,23 @@ class LogApi(RouteApp):
             Query("from", "The offset of the first row.", _OFFSET_SCHEMA),
             Query("to", "The offset before which it ends.", _OFFSET_SCHEMA),
         )
-        table = (Route("GET", "/api/log/{log}", self.read, head=True, query=query, gives=(_LINES,)),)
+        table = (
+            Route("GET", "/api/log/{log}", self.read, head=True, query=query, gives=(_LINES,)),
+            Route("GET", "/api/log", self.readers),
+            Route("PUT", "/api/log/readers/{name}", self.advance, body_bytes_max=_FORM_BYTES_MAX, errors=(404, 409)),
+            Route("DELETE", "/api/log/readers/{name}", self.forget, status=NO_CONTENT, errors=(404,)),
+        )
         sessions = Sessions(hub, PROTOCOL, acknowledges=False)
         super().__init__(hub, sessions, table, Bodies(unfinished), check=_check, token=bearer, errors=_ERRORS)
 
     def close(self) -> None:
-        """See `HttpApp.close`."""
+        """End the answers that are still being sent, because the hub stops."""
         self._closing = True
         super().close()
         self._threads.shutdown(wait=False)
 
     async def read(self, call: Call, _: None) -> Download:
-        """Rows of a log as lines of JSON; needs log.read."""
+        """Read rows of a log as lines of JSON. Needs log.read."""
         asked = await _asked(call)
         loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as opened:
@@ -101,9 +157,33 @@ class LogApi(RouteApp):
             "vary": "accept-encoding",
             END_HEADER: str(log_end),
             NEXT_HEADER: str(end),
+            EPOCH_HEADER: asked.state.epoch,
+            KEPT_HEADER: str(asked.state.kept_from),
             **({"content-encoding": "gzip"} if asked.packed else {}),
         }
         return Download(headers, self._pieces(pages, asked, end, names, call.receive))
+
+    async def readers(self, call: Call, _: None) -> LogsView:
+        """List the logs with their epochs and offsets, and their readers with their positions. Needs log.read."""
+        found = await call.get(ListReaders, r.Readers)
+        return LogsView(found.logs, found.readers)
+
+    async def advance(self, call: Call, form: PositionForm) -> ReaderView:
+        """Set the position of a reader in a log; a new name makes a reader. Needs log.read."""
+        name = call.params["name"]
+
+        def make(session: SessionId) -> AdvanceReader:
+            return AdvanceReader(
+                session, name=name, position=form.position, log=form.log, epoch=form.epoch, rewind=form.rewind
+            )
+
+        found = await call.get(make, r.ReaderState)
+        return ReaderView(found.reader, found.log)
+
+    async def forget(self, call: Call, _: None) -> None:
+        """Forget a reader in both logs, so that nothing is kept for it. Needs log.read."""
+        name = call.params["name"]
+        await call.get(lambda session: ForgetReader(session, name=name), r.Done)
 
     async def _pieces(
         self, pages: LogPages, asked: _Range, end: int, names: dict[int, str], receive: Receive
@@ -136,10 +216,10 @@ class LogApi(RouteApp):
 
 
 async def _asked(call: Call) -> _Range:
-    """The requested range of rows, after the permission check. Raises `Refused`."""
+    """Check the permission of the caller, and return the requested range of rows. Raise `Refused`."""
     log, query = call.params["log"], call.query
     # The hub checks the permission. The offset is after the end of any log, so the reply has no rows.
-    await call.get(lambda session: ReadLog(session, log=log, start=_OFFSET_MAX, limit=1), r.LogRows)
+    state = await call.get(lambda session: ReadLog(session, log=log, start=_OFFSET_MAX, limit=1), r.LogRows)
     if log not in LOGS:
         text = f"there is no log {log!r}; there are {' and '.join(LOGS)}"
         raise Refused(no(404, text, Code.UNKNOWN_LOG.value))
@@ -149,7 +229,7 @@ async def _asked(call: Call) -> _Range:
     offsets = _OFFSET.fullmatch(start) and _OFFSET.fullmatch(end)
     if not offsets or int(start) > _OFFSET_MAX or int(end) > _OFFSET_MAX:
         raise Refused(no(400, "from and to are offsets: numbers from 0 on", Code.INVALID_REQUEST.value))
-    return _Range(log, int(start), int(end), _takes_gzip(call.scope), call.scope["method"] == "HEAD")
+    return _Range(log, state, int(start), int(end), _takes_gzip(call.scope), call.scope["method"] == "HEAD")
 
 
 async def _hung_up(receive: Receive) -> None:
@@ -204,7 +284,7 @@ def _message(row: tuple[Any, ...], names: dict[int, str]) -> MessageLine:
         content,
         packed,
     ) = row
-    said, route = read_said(content), StoredRoute.unpack(packed)
+    said, route = read_said(content), DeliveryRoute.unpack(packed)
     return MessageLine(
         id=message_id,
         sender=sender,

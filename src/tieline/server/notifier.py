@@ -15,10 +15,12 @@ import structlog
 from tieline.core.outcome import Unseen
 
 RUNS_MAX = 4
-"""Commands that run at once: each is a process."""
+"""Most commands that run at the same time: each is a process."""
 
 WAITING_MAX = 256
-"""Messages that wait for their turn. More are dropped, with a line in the log. The escalation itself is recorded."""
+"""Most messages that wait for their command. More are dropped, with a line in the log. The escalation itself is
+recorded.
+"""
 
 _RUN_SECONDS_MAX = 30.0  # a command that hangs must not keep the next one waiting
 
@@ -26,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class Notifier:
-    """A command that runs once for each unseen message. Belongs to the event loop."""
+    """Runs the configured command once for each unseen message. Belongs to the event loop."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
@@ -34,7 +36,7 @@ class Notifier:
         self._turns = asyncio.Semaphore(RUNS_MAX)
 
     def notify(self, unseen: Unseen) -> None:
-        """Start the command for a message soon. Returns at once."""
+        """Queue a run of the command for an unseen message. Return at once."""
         if len(self._runs) >= WAITING_MAX:
             log.warning(
                 "too many messages wait to be told of; one is dropped", member=unseen.member, message=unseen.message.id

@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from tieline.contract.activity import ActivityRow
+from tieline.contract.command import Command, Tick
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Recorded, Reply
 from tieline.core.clock_and_ids import ClockAndIds
-from tieline.core.journal import PRUNE_MAX, Journal, Prune, Record, Work
+from tieline.core.journal import PRUNE_MAX, GiveBack, Journal, Prune, Record, Work
 from tieline.core.outcome import Fault
 from tieline.core.store import ActivityStore, DamagedError, DiskError
 from tieline.server.health import Health
@@ -29,13 +30,15 @@ _Item = tuple[Work, Answered]
 
 _PASS_SECONDS = 3600.0
 _PAUSE_SECONDS = 0.05
-"""Time between two passes of retention; and pause between two steps of one pass."""
+"""Pause between two steps of deleting old rows. `_PASS_SECONDS` is the time between two passes over all of them."""
+_IDLE_SECONDS = 0.5
+"""Pause between two steps of giving free space back, and the time without uploads before the first step."""
 _DOUBT_SECONDS = 60.0
-"""Interval of checks while the clock is doubted."""
+"""Interval at which the recorder checks if the clock is trusted again. While it is not, nothing old is deleted."""
 _RETRY_SECONDS = 1.0
-"""Interval of retries of a failing store while nobody uploads."""
+"""Interval at which a failing store is tried again while nobody uploads."""
 _BATCH_MAX = 64
-"""Uploads in one commit: bounds how long the first of them waits for the last."""
+"""Most uploads in one commit. This bounds how long the first of them waits for the last."""
 
 _FULL = Refusal(Code.ACTIVITY_FULL, "too much activity waits to be written; upload it again later")
 _STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it is back")
@@ -47,7 +50,7 @@ def _breathe() -> None:
 
 
 class RecorderCounters(Struct):
-    """Counts of stored events and commits."""
+    """Numbers since the start: stored activity events, commits, and the seconds that the commits took."""
 
     events: int = 0
     commits: int = 0
@@ -55,7 +58,7 @@ class RecorderCounters(Struct):
 
 
 class Recorder:
-    """A journal behind a queue."""
+    """Runs the journal, which stores and reads activity, on its own thread. Uploads and queries wait in a queue."""
 
     def __init__(
         self,
@@ -64,11 +67,14 @@ class Recorder:
         recorded: Callable[[Sequence[ActivityRow]], None],
         health: Health,
         clock_and_ids: ClockAndIds,
+        submit: Callable[[Sequence[Command]], None],
     ) -> None:
         self._clock_and_ids = clock_and_ids
         self._health = health
         self._journal = Journal(store, limits, _breathe)
         self._limits = limits
+        # Gives the hub commands.
+        self._submit = submit
         # Called on the event loop with the stored rows.
         self._recorded = recorded
         self._loop = asyncio.get_running_loop()
@@ -79,16 +85,20 @@ class Recorder:
         self._waiting_bytes = 0
         self._stopping = False
         self._pruner: asyncio.TimerHandle | None = None
+        # The count of stored events when the recorder last looked if uploads come.
+        self._idle_events = -1
+        # Time of the loop at which old activity is deleted again.
+        self._next_pass = 0.0
         # Counts since the start; only the recorder's thread writes them.
         self.counters = RecorderCounters()
 
     def start(self) -> None:
-        """Start the thread, and retention."""
+        """Start the journal's thread, and the regular deletion of old activity."""
         self._thread.start()
         self._prune()
 
     async def stop(self) -> None:
-        """Finish the submitted work and close the store."""
+        """Finish the submitted work, end the thread and close the store."""
         self._stopping = True
         if self._pruner is not None:
             self._pruner.cancel()
@@ -98,7 +108,10 @@ class Recorder:
         await asyncio.sleep(0)
 
     def submit(self, work: Work, answered: Answered) -> None:
-        """Do this work. `answered` gets the reply once the stored rows are durable."""
+        """Queue an upload or a query. `answered` gets the reply: for an upload, when its events are on disk.
+
+        If too much work waits, `answered` gets a refusal at once.
+        """
         size = work.size if isinstance(work, Record) else 0
         limits = self._limits
         if self._stopping:
@@ -113,17 +126,42 @@ class Recorder:
             self._queue.put((work, answered))
 
     def _prune(self) -> None:
-        """Delete old rows in small steps; then pause for an hour, because retention is counted in days."""
+        """Delete old activity in small steps; then pause for an hour, because retention is counted in days.
+
+        In the pause, give the free space back, while no uploads come.
+        """
 
         def done(reply: Reply) -> None:
-            if not self._stopping:
-                more = isinstance(reply, Recorded) and reply.count >= PRUNE_MAX
-                self._pruner = self._loop.call_later(_PAUSE_SECONDS if more else _PASS_SECONDS, self._prune)
+            if isinstance(reply, Recorded) and reply.count >= PRUNE_MAX:
+                self._do_later(_PAUSE_SECONDS, self._prune)
+            else:
+                self._next_pass = self._loop.time() + _PASS_SECONDS
+                self._do_later(_IDLE_SECONDS, self._give_back)
 
         if self._clock_and_ids.doubts_time():
-            self._pruner = self._loop.call_later(_DOUBT_SECONDS, self._prune)
+            self._do_later(_DOUBT_SECONDS, self._prune)
         else:
             self.submit(Prune(self._clock_and_ids.now_ms()), done)
+
+    def _give_back(self) -> None:
+        """Give some free space back, if no upload came since the last call; again, until little is left."""
+        left = self._next_pass - self._loop.time()
+
+        def done(reply: Reply) -> None:
+            more = isinstance(reply, Recorded) and reply.count
+            self._do_later(_IDLE_SECONDS if more else left, self._give_back if more else self._prune)
+
+        if left <= 0:
+            self._prune()
+        elif self.counters.events == self._idle_events and not self.waiting:
+            self.submit(GiveBack(), done)
+        else:
+            self._idle_events = self.counters.events
+            self._do_later(_IDLE_SECONDS, self._give_back)
+
+    def _do_later(self, seconds: float, step: Callable[[], None]) -> None:
+        if not self._stopping:
+            self._pruner = self._loop.call_later(seconds, step)
 
     # On the recorder's thread.
 
@@ -150,7 +188,7 @@ class Recorder:
             self._health.activity.succeeded()
 
     def _gather(self, item: _Item) -> tuple[list[_Item], _Item | None]:
-        """This upload, the uploads that wait behind it, and the query after them. A query is always alone.
+        """Return this item and the uploads that wait behind it, and the query after them, if any, which is done alone.
 
         So the answer to a query contains all uploads before it.
         """
@@ -176,6 +214,8 @@ class Recorder:
                 rows.extend(kept)
             if any(isinstance(work, Record) for work, _ in items):
                 self._commit(len(rows))
+            elif self._journal.dirty:
+                self._journal.commit()
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing was kept
             self._note(error)
             self._restore()
@@ -186,7 +226,8 @@ class Recorder:
                 return
             replies = [Refusal(Code.STORE_FAILED, f"the activity log failed, nothing was kept: {error}")] * len(items)
             rows = []
-        self._loop.call_soon_threadsafe(self._publish, items, replies, rows)
+        late, self._journal.late = self._journal.late, ()
+        self._loop.call_soon_threadsafe(self._publish, items, replies, rows, late)
 
     def _commit(self, events: int) -> None:
         started = time.perf_counter()
@@ -213,10 +254,14 @@ class Recorder:
 
     # On the event loop.
 
-    def _publish(self, items: Sequence[_Item], replies: Sequence[Reply], rows: Sequence[ActivityRow]) -> None:
+    def _publish(
+        self, items: Sequence[_Item], replies: Sequence[Reply], rows: Sequence[ActivityRow], late: tuple[str, ...]
+    ) -> None:
         for (work, answered), reply in zip(items, replies, strict=True):
             self.waiting -= 1
             self._waiting_bytes -= work.size if isinstance(work, Record) else 0
             answered(reply)
         if rows:
             self._recorded(rows)
+        if late:
+            self._submit((Tick(late=late),))

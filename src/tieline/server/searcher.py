@@ -11,25 +11,25 @@ from collections.abc import Callable
 
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import History, Reply
-from tieline.core.inquiry import Inquiry, SearchIndex
 from tieline.core.outcome import Fault
+from tieline.core.search_query import SearchIndex, SearchQuery
 from tieline.core.store import StoreError
 from tieline.server.health import Health
 
 Answered = Callable[[Reply], None]
-_Item = tuple[Inquiry, Answered]
+_Item = tuple[SearchQuery, Answered]
 
 _WAITING_MAX = 256
-"""Queries that wait: each may take a while, and no client waits longer than that."""
+"""Most queries that wait: each may take a while, and no client waits longer than that."""
 _IDLE_SECONDS = 2.0
-"""Interval between two looks at the log."""
+"""Interval at which the thread looks for new messages in the log while there are no queries."""
 
 _FULL = Refusal(Code.ACTIVITY_FULL, "too many searches wait; ask again later")
 _STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; ask again when it is back")
 
 
 class Searcher:
-    """An index behind a queue."""
+    """Runs the search index on its own thread: answers queries from a queue, and indexes new messages in between."""
 
     def __init__(self, index: SearchIndex, health: Health) -> None:
         self._index = index
@@ -42,7 +42,7 @@ class Searcher:
         self._stopping = False
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread that answers queries and indexes messages."""
         self._thread.start()
 
     async def stop(self) -> None:
@@ -53,15 +53,15 @@ class Searcher:
         # The thread's last callbacks are in the queue of the loop; let them run.
         await asyncio.sleep(0)
 
-    def submit(self, inquiry: Inquiry, answered: Answered) -> None:
-        """Run a query; `answered` gets the reply."""
+    def submit(self, query: SearchQuery, answered: Answered) -> None:
+        """Queue a query. `answered` gets the reply; a refusal at once if too many queries wait."""
         if self._stopping:
             answered(_STOPPED)
         elif self._waiting >= _WAITING_MAX:
             answered(_FULL)
         else:
             self._waiting += 1
-            self._queue.put((inquiry, answered))
+            self._queue.put((query, answered))
 
     # On the searcher's thread.
 
@@ -74,13 +74,13 @@ class Searcher:
                 continue
             if item is None:
                 break
-            inquiry, answered = item
-            self._loop.call_soon_threadsafe(self._publish, answered, self._find(inquiry))
+            query, answered = item
+            self._loop.call_soon_threadsafe(self._publish, answered, self._find(query))
         self._index.close()
 
-    def _find(self, inquiry: Inquiry) -> Reply:
+    def _find(self, query: SearchQuery) -> Reply:
         try:
-            return History(tuple(self._index.find(inquiry)))
+            return History(tuple(self._index.find(query)))
         except StoreError as error:
             self._health.search.failed(str(error))
             return Refusal(Code.STORE_FAILED, f"the search index failed: {error}")

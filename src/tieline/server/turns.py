@@ -1,8 +1,9 @@
 """Turns: a fair order of commands between sessions, so that many commands of one session do not delay another session.
 
-Above: the local hub. Below: nothing. The commands of one session are decided in their order. Sessions take turns, each
-with a share. A session that replaces others opens after all earlier commands of those sessions. A command counts by its
-highest cost for the broker, so that one batch is soon done.
+Above: the local hub. Below: nothing. The commands of one session are decided in their order. Sessions take turns; a
+turn ends when the commands of the session have cost `_SHARE`. A session that replaces others opens after all earlier
+commands of those sessions. A command counts by its highest cost for the hub's decision logic (broker), so that one
+batch is soon done.
 """
 
 from collections import deque
@@ -17,7 +18,7 @@ from tieline.contract.reply import Reply
 Done = Callable[[Sequence[Reply]], None]
 Item = tuple[Sequence[c.Command], Done | None]
 Replaced = Callable[[c.Attach], Iterable[SessionId]]
-"""The sessions that end when this one opens."""
+"""Function that returns the sessions that end when this new one opens, because it replaces them."""
 
 _COSTS: dict[type, int] = {
     **dict.fromkeys((c.Send, c.Offered, c.Advance, c.Discard, c.Claim, c.Confirm, c.Detach, c.Tick), 1),
@@ -25,12 +26,12 @@ _COSTS: dict[type, int] = {
     **dict.fromkeys((c.ListMembers, c.ListChannels, c.ReadHistory, c.ReadLog, c.ReadReceipts, c.Follow), 512),
     **dict.fromkeys((c.ReadStreams, c.ListObjectives, c.ViewObjective, c.RemoveMember), 512),
 }
-"""Highest cost of each command within its limits, in units of about twenty microseconds."""
+"""Highest cost of each command within its limits, in units of about twenty microseconds of the broker's time."""
 _COST = 16
-"""Cost of all other commands."""
+"""Cost of all commands that are not in `_COSTS`."""
 
 _SHARE = 256
-"""Cost that one session may use before the next one has its turn."""
+"""Cost that the commands of one session may use before the next session has its turn."""
 
 
 def _cost(commands: Sequence[c.Command]) -> int:
@@ -38,7 +39,10 @@ def _cost(commands: Sequence[c.Command]) -> int:
 
 
 def pieces(commands: Sequence[c.Command]) -> Iterator[Sequence[c.Command]]:
-    """Split commands into pieces. A piece costs at most one share, or is a single command."""
+    """Split commands into pieces that cost at most `_SHARE`, the cost at which a session's turn ends.
+
+    A more costly command is a piece alone.
+    """
     start = cost = 0
     for index, command in enumerate(commands):
         more = _COSTS.get(type(command), _COST)
@@ -57,7 +61,10 @@ class _Entry(NamedTuple):
 
 
 class Turns:
-    """The commands that wait for the broker, by session. Belongs to the broker's thread."""
+    """Queues of commands that wait for their decision, one for each session, and the order of the sessions' turns.
+
+    Belongs to the thread of the hub's decision logic (broker).
+    """
 
     def __init__(self, replaced: Replaced) -> None:
         self._replaced = replaced
@@ -69,7 +76,7 @@ class Turns:
         return bool(self._waiting)
 
     def add(self, item: Item) -> None:
-        """Queue an item behind the others of its session."""
+        """Queue an item (commands with the callback for replies) behind the others of its session."""
         commands = item[0]
         who = getattr(commands[0], "session", None) if commands else None
         entry = _Entry(next(self._numbers), item, _cost(commands))
@@ -80,7 +87,7 @@ class Turns:
             waiting.append(entry)
 
     def take(self, most: int) -> list[Item]:
-        """Remove and return the next items to decide: up to a cost, but at least one."""
+        """Remove and return the next items to decide: at most the cost `most` in total, but at least one item."""
         items: list[Item] = []
         while self._waiting:
             who = next(iter(self._waiting))
@@ -104,7 +111,10 @@ class Turns:
         return items
 
     def _put_behind(self, entry: _Entry) -> bool:
-        """Queue a new session behind a session that it replaces, if that session has earlier commands."""
+        """Queue the opening of a session behind the earlier commands of a session that it replaces.
+
+        Return true if done.
+        """
         commands = entry.item[0]
         if not commands or not isinstance(commands[0], c.Attach):
             return False

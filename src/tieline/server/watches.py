@@ -1,4 +1,4 @@
-"""Watches: receivers of notices about changes and messages, beside the sessions that these concern.
+"""Watches: callbacks that get notices about changes and messages, in addition to the sessions that these concern.
 
 Above: the local hub, on the event loop. Below: nothing. Each watch has an `Interest` and is found by it, so that a
 message costs nothing for watches that did not ask for it.
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 Receiver = Callable[[Notice], None]
 
 _Key = type | Target | str
-"""A kind of notice, the target of a message, or the name of its sender."""
+"""Key by which the receivers of a notice are found: a kind of notice, the target of a message, or its sender's name."""
 
 
 def _keys(interest: Interest) -> Iterable[_Key]:
@@ -46,14 +46,14 @@ def _keys(interest: Interest) -> Iterable[_Key]:
 
 
 class Watches:
-    """All watches of one hub, in the order of their start."""
+    """All watches of one hub: the callbacks that get notices, each found by what it asked for (its interest)."""
 
     def __init__(self) -> None:
         # Tuples, because a receiver may start or end a watch while it is called.
         self._receivers: dict[_Key, tuple[Receiver, ...]] = {}
 
     def add(self, interest: Interest, receiver: Receiver) -> Callable[[], None]:
-        """Start a watch; the returned function ends it."""
+        """Call `receiver` with every notice that matches `interest`. The returned function ends the watch."""
         keys = tuple(dict.fromkeys(_keys(interest)))
 
         # Each watch has its own function, because several watches may share a receiver.
@@ -72,11 +72,14 @@ class Watches:
         return stop
 
     def changed(self, change: Change) -> None:
-        """A member or channel came or went, or a member joined or left a channel."""
+        """Give watchers the notice that a member or channel came or went, or that a member joined or left a channel."""
         self._tell(self._receivers.get(type(change), ()), change)
 
     def posted(self, message: Message, origin: SessionId) -> None:
-        """A message was accepted. A watch that matches both its target and its sender gets one notice."""
+        """Give watchers the notice of an accepted message. `origin` is the session that sent it.
+
+        A watch that matches both its target and its sender gets one notice.
+        """
         receivers = self._receivers
         found = receivers.get(message.content.target, ())
         said = receivers.get(message.sender)
@@ -86,7 +89,7 @@ class Watches:
             self._tell(found, Posted(message, origin))
 
     def said(self) -> None:
-        """Messages were accepted."""
+        """Tell the watchers who asked for it that some messages were accepted, without saying which."""
         self._tell(self._receivers.get(Said, ()), Said())
 
     def _tell(self, receivers: Iterable[Receiver], notice: Notice) -> None:

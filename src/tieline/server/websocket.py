@@ -1,13 +1,13 @@
 """WebSockets within bounds: uvicorn's protocol over the sans-I/O protocol of `websockets`, safe against strangers.
 
 Above: the HTTP port, and the protocols that have streams on it. Each protocol reports through the `Door` in its scope
-when it knows the client. Below: uvicorn, which would take a frame of any size from any client, and would wait for ever
-after the library has answered an opening request by itself.
+when it knows the client (admits it). Below: uvicorn, which would take a frame of any size from any client, and would
+wait for ever after the library has answered an opening request by itself.
 
-Until the protocol admits a client, the client may send one small message with content. After it, the hub reads nothing
-until the protocol has decided; later frames wait in the socket. If the protocol does not admit a client, the hub reads
-nothing more from it and ends the connection a second later in any case. The hub frees the objects of an ended
-connection at once: they refer to each other, and the garbage collector takes its time.
+Until the protocol admits a client, the client may send one small message with content, its greeting. After it, the hub
+reads nothing until the protocol has decided; later frames wait in the socket. If the protocol does not admit a client,
+the hub reads nothing more from it and ends the connection a second later in any case. The hub frees the objects of an
+ended connection at once: they refer to each other, and the garbage collector takes its time.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from tieline.wire.http import DOOR
 from tieline.wire.unfinished import TOO_MUCH, Unfinished
 
 _EXPEL_SECONDS = 1.0
-"""Time for a client that is not admitted to read the reason."""
+"""Time for which a client that is not admitted can still read the reason."""
 _CLOSE_FRAME = b"\x88"
 """The first byte of a close frame."""
 _MESSAGES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 
 
 class _Greeted(ServerProtocol):
-    """Accepts a small message first, and larger ones after it."""
+    """WebSocket parser that accepts only a small first message (the greeting), and larger messages after it."""
 
     def __init__(self, first_bytes_max: int, bytes_max: int, **options: Any) -> None:
         self._first_bytes_max = min(first_bytes_max, bytes_max)
@@ -41,7 +41,7 @@ class _Greeted(ServerProtocol):
 
     @property
     def greeted(self) -> bool:
-        """True once the first message with content came."""
+        """True after the greeting (the first message with content) has come."""
         return self._left <= 0
 
     def recv_frame(self, frame: Frame) -> None:
@@ -51,7 +51,10 @@ class _Greeted(ServerProtocol):
             self._count(-1)
 
     def await_greeting(self) -> None:
-        """A message had no content. The next message may be complete already, in the same chunk."""
+        """Accept one more small message as the greeting, because a message had no content.
+
+        The next message may be complete already, in the same chunk.
+        """
         self._count(1)
 
     def _count(self, change: int) -> None:
@@ -60,7 +63,7 @@ class _Greeted(ServerProtocol):
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """One connection; also the `Door` of the protocol that serves it."""
+    """One WebSocket connection; also the `Door` by which the protocol that serves it admits or expels the client."""
 
     conn: _Greeted
 
@@ -75,13 +78,13 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     # The Door port.
 
     def await_greeting(self) -> None:
-        """The last message had no content: the client may send another small one."""
+        """Let the client send another small message, because the last one had no content."""
         self.conn.await_greeting()
         if not self.conn.greeted:
             self._read_on()
 
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
-        """The protocol knows the client: messages may have their full size, or at most `bytes_max`."""
+        """Let the client, whom the protocol knows as `owner`, send messages of full size or of at most `bytes_max`."""
         self._admitted = True
         self._share.admit(owner)
         if bytes_max is not None:
@@ -89,7 +92,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._read_on()
 
     def expel(self) -> None:
-        """Ignore further data, free the data received so far, and disconnect soon."""
+        """Refuse the client: read nothing more, free the data received so far, and disconnect after a second."""
         if self._expelling is None and not self.disconnected:
             self._expelling = self.loop.call_later(_EXPEL_SECONDS, self.transport.abort)
             self._forget()
@@ -168,7 +171,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _too_much(self) -> None:
-        """Disconnect: all connections together hold too much, and this one holds most."""
+        """Disconnect, because all connections together hold too many unprocessed bytes and this one holds most."""
         if self.handshake_complete and not self.close_sent and not self.transport.is_closing():
             self.conn.fail(CloseCode.TRY_AGAIN_LATER, TOO_MUCH)
             self.handle_parser_exception()

@@ -1,4 +1,4 @@
-"""Activity from exporters: stores an OpenTelemetry body as the member's activity.
+"""Activity from telemetry exporters: stores the records of an OpenTelemetry (OTLP) request as the member's activity.
 
 Above: routes that take OTLP. Below: `otlp`, which reads bodies, and the Hub port. An answer has the same format as its
 request, as exporters expect. Status 429 or 503 asks the exporter to retry.
@@ -22,7 +22,10 @@ _AGAIN = frozenset({429, 503})
 
 
 async def export(signal: otlp.Signal, call: Call, body: bytes, now_ms: int) -> Answer:
-    """Store the activity in an exporter's body. The answer tells how many records could not be stored."""
+    """Store the records in the body of an exporter's request as activity. Return the HTTP answer.
+
+    `signal` is the kind of records, logs or traces. The answer tells how many records could not be stored.
+    """
     kind = call.header(b"content-type") or ""
     packed = call.header(b"content-encoding") or ""
     # On a thread, because a large body takes a while and must not block the event loop.

@@ -1,7 +1,7 @@
 """The services of one hub in addition to messages. They are made once, for all protocols and the console.
 
 Above: the server's assembly. Below: files, logins, devices, and the Hub port. All services act for members without a
-session of the member, so they use the key of the hub's home.
+session of the member, so they use the key in the hub's home folder, which may act as any member.
 """
 
 import os
@@ -25,7 +25,7 @@ _BLOBS_FOLDER = "files"
 
 
 class Services:
-    """Files, logins and devices."""
+    """All services of one hub: files, logins and devices."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class Services:
         self.operator = Operator(hub, key)
         self.files = Files(catalogue, Blobs(folder / _BLOBS_FOLDER), now_ms)
         self.transfers = Transfers(self.files)
-        self.attachments = Attachments(self.files)
+        self.attachments = Attachments(self.files, now_ms)
         self.logins = LoginSessions(hub, self.operator, folder, now_ms, os.urandom)
         self.devices = Devices(self.operator, Enrolments(os.urandom), now_ms)
         self._upkeep = Upkeep(hub, self.operator, self.files, self.logins)
 
     async def start(self) -> None:
-        """Clean up after the last run, and start the upkeep."""
+        """Remove what the last run left behind, and start the upkeep, which deletes the data of removed members."""
         await self._upkeep.start()
 
     async def stop(self) -> None:
-        """Finish running work, and close the files."""
+        """Finish running work, and close the store of files."""
         self.devices.close()
         await self._upkeep.stop()

@@ -26,7 +26,7 @@ from tieline.services.operator import Operator
 
 
 class Approved(Struct, frozen=True):
-    """A token that was made for a device."""
+    """A token that was made for a device, the hub's record of it (`kept`), and its member."""
 
     token: str
     kept: TokenView
@@ -34,7 +34,7 @@ class Approved(Struct, frozen=True):
 
 
 class Fetched(Struct, frozen=True):
-    """A token that a device fetches, and its member."""
+    """A token that a device fetches, and the token's member."""
 
     token: str
     token_id: str
@@ -42,7 +42,7 @@ class Fetched(Struct, frozen=True):
 
 
 class Devices:
-    """The devices that ask for a token."""
+    """Requests of devices for a token: takes them, lets a member decide, and hands out the tokens."""
 
     def __init__(self, operator: Operator, enrolments: Enrolments, now_ms: Callable[[], int]) -> None:
         self._operator = operator
@@ -54,12 +54,20 @@ class Devices:
 
     # The device.
 
-    def start(self, source: str | None, agent: str | None, label_hint: str) -> Started | EnrolmentRefusal:
-        """Register the request of a device, and return its codes."""
-        return self._enrolments.start(source, agent, label_hint, self._now_ms())
+    def start(
+        self, source: str | None, agent: str | None, label_hint: str, prefix: str = ""
+    ) -> Started | EnrolmentRefusal:
+        """Register the request of a device, and return its codes. The device code begins with `prefix`.
+
+        `source` is the device's address, `agent` its program, `label_hint` the name that it proposes for itself.
+        """
+        return self._enrolments.start(source, agent, label_hint, self._now_ms(), prefix)
 
     async def poll(self, device_code: str) -> Fetched | PollError:
-        """Answer a device that polls for the decision. Its token is returned once."""
+        """Answer a device that polls for the decision.
+
+        It gets its token, but only once, or an error such as "pending".
+        """
         granted = self._enrolments.poll(device_code, self._now_ms())
         if isinstance(granted, PollError):
             return granted
@@ -71,11 +79,14 @@ class Devices:
     # The approving member.
 
     def pending(self) -> list[Waiting]:
-        """Return the waiting devices, oldest first."""
+        """Return the requests of devices that wait for a decision, oldest first."""
         return self._enrolments.pending(self._now_ms())
 
     async def approve(self, user_code: str, make: Callable[[], Awaitable[Approved]]) -> Approved | EnrolmentRefusal:
-        """Give a device the token that `make` makes. If `make` raises, the device keeps waiting."""
+        """Approve the request with this code: give the device the token that `make` makes.
+
+        If `make` raises, the request keeps waiting. Return a refusal if no such request waits.
+        """
         waiting = self._enrolments.claim(user_code, self._now_ms())
         if isinstance(waiting, EnrolmentRefusal):
             return waiting
@@ -92,13 +103,16 @@ class Devices:
         return approved
 
     def reject(self, user_code: str, reason: str) -> EnrolmentRefusal | None:
-        """Refuse a device."""
+        """Reject the request with this code, with a reason for the device.
+
+        Return a refusal if no such request waits.
+        """
         return self._enrolments.reject(user_code, reason, self._now_ms())
 
     # Tokens that no device fetched.
 
     def close(self) -> None:
-        """Cancel the timer."""
+        """Cancel the timer that revokes tokens."""
         if self._expiry is not None:
             self._expiry.cancel()
 

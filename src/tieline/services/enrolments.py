@@ -1,7 +1,7 @@
 """Enrolment of devices (RFC 8628): a program without a token gets one after a person confirms a code.
 
 Above: `devices`. It has no clock, no randomness and no disk of its own. A device asks and gets two codes. It polls with
-the long code, of which only the digest is kept. A member with `members.manage` types in the short code. The device can
+the long code, of which only the hash is kept. A member with `members.manage` types in the short code. The device can
 fetch its token once.
 
 A restart forgets all requests: the device is told that its code expired, and asks again. `expire` returns the tokens
@@ -22,19 +22,18 @@ INTERVAL_SECONDS = 5
 """Interval at which a device should poll."""
 
 _SLOW_DOWN_MS = 2500
-"""A device that polls sooner than this is told to slow down."""
+"""A device that polls again within this time is told to slow down."""
 _REQUESTS_MAX = 10
 _REQUESTS_WINDOW_MS = 3600 * 1000
-"""Time window for the requests of one address. A person types in each code, so few requests are enough."""
+"""Time window in which one address may make `_REQUESTS_MAX` requests. A person types in each code, so few are enough.
+"""
 _WAITING_MAX = 1000
-"""Requests that may wait at the same time. A person reads the list."""
-_LABEL_CHARS_MAX = 64  # the protocol's limit
+"""Most requests that may wait at the same time, because a person reads the list."""
+_LABEL_CHARS_MAX = 64  # a name in a list that a person reads
 _SOURCE_CHARS_MAX = 64  # longer than any address
 _AGENT_CHARS_MAX = 512  # enough to recognize a program
 _REASON_CHARS_MAX = 256  # a sentence or two
 
-_PREFIX = "ac7-dc_"
-"""Prefix by which clients of ac7 recognize a device code."""
 _DEVICE_BYTES = 32
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Crockford's alphabet: no letter looks like a digit."""
@@ -43,7 +42,7 @@ _USER_CHARS = 8
 
 
 class State(Enum):
-    """The state of a request."""
+    """State of a device's request for a token: not decided, being approved, approved or rejected."""
 
     PENDING = "pending"
     CLAIMED = "claimed"
@@ -58,11 +57,11 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.APPROVED: frozenset(),
     State.REJECTED: frozenset(),
 }
-"""The states that may follow each state. A request is removed after its final answer."""
+"""The states that may follow each state. A request is removed after the device got its final answer."""
 
 
 class Started(Struct, frozen=True):
-    """The answer to a device's request."""
+    """The answer to a device's request: the code to poll with, and the code for the person who approves."""
 
     device_code: str
     user_code: str
@@ -72,7 +71,7 @@ class Started(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """A request, as shown to members who may approve it."""
+    """A device's request for a token, as shown to the members who may approve it."""
 
     user_code: str
     label_hint: str
@@ -85,7 +84,7 @@ class Waiting(Struct, frozen=True):
 
 
 class Granted(Struct, frozen=True):
-    """The token that was made for a device."""
+    """A token that was made for a device and that the device may fetch."""
 
     token: str
     token_id: str
@@ -93,7 +92,7 @@ class Granted(Struct, frozen=True):
 
 
 class PollError(Struct, frozen=True):
-    """The answer to a poll if there is no token, with status 400."""
+    """The answer (status 400) to a device that polls while it has no token: pending, too fast, expired or rejected."""
 
     error: str
     """One of `authorization_pending`, `slow_down`, `expired_token` and `access_denied`."""
@@ -101,16 +100,16 @@ class PollError(Struct, frozen=True):
 
 
 class EnrolmentRefusal(Struct, frozen=True):
-    """A refusal for a device or for the approving member."""
+    """A refusal for a device or for the approving member, with its HTTP status."""
 
     status: int
     error: str
     retry_after: int | None = None
-    """Seconds to wait, with status 429."""
+    """Seconds to wait before the next try, with status 429."""
 
 
 class _Request:
-    """A request of a device."""
+    """A device's request for a token: the hash of its code, its state, and the token or the reason of a rejection."""
 
     __slots__ = ("digest", "granted", "polled_at_ms", "reason", "state", "waiting")
 
@@ -130,7 +129,7 @@ class _Request:
 
 
 class Enrolments:
-    """The waiting requests."""
+    """Requests of devices for a token, until the device has its final answer or the request expires."""
 
     def __init__(self, randomness: Callable[[int], bytes]) -> None:
         self._randomness = randomness
@@ -143,8 +142,14 @@ class Enrolments:
 
     # The device
 
-    def start(self, source: str | None, agent: str | None, label_hint: str, now_ms: int) -> Started | EnrolmentRefusal:
-        """Register the request of a device, and return its codes."""
+    def start(
+        self, source: str | None, agent: str | None, label_hint: str, now_ms: int, prefix: str = ""
+    ) -> Started | EnrolmentRefusal:
+        """Register the request of a device, and return its codes.
+
+        `source` is the device's address, `agent` its program, `label_hint` the name that it proposes for itself.
+        `prefix` is the beginning of the device code, for clients that recognize a device code by it.
+        """
         if len(label_hint) > _LABEL_CHARS_MAX:
             return EnrolmentRefusal(400, "invalid enroll payload")
         self._drop_expired(now_ms)
@@ -156,7 +161,7 @@ class Enrolments:
             wait_ms = oldest.waiting.expires_at_ms - now_ms
             return EnrolmentRefusal(429, "too many enrollments are waiting", max(1, seconds(wait_ms)))
         self._requests.count(source, now_ms)
-        device_code = _PREFIX + urlsafe_b64encode(self._randomness(_DEVICE_BYTES)).rstrip(b"=").decode("ascii")
+        device_code = prefix + urlsafe_b64encode(self._randomness(_DEVICE_BYTES)).rstrip(b"=").decode("ascii")
         user_code = next(code for code in self._user_codes() if code not in self._by_user_code)
         waiting = Waiting(
             user_code=user_code,
@@ -192,12 +197,12 @@ class Enrolments:
     # The approving member
 
     def pending(self, now_ms: int) -> list[Waiting]:
-        """Return the requests that are not decided yet, oldest first."""
+        """Return the requests of devices that are not decided yet, oldest first."""
         self._drop_expired(now_ms)
         return [request.waiting for request in self._by_device.values() if request.state is State.PENDING]
 
     def claim(self, user_code: str, now_ms: int) -> Waiting | EnrolmentRefusal:
-        """Begin an approval. Until `approve` or `release`, nobody else can decide the request."""
+        """Begin to approve the request with this code. Until `approve` or `release`, nobody else can decide it."""
         request = self._decidable(user_code, now_ms)
         if isinstance(request, EnrolmentRefusal):
             return request
@@ -205,7 +210,7 @@ class Enrolments:
         return request.waiting
 
     def approve(self, user_code: str, granted: Granted) -> bool:
-        """Finish the approval of a claimed request. `user_code` is the code in `Waiting`.
+        """Finish the approval that `claim` began: store the token for the device. `user_code` is the code in `Waiting`.
 
         Return false if the request has expired. Then the caller must revoke the token.
         """
@@ -217,13 +222,13 @@ class Enrolments:
         return True
 
     def release(self, user_code: str) -> None:
-        """Cancel an approval because no token could be made. The request waits again."""
+        """Cancel the approval that `claim` began, because no token could be made. The request waits again."""
         request = self._by_user_code.get(user_code)
         if request is not None and request.state is State.CLAIMED:
             request.become(State.PENDING)
 
     def reject(self, user_code: str, reason: str, now_ms: int) -> EnrolmentRefusal | None:
-        """Reject a request."""
+        """Reject the request with this code. Return a refusal if no such request waits."""
         request = self._decidable(user_code, now_ms)
         if isinstance(request, EnrolmentRefusal):
             return request
@@ -233,7 +238,7 @@ class Enrolments:
 
     @property
     def granted(self) -> bool:
-        """True if a token waits to be fetched."""
+        """True if a token was made that its device has not fetched yet."""
         return any(request.granted is not None for request in self._by_device.values())
 
     def expire(self, now_ms: int) -> list[Granted]:
@@ -268,14 +273,17 @@ class Enrolments:
         del self._by_user_code[request.waiting.user_code]
 
     def _user_codes(self) -> Iterator[str]:
-        """Yield random codes. All letters are equally likely: each letter stands for eight values of a byte."""
+        """Yield random codes for people to type in when they approve a device.
+
+        All letters are equally likely: each letter stands for eight values of a byte.
+        """
         while True:
             letters = "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in self._randomness(_USER_CHARS))
             yield f"{letters[:4]}-{letters[4:]}"
 
 
 def parse_user_code(text: str) -> str | None:
-    """Convert a code that a person typed to its original form. `None` if the text is not a code."""
+    """Normalize a code that a person typed: capital letters, lookalikes replaced, one dash. `None` if it is no code."""
     if len(text) > 4 * _USER_CHARS:
         return None
     letters = text.upper().translate(_LOOKALIKES)

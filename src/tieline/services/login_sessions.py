@@ -1,15 +1,21 @@
 """Login sessions of browsers, opened by a code, a token, a login link or the link of a first start.
 
-Above: the console's entrance, and protocols with their own logins; their cookies carry the same sessions. Below:
-`logins`, which knows codes and the life of a session; the file of logins; and the hub. The id of a session is a token
-of the member, which the hub knows like any other token. So a session has the rights of its member. It ends when the
-member is removed, when the member's tokens are replaced, or when the token is revoked in the list of tokens. A session
-lasts seven days after its last use, and thirty days at most, because the hub does not extend tokens.
+Above: the console's login, and protocols with their own logins; their cookies carry the same sessions. Below: `logins`,
+which has the rules for codes and sessions; the file of logins; and the hub. The id of a session is a token of the
+member, which the hub knows like any other token. So a session has the rights of its member. It ends when the member is
+removed, when the member's tokens are replaced, or when the token is revoked in the list of tokens. A session lasts
+seven days after its last use, and thirty days at most, because the hub does not extend tokens.
+
+An authenticator app is a token of its member too: it is listed, audited and revoked among the tokens, and replacing a
+member's tokens removes it. Nobody is shown this token. It is computed from the app's secret, and opens the session in
+which a login with a code is made. So the code of a removed app is refused, however the app was removed.
 """
 
 import asyncio
+import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -19,45 +25,62 @@ from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, SessionId
-from tieline.contract.member import ByToken, Member, MemberKind
-from tieline.contract.permission import MEMBERS_MANAGE, OWNER_PERMISSIONS
+from tieline.contract.member import ByToken, MemberKind, TokenView
+from tieline.contract.permission import OWNER_PERMISSIONS
 from tieline.contract.refusal import Code, Refusal
-from tieline.services.logins import INVALID_CODE, SESSION_MS, Denied, Logins, LoginSession, digest_of
+from tieline.services.logins import (
+    INVALID_CODE,
+    SESSION_MS,
+    Denied,
+    Logins,
+    LoginSession,
+    SignedIn,
+    app_token,
+)
 from tieline.services.operator import Operator
 from tieline.wire.home import write_private
-from tieline.wire.sessions import ask_all
+from tieline.wire.sessions import Make, ask_all
 
 LOGINS_FILE = "logins.json"
 LABEL = "console"
-"""Label of a session's token, unless a code opened the session."""
+"""Label of the token of a login session, unless a code opened the session."""
 LINK_LABEL = "login link"
 """Label of a token that is valid for one login."""
+APP_LABEL = "authenticator app"
+"""Label of the token of an authenticator app."""
+
+Ask = Callable[[Make], Awaitable[Sequence[r.Reply]]]
+"""Function that submits commands to the hub in the session of the member who makes the request."""
 
 _TOKEN_MS = 30 * 24 * 3600 * 1000
-_LABEL_OF_CODE = "login "
 _LABEL_DIGITS = 12
+_LABEL_OF_CODE = re.compile(r"login [0-9a-f]{12}")
+"""Label of the token of a session that a code opened. Other labels that begin alike belong to other tokens."""
 _FIRST_CODE_MS = 15 * 60 * 1000
 _PROTOCOL = "console"
 _EXCERPT = 140
-"""Longest text that an error repeats. Every name is shorter."""
+"""Most characters of a request's text that an error message repeats. Every name is shorter."""
 
 
 class UnreadableLogins(ValueError):
-    """The file of logins is damaged. The text says how."""
+    """Raised if the file of logins is damaged. The text says how."""
 
 
 class Opened(Struct, frozen=True):
-    """A session that was opened."""
+    """A login session that was just opened, with the id for the browser's cookie and the id of its token."""
 
     id: str
-    """Id for the cookie. It is stored nowhere else."""
+    """Id of the session, for the cookie. It is stored nowhere else."""
     token_id: str
     """Id of the session's token at the hub."""
     session: LoginSession
 
 
 class _FirstCode(Struct, frozen=True):
-    """Login code of a first start. The person who shows it becomes this member, who is created then."""
+    """Login code for the owner of a hub, made at the hub's first start.
+
+    The person who enters it is logged in as the member `name`, which is created then.
+    """
 
     secret: str
     name: MemberName
@@ -65,7 +88,7 @@ class _FirstCode(Struct, frozen=True):
 
 
 class LoginSessions:
-    """The login sessions of a hub."""
+    """The login sessions and authenticator apps of a hub, with their tokens at the hub and their file on disk."""
 
     def __init__(
         self,
@@ -81,49 +104,88 @@ class LoginSessions:
         self._now_ms = now_ms
         self._logins = _load(self._path, randomness)
         self._saving = asyncio.Lock()
+        # Held while the token of an app and its secret may differ.
+        self._changing_apps = asyncio.Lock()
         self._first: _FirstCode | None = None
 
     # Login with a code of an authenticator app.
 
-    async def enrol(self, member: MemberName, asker: Member) -> str | Refusal:
-        """Give a member a new secret for its app. This ends the old secret and all sessions opened by a code.
+    async def enrol(self, member: MemberName, ask: Ask) -> str | Refusal:
+        """Give a member a new secret for its authenticator app, and return the secret.
 
-        A member can do this for itself, or for others with `members.manage`.
+        This ends the old secret and all login sessions opened by a code. `ask` submits commands for the member who
+        makes the request: the member itself, or one with `members.manage`.
         """
-        if member != asker.name and MEMBERS_MANAGE not in asker.permissions:
-            return Refusal(Code.FORBIDDEN, f"{asker.name} lacks the permission {MEMBERS_MANAGE}")
-        if not await self._operator.members(member):
-            return Refusal(Code.UNKNOWN_MEMBER, f"no such member: {member[:_EXCERPT]}")
-        secret = self._logins.enrol(member, self._now_ms())
-        await self._save()
-        await self._tidy(member)
+        async with self._changing_apps:
+            secret = self._logins.new_secret()
+            old = self._logins.app(member)
+            revoked = old.token_id if old is not None else ""
+
+            def commands(session: SessionId) -> Sequence[c.Command]:
+                issue = c.IssueToken(session, name=member, label=APP_LABEL, token=app_token(secret))
+                # First, so that a member with as many tokens as it may have can replace its app.
+                return (c.RevokeToken(session, name=member, token_id=revoked), issue) if revoked else (issue,)
+
+            match (await ask(commands))[-1]:
+                case r.TokenIssued(_, _, view):
+                    self._logins.enrol(member, secret, self._now_ms(), view.id)
+                case Refusal(Code.UNKNOWN_MEMBER):
+                    return Refusal(Code.UNKNOWN_MEMBER, f"no such member: {member[:_EXCERPT]}")
+                case refusal:
+                    assert isinstance(refusal, Refusal), "a new token is answered by these"
+                    return refusal
+            await self._save()
+        await self._revoke_ended(member)
         return secret
 
     async def sign_in(self, code: str, member: str | None, attempt: str | None = None) -> Opened | Denied:
-        """Open a session for the member whose code it is."""
+        """Log in with a code of an authenticator app.
+
+        `member` may be `None`: then the code must match exactly one member. `attempt` is the id from the browser's
+        cookie, if an earlier code was answered with "too many failed attempts".
+        """
         result = self._logins.sign_in(code, member, self._now_ms(), attempt)
         if isinstance(result, Denied):
             return result
         # Before the login succeeds: a code is valid only once, whatever happens next.
         await self._save()
-        name = MemberName(result.session.member)
-        await self._tidy(name)
-        replies = await self._operator.ask(lambda session: (self._issue(session, name, result.id),))
-        match replies[0]:
-            case r.TokenIssued(_, _, kept):
-                return Opened(result.id, kept.id, result.session)
-            case Refusal(Code.TOO_MANY_TOKENS) as refusal:
-                await self.drop(result.id)
-                return Denied(409, refusal.message)
-            case _:
-                # The member was removed at this moment.
-                await self.drop(result.id)
-                return Denied(401, INVALID_CODE)
+        await self._revoke_ended(MemberName(result.session.member))
+        issued = await self._issue(result)
+        if isinstance(issued, r.TokenIssued):
+            return Opened(result.id, issued.view.id, result.session)
+        await self.drop(result.id)
+        if issued.code is Code.TOO_MANY_TOKENS:
+            return Denied(409, issued.message)
+        # The app or the member was removed.
+        return Denied(401, INVALID_CODE)
 
-    def _issue(self, session: SessionId, name: MemberName, token: str) -> c.IssueToken:
-        return c.IssueToken(
-            session, name=name, label=_label(digest_of(token)), expires_at_ms=self._now_ms() + _TOKEN_MS, token=token
-        )
+    async def _issue(self, signed: SignedIn) -> r.TokenIssued | Refusal:
+        """Issue the token of a login session that a code opened.
+
+        The token of the authenticator app opens the hub session for this, so the code of a removed app is refused.
+        """
+        name = MemberName(signed.session.member)
+        async with self._attached(signed.app_token) as attached:
+            if isinstance(attached, Refusal):
+                return attached
+            until = self._now_ms() + _TOKEN_MS
+            label = _label(signed.session.digest)
+            return await self._hub.ask(
+                c.IssueToken(attached.session, name=name, label=label, expires_at_ms=until, token=signed.id)
+            )
+
+    @asynccontextmanager
+    async def _attached(self, token: str) -> AsyncIterator[r.Attached | Refusal]:
+        """Open a hub session with a token, and close it after the `with` block.
+
+        Yield a refusal if the token is not valid.
+        """
+        attached = await self._hub.ask(c.Attach(protocol=_PROTOCOL, credential=ByToken(token)))
+        try:
+            yield attached
+        finally:
+            if isinstance(attached, r.Attached):
+                self._hub.submit((c.Detach(attached.session),))
 
     # Login with a token, a login link, or the link of a first start.
 
@@ -134,30 +196,26 @@ class LoginSessions:
         return code
 
     async def enter(self, shown: str) -> Opened | Refusal:
-        """Open a session for the member of a token, or for the first member if `shown` is the first code."""
+        """Log in with a token. If `shown` is the login code of the first start, log in as the first member."""
         first = await self._first_member(shown)
         if isinstance(first, Refusal):
             return first
-        attached = await self._hub.ask(c.Attach(protocol=_PROTOCOL, credential=ByToken(first or shown)))
-        if not isinstance(attached, r.Attached):
-            assert isinstance(attached, Refusal), "an attach is answered by these"
-            return attached
-        assert attached.member is not None, "a token belongs to a member"
-        try:
+        async with self._attached(first or shown) as attached:
+            if isinstance(attached, Refusal):
+                return attached
+            assert attached.member is not None, "a token belongs to a member"
             issued = await self._issue_from(attached.session, attached.member)
-        finally:
-            self._hub.submit((c.Detach(attached.session),))
         if isinstance(issued, Refusal):
             return issued
         session = self._logins.open(attached.member, issued.token, self._now_ms(), issued.view.id)
         await self._save()
-        await self._tidy(attached.member)
+        await self._revoke_ended(attached.member)
         return Opened(issued.token, issued.view.id, session)
 
     async def _issue_from(self, session: SessionId, member: MemberName) -> r.TokenIssued | Refusal:
-        """Make a token for the cookie, and revoke every login link in the same batch.
+        """Issue the token for the cookie of a login, and revoke every login link of the member in the same batch.
 
-        That ends the sessions opened with a link. So if two people show the same link, the second one is refused.
+        That ends the sessions opened with a link. So if two people use the same link, the second one is refused.
         """
         (known,) = await ask_all(self._hub, [c.ListTokens(session, name=member)])
         links = [view.id for view in known.tokens if view.label == LINK_LABEL] if isinstance(known, r.Tokens) else []
@@ -175,7 +233,10 @@ class LoginSessions:
                 return issued
 
     async def _first_member(self, shown: str) -> str | Refusal | None:
-        """Create the member of the first code and return its token. `None` if `shown` is not that code."""
+        """Create the first member and return its token, if `shown` is the login code of the first start.
+
+        Otherwise return `None`.
+        """
         code = self._first
         if code is None or not secrets.compare_digest(shown.encode(), code.secret.encode()):
             return None
@@ -202,53 +263,108 @@ class LoginSessions:
     # For all sessions.
 
     async def find(self, session_id: str) -> LoginSession | None:
-        """Return the session of a cookie, if it is still valid. This extends the session."""
+        """Return the login session whose id is in a cookie, if it is still valid. This extends the session."""
         session, changed = self._logins.find(session_id, self._now_ms())
         if changed:
             await self._save()
+            if session is None:
+                await self._revoke_ended()
         return session
 
     async def drop(self, session_id: str) -> None:
-        """Drop a session that the hub does not know any more."""
+        """End a login session whose token the hub does not know any more."""
         if self._logins.sign_out(session_id):
             await self._save()
+            await self._revoke_ended()
 
     async def sign_out(self, session_id: str, member: MemberName, token_id: str = "") -> None:
-        """End a session. `token_id` is its token's id, if the cookie has it: old sessions are only in the cookie."""
-        await self.drop(session_id)
-        await self._tidy(member, [token_id] if token_id else [])
+        """Log out: end a session and revoke its token.
+
+        `token_id` is its token's id, if the cookie has it. Old sessions are known only by their cookie.
+        """
+        if self._logins.sign_out(session_id):
+            await self._save()
+        await self._revoke_ended(member, token_id=token_id)
 
     async def forget(self, member: str) -> None:
-        """Forget the logins of a removed member."""
+        """Delete the sessions and the authenticator app of a removed member."""
         if self._logins.forget(member):
-            # The member's tokens were removed with the member.
-            self._logins.take_ended()
             await self._save()
 
     async def reconcile(self, since_ms: Mapping[str, int]) -> None:
-        """Forget members that were removed while the hub was down. `since_ms`: all members, each since when."""
+        """Delete the logins of members that were removed while the hub was down.
+
+        `since_ms` has the creation time of every present member.
+        """
         if self._logins.reconcile(since_ms):
-            self._logins.take_ended()
             await self._save()
 
-    async def _tidy(self, member: MemberName, also: Sequence[str] = ()) -> None:
-        """Revoke the tokens of sessions that have ended for any reason."""
-        over = [(MemberName(one.member), one.token_id) for one in self._logins.take_ended() if one.token_id]
-        over += [(member, token_id) for token_id in also]
-        good = {_label(session.digest) for session in self._logins.sessions_of(member)}
-        match await self._operator.ask(lambda session: (c.ListTokens(session, name=member),)):
-            case (r.Tokens(tokens),):
-                codes = [token for token in tokens if token.label.startswith(_LABEL_OF_CODE)]
-                over += [(member, token.id) for token in codes if token.label not in good]
+    async def check(self) -> None:
+        """End sessions that nobody used for too long, and remove apps whose tokens were revoked.
+
+        The hub knows when each token was used, on whatever route. So this extends sessions too.
+        """
+        changed = False
+        async with self._changing_apps:
+            names = [MemberName(name) for name in self._logins.members()]
+            for name, tokens in (await self._tokens_of(names)).items():
+                changed |= await self._check_app(name, tokens)
+                used = {token.label: token.last_used_ms for token in tokens if token.last_used_ms is not None}
+                for session in self._logins.sessions_of(name):
+                    label = _label(session.digest)
+                    changed |= label in used and self._logins.extend(session.digest, used[label])
+            changed |= self._logins.expire(self._now_ms())
+            if changed:
+                await self._save()
+        await self._revoke_ended()
+
+    async def _check_app(self, member: MemberName, tokens: Sequence[TokenView]) -> bool:
+        """Remove a member's app if its token was revoked. Issue the token if an older hub made the app without one.
+
+        Return true if the state changed. `tokens` are the member's tokens at the hub.
+        """
+        app = self._logins.app(member)
+        if app is None or any(token.id == app.token_id for token in tokens):
+            return False
+        if app.token_id:
+            return self._logins.remove_app(member)
+        match await self._operator.ask(
+            lambda session: (c.IssueToken(session, name=member, label=APP_LABEL, token=app_token(app.secret)),)
+        ):
+            case (r.TokenIssued(_, _, view),):
+                self._logins.register_app(member, view.id)
+                return True
             case _:
-                pass
+                return False
+
+    async def _tokens_of(self, members: Sequence[MemberName]) -> dict[MemberName, tuple[TokenView, ...]]:
+        """Return the tokens of these members at the hub. A member that the hub does not know is left out."""
+        if not members:
+            return {}
+        replies = await self._operator.ask(lambda session: [c.ListTokens(session, name=name) for name in members])
+        return {name: one.tokens for name, one in zip(members, replies, strict=False) if isinstance(one, r.Tokens)}
+
+    async def _revoke_ended(self, *members: MemberName, token_id: str = "") -> None:
+        """Revoke at the hub the tokens of all login sessions that have ended, for any reason.
+
+        Also check the tokens of `members` for ended sessions, and revoke the token `token_id`, if given.
+        """
+        ended = self._logins.take_ended()
+        ids = {token_id, *(one.token_id for one in ended)} - {""}
+        names = {*members, *(MemberName(one.member) for one in ended)}
+        over: list[tuple[MemberName, str]] = []
+        for name, tokens in (await self._tokens_of(sorted(names))).items():
+            # After the hub has answered: another login may have opened a session meanwhile.
+            good = {_label(session.digest) for session in self._logins.sessions_of(name)}
+            codes = {token.id for token in tokens if _LABEL_OF_CODE.fullmatch(token.label) and token.label not in good}
+            over += [(name, token.id) for token in tokens if token.id in ids | codes]
         if over:
             await self._operator.ask(
-                lambda session: [c.RevokeToken(session, name=name, token_id=token_id) for name, token_id in over]
+                lambda session: [c.RevokeToken(session, name=name, token_id=one) for name, one in over]
             )
 
     async def _save(self) -> None:
-        """Write the current state to disk. Writes happen one after the other, so the last state wins."""
+        """Write the logins to their file. Writes happen one after the other, so the last state wins."""
         async with self._saving:
             await asyncio.to_thread(write_private, self._path, self._logins.encode())
 
@@ -263,4 +379,4 @@ def _load(path: Path, randomness: Callable[[int], bytes]) -> Logins:
 
 
 def _label(digest: str) -> str:
-    return _LABEL_OF_CODE + digest[:_LABEL_DIGITS]
+    return f"login {digest[:_LABEL_DIGITS]}"

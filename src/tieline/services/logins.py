@@ -1,8 +1,8 @@
 """Logins of humans: a token or a code from an authenticator app opens a session, which a cookie carries.
 
 Above: `login_sessions`. Below: `totp`. It has no clock, no randomness and no disk of its own. The caller gives the
-time, and writes `encode()` to a private file whenever a method reports a change. Only a digest of a session's id is
-kept, so the file cannot be used to log in.
+time, and writes `encode()` to a private file whenever a method reports a change. Only a hash of a session's id is kept,
+so the file cannot be used to log in.
 
 **Wrong codes never lock a member out.** An attacker may guess codes for any name, from the member's own address (on
 loopback and behind a proxy, everybody has the same address). So a name with too many wrong codes is not blocked. It is
@@ -31,14 +31,14 @@ from tieline.services import totp
 from tieline.wire.rate_limit import RateLimit, seconds
 
 SESSION_MS = 7 * 24 * 3600 * 1000
-"""Life of a session after its last use."""
+"""Time after its last use at which a session ends."""
 
 _ID_BYTES = 32
 _SLIDE_MS = 60_000
 """Shortest time between two extensions of a session, so that not every request writes to disk."""
 _SESSIONS_MAX = 10_000
 _MEMBER_SESSIONS_MAX = 32
-"""Sessions of one member, one for each browser. Beyond this number, the least recently used session ends."""
+"""Most sessions of one member, one for each browser. Beyond this number, the least recently used session ends."""
 
 _WINDOW_MS = 15 * 60 * 1000  # see the arithmetic above
 _FAILURES_MAX = 5  # see the arithmetic above
@@ -49,18 +49,18 @@ _NAMES_MAX = 1_000_000  # more than a hub has members
 _UNKNOWN_NAMES_MAX = 1024  # strangers make these names up, so they get little room
 
 _CODES = 3
-"""Right codes in a row that a suspected login must show."""
+"""Number of right codes in a row that a login must show after too many wrong ones (a suspected login)."""
 ATTEMPT_MS = 5 * 60 * 1000
-"""Longest duration of a suspected login."""
+"""Longest time of a suspected login from its first code to its last."""
 _MEMBER_ATTEMPTS_MAX = 4
-"""Suspected logins of one member with a right code: one for each browser. Only the owner of the app can start more."""
+"""Most suspected logins of one member that have shown a right code: one for each browser."""
 
 INVALID_CODE = "invalid code"
 TOO_MANY = "too many failed attempts: enter the next code when your app shows it, and again until you are in"
 
 
 class LoginSession(Struct, frozen=True):
-    """The session of one browser."""
+    """A login session of one browser: its member, its end, and the hash of the id in the cookie."""
 
     digest: str
     """SHA-256 of the id that the cookie carries."""
@@ -68,56 +68,61 @@ class LoginSession(Struct, frozen=True):
     created_at_ms: int
     expires_at_ms: int
     token_id: str = ""
-    """Id of the session's token at the hub. Empty if a code opened the session: then the token's label has `digest`."""
+    """Id of the session's token at the hub. Empty if a code opened the session: then the token is found by its label.
+    """
 
 
 class Credential(Struct, frozen=True):
-    """A member's authenticator app."""
+    """A member's authenticator app: its secret, and the last code that was used."""
 
     secret: str
     last_step: int = -1
-    """Step of the last used code; see `totp`."""
+    """Time step (30 seconds) of the last used code; see `totp`."""
     created_at_ms: int = 0
+    token_id: str = ""
+    """Id of the app's token at the hub. Empty if an older hub made the secret, and the token is not made yet."""
 
 
 class SignedIn(Struct, frozen=True):
-    """The code is right, and a session is open."""
+    """Result of a login with a right code: a new login session."""
 
     id: str
-    """Id for the cookie. It is stored nowhere else."""
+    """Id of the session, for the cookie. It is stored nowhere else."""
     session: LoginSession
+    app_token: str
+    """Token of the member's authenticator app at the hub."""
 
 
 class Denied(Struct, frozen=True):
-    """The code is wrong, or there were too many wrong codes."""
+    """Result of a login that is refused: the code is wrong, or there were too many wrong codes."""
 
     status: int
     error: str
     retry_after: int | None = None
-    """Seconds to wait, with status 429."""
+    """Seconds to wait before the next code, with status 429."""
     attempt: str | None = None
     """Id of the attempt, with status 429. The browser sends it in a cookie with the next code."""
 
 
 class _Attempt(Struct, frozen=True):
-    """A suspected login that has shown only right codes."""
+    """A login that needs several right codes, after too many wrong ones, and has shown only right ones so far."""
 
     member: str
     step: int
-    """Step of the last code."""
+    """Time step (30 seconds) of the last code."""
     codes: int
     until_ms: int
 
 
 class _Failures:
-    """Counts wrong codes by name."""
+    """Counts wrong codes by member name, in the last 15 minutes and in the last day."""
 
     def __init__(self, most: int, names_max: int) -> None:
         self._lately = RateLimit(most, _WINDOW_MS, names_max)
         self._today = RateLimit(_DAY_FAILURES_MAX, _DAY_MS, names_max)
 
     def suspects(self, name: str, now_ms: int) -> bool:
-        """True if there were too many wrong codes for this name."""
+        """True if there were so many wrong codes for this name that a login needs several right ones."""
         return self._lately.wait_ms(name, now_ms) > 0 or self._today.wait_ms(name, now_ms) > 0
 
     def add(self, name: str, now_ms: int, secrets: int = 1) -> None:
@@ -137,14 +142,14 @@ class _Failures:
 
 
 class _Kept(Struct, frozen=True):
-    """Content of the file of logins."""
+    """Content of the file of logins: apps and sessions."""
 
     credentials: dict[str, Credential] = {}
     sessions: list[LoginSession] = []
 
 
 class Logins:
-    """Authenticator apps and login sessions of all members."""
+    """Authenticator apps and login sessions of all members. The caller saves `encode()` after each change."""
 
     def __init__(self, randomness: Callable[[int], bytes], kept: bytes = b"{}") -> None:
         self._randomness = randomness
@@ -161,37 +166,60 @@ class Logins:
         self._ended: list[LoginSession] = []
 
     def encode(self) -> bytes:
-        """Encode the state for the next start. It holds secrets: write it to a private file."""
+        """Encode all apps and sessions for the file of logins. They hold secrets: the file must be private."""
         return msgspec.json.encode(_Kept(self._credentials, list(self._sessions.values())))
 
-    def enrol(self, member: str, now_ms: int) -> str:
-        """Give a member a new secret. This ends the old secret and all sessions opened by a code. Changes the state."""
-        secret = totp.new_secret(self._randomness)
-        self._credentials[member] = Credential(secret, created_at_ms=now_ms)
+    def new_secret(self) -> str:
+        """Make a secret for an authenticator app."""
+        return totp.new_secret(self._randomness)
+
+    def enrol(self, member: str, secret: str, now_ms: int, token_id: str = "") -> None:
+        """Give a member a new secret for its app. This ends the old secret and all login sessions opened by a code.
+
+        `token_id` is the app's token at the hub. The caller must save the state.
+        """
+        self.remove_app(member)
+        self._credentials[member] = Credential(secret, created_at_ms=now_ms, token_id=token_id)
+
+    def remove_app(self, member: str) -> bool:
+        """Remove a member's authenticator app, and end all login sessions opened by a code.
+
+        Return true if there was an app.
+        """
         for session in self.sessions_of(member):
             if not session.token_id:
                 self._end(session.digest)
-        return secret
+        return self._credentials.pop(member, None) is not None
 
-    def is_enrolled(self, member: str) -> bool:
-        """True if a member has an authenticator app."""
-        return member in self._credentials
+    def register_app(self, member: str, token_id: str) -> None:
+        """Store the id of the token that was made for an existing app. The caller must save the state."""
+        app = self._credentials.get(member)
+        # The member may have been removed meanwhile.
+        if app is not None:
+            self._credentials[member] = msgspec.structs.replace(app, token_id=token_id)
+
+    def app(self, member: str) -> Credential | None:
+        """Return a member's authenticator app, or `None`."""
+        return self._credentials.get(member)
 
     def forget(self, member: str) -> bool:
-        """Forget a removed member. Return true if that changes the state."""
+        """Delete all data of a removed member, whose tokens are gone already.
+
+        Return true if the state must be saved.
+        """
         self._failures.forget(member)
         for digest in self._attempts_of(member):
             del self._attempts[digest]
         known = self._credentials.pop(member, None) is not None
         ended = self.sessions_of(member)
         for session in ended:
-            self._end(session.digest)
+            del self._sessions[session.digest]
         return bool(ended) or known
 
     def reconcile(self, since_ms: Mapping[str, int]) -> bool:
-        """Forget removed members, also if a new member has the same name. Return true if that changes the state.
+        """Delete all data of removed members, also if a new member has the same name.
 
-        `since_ms` holds all members, with the time since when each is a member.
+        Return true if the state must be saved. `since_ms` has the creation time of every present member.
         """
         gone = [
             name
@@ -206,22 +234,26 @@ class Logins:
             if session.created_at_ms < since_ms.get(session.member, session.created_at_ms + 1)
         ]
         for digest in over:
-            self._end(digest)
+            del self._sessions[digest]
         return bool(gone or over)
 
+    def members(self) -> list[str]:
+        """Return the members that have an authenticator app or a login session."""
+        return sorted({*self._credentials, *(session.member for session in self._sessions.values())})
+
     def sessions_of(self, member: str) -> list[LoginSession]:
-        """Return the sessions of a member, in the order of their last use."""
+        """Return the login sessions of a member, least recently used first."""
         return [session for session in self._sessions.values() if session.member == member]
 
     def take_ended(self) -> list[LoginSession]:
-        """Return the sessions that have ended since the last call. The caller must revoke their tokens."""
+        """Return the login sessions that have ended since the last call. The caller must revoke their tokens."""
         ended, self._ended = self._ended, []
         return ended
 
     def sign_in(self, code: str, member: str | None, now_ms: int, attempt: str | None = None) -> SignedIn | Denied:
-        """Open a session for the member whose code it is. `attempt` is the id from this browser's last `Denied`.
+        """Log in with a code of an authenticator app. Without `member`, the code must match exactly one member.
 
-        Opening a session changes the state.
+        `attempt` is the id from this browser's last `Denied`. After a login, the caller must save the state.
         """
         if member is None:
             failures, key, secrets = self._nameless_failures, "", len(self._credentials)
@@ -246,7 +278,11 @@ class Logins:
         return self._open(name, now_ms)
 
     def _continue(self, name: str, step: int, before: _Attempt | None, now_ms: int) -> Denied | None:
-        """Count a right code of a suspected login. Return `None` if the login has shown enough right codes."""
+        """Count a right code of a login that needs several, after too many wrong codes.
+
+        `step` is the code's time step, `before` the attempt so far. Return `None` if the login has shown enough right
+        codes, otherwise the answer.
+        """
         if before is None or before.member != name or before.until_ms <= now_ms:
             now = _Attempt(name, step, 1, now_ms + ATTEMPT_MS)
         elif step > before.step:
@@ -268,12 +304,18 @@ class Logins:
         return [digest for digest, attempt in self._attempts.items() if attempt.member == member]
 
     def _not_yet(self, now_ms: int) -> Denied:
-        """Make the answer to every code of a suspected login, except the last right one."""
+        """Make the answer "wait for the next code", for a login that needs several right codes.
+
+        Every code but the last right one gets this answer, so that a guesser learns nothing.
+        """
         step_ms = totp.STEP_SECONDS * 1000
         return Denied(429, TOO_MANY, seconds(step_ms - now_ms % step_ms), self._randomness(_ID_BYTES).hex())
 
     def find(self, session_id: str, now_ms: int) -> tuple[LoginSession | None, bool]:
-        """Return the session of a cookie and extend it. The second value is true if that changes the state."""
+        """Return the login session whose id is in a cookie, or `None`, and extend it.
+
+        The second value: the state must be saved.
+        """
         digest = digest_of(session_id)
         session = self._sessions.get(digest)
         if session is None:
@@ -281,19 +323,37 @@ class Logins:
         if session.expires_at_ms <= now_ms:
             self._end(digest)
             return None, True
-        if now_ms + SESSION_MS - session.expires_at_ms < _SLIDE_MS:
-            return session, False
+        changed = self.extend(digest, now_ms)
+        return self._sessions[digest], changed
+
+    def extend(self, digest: str, used_at_ms: int) -> bool:
+        """Extend a login session that was used at this time. `digest` is the hash of its id.
+
+        Return true if the state must be saved.
+        """
+        session = self._sessions[digest]
+        if used_at_ms + SESSION_MS - session.expires_at_ms < _SLIDE_MS:
+            return False
         del self._sessions[digest]
-        session = msgspec.structs.replace(session, expires_at_ms=now_ms + SESSION_MS)
-        self._sessions[digest] = session
-        return session, True
+        self._sessions[digest] = msgspec.structs.replace(session, expires_at_ms=used_at_ms + SESSION_MS)
+        return True
+
+    def expire(self, now_ms: int) -> bool:
+        """End the login sessions that were not used for too long. Return true if the state must be saved."""
+        over = [session.digest for session in self._sessions.values() if session.expires_at_ms <= now_ms]
+        for digest in over:
+            self._end(digest)
+        return bool(over)
 
     def sign_out(self, session_id: str) -> bool:
-        """End a session. Return true if it existed."""
+        """End a login session. Return true if it existed."""
         return self._end(digest_of(session_id))
 
     def _accept(self, code: str, member: str | None, now_ms: int) -> tuple[str, int] | None:
-        """Return the member and the step of a code. Without a name, exactly one of all secrets must match."""
+        """Return the member and the time step of a valid code, or `None`.
+
+        Without `member`, exactly one secret must match.
+        """
         names = [member] if member is not None else list(self._credentials)
         accepted: list[tuple[str, int]] = []
         for name in names:
@@ -309,10 +369,14 @@ class Logins:
 
     def _open(self, member: str, now_ms: int) -> SignedIn:
         session_id = self._randomness(_ID_BYTES).hex()
-        return SignedIn(session_id, self.open(member, session_id, now_ms))
+        session = self.open(member, session_id, now_ms)
+        return SignedIn(session_id, session, app_token(self._credentials[member].secret))
 
     def open(self, member: str, session_id: str, now_ms: int, token_id: str = "") -> LoginSession:
-        """Open a session with this id for a member. Changes the state."""
+        """Open a login session with this id for a member. The caller must save the state.
+
+        `token_id` is the session's token at the hub; empty if a code opened the session.
+        """
         session = LoginSession(digest_of(session_id), member, now_ms, now_ms + SESSION_MS, token_id)
         own = self.sessions_of(member)
         if len(own) >= _MEMBER_SESSIONS_MAX:
@@ -333,5 +397,13 @@ _DECOY = "A" * 32
 
 
 def digest_of(session_id: str) -> str:
-    """Return the digest of a session's id. The digest is stored instead of the id."""
+    """Return the SHA-256 hash of a login session's id. It is stored instead of the id."""
     return sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def app_token(secret: str) -> str:
+    """Return the hub token of an authenticator app, computed from its secret.
+
+    Nobody without the secret can compute it.
+    """
+    return sha256(b"authenticator app " + secret.encode()).hexdigest()

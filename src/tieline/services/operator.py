@@ -1,7 +1,8 @@
-"""The operator: acts on behalf of a member that has no session yet and cannot send commands itself.
+"""The operator: submits commands to the hub on behalf of a member that has no session yet.
 
-Above: logins and devices, which give out tokens, and the upkeep. Below: the Hub port, with the key of its home. Each
-request opens and ends its own session, so that no powerful session stays open.
+Above: logins and devices, which give out tokens, and the upkeep. Below: the Hub port, with the key in the hub's home
+folder, which may act as any member. Each request opens and ends its own session, so that no powerful session stays
+open.
 """
 
 from collections.abc import Sequence
@@ -18,14 +19,14 @@ _PROTOCOL = "tieline"
 
 
 class Operator:
-    """Sends commands with the key of the hub's home."""
+    """Submits commands to the hub with the key in the hub's home folder."""
 
     def __init__(self, hub: Hub, key: Credential) -> None:
         self._hub = hub
         self._key = key
 
     async def ask(self, make: Make) -> Sequence[r.Reply]:
-        """Submit commands as one batch, in a session of their own."""
+        """Submit the commands that `make` builds as one batch, in a session of their own. Return the replies."""
         attached = await self._hub.ask(c.Attach(protocol=_PROTOCOL, credential=self._key))
         if not isinstance(attached, r.Attached):
             return (attached,)
@@ -44,7 +45,10 @@ class Operator:
                 return None
 
     async def attached(self) -> dict[str, ObjectiveId] | None:
-        """Return the objectives of attached files, by the paths of the files. `None` if the hub refuses."""
+        """Return the files that are attached to objectives: the objective's id by the path of the file.
+
+        `None` if the hub refuses.
+        """
         found: dict[str, ObjectiveId] = {}
         before: ObjectiveId | None = None
         while True:

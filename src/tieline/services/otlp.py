@@ -36,21 +36,21 @@ _NESTING_MAX = 64
 
 
 class Signal(StrEnum):
-    """Kind of telemetry in a body."""
+    """Kind of telemetry in the body of an exporter's request: logs or traces."""
 
     LOGS = "logs"
     TRACES = "traces"
 
 
 class Malformed(Struct, frozen=True):
-    """A body that is refused, with the HTTP status and the error text."""
+    """Refusal of an exporter's whole body: the HTTP status and the error text."""
 
     status: int
     message: str
 
 
 class Telemetry(Struct, frozen=True):
-    """The activity in a body."""
+    """The activity events made from the body of an exporter's request, and the number of records that were left out."""
 
     events: tuple[dict[str, Any], ...]
     sizes: tuple[int, ...]
@@ -63,7 +63,7 @@ class Telemetry(Struct, frozen=True):
     def uploads(
         self, events_max: int = DEFAULT_LIMITS.activity_events_max
     ) -> Iterator[tuple[tuple[dict[str, Any], ...], int]]:
-        """Split the events into uploads of at most `events_max`, each with its total size."""
+        """Split the events into parts of at most `events_max`. Yield each part with its total size in bytes."""
         for start in range(0, len(self.events), events_max):
             yield self.events[start : start + events_max], sum(self.sizes[start : start + events_max])
 
@@ -192,7 +192,10 @@ _TYPES: dict[Signal, type[_Traces] | type[_Logs]] = {Signal.TRACES: _Traces, Sig
 
 
 def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str, now_ms: int) -> Telemetry | Malformed:
-    """Decode a body. A large body takes a while: run this on a thread."""
+    """Decode the body of an exporter's request. A large body takes a while: run this on a thread.
+
+    `now_ms` is the time for records that have none.
+    """
     if len(body) > BODY_BYTES_MAX:
         return Malformed(413, f"a body has at most {BODY_BYTES_MAX} bytes")
     plain = _unpack(body, content_encoding)
@@ -230,7 +233,10 @@ def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str
 
 
 def encode_answer(signal: Signal, content_type: str, telemetry: Telemetry) -> tuple[bytes, str]:
-    """Make the answer to an accepted body, in the same format, and return it with its content type."""
+    """Make the answer to an accepted body, in the same format, and return it with its content type.
+
+    It tells the exporter how many records could not be stored.
+    """
     if not telemetry.rejected:
         return (b"", PROTOBUF) if _is_protobuf(content_type) else (b"{}", JSON)
     message = "some records are too large or cannot be written down"
@@ -250,7 +256,7 @@ def encode_failure(content_type: str, message: str) -> bytes | None:
 
 
 class _Unkept(Exception):
-    """The record cannot be stored."""
+    """Raised for a telemetry record that cannot be stored, such as one with too many attributes. It is left out."""
 
 
 def _unpack(body: bytes, content_encoding: str) -> bytes | Malformed:
@@ -303,7 +309,7 @@ def _items(request: _Traces | _Logs) -> Iterator[_Span | _LogRecord]:
 
 
 def _record(item: _Span | _LogRecord, now_ms: int) -> TelemetryRecord:
-    """Convert one span or log record to plain values."""
+    """Convert one OpenTelemetry span or log record to plain values. `now_ms` is its time if it has none."""
     if len(item.attributes) > _ATTRIBUTES_MAX:
         raise _Unkept
     attributes = {pair.key: _plain(pair.value, _NESTING_MAX) for pair in item.attributes}
@@ -322,7 +328,7 @@ def _record(item: _Span | _LogRecord, now_ms: int) -> TelemetryRecord:
 
 
 def _ms(nanoseconds: int | str) -> int:
-    """Convert a time to milliseconds. 0 means that there is no time."""
+    """Convert the time of a telemetry record to milliseconds. 0 means that the record has none."""
     number = int(nanoseconds) if isinstance(nanoseconds, int) or len(nanoseconds) <= len(str(2**64)) else -1
     if not 0 <= number < 2**64:
         raise _Unkept
@@ -330,7 +336,7 @@ def _ms(nanoseconds: int | str) -> int:
 
 
 def _plain(value: _AnyValue | None, levels: int) -> Any:
-    """Convert the value of an attribute to a JSON value."""
+    """Convert the value of an attribute to a JSON value. `levels` is how deep it may still be nested."""
     if value is None:
         return None
     if levels == 0:

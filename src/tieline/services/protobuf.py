@@ -22,7 +22,7 @@ _fixed64 = struct.Struct("<Q").unpack_from
 
 
 class NotProtobuf(Exception):
-    """The bytes are not a valid message."""
+    """Raised if the bytes are not a valid Protocol Buffers message."""
 
 
 class Kind(Enum):
@@ -39,12 +39,12 @@ class Kind(Enum):
 
     @property
     def wire(self) -> int:
-        """Wire type in Protocol Buffers."""
+        """The field's wire type, by the numbers of the Protocol Buffers encoding."""
         return int(self.value[0])
 
 
 class Field(Struct, frozen=True):
-    """A field of a message."""
+    """Description of a field in a message: its name in JSON, its type, and `many` if it is repeated."""
 
     name: str
     kind: Union[Kind, "ProtobufMessage"]
@@ -59,7 +59,7 @@ class ProtobufMessage:
 
 
 def decode(data: bytes, message: ProtobufMessage) -> dict[str, Any]:
-    """Decode the values of a message. Raises `NotProtobuf`."""
+    """Decode bytes into the values of a message, by JSON name. Raise `NotProtobuf` if they are not valid."""
     try:
         return _decode(data, 0, len(data), message, _LEVELS_MAX)
     except (IndexError, struct.error, UnicodeDecodeError):
@@ -95,7 +95,7 @@ def _decode(data: bytes, at: int, end: int, message: ProtobufMessage, levels: in
 
 
 def _extent(data: bytes, at: int, end: int, wire: int) -> tuple[int, int]:
-    """Return the start and the end of a value."""
+    """Return where the bytes of the value at position `at` start and end. `wire` is its wire type."""
     match wire:
         case 0:
             return at, _varint(data, at, end)[1]

@@ -1,8 +1,8 @@
 """Converts one record of telemetry to an activity event.
 
-Above: `otlp`. Below: nothing. Attribute names come from the GenAI and HTTP semantic conventions, current names before
-older ones, and from Claude Code's own log event. The event of a model call (`llm_exchange`) has the form that clients
-know, whichever provider was called; `provider` names it.
+Above: `otlp`. Below: nothing. Attribute names come from the GenAI and HTTP semantic conventions of OpenTelemetry,
+current names before older ones, and from Claude Code's own log event. The event of a model call (`llm_exchange`) has
+the form that clients know, whichever provider was called; `provider` names it.
 
 Only model calls become such events. A span around them (`invoke_agent`) sums up their tokens, so they would count
 twice. The span of a tool (`execute_tool`) has no tokens.
@@ -47,7 +47,7 @@ _RESPONSE_HEADER = "http.response.header."
 
 
 class TelemetryRecord(Struct, frozen=True):
-    """A span or log record with plain values."""
+    """One OpenTelemetry span (a timed operation) or log record: its attributes as plain values, its times and ids."""
 
     attributes: _Attributes
     start_ms: int
@@ -61,7 +61,7 @@ class TelemetryRecord(Struct, frozen=True):
 
 
 def activity_of(record: TelemetryRecord) -> dict[str, Any] | None:
-    """Return the activity event, or `None` for a record about neither a model nor HTTP."""
+    """Convert a record to an activity event. Return `None` for a record about neither a model call nor HTTP."""
     attributes = record.attributes
     if _CLAUDE_CODE in (record.name, record.body):
         return _claude_code(record)
@@ -120,7 +120,7 @@ def _model_call(record: TelemetryRecord) -> dict[str, Any]:
 
 
 def _claude_code(record: TelemetryRecord) -> dict[str, Any]:
-    """Convert Claude Code's event for a model call. It has no content, but the cost."""
+    """Convert Claude Code's log event for a model call. The event has no messages, but tokens and cost."""
     attributes = record.attributes
     lasted = _count(attributes, ("duration_ms",)) or 0
     whole = msgspec.structs.replace(record, start_ms=max(0, record.end_ms - lasted))
@@ -171,7 +171,10 @@ def _event(record: TelemetryRecord, kind: str, entry: dict[str, Any]) -> dict[st
 
 
 def _messages(attributes: _Attributes, names: Sequence[str], role: str) -> list[dict[str, Any]]:
-    """Return the messages of a model call, from an attribute that holds them as values or as JSON text."""
+    """Return the messages of a model call from the first attribute of these names that is set.
+
+    The attribute holds them as values or as JSON text. `role` is for messages without one.
+    """
     found = _first(attributes, names)
     value = _unfold(found)
     if isinstance(value, dict):
@@ -193,7 +196,10 @@ def _message(value: Any, role: str) -> dict[str, Any]:
 
 
 def _block(part: Any) -> dict[str, Any]:
-    """Convert one part of a model call's message. A part of unknown type is kept as it is."""
+    """Convert one part of a model call's message (text, thinking, tool call…) to the form of activity events.
+
+    A part of unknown type is kept as it is.
+    """
     match part:
         case str():
             return _said(part)
@@ -243,7 +249,7 @@ def _tools(found: Any) -> list[dict[str, Any]] | None:
 
 
 def _unfold(value: Any) -> Any:
-    """Decode a text that is JSON. Return any other value as it is."""
+    """Decode a text that is a JSON object or list. Return any other value as it is."""
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
     try:
@@ -323,7 +329,10 @@ def _text(value: Any) -> str | None:
 
 
 def _count(attributes: _Attributes, names: Sequence[str]) -> int | None:
-    """Return a non-negative count, which may be written as text. `None` for any other value."""
+    """Return the first attribute of these names as a non-negative integer; it may be text.
+
+    `None` for any other value.
+    """
     value = _first(attributes, names)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(_NUMBER_MAX)):
         value = int(value)

@@ -1,8 +1,8 @@
 """Time-based one-time passwords (RFC 6238): SHA-1, 30 seconds, six digits, as in every authenticator app.
 
-A code is valid in its own step and in the steps before and after it, because clocks differ. It is valid only once, so
-that a person who reads the code over a shoulder cannot use it. The caller stores the last used step. It must store the
-step before it lets the member in.
+A step is one of these periods of 30 seconds, counted since 1970. A code is valid in its own step and in the steps
+before and after it, because clocks differ. It is valid only once, so that a person who reads the code over a shoulder
+cannot use it. The caller stores the last used step. It must store the step before it lets the member in.
 """
 
 import base64
@@ -21,7 +21,7 @@ ISSUER = "tieline"
 STEP_SECONDS = 30
 DIGITS = 6
 WINDOW = 1
-"""Steps before and after the current one in which a code is valid."""
+"""Number of 30-second steps before and after the current one in which a code is valid."""
 
 _SECRET_BYTES = 20
 """Length of a secret: the length of the hash, as RFC 4226 recommends."""
@@ -30,7 +30,7 @@ _CODE = re.compile(rf"[0-9]{{{DIGITS}}}\Z")
 
 
 class Reason(StrEnum):
-    """Reason for refusing a code."""
+    """Reason for refusing a code: it is not six digits, it is wrong, or it was used before."""
 
     MALFORMED = "malformed"
     INVALID = "invalid"
@@ -38,43 +38,46 @@ class Reason(StrEnum):
 
 
 class Accepted(Struct, frozen=True):
-    """The code is right."""
+    """Result of a check: the code is right."""
 
     step: int
-    """Step of the code. This step and all steps before it are used up."""
+    """The 30-second step of the code. This step and all steps before it are used up."""
 
 
 class Rejected(Struct, frozen=True):
-    """The code is wrong, or was used before."""
+    """Result of a check: the code is wrong, or was used before."""
 
     reason: Reason
 
 
 def new_secret(randomness: Callable[[int], bytes]) -> str:
-    """Make a new secret, in the form that apps take."""
+    """Make a new secret in base32, as authenticator apps take it. `randomness` returns a number of random bytes."""
     return base64.b32encode(randomness(_SECRET_BYTES)).decode("ascii")
 
 
 def otpauth_uri(secret: str, issuer: str, label: str) -> str:
-    """Make the URI that an app reads from a QR code."""
+    """Make the URI of a QR code that gives an authenticator app the secret. The app shows `issuer` and `label`."""
     parameters = {"issuer": issuer, "secret": secret, "algorithm": "SHA1", "digits": DIGITS, "period": STEP_SECONDS}
     return f"otpauth://totp/{quote(issuer, safe='')}:{quote(label, safe='')}?{urlencode(parameters, quote_via=quote)}"
 
 
 def code_at(secret: str, at_ms: int) -> str:
-    """Return the code for a time."""
+    """Return the code that is right at a time."""
     key = _key(secret)
     assert key is not None, "secrets are made here"
     return hotp(key, step_at(at_ms))
 
 
 def step_at(at_ms: int) -> int:
-    """Return the step of a time."""
+    """Return the number of the 30-second step that contains a time."""
     return at_ms // 1000 // STEP_SECONDS
 
 
 def verify(secret: str, code: str, at_ms: int, last_step: int) -> Accepted | Rejected:
-    """Check a code. The check takes the same time for every code of six digits, right or wrong."""
+    """Check a code. `last_step` is the step of the last used code: codes of that step and earlier are refused.
+
+    The check takes the same time for every code of six digits, right or wrong.
+    """
     key = _key(secret)
     if key is None or not _CODE.match(code):
         return Rejected(Reason.MALFORMED)
@@ -90,7 +93,7 @@ def verify(secret: str, code: str, at_ms: int, last_step: int) -> Accepted | Rej
 
 
 def hotp(key: bytes, counter: int, digits: int = DIGITS) -> str:
-    """Return the code of a counter (RFC 4226, section 5.3)."""
+    """Return the code for a counter value (RFC 4226, section 5.3)."""
     digest = hmac.digest(key, counter.to_bytes(8, "big"), hashlib.sha1)
     offset = digest[-1] & 0x0F
     number = int.from_bytes(digest[offset : offset + 4], "big") & 0x7FFF_FFFF

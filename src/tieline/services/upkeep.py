@@ -1,9 +1,9 @@
-"""Upkeep: removes the files and logins of a member that was removed, however it was removed.
+"""Upkeep: removes the files and logins of a member that was removed, however it was removed, and checks the logins.
 
 Above: the services' assembly. Below: files and logins, and the Hub port, which reports removed members. Members that
 were removed while the hub was down are found at the start: files and logins that are older than the member of their
 name belonged to an earlier member. The start also finds copies of files for an objective that was never made because
-of a crash.
+of a crash. Logins are checked at the start and then every ten minutes.
 """
 
 import asyncio
@@ -23,6 +23,8 @@ from tieline.services.operator import Operator
 log = structlog.get_logger(__name__)
 
 _KEEPER = Viewer("", manages=True)
+_CHECK_SECONDS = 600.0
+"""Time between two checks of the logins: short beside the seven days that a session lasts without use."""
 
 
 class Upkeep:
@@ -35,9 +37,10 @@ class Upkeep:
         self._logins = logins
         self._tasks: set[asyncio.Task[None]] = set()
         self._unwatch: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Remove leftovers of removed members, and watch from now on."""
+        """Delete the files and logins of members removed earlier, and watch for removed members from now on."""
         self._unwatch = self._hub.watch(Interest(members=True), self._changed)
         await self._files.start()
         members = await self._operator.members()
@@ -45,18 +48,25 @@ class Upkeep:
             since_ms: dict[str, int] = {member.name: member.created_at_ms for member in members}
             await self._files.reconcile(since_ms)
             await self._logins.reconcile(since_ms)
+        await self._logins.check()
+        self._check_later()
         await self._settle()
 
     async def stop(self) -> None:
-        """Stop watching, and finish the running removals."""
+        """Stop watching, finish the running deletions, and close the files."""
         if self._unwatch is not None:
             self._unwatch()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._files.close()
 
     async def _settle(self) -> None:
-        """Give copies of files to their objectives. Remove copies whose objective was never made."""
+        """Finish work on copied files that a crash interrupted.
+
+        Give the copies to their objectives. Remove copies whose objective was never made.
+        """
         left = await self._files.unsettled()
         attached = await self._operator.attached() if left else None
         if attached is None:
@@ -67,6 +77,13 @@ class Upkeep:
                 await self._files.remove(folder, _KEEPER, recursive=True)
             else:
                 await self._files.share(paths, [f"obj:{objective}"], secrets.token_hex(16))
+
+    def _check_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_CHECK_SECONDS, self._check)
+
+    def _check(self) -> None:
+        self._begin(self._logins.check())
+        self._check_later()
 
     # Callbacks for the hub.
 
@@ -85,5 +102,5 @@ class Upkeep:
         try:
             await work
         except (OSError, CatalogueError) as error:
-            # The next start finds the rest.
-            log.warning("what belonged to a removed member is still there", reason=str(error))
+            # The next check or the next start finds the rest.
+            log.warning("files or logins could not be cleaned up", reason=str(error))

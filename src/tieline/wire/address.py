@@ -1,5 +1,7 @@
 """Parses addresses of listeners, as people write them."""
 
+from ipaddress import ip_address
+
 _PORT_MAX = 65535  # ports have sixteen bits
 
 
@@ -11,6 +13,14 @@ def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]
     if not separator or not port.isdecimal() or int(port) > _PORT_MAX:
         raise ValueError(f"{text!r} is not an address: write HOST:PORT, for example 127.0.0.1:7117")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """True if only programs on this machine reach a listener on this host."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class CannotListen(OSError):

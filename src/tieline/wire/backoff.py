@@ -18,7 +18,7 @@ _DOUBLINGS_MAX = 32
 
 
 class Backoff(Struct, frozen=True):
-    """Reconnect policy of one kind of client."""
+    """The waits between a client's attempts to reconnect, and the number of attempts."""
 
     initial_ms: int = 100
     wait_ms_max: int = 30_000
@@ -41,9 +41,10 @@ class Backoff(Struct, frozen=True):
         return self.attempts_max is not None and attempts >= self.attempts_max
 
     async def retry(self, attempt: Callable[[], Awaitable[_Found]], passes: Callable[[Exception], bool]) -> _Found:
-        """Wait and try, until an attempt succeeds.
+        """Call `attempt` until it succeeds, with a wait before each call, and return its result.
 
-        Raises the error of the last attempt, or the first error for which `passes` is false (a lasting error).
+        `passes` returns true for an error that may go away by itself. Raises the first other error, or the error of the
+        last attempt.
         """
         attempts = 0
         while True:

@@ -13,7 +13,7 @@ Kind = Literal["message", "action", "state", "thinking"]
 
 
 class Instruction(Struct, frozen=True):
-    """A message that a program wants to send."""
+    """A message that a terminal program asks, in its output, to send: target, text, kind and thread."""
 
     to: str
     """A member's name, `*`, or a channel with its `#`."""
@@ -25,13 +25,13 @@ class Instruction(Struct, frozen=True):
     """Kind of message, as the program says it."""
 
     project: str | None = None
-    """Project of the target, if the program named one."""
+    """Name of the project to which the target belongs, if the program named one."""
 
     thread: str | None = None
-    """Thread of the message."""
+    """Name of the thread to which the message belongs, if the program named one."""
 
     thread_project: str | None = None
-    """Project of the thread, if the program named one."""
+    """Name of the project to which the thread belongs, if the program named one."""
 
     awaits: bool = False
     """True if the program waits for the recipient's answer."""
@@ -44,13 +44,13 @@ class Instruction(Struct, frozen=True):
 
 
 class Passed(Struct, frozen=True):
-    """Bytes for the terminal."""
+    """Output of the program that goes to the terminal unchanged, because it is no instruction."""
 
     data: bytes
 
 
 class Extracted(Struct, frozen=True):
-    """An instruction. It stands after the bytes of the `Passed` items before it."""
+    """An instruction that was found in the output, after the bytes of the `Passed` items before it."""
 
     instruction: Instruction
 
@@ -59,17 +59,17 @@ class Extracted(Struct, frozen=True):
 
 
 class Declined(Struct, frozen=True):
-    """A line that asks for something that is not supported. It comes at the end of the line, which is passed, too."""
+    """Report of a line that asks for an unsupported feature. The line itself is passed to the terminal before it."""
 
-    word: str
-    """The requested feature, in the grammar's own word."""
+    request: str
+    """The request as the program wrote it, without its arguments."""
 
 
 Output = Passed | Extracted | Declined
 
 
 class Extractor:
-    """Reads the output of one program. It joins bytes for the terminal into as few pieces as the order allows."""
+    """Finds the instructions in the output of one program. This base class finds none and passes all bytes."""
 
     @property
     def alternate_screen(self) -> bool:
@@ -77,7 +77,7 @@ class Extractor:
         return False
 
     def receive_data(self, data: bytes) -> list[Output]:
-        """Take the next bytes and return the output that they complete."""
+        """Take the program's next bytes. Return what is known now: bytes for the terminal, instructions, reports."""
         return [Passed(data)]
 
     def next_timeout(self) -> float | None:

@@ -40,7 +40,7 @@ class Field(StrEnum):
 
 
 class Carriage(Struct, frozen=True):
-    """The place of each message field on one protocol's wire."""
+    """Table of one protocol: for each message field, the place in the protocol's format that holds it."""
 
     protocol: str
     says: Mapping[Field, str]
@@ -52,7 +52,7 @@ class Carriage(Struct, frozen=True):
 
 
 def beyond(message: m.Message, carried: Container[Field]) -> dict[str, Any]:
-    """Return the fields of a message, by the hub's names, that a wire cannot express. `carried` are those it can."""
+    """Return the fields of a message that a wire cannot express, by the hub's names. `carried` are those it can."""
     said = message.content
     found: dict[str, Any] = {} if message.verified else {"verified": False}
     objective = said.target.kind is TargetKind.OBJECTIVE
@@ -91,15 +91,16 @@ _WORDS: dict[Field, frozenset[str]] = {
 }
 _TYPES: dict[Field, type] = {Field.LEVEL: m.Level, Field.PRIORITY: m.Priority}
 _LABEL_CHARACTERS = DEFAULT_LIMITS.text_bytes_max // 4
-"""Longest label. In any alphabet, a label of this length is within the limit in bytes."""
+"""Longest value that is taken from free-form data. In any alphabet, a text of this length is within the byte limit."""
 
 
 def labels(
     data: Mapping[str, Any] | None, keys: Container[Field] = LABELS, *, thread: str = Field.THREAD.value
 ) -> dict[str, Any]:
-    """Return the fields of a message that its sender wrote into the data. The data keeps them, too.
+    """Return the message fields that a sender wrote into the free-form data, by name. The data keeps them, too.
 
-    A value of another type means something else to its sender, so it is ignored.
+    Only the fields in `keys` are taken; `thread` is the data's name for the thread. A value of another type means
+    something else to its sender, so it is ignored.
     """
     found: dict[str, Any] = {}
     if not data:
@@ -121,7 +122,7 @@ def _is_label(value: object) -> bool:
 
 
 def own_note(protocol: str, *names: str) -> tuple[str, ...]:
-    """Make the note for a message with fields that only its own protocol understands."""
+    """Make the note of a message with fields (`names`) that only its own protocol understands. Empty without names."""
     return (f"for {protocol} alone: {', '.join(names)[:_NOTE_CHARACTERS]}",) if names else ()
 
 

@@ -25,7 +25,7 @@ class NotOurs(OSError):
 
 
 def own_folder(path: Path) -> None:
-    """Make a folder and its parents for the owner alone. Raises `NotOurs` unless the folder is ours and closed."""
+    """Make a folder and its parents, for our user alone. Raises `NotOurs` if another user could change the folder."""
     real, status = _walk(path)
     if status.st_uid != os.geteuid():
         raise NotOurs(f"{real} belongs to {_name(status.st_uid)}: name a folder of your own, or run as its owner")
@@ -34,11 +34,23 @@ def own_folder(path: Path) -> None:
 
 
 def own_place(path: Path) -> None:
-    """Make the folder of one file, as `own_folder`. The folder need not be ours if no other user can move our file."""
+    """Make the folder in which one file of ours will be. Raises `NotOurs` if another user could move or replace it.
+
+    Unlike in `own_folder`, the folder may belong to the system and be open to others, if it is sticky as `/tmp` is.
+    """
     real, status = _walk(path)
     if not (_is_trusted(status) and (status.st_mode & stat.S_ISVTX or not _is_open(status))):
         whose = f"belongs to {_name(status.st_uid)} or is open to others"
         raise NotOurs(f"{real} {whose}: name a folder of your own, or one that is sticky, as /tmp is")
+
+
+def sync_folder(path: Path) -> None:
+    """Sync a folder to disk: a new name in it is durable only after that."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _walk(path: Path) -> tuple[Path, os.stat_result]:
@@ -81,11 +93,7 @@ def _made(path: Path) -> os.stat_result:
         # If another process makes the folder first, the status below shows its owner.
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=_MODE)
-    above = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(above)
-    finally:
-        os.close(above)
+    sync_folder(path.parent)
     return path.lstat()
 
 
@@ -98,12 +106,12 @@ def _check_above(path: Path, status: os.stat_result) -> None:
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    """True if we or the system own it. In a user namespace, the system's files may belong to the user nobody."""
+    """True if we or the system own the file. In a user namespace, the system's files may belong to the user nobody."""
     return status.st_uid in (os.geteuid(), 0, os.lstat("/").st_uid)
 
 
 def _is_open(status: os.stat_result) -> bool:
-    """True if others can write to it. The owner's private group, which many systems make, does not count."""
+    """True if other users can write to the folder. The owner's private group, which many systems make, is no other."""
     mode = status.st_mode
     return bool(mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid not in _own_groups()))
 

@@ -122,7 +122,7 @@ class FrameBuffer:
         self._error = None
 
     def _keep_rest(self) -> None:
-        """Release a chunk that is nearly used up: ten bytes of a split frame must not keep 256 KiB alive."""
+        """Copy the unused rest of a chunk and free the chunk: ten bytes of a frame must not keep 256 KiB alive."""
         if self._offset:
             self._data = self._data[self._offset :]
             self._offset = 0

@@ -21,7 +21,7 @@ _Frame = TypeVar("_Frame")
 
 
 class Phase(Enum):
-    """Phase of a connection."""
+    """Phase of a connection: before, during and after the opening of its session."""
 
     GREETING = "nothing said yet"
     OPENING = "the hub is attaching the session"
@@ -30,7 +30,10 @@ class Phase(Enum):
 
 
 class Greeting(Generic[_Frame]):
-    """Greeting of one connection. Belongs to one event loop."""
+    """Greeting of one connection: the timeout for the client's hello, and the queue of frames that came too early.
+
+    Belongs to one event loop.
+    """
 
     __slots__ = ("_deadline", "_early_bytes", "_early_bytes_max", "_pump", "_waiting", "phase")
 
@@ -51,13 +54,13 @@ class Greeting(Generic[_Frame]):
         return bool(self._waiting) or self.phase is Phase.OPENING
 
     def expect(self, late: Callable[[], None]) -> None:
-        """The wire is open: call `late` unless the client identifies itself in time."""
+        """Start the timeout for the client's hello: call `late` unless the client identifies itself in time."""
         seconds = self._pump.limits.hello_ms / 1000
         self._forget_deadline()
         self._deadline = asyncio.get_running_loop().call_later(seconds, late)
 
     def open(self, attach: Attach, opened: Callable[[Attached | Refusal], None]) -> None:
-        """The client identified itself: attach its session. Stop reading until the session is open."""
+        """Open the session of a client that identified itself; `opened` gets the result. Stop reading until then."""
         self._forget_deadline()
         self.phase = Phase.OPENING
         if not self._early_bytes_max:
@@ -65,7 +68,7 @@ class Greeting(Generic[_Frame]):
         self._pump.open(attach, opened)
 
     def early(self, size: int) -> None:
-        """Count bytes received while the session is being opened. The protocol keeps the bytes."""
+        """Count bytes that came while the session is being opened; stop reading at the limit. The caller keeps them."""
         self._early_bytes += size
         if self._early_bytes > self._early_bytes_max:
             self._pump.hold(True)
@@ -83,17 +86,17 @@ class Greeting(Generic[_Frame]):
         return waiting
 
     def activate(self) -> list[_Frame]:
-        """The session is open, and the client was told: return the frames that waited for it."""
+        """Mark the session as open, after the client was told. Return the frames that waited, and read again."""
         return self._end_opening(Phase.ACTIVE)
 
     def again(self, late: Callable[[], None]) -> None:
-        """No session was opened: let the client identify itself again."""
+        """Let the client identify itself again, because no session was opened. `late` is called after the timeout."""
         self._pump.leave()
         self.expect(late)
         self._end_opening(Phase.GREETING)
 
     def close(self) -> None:
-        """The connection has ended: drop the waiting frames and cancel the timer."""
+        """Drop the waiting frames and cancel the timer, because the connection has ended."""
         self.phase = Phase.CLOSED
         self._forget_deadline()
         self._waiting.clear()

@@ -1,4 +1,4 @@
-"""The home: the folder of a hub, through which local clients find the hub.
+"""The home: the folder with all files of a hub, in which local clients find the hub's addresses.
 
 Above: the server, the SDK, the command line. Below: the file system. Everything that a hub writes is under its home,
 so that one folder can be backed up, moved or thrown away.
@@ -21,7 +21,7 @@ HUB_SOCKET = "hub.sock"
 
 
 class Running(Struct, frozen=True):
-    """A running hub, as described by `run.json`."""
+    """A running hub, as its file `run.json` describes it to local clients: process id, version and addresses."""
 
     pid: int
     version: str
@@ -32,7 +32,7 @@ class Running(Struct, frozen=True):
     """Sockets, folders and addresses of protocols. In the file, each is a key at the top level."""
 
     def encode(self) -> bytes:
-        """Encode the document for `run.json`."""
+        """Encode this description as the JSON text of `run.json`."""
         own = msgspec.structs.asdict(self)
         places = own.pop("places")
         return msgspec.json.encode({**own, **places})
@@ -46,7 +46,7 @@ class Running(Struct, frozen=True):
 
 
 def find_home(named: Path | None = None) -> Path:
-    """Return the given home, else the home in the environment, else the platform's state folder."""
+    """Return the hub's folder: `named`, else the one in `TIELINE_HOME`, else the platform's default."""
     if named is not None:
         return named.expanduser().absolute()
     from_environment = os.environ.get(HOME_VARIABLE)
@@ -56,12 +56,12 @@ def find_home(named: Path | None = None) -> Path:
 
 
 def default_home() -> Path:
-    """Return the home that is used if no home is given."""
+    """Return the platform's default folder for a hub, such as `~/.local/state/tieline`."""
     return platformdirs.user_state_path("tieline")
 
 
 def read_running(home: Path) -> Running | None:
-    """Return the hub that runs in this home. `None` if there is no `run.json`, or its process is gone."""
+    """Return the hub that runs in this folder. `None` if there is no valid `run.json`, or its process is gone."""
     try:
         running = Running.decode((home / RUN_FILE).read_bytes())
     except (FileNotFoundError, msgspec.MsgspecError):
@@ -81,7 +81,7 @@ def _alive(pid: int) -> bool:
 
 
 def read_key(home: Path) -> str | None:
-    """Return the key with which the hub's own user can act as any member. `None` if we cannot read it."""
+    """Return the secret key of the hub in this folder: its holder may act as any member. `None` if it is unreadable."""
     try:
         return (home / KEY_FILE).read_text(encoding="ascii").strip()
     except (FileNotFoundError, PermissionError):

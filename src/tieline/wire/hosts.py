@@ -17,7 +17,7 @@ _EXCERPT = 80
 
 
 class Hosts:
-    """The host names that one port accepts."""
+    """The host names that one port accepts. `names` are the configured ones, `address` is the port's IP address."""
 
     __slots__ = ("_all", "_names")
 

@@ -31,7 +31,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Answer(Struct, frozen=True):
-    """The answer to one request."""
+    """The answer to one HTTP request: status, body and headers."""
 
     status: int
     body: bytes
@@ -47,23 +47,23 @@ DOOR = "tieline.door"
 
 
 class Door(Protocol):
-    """A protocol tells the port through this who speaks on a WebSocket.
+    """The HTTP port's control over one WebSocket. The protocol uses it to admit or refuse the client.
 
-    A client that is not known yet may send one small message, within a short time.
+    Before it is admitted, a client may send one small message, within a short time.
     """
 
     def await_greeting(self) -> None:
-        """The last message was empty: allow the client one more small message."""
+        """Allow the client one more small message, because its last one was empty."""
 
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
-        """The client is known: allow messages of full size, or of `bytes_max`."""
+        """Admit the client `owner` (a member's name): allow messages of full size, or of at most `bytes_max`."""
 
     def expel(self) -> None:
-        """The client is refused: read nothing more, and close the connection even if the client does not."""
+        """Refuse the client: read nothing more, and close the connection even if the client does not."""
 
 
 def door(scope: Scope) -> Door:
-    """Return the `Door` of a WebSocket."""
+    """Return the `Door` that the HTTP port put into the scope of a WebSocket."""
     found: Door = scope["extensions"][DOOR]
     return found
 
@@ -78,16 +78,16 @@ class HttpApp(Protocol):
         """Answer the request."""
 
     def close(self) -> None:
-        """The hub stops: end every stream."""
+        """End all answers and WebSockets that are still open, because the hub stops."""
 
 
 def answer(value: Any, status: int = 200) -> Answer:
-    """Make an answer with a value as JSON."""
+    """Make an answer whose body is the value, encoded as JSON."""
     return Answer(status, _encoder.encode(value))
 
 
 def failure(status: int, text: str, *, close: bool = False) -> Answer:
-    """Make an error answer, in the one form that all clients understand."""
+    """Make an error answer: the JSON object `{"error": text}`. `close` ends the connection after it."""
     return Answer(status, _encoder.encode({"error": text}), close=close)
 
 
@@ -105,6 +105,15 @@ async def deny(send: Send, reply: Answer) -> None:
     headers = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body)), *reply.headers]
     await send({"type": "websocket.http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": reply.body})
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, reply: Answer) -> None:
+    """Send an answer that refuses a request or the opening of a WebSocket."""
+    if scope["type"] == "websocket":
+        await receive()
+        await deny(send, reply)
+    else:
+        await respond(send, reply)
 
 
 def header(scope: Scope, name: bytes) -> str | None:
@@ -135,7 +144,10 @@ def cookie(scope: Scope, name: str) -> str | None:
 
 
 def set_cookie(scope: Scope, name: str, value: str, seconds: int) -> tuple[bytes, bytes]:
-    """Make the header that sets a cookie. No script can read the cookie; no other site can make a browser send it."""
+    """Make the header that sets a cookie for `seconds`.
+
+    No script can read the cookie, and no other site can make a browser send it.
+    """
     secure = "; Secure" if scope.get("scheme") in {"https", "wss"} else ""
     text = f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
     return b"set-cookie", text.encode()
@@ -155,7 +167,7 @@ def session_token(scope: Scope) -> str | None:
 
 
 def console_token(scope: Scope) -> str | None:
-    """Return the token in a console's cookie. If a browser sends both cookies, this one wins over the login cookie."""
+    """Return the token in the console's cookie, or `None`. If a browser also sends the login cookie, this one wins."""
     return (cookie(scope, SESSION_COOKIE) or "").partition(".")[2] or None
 
 
@@ -169,7 +181,7 @@ def foreign(scope: Scope) -> bool:
 
 
 class Bodies:
-    """Reads the bodies of all requests to one protocol, with a size limit for each, one for all, and a timeout."""
+    """Reads the bodies of all requests to one protocol. Limits are: the size of each, the size of all, the time."""
 
     __slots__ = ("_seconds_max", "_unfinished")
 
@@ -228,7 +240,7 @@ class Bodies:
 
 
 async def discard(receive: Receive, seconds_max: float = _DISCARD_SECONDS_MAX) -> None:
-    """Read and discard the rest of a refused body, for a short time."""
+    """Read and discard the rest of a refused body, briefly: most clients read no answer before they sent all."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(min(_DISCARD_SECONDS_MAX, seconds_max)):
             while (await receive()).get("more_body", False):

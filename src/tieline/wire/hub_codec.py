@@ -11,7 +11,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import Struct
 
-from tieline.contract.command import Command
+from tieline.contract.command import COMMANDS, Command
 from tieline.contract.hub import Interest, Notice, Question
 from tieline.contract.identifiers import SessionId
 from tieline.contract.message import Message
@@ -20,7 +20,7 @@ from tieline.contract.reply import Progress, Reply
 
 
 class Offer(Struct, frozen=True):
-    """A new delivery for a session: `Listener.offer`."""
+    """The call `Listener.offer` as a value: the hub has a new delivery for a session."""
 
     session: SessionId
     message: Message
@@ -29,37 +29,38 @@ class Offer(Struct, frozen=True):
 
 
 class Released(Struct, frozen=True):
-    """Deliveries of a session are not held any more: `Listener.released`."""
+    """The call `Listener.released` as a value: these deliveries for a session are no longer held back."""
 
     session: SessionId
     keys: tuple[int, ...]
 
 
 class Stepped(Struct, frozen=True):
-    """A message that a session follows took a step: `Listener.progress`."""
+    """The call `Listener.progress` as a value: a delivery of a message that the session follows changed its state."""
 
     session: SessionId
     step: Progress
 
 
 class Ended(Struct, frozen=True):
-    """The hub ended a session: `Listener.end`."""
+    """The call `Listener.end` as a value: the hub ended a session."""
 
     session: SessionId
     why: Refusal
 
 
 Told = Offer | Released | Stepped | Ended
-"""Calls of the hub to the listener of a session."""
+"""One call of the hub to the listener of a session."""
 
 Value = Command | Reply | Told | Interest | Notice | Question
 
-KINDS: dict[str, type[Struct]] = {kind.__name__: kind for kind in get_args(Value)}
-assert len(KINDS) == len(get_args(Value)), "a name says which type it is"
+_REST: tuple[type[Struct], ...] = get_args(Reply | Told | Interest | Notice | Question)
+KINDS: dict[str, type[Struct]] = {kind.__name__: kind for kind in (*COMMANDS, *_REST)}
+assert len(KINDS) == len(COMMANDS) + len(_REST), "a name says which type it is"
 
 
 class BadPayload(ValueError):
-    """The payload is not a list of the port's values."""
+    """The payload is not a list of values of the Hub port."""
 
 
 _encoder = msgspec.json.Encoder()

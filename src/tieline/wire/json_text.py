@@ -1,4 +1,4 @@
-"""JSON as text: finds its strings and its lone halves of surrogate pairs, without decoding the JSON.
+"""Functions on JSON that is still text: they find strings and lone halves of surrogate pairs without decoding it.
 
 Above: the codecs of protocols. Below: nothing. It refuses to know what the JSON says.
 
@@ -27,7 +27,7 @@ def masked(text: bytes) -> bytes:
 
 
 def without_strings(text: bytes) -> bytes:
-    """Return the text without its strings: brackets, colons, commas, numbers, white space."""
+    """Return the JSON text with all its strings removed; brackets, colons, commas, numbers and white space stay."""
     return b"".join(masked(text).split(b'"')[::2])
 
 

@@ -1,4 +1,4 @@
-"""Local addresses: the path of a Unix socket, or the name of a Windows pipe.
+"""Local addresses: listens at the path of a Unix socket, or at the name of a Windows pipe.
 
 Above: protocols whose specification names both. Below: `unix`, or the event loop's own pipes. This is the only place
 that chooses between the two; its callers do not know which one they got.
@@ -36,7 +36,9 @@ def pipe_name(address: Path) -> str | None:
 
 
 async def listen(address: Path, factory: Callable[[], asyncio.BaseProtocol], *, mode: int | None = None) -> Listener:
-    """Listen at an address. `mode` is for socket files only: a pipe has the default rights of Windows.
+    """Listen at an address. `factory` makes the asyncio protocol of each connection.
+
+    `mode` is the permissions of a socket file; a pipe has the default rights of Windows.
 
     Raises `PipesNotOffered`, or the errors of `unix.listen`.
     """

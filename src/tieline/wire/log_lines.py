@@ -1,14 +1,15 @@
-"""The rows of a log as lines of JSON, as `GET /api/log/{log}` returns them: the hub encodes, the pipeline decodes.
+"""The rows of the hub's two logs as lines of JSON, as `GET /api/log/{log}` returns them: `main` and `activity`.
 
-A line of the main log holds the event as it was hashed. It also holds the stored fields of the event's message or
-objective. It holds the size of a body, but not the body.
+The hub encodes the lines, the pipeline decodes them. A line of the main log (the hub's event log) holds the event as it
+was hashed. It also holds the stored fields of the event's message or objective. It holds the size of a body, but not
+the body.
 """
 
 from msgspec import Struct
 
 
 class MessageLine(Struct, frozen=True, omit_defaults=True):
-    """Stored fields of a message."""
+    """The stored fields of a message, in the line of the event that accepted the message. The body is left out."""
 
     id: str
     sender: str
@@ -19,7 +20,8 @@ class MessageLine(Struct, frozen=True, omit_defaults=True):
     numbers: list[int]
     keys: list[int]
     recipients: list[str | None]
-    """Recipients, parallel to the numbers and keys of the deliveries."""
+    """Names of the recipients. `numbers` (the recipients' numbers in the store), `keys` (their delivery keys) and this
+    list have the same order."""
     body_bytes: int
     wire_id: str | None = None
     expires_at_ms: int | None = None
@@ -34,16 +36,16 @@ class MessageLine(Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectiveLine(Struct, frozen=True):
-    """A change of an objective."""
+    """A change of an objective, in the line of the event that made the change."""
 
     id: str
     actor: str
     happening: str
-    """The change as JSON, exactly as it was sealed."""
+    """The change as JSON text, byte for byte as the audit chain hashed it."""
 
 
 class MainLine(Struct, frozen=True, omit_defaults=True):
-    """A row of the main log."""
+    """One row of the main log, the hub's event log. `event` is the event as JSON text, `hash` its audit hash."""
 
     offset: int
     at_ms: int
@@ -54,7 +56,7 @@ class MainLine(Struct, frozen=True, omit_defaults=True):
 
 
 class ActivityLine(Struct, frozen=True, omit_defaults=True):
-    """A row of the activity log."""
+    """One row of the activity log: an action that an agent reported. `number` is the number of its member."""
 
     offset: int
     at_ms: int
@@ -69,5 +71,9 @@ END_HEADER = "x-tieline-end"
 """Header with the offset that the next row of the log will have."""
 NEXT_HEADER = "x-tieline-next"
 """Header with the offset at which the next request starts, if this answer arrives completely."""
+EPOCH_HEADER = "x-tieline-epoch"
+"""Header with the random id of the log. It changes if the hub is restored from a backup."""
+KEPT_HEADER = "x-tieline-kept-from"
+"""Header with the offset from which on retention has deleted nothing."""
 CUT = b"{"
-"""Last byte of an uncompressed answer that was broken off. A compressed one that was broken off has no gzip trailer."""
+"""Last byte of an uncompressed answer that the hub had to break off. A broken compressed answer has no gzip trailer."""

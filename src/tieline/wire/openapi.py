@@ -16,31 +16,32 @@ from tieline.wire.route import NO_CONTENT, Failure, Route
 Json = dict[str, Any]
 
 _ERRORS = {
-    400: "Something is wrong with the request; the text says what.",
-    401: "The token is missing or opens nothing here.",
-    403: "The member may not do this, or a page of another site asks.",
-    404: "There is nothing of this name, or it is none of the member's business.",
+    400: "The request is invalid; the text says why.",
+    401: "The token is missing or not valid here.",
+    403: "The member may not do this, or the request comes from a page of another site.",
+    404: "Nothing has this name, or the member may not know of it.",
     408: "The body did not come in time.",
-    409: "It is taken, ended or the last of its kind; the text says which.",
+    409: "The current state does not allow this, e.g. a name is taken; the text says why.",
     410: "The channel is archived.",
     413: "The body is too large.",
-    415: "The body is of a kind that is not read here.",
-    429: "Not now: too much or too many at once; the text says what.",
-    500: "The hub failed at this request, and changed nothing.",
+    415: "The media type of the body is not supported.",
+    429: "Too many requests or too much data at once; the text says which.",
+    500: "The hub failed to handle this request. It changed nothing.",
     503: "The hub is stopping, or cannot store anything at the moment.",
 }
+_EVENTS = "text/event-stream"
 _TEMPLATE = "#/components/schemas/{name}"
 
 
 def document(routes: Sequence[Route], title: str, description: str, failure: type[msgspec.Struct] = Failure) -> Json:
-    """Make the whole document. `failure` is the type of an error answer."""
+    """Return the whole OpenAPI document of these routes. `failure` is the type of an error answer."""
     shapes = [shape for route in routes for shape in (route.body, route.reply) if shape is not None]
     types = list(dict.fromkeys((*shapes, failure)))
     references, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
     schema = dict(zip(types, references, strict=True))
     paths: Json = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema)
+        paths.setdefault(route.path.replace("*}", "}"), {})[route.method.lower()] = _operation(route, schema)
     error: Json = {"application/json": {"schema": schema[failure]}}
     both = {**error, "text/plain": {"schema": {"type": "string"}}}
     return {
@@ -60,21 +61,22 @@ def document(routes: Sequence[Route], title: str, description: str, failure: typ
 
 
 def _operation(route: Route, schema: dict[Any, Json]) -> Json:
-    names = re.findall(r"\{(\w+)\}", route.path)
+    names = re.findall(r"\{(\w+)\*?\}", route.path)
+    public = route.open and not route.checks_token
     done: Json = {"description": "Done."}
     if route.status != NO_CONTENT and route.reply is not None:
         done["content"] = {"application/json": {"schema": schema[route.reply]}}
     elif route.live is not None:
-        done["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+        done["content"] = {_EVENTS: {"schema": _any(_EVENTS)}}
     elif route.gives:
         done["content"] = {kind: {"schema": _any(kind)} for kind in route.gives}
     bodied = (408, 413) if route.body is not None or route.takes else ()
     missing = (404,) if names else ()
-    shown = () if route.open else (401,)
+    shown = () if public else (401,)
     statuses = sorted({400, 403, 503, *shown, *bodied, *missing, *route.errors})
     operation: Json = {
         "summary": route.summary,
-        **({"security": []} if route.open else {}),
+        **({"security": []} if public else {}),
         "responses": {
             str(route.status): done,
             **{str(status): _failure(status, route) for status in statuses},
@@ -115,7 +117,10 @@ def _parameters(route: Route, names: Sequence[str]) -> Iterator[Json]:
 
 
 def _failure(status: int, route: Route) -> Json:
-    """Describe an error. If answers have the media type of their request, an error may have that type, too."""
+    """Describe the error answer of this status.
+
+    If a route's answer has the media type of the request, its errors may have that type, too.
+    """
     shared: Json = {"$ref": f"#/components/responses/E{status}"}
     if not route.takes or not route.gives:
         return shared
@@ -124,5 +129,7 @@ def _failure(status: int, route: Route) -> Json:
 
 
 def _any(kind: str) -> Json:
-    """Return the schema of a body that has no type."""
-    return {"type": "object"} if kind == "application/json" else {"type": "string", "format": "binary"}
+    """Return the schema of a body that is described only by its media type, `kind`."""
+    if kind == "application/json":
+        return {"type": "object"}
+    return {"type": "string"} if kind == _EVENTS else {"type": "string", "format": "binary"}

@@ -1,4 +1,4 @@
-"""Reads pages of an inbox, one at a time, and retries while the hub fails.
+"""Reads the deliveries of an inbox in pages, one page at a time, and retries while the hub's store fails.
 
 Above: whatever brings a session's deliveries to its wire. Below: the Hub port. It refuses to know which page comes
 next: after a failure the source makes a new request, because the source may want another page by then.
@@ -21,7 +21,7 @@ read the page."""
 
 
 class Pages:
-    """Page reader of one session."""
+    """Reads pages of the inbox for one session. `again` is called for a retry, `give_up` after too many errors."""
 
     __slots__ = ("_again", "_closed", "_faults", "_give_up", "_got", "_hub", "_retry", "busy")
 

@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from tieline.wire.fidelity import Carriage
     from tieline.wire.http import HttpApp
     from tieline.wire.puppet import Puppet
+    from tieline.wire.room import RoomMaker
     from tieline.wire.unfinished import Unfinished
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A protocol's section of `tieline.toml`."""
+    """A protocol's section of `tieline.toml`. Each protocol adds its own fields in a subclass."""
 
     enabled: bool = True
 
     def with_environment(self, environment: Mapping[str, str]) -> Self:
-        """Return these settings, overridden by the protocol's own environment variables."""
+        """Return these settings; values in the protocol's own environment variables replace them."""
         del environment
         return self
 
@@ -42,18 +43,24 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def signs(self) -> bool:
-        """True if the hub can write to members of a wire that takes signed messages only."""
+        """True if the hub has the secret to sign messages, for a wire on which members accept only signed messages."""
         return False
+
+    @property
+    def shared_tokens(self) -> tuple[str, ...]:
+        """Return the tokens in these settings that several members may share (`ByShared`)."""
+        return ()
 
 
 class Flag(Struct, frozen=True):
-    """An option of `tieline serve`. It overrides settings."""
+    """An option that a protocol adds to `tieline serve`. Its value replaces settings of `tieline.toml`."""
 
     names: tuple[str, ...]
     """The option as typed; two names for a pair such as `--x/--no-x`."""
     help: str
     sets: Callable[[Any], Mapping[str, Any]]
-    """Converts the option's value to settings, by field. Raises `ValueError` for a value that is not valid."""
+    """Converts the option's value to the settings that it changes (field name → value). Raises `ValueError` for a value
+    that is not valid."""
     metavar: str = ""
     """Name of the option's value in help texts. Empty for a switch."""
     is_path: bool = False
@@ -67,12 +74,12 @@ def on_off(name: str, help: str) -> Flag:
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """The hub that a protocol's server runs in."""
+    """The hub in which a protocol's server runs: everything that the server gets from it."""
 
     hub: "Hub"
     home: Path
     home_named: bool
-    """True if the user chose the home; false if it is the platform's default."""
+    """True if the user chose the hub's folder (`home`); false if it is the platform's default folder."""
     operator: "Credential"
     """Credential for a session that may manage members."""
     unfinished: "Unfinished"
@@ -82,6 +89,12 @@ class Host(Struct, frozen=True, kw_only=True):
     """Files, logins and devices."""
     names: Sequence[str] = ()
     """Host names that the hub's ports accept in addition to `localhost` and IP addresses."""
+    is_loopback: bool = False
+    """True if the HTTP port is on a loopback address: only programs on this machine reach it."""
+    rooms: "RoomMaker | None" = None
+    """Makes new rooms (hubs behind the same HTTP port); `None` if this hub cannot make any."""
+    room_token_digest: bytes | None = None
+    """SHA-256 of the token that admits newcomers to this room. `None` in the common room, where settings have it."""
 
 
 class Server:
@@ -89,22 +102,27 @@ class Server:
 
     http: "HttpApp | None" = None
     """The protocol's routes on the hub's HTTP port."""
+    no_room: "HttpApp | None" = None
+    """Answers the protocol's requests that name a room which does not exist."""
 
     async def prepare(self) -> None:
         """Prepare the server before any client can reach the hub."""
 
     async def start(self) -> None:
-        """Open the listeners."""
+        """Open the protocol's listeners, so that clients can connect."""
 
     def places(self) -> Mapping[str, str]:
-        """Return the protocol's entries of `run.json`."""
+        """Return the protocol's sockets, folders and addresses by name, for the file `run.json`."""
         return {}
 
     def follow(self) -> None:
-        """Start slow work. The hub calls this when all its listeners are open."""
+        """Start work that would delay the start of the hub. The hub calls this when all its listeners are open."""
 
     def welcome(self, http: str, *, first: bool) -> Iterable[str]:
-        """Return lines for the person who starts the hub; most of them matter at the first start."""
+        """Return lines to print for the person who starts the hub.
+
+        `http` is the URL of the hub; `first` is true if the hub starts in this folder for the first time.
+        """
         del http, first
         return ()
 
@@ -113,16 +131,17 @@ class Server:
 
 
 class Signatures(Struct, frozen=True):
-    """Check of signatures, for messages that the hub keeps as their senders signed them."""
+    """The means to check the signatures of stored messages, for a protocol whose members sign their messages."""
 
     variable: str
     """Name of the environment variable that holds the secret."""
     check: Callable[[], Callable[[bytes, bytes], bool]]
-    """Loads the function that returns true if a message's original has a valid signature for a secret."""
+    """Loads the function that checks a signature. The function gets the message as its sender signed it, and the
+    secret; it returns true if the signature is valid."""
 
 
 class Protocol(Struct, frozen=True, kw_only=True):
-    """One protocol of the hub."""
+    """Declaration of one protocol that the hub speaks: its name, settings, server, test client and commands."""
 
     name: str
     """Name in sessions, receipts and the log."""
@@ -134,7 +153,7 @@ class Protocol(Struct, frozen=True, kw_only=True):
     server: Callable[[Host, Any], Server]
     """Makes the server from the host and the settings."""
     carriage: "Callable[[], Carriage]"
-    """Loads the table of message fields that the wire can carry."""
+    """Loads the table of the message fields that the protocol's format has a place for."""
     puppet: "Callable[[], type[Puppet]]"
     """Loads the test client of the protocol, for the demo, the doctor and tests."""
     colour: str = "#5f6b7a"
@@ -142,23 +161,32 @@ class Protocol(Struct, frozen=True, kw_only=True):
     terminal_colour: str = "default"
     """Colour of the protocol in a terminal."""
     other_names: tuple[str, ...] = ()
-    """Other protocol names that some of its sessions use."""
+    """Names other than `name` under which some sessions of this protocol are stored."""
     flags: tuple[Flag, ...] = ()
     places: Mapping[str, str] = {}
-    """Keys in `run.json`, each with its label on the screen of `tieline serve`. An empty label shows nothing."""
+    """The protocol's keys in `run.json`, each with the label that `tieline serve` prints. An empty label: not
+    printed."""
     commands: Callable[[], Any] | None = None
     """Makes the protocol's part of the command line: an `Extension` of `tieline.cli.extension`, from its package
     `commands`."""
     reserved_names: tuple[str, ...] = ()
     """Names that no member may have, because the wire itself uses them as senders."""
     tools: Callable[[], Sequence[Any]] | None = None
-    """Loads the tools (`tieline.agents.tools.Tool`) under the names that agents know from this protocol."""
+    """Loads the tools (`tieline.protocols.mcp.tools.Tool`) under the names that agents know from this protocol."""
     thread_of: Callable[[Mapping[str, Any]], str | None] | None = None
     """Finds the thread of a channel message in its data, if the data names one."""
     is_framed: bool = False
-    """True if the protocol's own clients frame a message the way agents see it here. Then the frame does not name the
-    protocol."""
+    """True if the protocol's own clients already put a message into the frame that agents see here. Then the frame does
+    not name the protocol."""
     extractor: "Callable[[], type[Extractor]] | None" = None
     """Loads the extractor: the grammar that finds messages to send in the output of a terminal program."""
     signatures: Signatures | None = None
-    """Check of signatures, for a protocol whose members sign their messages."""
+    """The means to check signatures; `None` for a protocol whose members do not sign their messages."""
+    room_header: bytes = b""
+    """Header, in lower case, by which the protocol's clients name the room of a request. Empty: by a token alone."""
+    runner_variable: str = ""
+    """Environment variable with the socket of a runner that starts `tieline mcp`, under the protocol's own name for
+    it."""
+    in_rooms: bool = False
+    """True if rooms besides the common one serve the protocol. All of it is on the HTTP port, and each request names
+    its room. Rooms never call `prepare`, `start` and `follow` of the server."""

@@ -25,25 +25,25 @@ class NotSpoken(Exception):
 
 
 class Place(Struct, frozen=True):
-    """Everything that one member needs to reach a hub."""
+    """Everything that a test client needs to reach a hub as one member: name, token, addresses and settings."""
 
     name: str
     token: str
     """The member's token. It is valid on every protocol."""
     http: str
     places: dict[str, str | None]
-    """The protocols' entries of `run.json`."""
+    """The sockets, folders and addresses of protocols, as in `run.json`."""
     settings: dict[str, Any]
     """The hub's settings for the protocol, by field."""
 
     @classmethod
     def at(cls, running: "Running", name: str, token: str, settings: Settings) -> "Place":
-        """Make the place of a member at a running hub."""
+        """Make the `Place` of the member `name` at a running hub; `settings` are the hub's ones for the protocol."""
         return cls(name, token, running.http, running.places, msgspec.structs.asdict(settings))
 
 
 class Heard(Struct, frozen=True):
-    """One message, as received from a wire."""
+    """One message that a test client received: sender, body, urgency, and the value to acknowledge it with."""
 
     sender: str
     body: str

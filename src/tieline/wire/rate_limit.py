@@ -8,7 +8,7 @@ from collections.abc import Hashable
 
 
 class RateLimit:
-    """Counts the events of each key in the last `window_ms`."""
+    """Counts the events of each key (such as a member or an address) in the last `window_ms`."""
 
     def __init__(self, most: int, window_ms: int, keys_max: int = 10_000) -> None:
         self._most = most
@@ -42,9 +42,6 @@ class RateLimit:
     def clear(self, key: Hashable) -> None:
         """Forget the events of this key."""
         self._counted.pop(key, None)
-
-    def __len__(self) -> int:
-        return len(self._counted)
 
 
 def seconds(wait_ms: int) -> int:

@@ -11,7 +11,7 @@ from functools import cached_property, reduce
 from inspect import getdoc
 from operator import or_
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -32,16 +32,18 @@ FORM_BYTES_MAX = 1024 * 1024
 """Size limit of a form. Without data and attachments a request is far smaller: its text has at most 65,536
 characters."""
 NO_CONTENT = 204
+_PARAMETERS_MAX = 100
+"""Most parameters in any query: each costs time before the request has a caller."""
 _TYPED_PARAMETERS_MAX = 16
-"""Most parameters of a query that is checked as a whole. No route has so many."""
+"""Most parameters in a query that is converted to a type (`checked_query`). No route has so many."""
 EXCERPT = 140
-"""Longest text that an error repeats. Every name is shorter."""
+"""Number of characters of a client's text that an error repeats. Every name is shorter."""
 
 _Reply = TypeVar("_Reply", bound=r.Reply)
 
 
 class Query(Struct, frozen=True):
-    """A parameter in the query of a request."""
+    """Description of one query parameter of a route, for the OpenAPI document."""
 
     name: str
     description: str
@@ -50,7 +52,7 @@ class Query(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """The member that makes the request. It showed a token, either in the header or in the cookie of a login."""
+    """The member that makes a request: its token (from the header or a login cookie) and its session (`held`)."""
 
     token: str
     held: Held
@@ -58,7 +60,10 @@ class Caller(Struct, frozen=True):
 
 
 class Call:
-    """One request. It has a caller, unless its route is open to everybody."""
+    """One HTTP request, as its handler gets it: path and query values, the hub, and the member that calls.
+
+    It has no caller if its route is open to everybody.
+    """
 
     __slots__ = ("_caller", "_errors", "_sessions", "hub", "pairs", "params", "query", "receive", "scope")
 
@@ -86,7 +91,7 @@ class Call:
 
     @property
     def caller(self) -> Caller:
-        """Return the caller. The route must not be open."""
+        """Return the caller. Only for routes that need a token: an open route has no caller."""
         assert self._caller is not None, "an open route asks for nobody"
         return self._caller
 
@@ -96,13 +101,14 @@ class Call:
         return self.caller.held.member
 
     async def ask(self, make: Make) -> Sequence[r.Reply]:
-        """Submit commands to the hub as one batch, and wait for the replies."""
+        """Submit the commands that `make` makes for the caller's session as one batch, and return the replies."""
         return await self._sessions.ask(self.caller.token, self.caller.held, make)
 
     async def get(self, make: Callable[[SessionId], c.Command], expected: type[_Reply], about: str = "") -> _Reply:
-        """Submit one command and return its reply. Raises `Refused` for another reply.
+        """Submit the command that `make` makes for the caller's session, and return its reply, of type `expected`.
 
-        `about` is the member that the command concerns, if any; the error for an unknown member names it.
+        Raises `Refused` if the hub refuses. `about` is the member that the command concerns, if any; the error for an
+        unknown member names it.
         """
         replies = await self.ask(lambda session: (make(session),))
         if not isinstance(replies[0], expected):
@@ -110,7 +116,7 @@ class Call:
         return replies[0]
 
     def leave(self) -> None:
-        """End the session, because the token may be void now. The next request with the token attaches again."""
+        """End the caller's session, because the token may be void now. The next request with it opens a new session."""
         self._sessions.end(self.caller.held)
 
     def header(self, name: bytes) -> str | None:
@@ -119,7 +125,7 @@ class Call:
 
 
 class Download(Struct, frozen=True):
-    """An answer that is sent in pieces."""
+    """An answer that is sent in pieces, such as a file: its headers and a generator of the pieces."""
 
     headers: dict[str, str]
     pieces: AsyncGenerator[bytes, None]
@@ -133,7 +139,7 @@ class Stream(Struct, frozen=True):
 
 
 class Refused(Exception):
-    """The hub or a rule of the wire refuses the request. Carries the answer."""
+    """Raised if the hub or a rule of the wire refuses a request. Carries the HTTP answer."""
 
     def __init__(self, reply: Answer) -> None:
         super().__init__()
@@ -144,25 +150,25 @@ Handler = Callable[[Call, Any], Awaitable[Any]]
 
 
 class Route(Struct, frozen=True, dict=True):
-    """One operation. The handler's signature defines the types of the input and the answer."""
+    """One HTTP operation: method, path and handler. The handler's type hints define the input and the answer."""
 
     method: str
     path: str
-    """Path with names in braces for the variable parts."""
+    """Path with names in braces for the variable parts: `{name}`, `{path}`, or `{name*}`, see `pattern`."""
     handler: Handler
     """Executes the operation. It gets the call and the checked body; `None` if there is no body; for GET, the checked
     query. Its docstring is the summary of the operation. Its parameter and return types are the types of the body (or
     query) and of the answer."""
     body_bytes_max: int = FORM_BYTES_MAX
     undecoded: type[Struct] | None = None
-    """Type of a body that the handler gets as bytes and decodes itself."""
+    """Type of the body, if the handler gets the body as bytes and decodes it itself."""
     invalid: str = "invalid request"
-    """Beginning of the error text for a body of another type."""
+    """Beginning of the error text for a body that is not of the right type."""
     takes: tuple[str, ...] = ()
     """Media types of a body that is not decoded as JSON here. The handler gets its bytes, or reads them in pieces."""
     in_pieces: bool = False
-    """True if the handler itself receives the body."""
-    answered: type[Struct] | None = None
+    """True if the handler itself reads the body from the connection, piece by piece."""
+    answered: Any = None
     """Type of the answer, if the handler's return type does not show it."""
     gives: tuple[str, ...] = ()
     """Media types of an answer that is not encoded as JSON here: the handler returns an `Answer`, `Download` or
@@ -171,7 +177,9 @@ class Route(Struct, frozen=True, dict=True):
     head: bool = False
     """True if the route also answers HEAD: like GET, without the body."""
     open: bool = False
-    """True if the route needs no token."""
+    """True if the route needs no token, or checks it itself."""
+    checks_token: bool = False
+    """True if the handler of an open route checks a token."""
     bearer_only: bool = False
     """True if the route is for programs only: it does not accept the cookie of a login."""
     live: Callable[[], Any] | None = None
@@ -183,7 +191,7 @@ class Route(Struct, frozen=True, dict=True):
 
     @cached_property
     def summary(self) -> str:
-        """Purpose of the operation, for the OpenAPI document."""
+        """Purpose of the operation, for the OpenAPI document: the handler's docstring."""
         text = getdoc(self.handler)
         assert text is not None, f"{self.handler} has a docstring"
         return text
@@ -206,10 +214,10 @@ class Route(Struct, frozen=True, dict=True):
         return bool(self._forms) and NoneType in _alternatives(self._hints[0])
 
     @cached_property
-    def reply(self) -> type[Struct] | None:
-        """Type of the answer, if the answer is encoded as JSON here."""
+    def reply(self) -> Any:
+        """Type of the answer, if the answer is JSON of a type. `None` otherwise."""
         given = self._hints[1]
-        return self.answered or (given if _is_shape(given) else None)
+        return self.answered or (given if _is_shape(given) or get_origin(given) is list else None)
 
     @property
     def _forms(self) -> list[Any]:
@@ -217,7 +225,7 @@ class Route(Struct, frozen=True, dict=True):
 
     @property
     def _hints(self) -> tuple[Any, Any]:
-        """The handler's second parameter type and its return type."""
+        """The types of the handler's second parameter (the body or query) and of its result (the answer)."""
         _, taken, given = get_type_hints(self.handler).values()
         return taken, given
 
@@ -228,8 +236,8 @@ class Route(Struct, frozen=True, dict=True):
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Pattern for the path of a request. `{path}` may contain slashes. `{rest}` may contain slashes or be empty."""
-        pattern = self.path.replace("{path}", "(?P<path>.+)").replace("{rest}", "(?P<rest>.*)")
+        """Pattern for the path of a request. `{path}` may contain slashes; `{name*}` may, too, or be empty."""
+        pattern = re.sub(r"\{(\w+)\*\}", r"(?P<\1>.*)", self.path.replace("{path}", "(?P<path>.+)"))
         return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern) + r"\Z", re.DOTALL)
 
 
@@ -267,11 +275,12 @@ class Routes:
 
 
 def pairs_of(scope: Scope) -> list[tuple[str, str]]:
-    """Parse the query of a request. Raises `Refused` for too many parameters."""
+    """Return the names and values in the query of a request, in order. Raises `Refused` for too many parameters."""
     if not scope["query_string"]:
         return []
     try:
-        return parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True, max_num_fields=100)
+        query = scope["query_string"].decode("latin-1")
+        return parse_qsl(query, keep_blank_values=True, max_num_fields=_PARAMETERS_MAX)
     except ValueError:
         raise Refused(no(400, "too many query parameters")) from None
 
@@ -282,7 +291,10 @@ _Checked = TypeVar("_Checked")
 def checked(
     body: bytes | msgspec.Raw, shape: type[_Checked] | UnionType, invalid: str, invalid_json: str | None = None
 ) -> _Checked:
-    """Decode a JSON body to a type. Raises `Refused`."""
+    """Decode a JSON body to the type `shape`. Raises `Refused`.
+
+    `invalid` begins the error text for a body of another type, `invalid_json` the one for a body that is not JSON.
+    """
     try:
         return msgspec.json.decode(body, type=shape)
     except msgspec.ValidationError as error:
@@ -292,7 +304,7 @@ def checked(
 
 
 def checked_query(scope: Scope, shape: type[_Checked]) -> _Checked:
-    """Convert a query to a type. Raises `Refused`."""
+    """Convert the query of a request to the type `shape`. Raises `Refused`."""
     try:
         text = scope["query_string"].decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_TYPED_PARAMETERS_MAX)
@@ -302,9 +314,18 @@ def checked_query(scope: Scope, shape: type[_Checked]) -> _Checked:
 
 
 def number_of(text: str | None) -> int | None:
-    """Parse a whole number in a query. `None` if it is not one, or has more digits than JavaScript counts exactly."""
+    """Parse a whole number in a query. `None` if it is no number, or has more than 16 digits (JavaScript's limit)."""
     digits = len("9007199254740991")
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= digits else None
+
+
+def time_of(call: Call, name: str) -> int | None:
+    """Return a time in the query, in milliseconds of the epoch. `None` if there is none. Raises `Refused`."""
+    text = call.query.get(name)
+    number = number_of(text)
+    if text is not None and number is None:
+        raise Refused(no(400, f"{name} is no time in milliseconds of the epoch"))
+    return number
 
 
 # Refusals.
@@ -344,44 +365,44 @@ UNKNOWN_TOKEN = "unknown token"
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """A "no": what is wrong, in prose, and where there is one, a word for programs."""
+    """An error: a text for people and, for some errors, a code for programs."""
 
     error: str
     code: str | UnsetType = UNSET
     retry_after: int | UnsetType = UNSET
     """Seconds to wait, with status 429."""
     error_description: str | UnsetType = UNSET
-    """More about the error of a device that polls."""
+    """More about the error, in the answer to a new device that asks again and again if it was approved."""
 
 
 def no(status: int, text: str, code: str | None = None) -> Answer:
-    """Make an error answer."""
+    """Make an error answer: a JSON object with the text and, if given, the code for programs."""
     return answer(Failure(text) if code is None else Failure(text, code), status)
 
 
 def later(text: str, seconds: int | None) -> Answer:
-    """Make an answer with status 429: the client must wait before it tries again."""
+    """Make an error answer with status 429: the client must wait for `seconds` (`None`: not known) and try again."""
     return wait(answer(Failure(text, retry_after=UNSET if seconds is None else seconds), 429), seconds)
 
 
 def wait(said: Answer, seconds: int | None) -> Answer:
-    """Add the `retry-after` header to an answer."""
+    """Return the answer with a `retry-after` header; unchanged if `seconds` is `None`."""
     return said if seconds is None else replace(said, headers=(*said.headers, (b"retry-after", b"%d" % seconds)))
 
 
 def refused(refusal: Refusal) -> Answer:
-    """Convert a refusal of the hub to an answer."""
+    """Convert a refusal of the hub to an error answer, with the status in `STATUS`."""
     status = STATUS.get(refusal.code, 400)
     return no(401, UNKNOWN_TOKEN) if status == 401 else no(status, refusal.message, refusal.code.value)  # noqa: PLR2004
 
 
 def refused_by(statuses: Mapping[Code, int]) -> Callable[[Refusal], Answer]:
-    """Return a function that converts refusals to answers with these statuses. Any other refusal is 400."""
+    """Return a function that converts a refusal to an error answer: status by its code, 400 for all other codes."""
     return lambda refusal: no(statuses.get(refusal.code, 400), refusal.message, refusal.code.value)
 
 
 def only_get(_scope: Scope, _methods: Sequence[str]) -> Answer:
-    """Answer a method other than GET, on a path that has only GET."""
+    """Make the error answer (405) to a method other than GET, on a path that has only GET."""
     return no(405, "only GET is answered here")
 
 
@@ -402,7 +423,11 @@ class Errors(Struct, frozen=True):
 
 
 def fail(replies: Sequence[r.Reply], about: str = "", answered: Callable[[Refusal], Answer] = refused) -> Refused:
-    """Make the exception for a request if the hub refused one of its commands."""
+    """Make the exception for the first refusal among the replies. There must be one.
+
+    `about` is the member that the request concerns; the error for an unknown member names it. `answered` converts the
+    refusal to an answer.
+    """
     refusal = next((reply for reply in replies if isinstance(reply, Refusal)), None)
     assert refusal is not None, f"the hub answered with {replies}"
     if about and refusal.code is Code.UNKNOWN_MEMBER:

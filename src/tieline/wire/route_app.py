@@ -27,7 +27,7 @@ from tieline.wire.route import (
 from tieline.wire.sessions import Sessions
 
 _STRANGERS_FORM_BYTES_MAX = 64 * 1024
-"""Size limit of a body from an unknown client: a name, a code."""
+"""Size limit of a body on a route that needs no token. Such a body has only a name or a code."""
 _ERRORS = Errors()
 _ANSWERS = (Answer, Download, Stream)
 
@@ -38,7 +38,10 @@ FindCaller = Callable[[Scope, bool], Awaitable[Caller]]
 
 
 class RouteApp:
-    """Serves the routes of a table. An HTTP application for the hub's port."""
+    """HTTP application for the hub's port that serves a table of routes.
+
+    `check` sees every request first. `caller` or `token` finds the caller. `errors` has the error answers.
+    """
 
     def __init__(
         self,
@@ -81,11 +84,11 @@ class RouteApp:
     # For applications that inspect a request first.
 
     def find(self, method: str, path: str) -> Found | None:
-        """Return the route of a request."""
+        """Return the route of a request and the values of the names in its path; `None` if there is no route."""
         return self._routes.find(method, path)
 
     async def serve(self, found: Found | None, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request. `found` is its route, as `find` returned it."""
         try:
             reply = await self._answer(found, scope, receive)
         except Refused as refusal:
@@ -101,7 +104,7 @@ class RouteApp:
                     await respond(send, instead)
 
     async def call(self, found: Found | None, scope: Scope, receive: Receive) -> Call:
-        """Check a request and find its caller. Raises `Refused`."""
+        """Check a request, find its caller, and return both as a `Call`. `found` is its route. Raises `Refused`."""
         self._check(scope)
         return await self._admit(found, scope, receive)
 

@@ -5,7 +5,8 @@ the session. Below: the Hub port. The pump keeps order, credit and back-pressure
 retry of its own:
 
 - **Inbound**, at most `inflight_max` commands of a wire wait for their replies. Beyond that, the wire is not read. A
-  wire without a word for refusals *insists*: the pump retries commands at which the store failed until it takes them.
+  wire that cannot tell its client about a refusal *insists*: if the store fails, the pump retries the wire's commands
+  until the store takes them.
 - **Outbound**, a session is either *caught up* or *behind*. If it is caught up, new deliveries go straight from the hub
   to the wire. If it is behind, it reads the inbox as its credit and its wire allow. The pump has no queue: deliveries
   that cannot go out now stay in the inbox, which is on disk.
@@ -36,23 +37,24 @@ _PAGE = 256
 """Deliveries read from the inbox at once while the session is behind."""
 
 INSIST_MAX = 600
-"""Retries for a wire without refusals. They take ten minutes; then the wire ends, and a person must repair the disk."""
+"""Most retries of a command for a wire that cannot report a refusal, one per second. After these ten minutes the
+connection ends, and a person must repair the disk."""
 
 _WRITE_CHARACTERS = 256 * 1024
-"""Text written before the pump checks again if the wire takes more: many small messages, or one large one."""
+"""Characters of messages that are written at once. Then the pump checks if the wire takes more."""
 
 _DATA_CHARACTERS = 32 * 1024
-"""Assumed size of structured data. Measuring the data would cost as much as encoding it."""
+"""Assumed size of a message's structured data, in characters. Measuring it would cost as much as encoding it."""
 
 
 class Wire(Protocol):
-    """The protocol's side of a session pump. All methods return at once."""
+    """A protocol's connection to one client, as the session pump calls it. All methods return at once."""
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Write deliveries in this order. Return those that were written: the wire may decline some."""
 
     def write_progress(self, step: Progress) -> None:
-        """Report a step of a followed message."""
+        """Tell the client that a delivery of a message that it follows changed its state."""
 
     def end(self, why: Refusal) -> None:
         """Send the reason, and close the wire."""
@@ -65,7 +67,7 @@ class Wire(Protocol):
 
 
 class SessionPump:
-    """A session between a wire and the hub. Belongs to one event loop."""
+    """Moves the commands and deliveries of one session between its wire and the hub. Belongs to one event loop."""
 
     __slots__ = (
         "_attached_key",
@@ -129,7 +131,8 @@ class SessionPump:
         self._once: Callable[[Message], bool] | None = None
         # Settled deliveries that the wire asked for again and did not get yet, in key order.
         self._replay: tuple[Replayed, ...] = ()
-        # Keys below `_next_key` of deliveries that this wire skipped because they were held, and that are released now.
+        # Keys of deliveries that reading on from `_next_key` would miss: this wire skipped them because they were held
+        # and are released now, or they were offered to another session and come back.
         self._released: list[int] = []
         # True if the wire takes bytes.
         self._writable = True
@@ -144,13 +147,13 @@ class SessionPump:
 
     @property
     def caught_up(self) -> bool:
-        """True if the wire got all deliveries that the hub has for it."""
+        """True if every delivery that the hub has for this session was written to the wire."""
         return not (self._behind or self._pages.busy or self._parcels)
 
     # Methods for the protocol.
 
     def open(self, attach: c.Attach, opened: Callable[[Attached | Refusal], None]) -> None:
-        """Attach a session. The callback `opened` gets the result before any delivery is offered."""
+        """Open the session with the hub. The callback `opened` gets the result before any delivery is offered."""
         self._protocol = attach.protocol
 
         def done(replies: Sequence[Reply]) -> None:
@@ -179,9 +182,9 @@ class SessionPump:
         """Start offering the member's deliveries to this wire.
 
         `window` is the limit of unacknowledged deliveries; `None` for a wire that cannot acknowledge. `unoffered_only`
-        leaves out deliveries that were offered to another session before this one was attached. `once` leaves them out
-        only for messages that the wire writes in a form without acknowledgement (see `offered_ackless`). `replay` are
-        settled deliveries that the wire wants again.
+        leaves out deliveries that were offered to another session before this one was attached. `once` returns true for
+        messages that the wire writes in a form without acknowledgement (see `offered_ackless`); then only these are
+        left out. `replay` are deliveries that were already handled, and that the wire wants again.
         """
         assert self.member is not None, "only a member receives"
         self._window = window
@@ -192,23 +195,25 @@ class SessionPump:
         self._hub.listen(self.session, self, self.member)
         self._catch_up()
 
-    def submit(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
-        """Submit commands to the hub. While too many commands wait for replies, the wire is not read."""
+    def submit(
+        self,
+        commands: Sequence[c.Command],
+        done: Callable[[Sequence[Reply]], None] | None = None,
+        *,
+        even_closed: bool = False,
+    ) -> None:
+        """Submit commands to the hub; `done` gets their replies. If the wire is closed by then, `even_closed` decides.
 
-        def answered(replies: Sequence[Reply]) -> None:
-            if done is not None and not self._closed:
-                done(replies)
-
-        self._submit(commands, answered)
-
-    def _submit(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None]) -> None:
+        While too many commands wait for replies, the wire is not read.
+        """
         count = len(commands)
         self._inflight += count
         self._regulate()
 
         def answered(replies: Sequence[Reply]) -> None:
             self._inflight -= count
-            done(replies)
+            if done is not None and (even_closed or not self._closed):
+                done(replies)
             if not self._closed:
                 self._regulate()
 
@@ -216,11 +221,11 @@ class SessionPump:
 
     @property
     def attempt(self) -> int:
-        """Number of the current attempt. A `Send` given to `insist` must carry it."""
+        """Number of retries after the store failed, 0 if it works. A `Send` given to `insist` must carry it."""
         return self._tries
 
     def insist(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
-        """Submit commands of a wire that cannot report a refusal. Each `Send` carries `attempt`.
+        """Submit commands of a wire that cannot report a refusal to its client. Each `Send` carries `attempt`.
 
         If the store fails, the pump retries the failed commands in their order until the store takes them. Meanwhile
         the wire is not read. If the wire is gone, the session ends only after that.
@@ -236,10 +241,10 @@ class SessionPump:
                 self._insist_later()
             self._settle_insisted()
 
-        self._submit(commands, decided)
+        self.submit(commands, decided, even_closed=True)
 
     def _insist_later(self) -> None:
-        """Schedule a retry of all failed commands, or give up. All commands after the first failure failed too."""
+        """Schedule a retry of the commands at which the store failed, or close the wire after too many retries."""
         self._tries += 1
         waiting = sum(_characters(command) for command in self._unkept)
         if self._tries <= INSIST_MAX and waiting <= self._hub.limits.unsent_bytes_max:
@@ -257,7 +262,7 @@ class SessionPump:
         )
 
     def when_kept(self, done: Callable[[], None]) -> None:
-        """Call `done` as soon as no insisted command is open."""
+        """Call `done` as soon as all commands given to `insist` are decided, at once if there are none."""
         self._when_kept.append(done)
         self._settle_insisted()
 
@@ -294,27 +299,30 @@ class SessionPump:
             self._wire.resume_reading()
 
     def hold(self, held: bool) -> None:
-        """Stop reading the wire on behalf of the protocol, or allow reading again."""
+        """Stop reading the wire because the protocol wants that (`held`), or allow reading again."""
         self._held = held
         self._regulate()
 
     def settled(self, count: int) -> None:
-        """The wire acknowledged this many deliveries: add as much credit."""
+        """Count deliveries that the client has acknowledged: as many more may be written."""
         self._outstanding = max(0, self._outstanding - count)
         if self._behind:
             self._catch_up()
 
     def offered_ackless(self, key: int) -> None:
-        """The wire declined a delivery in `write_deliveries`, and sent it in a form without acknowledgement."""
+        """Report a delivery as offered that the wire sent in a form without acknowledgement.
+
+        `write_deliveries` must have left it out of its result. `key` is the key of the delivery.
+        """
         self._hub.submit((c.Offered(self.session, first=key, last=key, ackless=True),))
 
     def pause_writing(self) -> None:
-        """The wire's buffer is full: offer nothing, and read no requests, because their answers would have to wait."""
+        """Write no deliveries and read no requests, because the wire's buffer is full."""
         self._writable = False
         self._regulate()
 
     def resume_writing(self) -> None:
-        """The wire's buffer has drained: read and offer again."""
+        """Read requests and write deliveries again, because the wire's buffer has drained."""
         self._writable = True
         self._regulate()
         if self._behind:
@@ -328,7 +336,7 @@ class SessionPump:
             self._hub.submit((c.Detach(session),))
 
     def close(self) -> None:
-        """The wire is gone: end the session. Unacknowledged deliveries stay in the member's inbox."""
+        """End the session, because the wire is gone. Unacknowledged deliveries stay in the member's inbox."""
         if self._closed:
             return
         self._closed = True
@@ -370,17 +378,31 @@ class SessionPump:
         self._parcels.append((message, key, stream_seq))
 
     def released(self, keys: Sequence[int]) -> None:
-        """Deliveries are not held any more: write those that this wire skipped before any new delivery."""
-        self._released += [key for key in keys if key < self._next_key]
+        """Write the deliveries that this wire skipped because they were held. They are released now, and come first.
+
+        `keys` are the keys of the deliveries.
+        """
+        self._release([key for key in keys if key < self._next_key])
+
+    def repeat(self, keys: Sequence[int]) -> None:
+        """Write deliveries (by their keys) again that were sent to another session, before any new delivery.
+
+        Deliveries that are acknowledged, expired or dead are left out.
+        """
+        # Reading on from `_next_key` leaves out what was offered before this session was attached, and nothing else.
+        self._release([key for key in keys if key < max(self._next_key, self._unoffered_until)])
+
+    def _release(self, keys: Sequence[int]) -> None:
+        self._released += keys
         self._behind = True
         self._catch_up()
 
     def progress(self, step: Progress) -> None:
-        """Report a step of a followed message to the wire."""
+        """Tell the wire that a delivery of a message that the session follows changed its state."""
         self._wire.write_progress(step)
 
     def end(self, why: Refusal) -> None:
-        """The hub ended the session: close the wire with the reason."""
+        """Close the wire with the reason, because the hub ended the session."""
         self._wire.end(why)
 
     # Internals.
@@ -397,7 +419,7 @@ class SessionPump:
             self._catch_up()
 
     def _write(self, parcels: Sequence[Parcel]) -> None:
-        """Write deliveries that `_outstanding` counts, a slice at a time. Those without room stay in the inbox."""
+        """Write deliveries, some at a time. If the wire is full, leave the rest in the inbox for later."""
         start = 0
         while start < len(parcels):
             if not self._writable:
@@ -455,7 +477,7 @@ class SessionPump:
             self._catch_up()
 
     def _caught_released(self, reply: Fetched) -> None:
-        """Write a page of released deliveries. The page lacks those that were settled meanwhile."""
+        """Write a page of deliveries that were held back before. The page lacks those that were handled meanwhile."""
         del self._released[: self._released.index(reply.through) + 1]
         parcels = [(item.message, item.key, item.stream_seq) for item in reply.deliveries]
         start = 0
@@ -468,13 +490,19 @@ class SessionPump:
         self._catch_up()
 
     def _is_over(self, item: Delivery) -> bool:
-        """True if a delivery was offered before this session attached, and the wire writes its message only once."""
+        """True if a delivery must not be written again.
+
+        It was offered before this session attached, and the wire writes its message only once.
+        """
         offered_before = item.key < self._attached_key and item.state is not State.PENDING
         return offered_before and self._once is not None and self._once(item.message)
 
 
 def _slice_end(parcels: Sequence[Parcel], start: int) -> int:
-    """Return the end of the slice from `start` that is written at once: at least one delivery."""
+    """Return the index after the last delivery that is written together with the one at `start`.
+
+    Deliveries are written together up to a size; then the pump checks if the wire takes more.
+    """
     characters = 0
     for index in range(start, len(parcels)):
         content = parcels[index][0].content
@@ -489,5 +517,5 @@ def _is_failed(reply: Reply) -> bool:
 
 
 def _characters(command: c.Command) -> int:
-    """Return the size of a command's text."""
+    """Return the number of characters in the message that a command sends; 0 for other commands."""
     return len(command.content.body) if isinstance(command, c.Send) else 0

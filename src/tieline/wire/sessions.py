@@ -1,4 +1,4 @@
-"""Cache of sessions by token, so that a request does not have to attach a new session: that costs a round trip.
+"""Cache of sessions by token. A request uses the open session of its token, so no request waits for a new session.
 
 Above: protocols whose clients show a token with each request. Below: the Hub port. A session ends half a minute after
 its last request, so that a member who asked something long ago does not look connected. The hub may end a session
@@ -19,7 +19,8 @@ from tieline.contract.reply import Attached, Progress, Reply
 
 IDLE_SECONDS = 30.0
 _AGE_SECONDS = 60.0
-"""Longest life of a session, even a busy one. Attaching again notices that the token has expired."""
+"""Longest life of a session, even a busy one. When the next request opens a new session, the hub checks the token
+again; it may have expired."""
 _SESSIONS_MAX = 4096
 """Sessions kept at the same time. Beyond this number, the least recently used session ends."""
 
@@ -40,7 +41,7 @@ async def ask_all(hub: Hub, commands: Sequence[c.Command]) -> Sequence[Reply]:
 
 
 class Held:
-    """One cached session. It implements the Listener port, which the hub calls."""
+    """One open session of a token, in the cache. It implements the Listener port, which the hub calls."""
 
     __slots__ = ("_sessions", "digest", "member", "opened_at", "session", "used_at")
 
@@ -59,10 +60,10 @@ class Held:
         """Do nothing: the hub offers no deliveries to a session for requests."""
 
     def released(self, keys: Sequence[int]) -> None:
-        """Do nothing: requests read released deliveries like all others."""
+        """Do nothing. These deliveries are no longer held; the next request reads them like all others."""
 
     def progress(self, step: Progress) -> None:
-        """Do nothing: a session for requests follows no message."""
+        """Do nothing: a session for requests asks for no news about the messages that it sent."""
 
     def end(self, why: Refusal) -> None:
         """Drop the session from the cache: the hub ended it."""
@@ -70,7 +71,7 @@ class Held:
 
 
 class Sessions:
-    """Cache of sessions by token."""
+    """The open sessions of one protocol, by token. Sessions without requests end after `idle_seconds`."""
 
     def __init__(
         self, hub: Hub, protocol: str, *, idle_seconds: float = IDLE_SECONDS, acknowledges: bool = True
@@ -87,7 +88,7 @@ class Sessions:
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def of(self, token: str) -> Held | Refusal:
-        """Return the session of a token, opening it if necessary."""
+        """Return the session of a token; open one if there is none. Return the refusal if the token is not valid."""
         digest = sha256(token.encode()).digest()
         held = self._held.get(digest)
         now = self._loop.time()
@@ -103,7 +104,10 @@ class Sessions:
         return held
 
     async def ask(self, token: str, held: Held, make: Make) -> Sequence[Reply]:
-        """Submit commands of this session. If the session has ended meanwhile, open a new one and submit them there."""
+        """Submit the commands that `make` makes for this session, and return their replies.
+
+        If the session has ended meanwhile, open a new one for the token and submit the commands there.
+        """
         replies = await ask_all(self._hub, make(held.session))
         first = replies[0]
         if not (isinstance(first, Refusal) and first.code is Code.UNKNOWN_SESSION):
@@ -115,7 +119,7 @@ class Sessions:
         return await ask_all(self._hub, make(again.session))
 
     def forget(self, held: Held) -> None:
-        """Drop a session that has ended from the cache."""
+        """Remove a session from the cache, because it has ended."""
         if self._held.get(held.digest) is held:
             del self._held[held.digest]
 

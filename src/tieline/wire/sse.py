@@ -1,4 +1,4 @@
-"""Server-sent events: one answer that goes on until its reader disconnects.
+"""Server-sent events: an HTTP answer that sends one event after the other, until its reader disconnects.
 
 Above: a protocol that pushes events. Below: ASGI, and `Unsent`, which buffers events while the socket is full. Writing
 returns at once. A callback tells the source when the reader is too slow.
@@ -13,9 +13,9 @@ from starlette.types import Receive, Send
 from tieline.wire.unsent import Unsent
 
 KEEPALIVE_SECONDS = 25.0
-"""Less than 30 seconds, because some proxies close a connection that is silent for so long."""
+"""Silence after which a comment is sent. It is under 30 seconds, when some proxies close a silent connection."""
 
-_HEADERS = [
+HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache"),
     # Asks a proxy not to buffer the answer.
@@ -24,9 +24,10 @@ _HEADERS = [
 _KEEPALIVE = b": keepalive\n\n"
 
 
-def event(data: bytes) -> bytes:
-    """Encode one event. A text of several lines stays one event."""
-    return b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n"
+def event(data: bytes, event_id: str = "") -> bytes:
+    """Encode one event. A text of several lines stays one event. A client that reconnects shows the last `event_id`."""
+    named = b"id: %b\n" % event_id.encode() if event_id else b""
+    return named + b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n"
 
 
 def comment(text: str) -> bytes:
@@ -35,7 +36,7 @@ def comment(text: str) -> bytes:
 
 
 class EventStream:
-    """Event stream to one reader."""
+    """Stream of events to one reader. `full` is called when the reader is too slow, `drained` when it caught up."""
 
     __slots__ = ("_keepalive_seconds", "_unsent")
 
@@ -52,7 +53,7 @@ class EventStream:
         self._keepalive_seconds = keepalive_seconds
 
     def write(self, chunk: bytes) -> None:
-        """Queue an event or a comment."""
+        """Queue an encoded event or comment. Returns at once."""
         self._unsent.write(chunk, len(chunk))
 
     def close(self) -> None:
@@ -63,7 +64,7 @@ class EventStream:
         """Send events until the reader disconnects or the stream is closed."""
         gone = asyncio.create_task(self._watch(receive))
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             while await self._wait():
                 chunks = self._unsent.take()
                 # Returns when the socket has room again, or is gone.

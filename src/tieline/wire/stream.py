@@ -1,6 +1,7 @@
-"""A byte stream to one client on a Unix socket: the common part of the carriers of frames and of lines.
+"""A byte stream to one client on a Unix socket: the common part of connections with frames and with lines.
 
-Above: a carrier, which knows where a message ends. Below: an asyncio transport. It refuses to know what the bytes mean.
+Above: a subclass, which knows where a message ends. Below: an asyncio transport. It refuses to know what the bytes
+mean.
 
 After `hang_up`, the client still gets the bytes that were written before, as long as it reads. A client that reads
 nothing for a while is dropped and loses the rest, so that no connection stays open for ever.
@@ -18,7 +19,7 @@ CLOSE_SECONDS_MAX = 5.0
 
 
 class Stream(asyncio.Protocol):
-    """The bytes of one connection. A carrier calls `begin` first."""
+    """Writes bytes to one client and closes its connection. A subclass finds the messages, and calls `begin` first."""
 
     __slots__ = ("_closing", "_transport")
 
@@ -28,7 +29,10 @@ class Stream(asyncio.Protocol):
         self._closing: asyncio.TimerHandle | None = None
 
     def begin(self, transport: asyncio.BaseTransport, unsent_bytes_max: int) -> bool:
-        """Take the transport. Return true if the peer is the user who runs this process, or cannot be identified."""
+        """Start to use a transport; let at most `unsent_bytes_max` wait in its buffer.
+
+        Return true if the client belongs to the user who runs this process, or its user is not known.
+        """
         # No `isinstance` check: uvloop's transports do not inherit from asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
         bound(self._transport, unsent_bytes_max)
@@ -63,8 +67,7 @@ class Stream(asyncio.Protocol):
             self._closing = asyncio.get_running_loop().call_later(CLOSE_SECONDS_MAX, self._look, unsent)
 
     def _look(self, unsent: int) -> None:
-        if self._transport is None:
-            return
+        assert self._transport is not None, "`connection_lost` cancels this timer"
         left = self._transport.get_write_buffer_size()
         if left < unsent:
             self._watch(left)

@@ -1,4 +1,4 @@
-"""Unfinished messages: limits the bytes of incomplete frames, requests and bodies over all connections.
+"""Unfinished messages: limits the memory for incomplete frames, requests and bodies, over all connections together.
 
 Above: code that reads a connection; after each read it reports how much it holds. It refuses to know sockets.
 
@@ -19,7 +19,7 @@ TOO_MUCH = "too many large messages are on their way to this hub at once; send y
 
 
 class _Pool:
-    """One limit, and the shares that hold bytes of it."""
+    """One limit on unfinished bytes, and the connections' shares of it."""
 
     __slots__ = ("bytes_max", "held", "shares")
 
@@ -29,7 +29,7 @@ class _Pool:
         self.shares: set[Share] = set()
 
     def relieve(self) -> None:
-        """Refuse the largest holder, until the rest is within the limit."""
+        """Refuse the connection that holds the most, again and again, until the rest is within the limit."""
         while self.held > self.bytes_max:
             sums: dict[str | int, int] = {}
             for share in self.shares:
@@ -39,7 +39,7 @@ class _Pool:
 
 
 class Unfinished:
-    """The two limits of one hub."""
+    """The two limits of one hub: one for clients that are not identified yet, one for members."""
 
     __slots__ = ("_members", "_strangers")
 
@@ -49,11 +49,14 @@ class Unfinished:
 
     @property
     def held(self) -> int:
-        """Counted bytes of strangers and members."""
+        """Bytes of unfinished frames that all connections buffer now. The first bytes of each are not counted."""
         return self._strangers.held + self._members.held
 
     def share(self, refused: Callable[[], None], owner: str | None = None) -> "Share":
-        """Make the share of a new connection: a stranger's without `owner`. `refused` must end the connection."""
+        """Make the share of a new connection. `owner` is its member, `None` if the client is not identified yet.
+
+        `refused` is called if the connection holds too much; it must end the connection.
+        """
         share = Share(self._strangers, self._members, refused)
         if owner is not None:
             share.admit(owner)
@@ -61,7 +64,7 @@ class Unfinished:
 
 
 class Share:
-    """The counted bytes of one connection."""
+    """The count of the bytes of unfinished messages that one connection holds."""
 
     __slots__ = ("_members", "_pool", "_refused", "held", "owner")
 
@@ -91,7 +94,7 @@ class Share:
             pool.shares.discard(self)
 
     def admit(self, owner: str) -> None:
-        """Report that the connection belongs to a member."""
+        """Report that the client was identified as the member `owner`: from now on, the limit for members applies."""
         if self._pool is None:
             return
         held = self.held
@@ -103,9 +106,9 @@ class Share:
     def refuse(self) -> None:
         """End the connection, because it holds too much."""
         refused = self._refused
+        assert refused is not None, "a closed share holds nothing"
         self.close()
-        if refused is not None:
-            refused()
+        refused()
 
     def close(self) -> None:
         """Report that the connection is gone and holds nothing."""

@@ -1,4 +1,4 @@
-"""Unix sockets: listens at a path, also if a stale socket is there, and finds the user id of a peer.
+"""Unix sockets: listens at a path, even if a dead process left a socket there, and finds the user id of a client.
 
 Above: every protocol with a socket file. Below: the operating system. It refuses to know what is said on a socket.
 
@@ -20,8 +20,9 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
 # sockaddr_un has room for 108 bytes on Linux and 104 on macOS, the last of them zero.
 PATH_BYTES_MAX = 107 if sys.platform == "linux" else 103
@@ -59,10 +60,23 @@ class SocketPathTooLong(OSError):
     """The path does not fit into a Unix address."""
 
 
-class UnixServer(asyncio.AbstractServer):
+class Listening(Protocol):
+    """A server that accepts connections from a listening socket. Those of asyncio are such servers."""
+
+    def close(self) -> None:
+        """Stop listening."""
+
+    def is_serving(self) -> bool:
+        """Return true if new connections are accepted."""
+
+    async def wait_closed(self) -> None:
+        """Wait until the server is closed."""
+
+
+class UnixServer:
     """A listening Unix socket. Closing it removes its file and leaves accepted connections open."""
 
-    def __init__(self, server: asyncio.AbstractServer, path: Path, identity: tuple[int, int]) -> None:
+    def __init__(self, server: Listening, path: Path, identity: tuple[int, int]) -> None:
         self.path = path
         self._server = server
         # Device and inode of the socket file: `close` must not remove a file that another process put in its place.
@@ -74,7 +88,7 @@ class UnixServer(asyncio.AbstractServer):
         self._server.close()
 
     async def retire(self) -> None:
-        """Close after all connections in the kernel's queue have reached their protocols.
+        """Stop listening, but first accept the connections that are already in the kernel's queue.
 
         A client is connected as soon as the kernel has queued it, some turns of the loop before `connection_made`.
         If the server closed in between, asyncio would forget the connection without closing it, and the client
@@ -98,24 +112,32 @@ class UnixServer(asyncio.AbstractServer):
         """Return true if new connections are accepted."""
         return self._server.is_serving()
 
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop of this server."""
-        return self._server.get_loop()
-
-    async def start_serving(self) -> None:
-        """Do nothing: `listen` returns a server that already accepts connections."""
-
-    async def serve_forever(self) -> None:
-        """Wait until the server is closed or this call is cancelled."""
-        await self._server.serve_forever()
-
 
 async def listen(
     path: Path, factory: Callable[[], asyncio.BaseProtocol], *, mode: int | None = None, backlog: int = BACKLOG
 ) -> UnixServer:
-    """Listen at `path`. Make its folders, and replace a plain file or a socket at which no process listens.
+    """Listen at `path`. `factory` makes the asyncio protocol of each connection.
 
-    `mode` is the permissions of the socket file; None leaves them to the umask. Raises `SocketInUse`,
+    `mode`, `backlog` and the errors are those of `listen_with`.
+    """
+
+    async def serve(sock: socket.socket) -> Listening:
+        return await asyncio.get_running_loop().create_unix_server(factory, sock=sock, backlog=backlog)
+
+    return await listen_with(path, serve, mode=mode, backlog=backlog)
+
+
+async def listen_with(
+    path: Path,
+    serve: Callable[[socket.socket], Awaitable[Listening]],
+    *,
+    mode: int | None = None,
+    backlog: int = BACKLOG,
+) -> UnixServer:
+    """Listen at `path`, with a server that `serve` makes of the listening socket.
+
+    Makes missing folders, and replaces a plain file or the socket of a dead process. `mode` is the permissions of the
+    socket file; None leaves them to the umask. `backlog` is the length of the kernel's queue. Raises `SocketInUse`,
     `SocketCheckTimeout` or `SocketPathTooLong`, each with a sentence for a person, or the `OSError` of the system.
     """
     check_path(path)
@@ -126,7 +148,7 @@ async def listen(
         path.parent.mkdir(parents=True, exist_ok=True)
         sock, identity = _bind(path, mode, backlog)
     try:
-        server = await asyncio.get_running_loop().create_unix_server(factory, sock=sock, backlog=backlog)
+        server = await serve(sock)
     except BaseException:
         _discard(sock, path)
         raise
@@ -134,7 +156,7 @@ async def listen(
 
 
 async def connect(path: Path, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-    """Connect a new protocol to the process that listens at `path`."""
+    """Connect to the process that listens at `path`. `factory` makes the asyncio protocol of the connection."""
     check_path(path)
     await asyncio.get_running_loop().create_unix_connection(factory, os.fspath(path))
 
@@ -155,7 +177,12 @@ def check_path(path: str | Path) -> None:
 def peer_uid(transport: asyncio.BaseTransport) -> int | None:
     """Return the user id of the process at the other end of a Unix socket, or None if the system does not tell it."""
     sock = transport.get_extra_info("socket")
-    if sock is None or sock.family != socket.AF_UNIX:
+    return None if sock is None else socket_uid(sock)
+
+
+def socket_uid(sock: socket.socket) -> int | None:
+    """Return the user id of the process at the other end, or None if it is no Unix socket or the system is silent."""
+    if sock.family != socket.AF_UNIX:
         return None
     try:
         if hasattr(socket, "SO_PEERCRED"):
@@ -168,7 +195,7 @@ def peer_uid(transport: asyncio.BaseTransport) -> int | None:
 
 
 async def _refuse_live(path: Path) -> None:
-    """Return if no process listens at `path`: there is nothing, a stale socket, or a plain file. Otherwise raise."""
+    """Raise if a process listens at `path`, not if there is nothing, a plain file or the socket of a dead process."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + STALE_CHECK_SECONDS
     while _identity(path) is not None:
@@ -193,7 +220,10 @@ def _connect_error(path: Path) -> int:
 
 
 def _bind(path: Path, mode: int | None, backlog: int) -> tuple[socket.socket, tuple[int, int]]:
-    """Bind, set permissions, listen, rename. There is no await, so no other `listen` of this process interferes."""
+    """Bind a socket to a temporary name, set its permissions, listen, and rename it to `path`.
+
+    Return the socket, and the device and inode of its file. Nothing is awaited, so no other `listen` interferes.
+    """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     temporary: str | None = None
     try:
@@ -213,7 +243,10 @@ def _bind(path: Path, mode: int | None, backlog: int) -> tuple[socket.socket, tu
 
 
 def _bind_temporary(sock: socket.socket, folder: str) -> str:
-    """Bind to a free name. Paths are text here: with thousands of sockets, `Path` would take a third of the time."""
+    """Bind the socket to a free name in the folder, and return the path.
+
+    Paths are text here: with thousands of sockets, `Path` would take a third of the time.
+    """
     for number in range(_TEMPORARY_NAMES):
         # As short as possible, so that it fits wherever the real name fits, except for names of one letter.
         temporary = f"{folder}/.{number}"

@@ -1,12 +1,12 @@
 """Send buffer for one reader that is slower than the hub, with callbacks when it is full and when it has drained.
 
-Above: carriers, which encode and send. It refuses to know sessions and sockets. A buffer is *full* when it holds more
-than `bytes_max`, and *drained* when at most half of `bytes_max` is left. The source decides what happens then. A
-`SessionPump` stops offering and stops reading, so that all other deliveries stay in the inbox on disk. A stream without
-a position to resume from is cut off, and its reader is told where the rest is.
+Above: connections to readers, which encode and send. It refuses to know sessions and sockets. A buffer is *full* when
+it holds more than `bytes_max`, and *drained* when at most half of `bytes_max` is left. The source decides what happens
+then. A `SessionPump` stops offering and stops reading, so that all other deliveries stay in the inbox on disk. A stream
+without a position to resume from is cut off, and its reader is told where the rest is.
 
 An asyncio transport counts its own unsent bytes and needs only the limit. ASGI has no such count: its `send` waits
-while the socket is full. So an ASGI carrier writes to an `Unsent`, and one task sends from there.
+while the socket is full. So a connection over ASGI writes to an `Unsent`, and one task sends from there.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ def bound(transport: asyncio.WriteTransport, bytes_max: int) -> None:
 
 
 class Unsent(Generic[_Item]):
-    """Buffer of items for one reader, in order. Writing returns at once."""
+    """Buffer of items for one reader, in order. `full` is called beyond `bytes_max`, `drained` at half of it."""
 
     __slots__ = ("_bytes", "_bytes_max", "_closed", "_drained", "_full", "_is_full", "_items", "_wake")
 
@@ -39,7 +39,7 @@ class Unsent(Generic[_Item]):
         self._wake = asyncio.Event()
 
     def write(self, item: _Item, size: int) -> None:
-        """Add an item, unless the buffer is closed."""
+        """Add an item of `size` bytes, unless the buffer is closed. Returns at once."""
         if self._closed:
             return
         self._items.append((item, size))

@@ -343,6 +343,22 @@ async def test_files_of_an_objective_are_for_those_who_take_part_in_it(scene: Sc
     assert (objective_of("/objectives/obj-1/a/b"), objective_of("/ada/obj-1")) == ("obj-1", None)
 
 
+async def test_who_takes_part_in_an_objective_adds_files_and_changes_its_own_alone(scene: Scene) -> None:
+    await scene.written("/ada/spec.md", b"spec")
+    await scene.files.mirror(["/ada/spec.md"], "obj-1", ADA)
+    inside, boss = Viewer("bob", groups=frozenset({"obj:obj-1"})), Viewer("boss", manages=True)
+    await scene.written("/objectives/obj-1/more", b"x", inside)
+    spec = "/objectives/obj-1/spec.md"
+    assert code(await scene.files.remove(spec, inside)) is FileCode.FORBIDDEN
+    assert code(await scene.files.remove("/objectives/obj-1", inside, recursive=True)) is FileCode.FORBIDDEN
+    assert code(await scene.files.move(spec, "/bob/spec.md", inside)) is FileCode.FORBIDDEN
+    assert code(await scene.write(spec, b"y", inside, collide=Collide.OVERWRITE)) is FileCode.FORBIDDEN
+    assert await scene.content(spec, inside) == b"spec"
+    await scene.written("/objectives/obj-1/more", b"y", inside, collide=Collide.OVERWRITE)
+    assert await scene.files.remove("/objectives/obj-1/more", inside) is None
+    assert await scene.files.remove(spec, boss) is None
+
+
 async def test_a_member_that_is_gone_leaves_nothing_to_who_gets_its_name(scene: Scene) -> None:
     await scene.written("/ada/a")
     await scene.written("/bob/b", b"b", BOB)

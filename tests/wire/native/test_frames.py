@@ -1,5 +1,7 @@
 """The frames of the hub's own protocol: each round-trips, and what is not a batch is called so."""
 
+import json
+import re
 import typing
 from typing import Any
 
@@ -18,11 +20,13 @@ from tieline.contract.event import LogRow
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId
 from tieline.contract.member import Member, MemberKind, Presence, TokenView
 from tieline.contract.reach import Leg, Reach, Way
+from tieline.contract.reader import LogState, Reader
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, to_member
 from tieline.wire.native import activity, views
 from tieline.wire.native import frames as f
 from tieline.wire.native.content import content_of, encode_message
+from tieline.wire.native.document import document
 from tieline.wire.native.frame import parse_state
 
 MESSAGE = f.Message(
@@ -109,6 +113,9 @@ HAPPENINGS: list[o.AnyHappening] = [
 REACH = Reach((Leg(Way.PUSH, 60_000), Leg(Way.NOTIFY, 0)), 5000, "ops")
 STORY = [f.ObjectiveEventView(1, 2, "alice", what) for what in HAPPENINGS]
 
+LOG = LogState(log="main", epoch="5f", kept_from=2, end=9)
+READER = Reader(name="lake", log="main", position=3, by="ada", at_ms=5, missed=1, missed_first=2, missed_last=2)
+
 CLIENT_FRAMES: list[f.ClientFrame] = [
     f.Hello(),
     f.Hello(token="t", key="k", member="bob", receive=True, window=3),
@@ -127,6 +134,7 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     f.AddMember(9, "bob", MemberKind.HUMAN, ("log.read",), "a token of one's own"),
     f.RemoveMember(10, "bob"),
     f.RotateToken(11, "bob"),
+    f.Retoken(11, "bob", "a shared token"),
     f.ListMembers(12),
     f.ListChannels(13),
     f.ReadReceipts(14, "m1"),
@@ -135,6 +143,9 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     f.Search(15, "red fox", "bob", "#dev", 1, 2, 3, 4),
     f.FollowAll(16, 7, True),
     f.ReadLog(16, "activity", 3, 4),
+    f.ListReaders(16),
+    f.AdvanceReader(16, "lake", 7, "activity", "5f", True),
+    f.ForgetReader(16, "lake"),
     f.RecordActivity(17, ({"kind": "llm"}, {})),
     f.ReadActivity(18, "bob", 1, 2, ("llm",), 3),
     f.FollowActivity(19, "bob"),
@@ -188,6 +199,8 @@ HUB_FRAMES: list[f.HubFrame] = [
     f.History(9, (MESSAGE, BARE)),
     f.Said(9, (BARE, MESSAGE)),
     f.Log(10, (f.LogRowView(0, 1, "{}", "ab"), f.LogRowView(1, 1, "{}")), 2),
+    f.Readers(16, (LOG,), (READER,)),
+    f.ReaderState(16, READER, LOG),
     f.Recorded(11, 2),
     f.Done(12),
     f.ActivityRows(13, (DONE_BY_BOB,)),
@@ -218,6 +231,18 @@ def test_every_frame_of_the_hub_round_trips(frame: f.HubFrame) -> None:
 def test_the_examples_above_leave_no_frame_out() -> None:
     assert {type(frame) for frame in CLIENT_FRAMES} == set(typing.get_args(f.ClientFrame))
     assert {type(frame) for frame in HUB_FRAMES} == set(typing.get_args(f.HubFrame))
+
+
+def test_the_document_describes_every_frame_and_names_nothing_that_it_does_not_describe() -> None:
+    made = document()
+    schemas = made["components"]["schemas"]
+    for name, union in (("ClientFrame", f.ClientFrame), ("HubFrame", f.HubFrame)):
+        kinds = [schemas[one["$ref"].rpartition("/")[2]] for one in schemas[name]["oneOf"]]
+        assert [kind["properties"]["t"]["enum"] for kind in kinds] == [
+            [kind.__struct_config__.tag] for kind in typing.get_args(union)
+        ]
+    named = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(made)))
+    assert named <= set(schemas)
 
 
 def test_tags_are_unique_in_each_direction() -> None:

@@ -1,4 +1,4 @@
-"""One connection of the hub's own protocol before a hub of paper: hello, order of answers, and bad input."""
+"""One connection of the hub's own protocol before a fake hub: hello, order of answers, and bad input."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,16 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.hubs import until
-from tests.wire.native.paper import PaperHub
+from tests.wire.native.fake_hub import FakeHub
 from tests.wire.native.test_frames import CLIENT_FRAMES, NOT_BATCHES
+from tests.wire.table import turn
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.activity import ActivityRow
 from tieline.contract.delivery import Delivery, State
+from tieline.contract.hub import Said
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
 from tieline.contract.limits import Limits
 from tieline.contract.member import ByHomeKey, ByToken
 from tieline.contract.message import Content, Message
+from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import to_member
 from tieline.wire.native import frames as f
@@ -28,7 +31,7 @@ SESSION = SessionId("session-1")
 ATTACHED = r.Attached(session=SESSION, member=BOB, speaker="bob")
 
 
-class PaperTransport(Transport):
+class FakeTransport(Transport):
     """A carrier that keeps what it is given."""
 
     def __init__(self) -> None:
@@ -67,11 +70,11 @@ class PaperTransport(Transport):
 
 
 class Line:
-    """A client's end of a connection whose hub is on paper."""
+    """A client's end of a connection whose hub is a fake."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.hub = PaperHub(limits)
-        self.transport = PaperTransport()
+        self.hub = FakeHub(limits)
+        self.transport = FakeTransport()
         self.connection = NativeConnection(self.hub, self.transport, local=True)
 
     def say(self, *frames: f.Frame) -> None:
@@ -96,7 +99,7 @@ class Line:
 
 def message(key: int, body: str = "x", data: dict[str, str] | None = None) -> Message:
     content = Content(target=to_member(BOB), body=body, data=data)
-    return Message(id=MessageId(f"m{key}"), offset=key, sender="alice", protocol="paper", sent_at_ms=0, content=content)
+    return Message(id=MessageId(f"m{key}"), offset=key, sender="alice", protocol="fake", sent_at_ms=0, content=content)
 
 
 # Hello
@@ -544,3 +547,135 @@ def test_what_a_slow_client_missed_is_counted_and_told_with_the_next() -> None:
     line.hub.tails[SESSION]([_did(4)])
     told = [(len(frame.rows), frame.missed) for frame in line.transport.frames if isinstance(frame, f.Did)]
     assert told == [(1, 2), (1, 0)]
+
+
+def test_the_ways_of_a_member_are_answered_as_the_hub_says_them() -> None:
+    line = Line()
+    line.greet()
+    ways = Reach((Leg(Way.PUSH, 1000), Leg(Way.NOTIFY, 0)), urgent_ms=10, notify="ops")
+    line.say(f.SetReach(4, "bob", ways))
+    (asked,) = line.hub.asked(c.SetReach)
+    assert asked == c.SetReach(SESSION, name=BOB, reach=ways)
+    line.hub.answer(r.ReachState(BOB, ways))
+    assert line.transport.frames == [f.ReachState(4, "bob", ways)]
+
+
+def test_more_ranges_than_one_command_may_have_are_several_commands_and_one_answer() -> None:
+    line = Line(Limits(ranges_max=2))
+    line.greet()
+    ranges = tuple((key, key) for key in (1, 3, 5, 7, 9))
+    line.say(f.Discard(1, ranges, "old"), f.Subscribe(2, "dev"))
+    assert [command.ranges for command in line.hub.submitted if isinstance(command, c.Discard)] == [
+        ranges[:2],
+        ranges[2:4],
+        ranges[4:],
+    ]
+    line.hub.answer(*[r.Done()] * 4)
+    assert line.transport.frames == [f.Done(1), f.Done(2)]
+
+
+# A live view
+
+
+class View(Line):
+    """A client that looks at what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.greet()
+        self.say(f.FollowAll(1))
+        self.hub.answer(r.History(()))
+        assert self.transport.frames == [f.Done(1)]
+        self.transport.payloads.clear()
+
+    def tell(self) -> None:
+        """Let the hub say that there is something new."""
+        (watching,) = self.hub.watching
+        watching[1](Said())
+
+    def page(self, *messages: Message) -> None:
+        """Answer the open read."""
+        commands, _ = self.hub.open[0]
+        assert isinstance(commands[0], c.ReadHistory)
+        self.hub.answer(r.History(messages))
+
+    @property
+    def reads(self) -> list[int]:
+        """The offsets after which was read, without the question whether one may."""
+        reads = [command for command in self.hub.submitted if isinstance(command, c.ReadHistory)]
+        return [read.after for read in reads[1:]]
+
+    @property
+    def said(self) -> list[list[str]]:
+        frames = [frame for frame in self.transport.frames if isinstance(frame, f.Said)]
+        return [[message.id for message in frame.messages] for frame in frames]
+
+
+def due_view(monkeypatch: pytest.MonkeyPatch) -> View:
+    """A live view that was told of something new, and reads it in the next turn of the loop."""
+    monkeypatch.setattr("tieline.wire.native.tail._PAUSE_SECONDS", 0)
+    view = View()
+    view.page()
+    view.tell()
+    return view
+
+
+def test_large_messages_of_a_live_view_are_split_so_that_no_frame_is_larger_than_a_client_takes() -> None:
+    view = View()
+    view.page(*(message(key, "x" * 3_000_000) for key in (1, 2, 3)))
+    assert view.said == [["m1"], ["m2"], ["m3"]]
+    assert view.reads == [-1, 3]
+
+
+def test_a_live_view_reads_nothing_while_its_client_is_full_and_goes_on_after_it() -> None:
+    view = View()
+    view.connection.pause_writing()
+    view.page(message(1))
+    assert view.reads == [-1], "the page that was on its way is written, and no other is read"
+    assert view.said == [["m1"]]
+    view.connection.resume_writing()
+    assert view.reads == [-1, 1]
+    view.connection.resume_writing()
+    assert view.reads == [-1, 1], "one read at a time"
+
+
+async def test_a_live_view_that_was_paused_before_it_was_due_to_read_reads_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = due_view(monkeypatch)
+    view.connection.pause_writing()
+    await turn()
+    assert view.reads == [-1]
+    view.connection.resume_writing()
+    assert view.reads == [-1, -1]
+
+
+def test_a_live_view_whose_read_failed_while_its_client_is_full_reads_again_after_it() -> None:
+    view = View()
+    view.connection.pause_writing()
+    view.hub.answer(Refusal(Code.STORE_FAILED, "no"))
+    assert view.reads == [-1]
+    view.connection.resume_writing()
+    assert view.reads == [-1, -1]
+
+
+async def test_what_is_said_while_a_live_view_reads_is_read_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tieline.wire.native.tail._PAUSE_SECONDS", 0)
+    view = View()
+    view.tell()
+    await turn()
+    assert view.reads == [-1], "one read at a time"
+    view.page()
+    await turn()
+    assert view.reads == [-1, -1]
+
+
+async def test_a_client_that_leaves_ends_its_live_view_and_what_that_was_about_to_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = due_view(monkeypatch)
+    view.connection.connection_lost()
+    assert view.hub.watching == []
+    await turn()
+    view.connection.resume_writing()
+    assert view.reads == [-1]

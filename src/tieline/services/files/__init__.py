@@ -1,1 +1,1 @@
-"""Files of members: a tree of entries, their bytes by digest, and read access through messages."""
+"""Files of members: a tree of files and folders, their bytes stored by their hash, and the grants to read them."""

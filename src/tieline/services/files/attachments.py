@@ -1,9 +1,10 @@
 """Attachments: files that a message or an objective refers to, and the read access that this gives.
 
 Above: routes that send messages and make objectives. Below: `files`. The sender's description of a file is ignored:
-name, size and type come from the store. A grant is made before its message is sent, because an accepted message must be
-readable. If the message is refused, the grant is removed. A grant is for a member, for everybody, or for all members of
-a channel or objective. So members who join later can read the files that they find in the history.
+name, size and type come from the store. A grant (permission to read a file) is made before its message is sent, because
+an accepted message must be readable. If the message is refused, the grant is removed. A grant is for a member, for
+everybody, or for all members of a channel or objective. So members who join later can read the files that they find in
+the history.
 """
 
 import secrets
@@ -11,23 +12,29 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from tieline.contract import reply as r
 from tieline.contract.message import Attachment
+from tieline.contract.objective import ObjectiveId, base36
 from tieline.contract.refusal import Refusal
 from tieline.services.files.files import Files
 from tieline.services.files.tree import OBJECTIVES, FileRefusal, Viewer
 
 _KEEPER = Viewer("", manages=True)
+_NUMBER_DIGITS = 12  # no number of an objective that the hub counts has so many, so no id is given twice
 
 
 class Attachments:
-    """Gives read access to files to the recipients of a message or objective."""
+    """Lets the recipients of a message or objective read its files."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, now_ms: Callable[[], int]) -> None:
         self._files = files
+        self._now_ms = now_ms
 
     async def show(
         self, attached: Sequence[Attachment], viewer: str, ask: Callable[[], Awaitable[Sequence[r.Reply]]]
     ) -> Sequence[r.Reply]:
-        """Give a viewer access to files, and ask the hub to send. If the hub refuses, remove the access."""
+        """Let `viewer` read the attached files, then call `ask`, which sends the message. Return the hub's replies.
+
+        `viewer` is a member's name, `*`, or a group such as `chan:<id>`. If the hub refuses, the access is removed.
+        """
         if not attached:
             return await ask()
         via = secrets.token_hex(16)
@@ -44,23 +51,25 @@ class Attachments:
         paths: Sequence[str],
         viewer: Viewer,
         names: Sequence[str],
-        ask: Callable[[tuple[Attachment, ...]], Awaitable[Sequence[r.Reply]]],
+        ask: Callable[[tuple[Attachment, ...], ObjectiveId | None], Awaitable[Sequence[r.Reply]]],
     ) -> Sequence[r.Reply] | FileRefusal:
-        """Copy files for a new objective, and ask the hub to make it. If the hub refuses, the copies are removed.
+        """Copy files for a new objective, then call `ask`, which creates it. Return the hub's replies.
 
-        The copies stay when the original files are removed. `names` are the members who take part in the objective.
-        They can read the copies at once, and later for as long as they take part.
+        `ask` gets the copies and the id that the objective must have, because agents look for its files under its id.
+        If the hub refuses, the copies are removed. The copies stay when the original files are removed. `viewer` is the
+        member who creates the objective, `names` are the members who take part in it. They can read the copies at once,
+        and later for as long as they take part.
         """
         if not paths:
-            return await ask(())
-        folder = secrets.token_hex(16)
+            return await ask((), None)
+        folder = ObjectiveId(f"obj-{base36(self._now_ms())}-{secrets.randbelow(10**_NUMBER_DIGITS):0{_NUMBER_DIGITS}}")
         copies = await self._files.mirror(paths, folder, viewer)
         if isinstance(copies, FileRefusal):
             return copies
         via = secrets.token_hex(16)
         kept = [one.path for one in copies]
         await self._files.share(kept, names, via)
-        replies = await ask(copies)
+        replies = await ask(copies, folder)
         match replies:
             case (r.ObjectiveState(objective), *_):
                 await self._files.share(kept, [f"obj:{objective.id}"], via)

@@ -1,7 +1,7 @@
-"""Blobs: bytes on disk, named by their digest, so that equal bytes are stored once.
+"""Blobs: bytes on disk, named by their hash, so that equal bytes are stored once.
 
 Above: `files.py`, which runs all of it on one thread. Below: a folder of the hub's home. File names here are made only
-from digests and random numbers, never from a member's text, and links are not followed: no path can lead out.
+from hashes and random numbers, never from a member's text, and links are not followed: no path can lead out.
 
 An upload is written to a temporary file. It is renamed to its place only when all its bytes are safely on disk. An
 interrupted upload leaves a file that nothing refers to; `sweep` removes such files when the hub starts.
@@ -18,24 +18,29 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
+from tieline.wire.folder import sync_folder
+
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _INCOMING = "incoming"
 
 
 class Blob(Struct, frozen=True):
-    """Stored bytes."""
+    """Hash (`digest`) and size of stored bytes."""
 
     digest: str
-    """SHA-256, which clients check."""
+    """SHA-256 of the bytes, as hexadecimal digits. Clients check it."""
     size: int
 
 
 class MissingBlob(Exception):
-    """Content in the catalogue is missing on disk or is not a plain file: somebody changed the folder."""
+    """Raised if the bytes of a file are missing or are no plain file, because somebody changed the folder."""
 
 
 class Upload:
-    """A running upload. It ends with `Blobs.keep` or `abandon`. It creates its file at the first write."""
+    """An upload in progress, written to a temporary file. It ends with `Blobs.keep` or `abandon`.
+
+    The file is created at the first write.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +49,7 @@ class Upload:
         self._opened: BinaryIO | None = None
 
     def write(self, data: bytes) -> None:
-        """Write the next bytes."""
+        """Add bytes to the temporary file."""
         file = self._file()
         rest = memoryview(data)
         while rest:
@@ -53,14 +58,14 @@ class Upload:
         self.size += len(data)
 
     def finish(self) -> Blob:
-        """Sync the file to disk and close it."""
+        """Sync the temporary file to disk and close it. Return the hash and size of its bytes."""
         file = self._file()
         os.fsync(file.fileno())
         file.close()
         return Blob(self._hash.hexdigest(), self.size)
 
     def abandon(self) -> None:
-        """Remove the file. It may be called at any time, and twice."""
+        """Remove the temporary file. May be called at any time, and more than once."""
         if self._opened is not None:
             self._opened.close()
             self.path.unlink(missing_ok=True)
@@ -73,7 +78,7 @@ class Upload:
 
 
 class Blobs:
-    """The folder of blobs. Not thread-safe: one caller at a time."""
+    """The folder with the bytes of all files. Not thread-safe: one caller at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -82,11 +87,14 @@ class Blobs:
         folder.chmod(0o700)
 
     def begin(self) -> Upload:
-        """Begin an upload."""
+        """Begin an upload. The caller writes its bytes and ends it with `keep` or `Upload.abandon`."""
         return Upload(self._incoming / secrets.token_hex(16))
 
     def keep(self, upload: Upload) -> Blob:
-        """Move a finished upload to its place. The next sweep removes it unless the catalogue refers to it by then."""
+        """Finish an upload and move its file to the name that is the hash of its bytes.
+
+        The next `sweep` removes the file unless an entry of the tree refers to it by then.
+        """
         blob = upload.finish()
         place = self._place(blob.digest)
         if self._is_here(blob):
@@ -94,13 +102,13 @@ class Blobs:
             return blob
         if not place.parent.is_dir():
             place.parent.mkdir(mode=0o700)
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
         upload.path.replace(place)
-        _sync_folder(place.parent)
+        sync_folder(place.parent)
         return blob
 
     def open(self, digest: str) -> BinaryIO:
-        """Open a blob for reading. It can be read to its end even if it is discarded meanwhile."""
+        """Open the blob whose hash is `digest`. The reader can read to its end even if it is deleted meanwhile."""
         try:
             descriptor = os.open(self._place(digest), os.O_RDONLY | os.O_NOFOLLOW)
         except OSError as error:
@@ -108,11 +116,14 @@ class Blobs:
         return os.fdopen(descriptor, "rb", buffering=0)
 
     def discard(self, digest: str) -> None:
-        """Delete a blob that no entry refers to."""
+        """Delete the blob whose hash is `digest`, to which no entry of the tree refers any more."""
         self._place(digest).unlink(missing_ok=True)
 
     def sweep(self, refers: Callable[[str], bool]) -> int:
-        """Remove incomplete uploads and unused blobs of an earlier run. Return the number of removed files."""
+        """Remove incomplete uploads and unused blobs of an earlier run. Return the number of removed files.
+
+        `refers` returns true for the hash of a blob that an entry of the tree uses.
+        """
         removed = 0
         for path in self._incoming.iterdir():
             path.unlink()
@@ -124,7 +135,7 @@ class Blobs:
         return removed
 
     def digests(self) -> set[str]:
-        """Return the digests of all stored blobs."""
+        """Return the hashes of all stored blobs."""
         return {path.name for path in self._kept()}
 
     def _kept(self) -> Iterator[Path]:
@@ -142,12 +153,3 @@ class Blobs:
     def _place(self, digest: str) -> Path:
         assert _DIGEST.match(digest), "digests are made here and kept by the catalogue"
         return self._folder / digest[:2] / digest
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync a folder to disk: a new name in it is durable only after that."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,8 +1,8 @@
 """Files of members: a virtual file system with an asynchronous interface.
 
 Above: `transfer`, and the routes. Below: `tree.py` with the rules, on one thread of its own. So the event loop never
-waits for the disk, and a check and its change are one step. Bytes are read and written in pieces; a file is never in
-memory as a whole.
+waits for the disk, and nothing can happen between a check and the change after it. Bytes are read and written in
+pieces; a file is never in memory as a whole.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class Reading:
-    """An open file. The caller iterates over its pieces, or closes it."""
+    """A file that is open for reading. The caller iterates over its pieces, or closes it."""
 
     def __init__(self, entry: FileEntry, file: BinaryIO, executor: ThreadPoolExecutor) -> None:
         self.entry = entry
@@ -41,7 +41,7 @@ class Reading:
             self.close()
 
     def close(self) -> None:
-        """Close the file, after the piece that is being read."""
+        """Close the file as soon as the piece that is being read is complete."""
         try:
             self._executor.submit(self._file.close)
         except RuntimeError:
@@ -50,7 +50,10 @@ class Reading:
 
 
 class Files:
-    """The file system. Every method waits for the disk, but not for the end of other members' uploads."""
+    """The virtual file system. `viewer` is always the member who asks, with its rights.
+
+    Every method waits for the disk, but not for the end of other members' uploads.
+    """
 
     def __init__(
         self,
@@ -69,34 +72,34 @@ class Files:
         self._closed = False
 
     async def start(self) -> int:
-        """Remove incomplete content of an earlier run. Return the number of removed files."""
+        """Remove incomplete uploads and unused content of an earlier run. Return the number of removed files."""
         return await self._run(self._tree.sweep)
 
     async def close(self) -> None:
-        """Finish running operations and close the catalogue."""
+        """Finish running operations and close the catalogue (the database of entries)."""
         if not self._closed:
             self._closed = True
             await self._run(self._catalogue.close)
             self._executor.shutdown(wait=False)
 
     async def stat(self, path: str, viewer: Viewer) -> FileEntry | FileRefusal:
-        """Return the entry at a path."""
+        """Return the entry (name, size, type) of the file or folder at a path."""
         return await self._run(self._tree.stat, path, viewer)
 
     async def listing(self, path: str, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
-        """Return the entries in a folder."""
+        """Return the entries of the files and folders in a folder."""
         return await self._run(self._tree.listing, path, viewer)
 
     async def shared(self, viewer: Viewer) -> Sequence[FileEntry]:
-        """Return the files of others that the viewer may read."""
+        """Return the files of other members that the viewer may read."""
         return await self._run(self._tree.shared, viewer)
 
     async def everything(self, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
-        """Return the files of all homes, newest first. Only for members with `members.manage`."""
+        """Return the files of all members, newest first. Only for members with `members.manage`."""
         return await self._run(self._tree.everything, viewer)
 
     async def read(self, path: str, viewer: Viewer) -> Reading | FileRefusal:
-        """Open a file. It can be read to its end even if the file is removed meanwhile."""
+        """Open a file for reading. The reader can read it to its end even if the file is removed meanwhile."""
         opening = self._executor.submit(self._tree.read, path, viewer)
         try:
             found = await asyncio.shield(asyncio.wrap_future(opening))
@@ -115,7 +118,11 @@ class Files:
         collide: Collide = Collide.ERROR,
         declared_bytes: int | None = None,
     ) -> Written | FileRefusal:
-        """Store a file. A refusal, a broken connection or a crash leaves nothing behind."""
+        """Store a file. A refusal, a broken connection or a crash leaves nothing behind.
+
+        `collide` decides what happens if the path has a file already. `declared_bytes` is the size that the client
+        announced.
+        """
         refused = await self._run(self._tree.may_place, path, viewer, collide, media_type)
         if refused is not None:
             return refused
@@ -133,11 +140,11 @@ class Files:
                 await asyncio.shield(asyncio.wrap_future(self._executor.submit(upload.abandon)))
 
     async def make_folder(self, path: str, viewer: Viewer, *, recursive: bool = False) -> FileEntry | FileRefusal:
-        """Make a folder."""
+        """Create a folder; with `recursive`, also its missing parent folders."""
         return await self._run(self._tree.make_folder, path, viewer, recursive=recursive, at_ms=self._now_ms())
 
     async def remove(self, path: str, viewer: Viewer, *, recursive: bool = False) -> FileRefusal | None:
-        """Remove a file or folder."""
+        """Remove a file or an empty folder; with `recursive`, a folder with its content. Return the refusal, if any."""
         return await self._run(self._tree.remove, path, viewer, recursive=recursive, at_ms=self._now_ms())
 
     async def move(self, source: str, target: str, viewer: Viewer) -> FileEntry | FileRefusal:
@@ -145,45 +152,60 @@ class Files:
         return await self._run(self._tree.move, source, target, viewer, self._now_ms())
 
     async def attach(self, paths: Sequence[str], viewer: Viewer) -> tuple[Attachment, ...] | FileRefusal:
-        """Return the attachments of a message with the stored name, size and type. Call this before sending."""
+        """Return these files as attachments for a message, with the stored name, size and type.
+
+        Call this before sending.
+        """
         return await self._run(self._tree.attach, paths, viewer)
 
     async def mirror(
         self, paths: Sequence[str], objective: str, viewer: Viewer
     ) -> tuple[Attachment, ...] | FileRefusal:
-        """Make copies of files in an objective's folder. The copies share the content of the files."""
+        """Copy files into the folder `objective` of an objective, and return the copies as attachments.
+
+        The bytes are not copied: both entries refer to the same content.
+        """
         return await self._run(self._tree.mirror, paths, objective, viewer, self._now_ms())
 
     async def share(self, paths: Sequence[str], viewers: Sequence[str], via: str) -> None:
-        """Let the recipients of a message read its attachments."""
+        """Let the `viewers` read these paths: members, `*`, or groups such as `chan:<id>`.
+
+        `via` is an id for these grants, by which `settle` and `unshare` find them again.
+        """
         await self._run(self._tree.share, paths, viewers, via, self._now_ms())
 
     async def settle(self, via: str, viewer: str) -> None:
-        """Make the grants of `via` permanent, and merge them with earlier grants of the viewer."""
+        """Make the grants that `share` gave a viewer under the id `via` permanent, after the message was accepted."""
         await self._run(self._tree.settle, via, viewer)
 
     async def unshare(self, via: str, viewer: str) -> None:
-        """Remove a viewer's grants of `via`."""
+        """Remove the grants that `share` gave a viewer under the id `via`, because the message was refused."""
         await self._run(self._tree.unshare, via, viewer)
 
     async def groups(self, paths: Sequence[str]) -> list[str]:
-        """Return the channels and objectives whose members have access to these paths."""
+        """Return the channels and objectives whose members may read one of these paths: `chan:<id>`, `obj:<id>`."""
         return await self._run(self._tree.groups, paths)
 
     async def reconcile(self, since_ms: Mapping[str, int]) -> None:
-        """Forget members that were removed while the hub was down. `since_ms`: all members, each since when."""
+        """Delete the files and grants of members that were removed while the hub was down.
+
+        `since_ms` has the creation time of every present member.
+        """
         await self._run(self._tree.reconcile, since_ms, self._now_ms())
 
     async def unsettled(self) -> list[tuple[str, list[str]]]:
-        """Return copies that belong to no objective yet: each folder, and its files."""
+        """Return the copies of files that belong to no objective yet, as a list of folders, each with its files.
+
+        A crash can leave such copies.
+        """
         return await self._run(self._tree.unsettled)
 
     async def forget(self, member: str) -> None:
-        """Remove the home and the grants of a removed member."""
+        """Delete the files of a removed member, and the grants that it had."""
         await self._run(self._tree.forget, member, self._now_ms())
 
     async def _fill(self, upload: Upload, chunks: AsyncIterable[bytes]) -> bool:
-        """Write the bytes to the upload. Return false as soon as there are too many."""
+        """Write the bytes to the upload. Return false as soon as they exceed the size limit of a file."""
         piece = bytearray()
         total = 0
         async for chunk in chunks:
@@ -203,7 +225,7 @@ class Files:
 
 
 def _close_unread(opening: "Future[tuple[FileEntry, BinaryIO] | FileRefusal]") -> None:
-    """Close a file whose reader is gone."""
+    """Close a file that was opened for a reader who is gone."""
     if not opening.cancelled() and opening.exception() is None:
         found = opening.result()
         if not isinstance(found, FileRefusal):

@@ -25,10 +25,10 @@ from tieline.wire.http import discard, failure
 from tieline.wire.route import Call, Download, Refused, fail, no
 
 _GROUPS_MAX = 100
-"""Most channels and objectives that are checked for one request. A file is never shared with so many."""
+"""Most channels and objectives whose members are checked for one request. A file is never shared with so many."""
 _UPLOADS_MAX = 64
 _MEMBER_UPLOADS_MAX = 8
-"""Uploads of one member at the same time; `_UPLOADS_MAX` is for all members. Each may need the largest file size."""
+"""Most uploads of one member at the same time; `_UPLOADS_MAX` is the limit for all members together."""
 _IDLE_SECONDS = 30.0
 _UPLOAD_SECONDS_MAX = 600.0
 """Longest time of an upload: enough for the largest file at 350 kbit/s. `_IDLE_SECONDS` is the limit between pieces."""
@@ -38,7 +38,7 @@ _Done = TypeVar("_Done")
 
 
 class Transfers:
-    """Uploads and downloads of all members, within their limits."""
+    """Uploads and downloads of files over HTTP, with limits for each member and for all."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -46,7 +46,7 @@ class Transfers:
         self._uploads: Counter[MemberName] = Counter()
 
     async def upload(self, call: Call, path: str) -> Written:
-        """Store the body of a request as a file. The query may have `mime` and `collide`."""
+        """Store the body of a request as a file at a path. The query may have `mime` (its type) and `collide`."""
         body = _Body(call)
         try:
             return await self._write(call, path, body)
@@ -82,25 +82,31 @@ class Transfers:
             self._uploads += Counter()
 
     async def download(self, call: Call, path: str) -> Download:
-        """Return the content of a file as a download."""
+        """Return the content of the file at a path as a download."""
         viewer = await viewer_of(call, self._files, [path])
         reading = given(await reached(self._files.read(path, viewer)))
         return Download(reading_headers(reading.entry), aiter(reading))
 
     async def attached(self, call: Call, paths: Sequence[str]) -> tuple[Attachment, ...]:
-        """Return the attachments for files of a member, with the stored name, size and type."""
+        """Return the files at these paths as attachments for a message, with the stored name, size and type."""
         if not paths:
             return ()
         viewer = await viewer_of(call, self._files, paths)
         return given(await reached(self._files.attach(paths, viewer)))
 
     async def viewer(self, call: Call, *paths: str) -> Viewer:
-        """Return the calling member as a viewer, with the groups that matter for these paths."""
+        """Return the calling member with the rights that matter for these paths.
+
+        These are the channels and objectives of the member with which one of the paths is shared.
+        """
         return await viewer_of(call, self._files, paths)
 
 
 def reading_headers(entry: FileEntry) -> dict[str, str]:
-    """Make the headers for a file's content. They keep a member's file from acting as a page of the hub."""
+    """Make the HTTP headers for a file's content.
+
+    They keep a browser from running a member's file as a page of the hub.
+    """
     kind = "inline" if entry.media_type in _INLINE else "attachment"
     return {
         "content-type": entry.media_type or "application/octet-stream",
@@ -114,7 +120,10 @@ def reading_headers(entry: FileEntry) -> dict[str, str]:
 
 
 async def viewer_of(call: Call, files: Files, paths: Sequence[str]) -> Viewer:
-    """Return the calling member as a viewer, with the groups that matter for these paths."""
+    """Return the calling member with the rights that matter for these paths.
+
+    These are the channels and objectives of the member with which one of the paths is shared.
+    """
     member = call.member
     foreign = [path for path in paths if path.split("/", 2)[1:2] != [member]]
     groups = (await reached(files.groups(foreign)))[:_GROUPS_MAX] if foreign else []
@@ -158,7 +167,7 @@ def takes_part(member: MemberName, objective: Objective) -> bool:
 
 
 class _Body:
-    """The body of an upload."""
+    """The body of an upload, read in pieces with time limits."""
 
     def __init__(self, call: Call) -> None:
         declared = call.header(b"content-length")
@@ -185,7 +194,7 @@ class _Body:
 
 
 async def reached(doing: Awaitable[_Done]) -> _Done:
-    """Wait for a disk operation. Raises `Refused` if the disk fails."""
+    """Await a disk operation and return its result. Raise `Refused` with status 503 if the disk fails."""
     try:
         return await doing
     except (OSError, CatalogueError) as error:
@@ -193,7 +202,7 @@ async def reached(doing: Awaitable[_Done]) -> _Done:
 
 
 def given(result: _Done | FileRefusal) -> _Done:
-    """Return a result. Raises `Refused` if it is a refusal."""
+    """Return the result of a file operation. Raise `Refused` if the operation was refused."""
     if isinstance(result, FileRefusal):
         raise Refused(no(result.status, result.message, result.code.value))
     return result

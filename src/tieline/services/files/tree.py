@@ -1,10 +1,12 @@
 """The tree of files: rules for valid paths, for read and write access, and for collisions.
 
-Above: `files.py`, which runs it on one thread. Below: the catalogue of entries and the blobs.
+Above: `files.py`, which runs it on one thread. Below: the catalogue (the database of entries) and the blobs (the
+bytes).
 
-A member owns everything under `/<member>`. A file of an objective is under `/objectives/<id>`, for the members who take
-part in it. Members with `members.manage` may do everything. Other members can read the paths that they have a grant
-for. A member without access to a path gets the same answer whether the path exists or not.
+A member owns everything under `/<member>`, its home. A file of an objective is under `/objectives/<id>`, for the
+members who take part in it: all of them read and add files there, and each changes its own. Members with
+`members.manage` may do everything. Other members can read the paths that they have a grant for. A member without access
+to a path gets the same answer whether the path exists or not.
 
 The order of steps makes a crash harmless: content is stored before an entry refers to it, and removed after its last
 entry is removed. So a crash may leave content without an entry, but never an entry without content.
@@ -24,7 +26,7 @@ from tieline.services.files.blobs import Blobs, MissingBlob, Upload
 
 ROOT = "/"
 OBJECTIVES = "objectives"
-"""First segment of the paths of objectives. A member of this name has no home."""
+"""First segment of the paths of objectives' files. A member of this name has no folder for files."""
 
 _PATH_CHARS_MAX = 1024  # as its clients have it
 _NAME_CHARS_MAX = 255  # what file systems allow, so that a download can keep its name
@@ -37,26 +39,26 @@ _MEDIA_TYPE_UNKNOWN = "application/octet-stream"
 
 
 class FileLimits(Struct, frozen=True):
-    """The limits of files, each with its reason."""
+    """Limits of files: bytes of one file; entries and bytes of one member's folder and of all objectives together."""
 
     file_bytes_max: int = 25 * MEBIBYTE
-    """Size limit of a file. The clients of ac7 expect this size."""
+    """Size limit of a file. Existing clients of the hub's protocols expect this size."""
 
     entries_max: int = 10_000
-    """Entries of one home, and rows of one listing, because a listing is one answer."""
+    """Most entries in one member's folder, and rows of one listing, because a listing is one answer."""
 
     home_bytes_max: int = 10 * 1024 * MEBIBYTE
-    """Bytes of one home, so that one member cannot fill the disk on which messages are stored."""
+    """Most bytes in one member's folder, so that one member cannot fill the disk on which messages are stored."""
 
     objectives_entries_max: int = 100_000
-    """Entries of all objectives together. They are counted whenever an entry is added."""
+    """Most entries of all objectives together. They are counted whenever an entry is added."""
 
     objectives_bytes_max: int = 100 * 1024 * MEBIBYTE
-    """Bytes of all objectives together."""
+    """Most bytes of all objectives together."""
 
 
 class FileCode(StrEnum):
-    """Reasons for refusing a file operation."""
+    """Reason for refusing a file operation, such as a path that does not exist. Each has an HTTP status."""
 
     NOT_FOUND = "not_found"
     EXISTS = "exists"
@@ -83,7 +85,7 @@ _STATUS = {
 
 
 class FileRefusal(Struct, frozen=True):
-    """A refused file operation."""
+    """A refused file operation: the reason as a code, and a sentence."""
 
     code: FileCode
     message: str
@@ -95,7 +97,7 @@ class FileRefusal(Struct, frozen=True):
 
 
 class Collide(StrEnum):
-    """The choice for a path that has a file already."""
+    """The choice for a path that has a file already: refuse, overwrite the file, or add a number to the new name."""
 
     ERROR = "error"
     OVERWRITE = "overwrite"
@@ -103,22 +105,22 @@ class Collide(StrEnum):
 
 
 class Viewer(Struct, frozen=True):
-    """The member that makes the request, with its rights."""
+    """The member who asks for a file operation, with the rights that decide what it may read and change."""
 
     name: str
     manages: bool = False
     """True if the member has `members.manage`."""
     groups: frozenset[str] = frozenset()
-    """Channels and objectives of the member, as `chan:<id>` and `obj:<id>`. Only the relevant ones are needed."""
+    """Channels and objectives of the member, as `chan:<id>` and `obj:<id>`; only those that matter for the request."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names under which the member may have grants."""
+        """Names under which the member may have grants: its own, `*` for everybody, and its groups."""
         return (self.name, EVERYBODY, *self.groups)
 
 
 class Written(Struct, frozen=True):
-    """A file that was written."""
+    """Result of an upload: the entry of the new file."""
 
     entry: FileEntry
     renamed: bool
@@ -126,7 +128,7 @@ class Written(Struct, frozen=True):
 
 
 def parse_path(text: str) -> str | FileRefusal:
-    """Check that a text is a valid path. The root is valid."""
+    """Check that a text is a valid absolute path, and return it or a refusal. The root `/` is valid."""
     if text == ROOT:
         return text
     if not text.startswith("/") or len(text) > _PATH_CHARS_MAX:
@@ -141,7 +143,10 @@ def parse_path(text: str) -> str | FileRefusal:
 
 
 def objective_of(path: str) -> str | None:
-    """Return the objective that a path belongs to. The caller must find out who takes part in it."""
+    """Return the id of the objective that a path belongs to, or `None`.
+
+    The caller must find out who takes part in it.
+    """
     match path.split("/", 3)[1:]:
         case [first, objective, *_] if first == OBJECTIVES and objective:
             return objective
@@ -150,7 +155,7 @@ def objective_of(path: str) -> str | None:
 
 
 class Tree:
-    """Applies the rules. Not thread-safe: one caller at a time."""
+    """The tree of files: checks the rules for paths, access and limits, then does the operation. Not thread-safe."""
 
     def __init__(self, catalogue: FileCatalogue, blobs: Blobs, limits: FileLimits) -> None:
         self._catalogue = catalogue
@@ -160,7 +165,7 @@ class Tree:
     # Reading
 
     def stat(self, text: str, viewer: Viewer) -> FileEntry | FileRefusal:
-        """Return the entry at a path."""
+        """Return the entry (name, size, type) of the file or folder at a path."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
@@ -181,7 +186,7 @@ class Tree:
             return FileRefusal(FileCode.CORRUPT, str(error))
 
     def listing(self, text: str, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
-        """Return the entries in a folder. For the root, these are the homes that the viewer may list."""
+        """Return the entries in a folder. For the root, these are the members' folders that the viewer may list."""
         path = parse_path(text)
         if isinstance(path, FileRefusal):
             return path
@@ -199,12 +204,12 @@ class Tree:
         return self._catalogue.children(path, most)
 
     def shared(self, viewer: Viewer) -> Sequence[FileEntry]:
-        """Return the files of others that the viewer may read."""
+        """Return the files of other members that the viewer may read."""
         found = self._catalogue.shared(viewer.names, self._limits.entries_max)
         return [entry for entry in found if _home(entry.path) != viewer.name]
 
     def everything(self, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
-        """Return the files of all homes, newest first."""
+        """Return the files of all members, newest first. Only for members with `members.manage`."""
         if not viewer.manages:
             return FileRefusal(FileCode.FORBIDDEN, "only members with members.manage can list every file")
         return self._catalogue.files(self._limits.entries_max)
@@ -212,7 +217,10 @@ class Tree:
     # Writing
 
     def may_place(self, text: str, viewer: Viewer, collide: Collide, media_type: str) -> FileRefusal | None:
-        """Return the refusal for a file that cannot be placed, whatever its bytes are. Call this before the upload."""
+        """Check before an upload that a file may be placed at a path, whatever its bytes are.
+
+        Return the refusal, if any.
+        """
         if not _MEDIA_TYPE.match(media_type or _MEDIA_TYPE_UNKNOWN):
             return FileRefusal(FileCode.INVALID_INPUT, "the media type is not one")
         target = self._target(text, viewer, collide)
@@ -221,7 +229,7 @@ class Tree:
     def place(
         self, upload: Upload, text: str, viewer: Viewer, collide: Collide, media_type: str, at_ms: int
     ) -> Written | FileRefusal:
-        """Make the entry for an uploaded file, and the entries of missing parent folders."""
+        """Add an uploaded file to the tree at a path, with the missing parent folders."""
         target = self._target(text, viewer, collide)
         if isinstance(target, FileRefusal):
             return target
@@ -254,7 +262,7 @@ class Tree:
         return Written(entry, path != text)
 
     def make_folder(self, text: str, viewer: Viewer, *, recursive: bool, at_ms: int) -> FileEntry | FileRefusal:
-        """Make a folder. An existing folder is no error."""
+        """Create a folder; with `recursive`, also its missing parent folders. An existing folder is no error."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
@@ -281,22 +289,26 @@ class Tree:
         return made
 
     def remove(self, text: str, viewer: Viewer, *, recursive: bool, at_ms: int) -> FileRefusal | None:
-        """Remove a file, or a folder with its content."""
+        """Remove a file or an empty folder; with `recursive`, a folder with its content. Return the refusal, if any."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
         if not _may_write(path, viewer):
             return FileRefusal(FileCode.FORBIDDEN, f"cannot remove {path}")
-        if self._catalogue.find(path) is None:
+        found = self._catalogue.find(path)
+        if found is None:
             return FileRefusal(FileCode.NOT_FOUND, f"no such path: {path}")
         beneath = self._catalogue.beneath(path)
         if beneath and not recursive:
             return FileRefusal(FileCode.NOT_EMPTY, f"directory not empty: {path}")
+        refusal = _refuse_change([found, *beneath], viewer)
+        if refusal is not None:
+            return refusal
         self._apply(FileChange(removed=(path, *(entry.path for entry in beneath)), at_ms=at_ms))
         return None
 
     def move(self, source_text: str, target_text: str, viewer: Viewer, at_ms: int) -> FileEntry | FileRefusal:
-        """Move a file or a folder to another path. Its grants stay valid."""
+        """Move a file or a folder to another path. The grants to read it stay valid."""
         source, target = _parse_below_root(source_text), _parse_below_root(target_text)
         if isinstance(source, FileRefusal):
             return source
@@ -317,6 +329,9 @@ class Tree:
         if isinstance(folders, FileRefusal):
             return folders
         beneath = self._catalogue.beneath(source)
+        refusal = _refuse_change([entry, *beneath], viewer)
+        if refusal is not None:
+            return refusal
         moved = [(source, target), *((one.path, target + one.path[len(source) :]) for one in beneath)]
         if any(len(path) > _PATH_CHARS_MAX for _, path in moved):
             return FileRefusal(FileCode.INVALID_INPUT, "a path would be too long")
@@ -334,7 +349,7 @@ class Tree:
     # Sharing
 
     def attach(self, texts: Sequence[str], viewer: Viewer) -> tuple[Attachment, ...] | FileRefusal:
-        """Return the attachments for a message, with the stored name, size and type."""
+        """Return these files as attachments for a message, with the stored name, size and type."""
         attached: list[Attachment] = []
         for text in texts:
             entry = self.stat(text, viewer)
@@ -349,7 +364,10 @@ class Tree:
     def mirror(
         self, texts: Sequence[str], objective: str, viewer: Viewer, at_ms: int
     ) -> tuple[Attachment, ...] | FileRefusal:
-        """Make second entries for files in an objective's folder. They stay when the first entries are removed."""
+        """Copy files into the folder `objective` of an objective, and return the copies as attachments.
+
+        Both entries refer to the same content. The copies stay when the original entries are removed.
+        """
         attached = self.attach(texts, viewer)
         if isinstance(attached, FileRefusal):
             return attached
@@ -387,19 +405,22 @@ class Tree:
         return tuple(_attachment(entry) for entry in put.values() if entry.digest is not None)
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let viewers read these paths."""
+        """Let the `viewers` read these paths: members, `*`, or groups such as `chan:<id>`.
+
+        `via` is an id for these grants, by which `settle` and `unshare` find them again.
+        """
         self._catalogue.share(paths, viewers, via, at_ms)
 
     def settle(self, via: str, viewer: str) -> None:
-        """Make the grants of `via` permanent, and merge them with earlier grants of the viewer."""
+        """Make the grants that `share` gave a viewer under the id `via` permanent. They join its earlier grants."""
         self._catalogue.settle(via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
-        """Remove a viewer's grants of `via`."""
+        """Remove the grants that `share` gave a viewer under the id `via`."""
         self._catalogue.unshare(via, viewer)
 
     def forget(self, member: str, at_ms: int) -> None:
-        """Remove the home and the grants of a removed member. A new member may get the same name."""
+        """Delete the files of a removed member and the grants that it had. A new member may get the same name."""
         path = f"/{member}"
         if member != OBJECTIVES and self._catalogue.find(path) is not None:
             beneath = self._catalogue.beneath(path)
@@ -407,7 +428,10 @@ class Tree:
         self._catalogue.forget(member, at_ms + 1)
 
     def reconcile(self, since_ms: Mapping[str, int], at_ms: int) -> None:
-        """Forget members that were removed while the hub was down. `since_ms`: all members, each since when."""
+        """Delete the files and grants of members that were removed while the hub was down.
+
+        `since_ms` has the creation time of every present member.
+        """
         for home in self._catalogue.children(ROOT, self._limits.objectives_entries_max):
             name = home.path[1:]
             if name != OBJECTIVES and home.created_at_ms < since_ms.get(name, at_ms + 1):
@@ -417,7 +441,10 @@ class Tree:
                 self._catalogue.forget(viewer, since_ms.get(viewer, at_ms + 1))
 
     def unsettled(self) -> list[tuple[str, list[str]]]:
-        """Return copies that belong to no objective yet: each folder, and its files. A crash can leave such copies."""
+        """Return the copies of files that belong to no objective yet, as a list of folders, each with its files.
+
+        A crash can leave such copies.
+        """
         found: list[tuple[str, list[str]]] = []
         for folder in self._catalogue.children(f"/{OBJECTIVES}", self._limits.objectives_entries_max):
             paths = [entry.path for entry in self._catalogue.beneath(folder.path) if entry.digest is not None]
@@ -426,14 +453,14 @@ class Tree:
         return found
 
     def groups(self, texts: Sequence[str]) -> list[str]:
-        """Return the channels and objectives whose members have access to these paths."""
+        """Return the channels and objectives whose members may read one of these paths: `chan:<id>`, `obj:<id>`."""
         paths = [path for path in map(parse_path, texts) if not isinstance(path, FileRefusal)]
         shown = [viewer for viewer in self._catalogue.viewers_of(paths) if ":" in viewer]
         owned = [f"obj:{objective}" for objective in map(objective_of, paths) if objective is not None]
         return [*dict.fromkeys((*shown, *owned))]
 
     def sweep(self) -> int:
-        """Remove content that no entry refers to."""
+        """Delete stored bytes that no entry refers to. Return the number of removed files."""
         return self._blobs.sweep(self._catalogue.refers)
 
     # Internals
@@ -446,7 +473,10 @@ class Tree:
         return _may_write(path, viewer) or self._catalogue.is_shared(path, viewer.names)
 
     def _target(self, text: str, viewer: Viewer, collide: Collide) -> tuple[str, FileEntry | None] | FileRefusal:
-        """Return the path that a file gets, and the entry that it replaces."""
+        """Return the path that a new file gets and the entry that it replaces, if any; or the refusal.
+
+        If the path has a file already, `collide` decides what happens.
+        """
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
@@ -463,7 +493,7 @@ class Tree:
             case Collide.ERROR:
                 return FileRefusal(FileCode.EXISTS, f"already exists: {path}")
             case Collide.OVERWRITE:
-                return path, old
+                return _refuse_change([old], viewer) or (path, old)
             case Collide.SUFFIX:
                 free = next((one for one in _candidates(path) if self._catalogue.find(one) is None), None)
                 checked = (
@@ -474,7 +504,7 @@ class Tree:
                 return checked if isinstance(checked, FileRefusal) else (checked, None)
 
     def _missing_folders(self, path: str, viewer: Viewer, at_ms: int) -> list[FileEntry] | FileRefusal:
-        """Make entries for the missing parent folders of a path, from the top."""
+        """Make entries for the missing parent folders of a path, the highest first. Refuse if a parent is a file."""
         missing: list[FileEntry] = []
         parent = _parent(path)
         while parent != ROOT:
@@ -488,7 +518,10 @@ class Tree:
         return missing[::-1]
 
     def _full(self, path: str, entries: int, size: int) -> FileRefusal | None:
-        """Return the refusal if a home cannot take so many more entries or bytes."""
+        """Return a refusal if `entries` or `size` bytes more are too many for the top folder of a path.
+
+        That is the folder of a member, or the one of all objectives.
+        """
         home = _home(path)
         count, total = self._catalogue.usage(home)
         limits = self._limits
@@ -517,6 +550,17 @@ def _may_write(path: str, viewer: Viewer) -> bool:
     return _home(path) == viewer.name
 
 
+def _refuse_change(entries: Sequence[FileEntry], viewer: Viewer) -> FileRefusal | None:
+    """Return the refusal if the viewer may add files beside these entries, but not change them.
+
+    Everybody in an objective may add files to it. Nobody but a manager changes the files of others there.
+    """
+    if viewer.manages:
+        return None
+    others = (entry for entry in entries if _home(entry.path) == OBJECTIVES and entry.owner != viewer.name)
+    return next((FileRefusal(FileCode.FORBIDDEN, f"{entry.path} belongs to {entry.owner}") for entry in others), None)
+
+
 def _home(path: str) -> str:
     return path.split("/", 2)[1]
 
@@ -526,7 +570,10 @@ def _parent(path: str) -> str:
 
 
 def _owner(path: str, viewer: Viewer) -> str:
-    """Return the owner for a new entry. It is always a member's name: clients refuse anything else."""
+    """Return the owner of a new entry: in an objective's folder the viewer, elsewhere the member whose folder it is.
+
+    It is always a member's name, because clients refuse anything else.
+    """
     return viewer.name if _home(path) == OBJECTIVES else _home(path)
 
 

@@ -1,4 +1,7 @@
-"""Activity in the hub's own protocol. Events are sent as they are stored, without decoding them."""
+"""Frames with the activity of members (the actions that agents reported), in the hub's own protocol.
+
+The hub sends the events as they are stored, without decoding them: the `Raw…` types are for that.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,7 +15,7 @@ from tieline.wire.native.frame import Frame
 
 
 class ActivityView(Struct, frozen=True):
-    """One thing that a member did."""
+    """One activity event of a member."""
 
     offset: int
     member: str
@@ -23,7 +26,7 @@ class ActivityView(Struct, frozen=True):
 
 
 class RawActivityView(Struct, frozen=True):
-    """`ActivityView` with the event as it is stored."""
+    """`ActivityView` for sending: the event is the stored JSON, not decoded."""
 
     offset: int
     member: str
@@ -34,28 +37,28 @@ class RawActivityView(Struct, frozen=True):
 
 
 class ActivityRows(Frame, frozen=True, omit_defaults=True, tag="activity_rows"):
-    """What a member did, newest first."""
+    """Activity of a member, newest first."""
 
     n: int
     rows: tuple[ActivityView, ...]
 
 
 class RawActivityRows(Frame, frozen=True, omit_defaults=True, tag="activity_rows"):
-    """`ActivityRows` with the events as they are stored."""
+    """`ActivityRows` for sending: the events are the stored JSON, not decoded."""
 
     n: int
     rows: tuple[RawActivityView, ...]
 
 
 class Did(Frame, frozen=True, omit_defaults=True, tag="did"):
-    """What a followed member just did; `missed` counts what came before it while the client did not read."""
+    """New activity of a followed member. `missed` counts earlier events that a slow client did not get."""
 
     rows: tuple[ActivityView, ...]
     missed: int = 0
 
 
 class RawDid(Frame, frozen=True, omit_defaults=True, tag="did"):
-    """`Did` with the events as they are stored."""
+    """`Did` for sending: the events are the stored JSON, not decoded."""
 
     rows: tuple[RawActivityView, ...]
     missed: int = 0
@@ -65,12 +68,12 @@ class RawDid(Frame, frozen=True, omit_defaults=True, tag="did"):
 
 
 def answer_of(n: int, reply: r.Activity) -> RawActivityRows:
-    """Make the answer with a member's activity."""
+    """Make the answer to request number `n` for a member's activity."""
     return RawActivityRows(n, tuple(map(_view, reply.rows)))
 
 
 def did_frames(rows: Sequence[ActivityRow], missed: int, bytes_max: int) -> Iterator[RawDid]:
-    """Split the activity of a followed member into frames of about this size."""
+    """Split new activity of a followed member into frames of about `bytes_max`. The first frame carries `missed`."""
     batch: list[RawActivityView] = []
     size = 0
     for row in rows:

@@ -8,12 +8,13 @@ from typing import Any
 from tieline.contract import reply as r
 from tieline.contract.member import TokenView
 from tieline.contract.reach import Reach
+from tieline.contract.reader import LogState, Reader
 from tieline.wire.native import views as v
 from tieline.wire.native.frame import Frame
 
 
 class Accepted(Frame, frozen=True, omit_defaults=True, tag="accepted"):
-    """The message is durable."""
+    """The message was accepted and is stored durably."""
 
     n: int
     id: str
@@ -28,7 +29,7 @@ def _accepted(n: int, reply: r.Accepted) -> Accepted:
 
 
 class Claimed(Frame, frozen=True, omit_defaults=True, tag="claimed"):
-    """The message is this session's alone, or nothing: another was first."""
+    """The claimed delivery; none if another session was first."""
 
     n: int
     item: v.Item | None = None
@@ -56,7 +57,7 @@ def _inbox(n: int, reply: r.Fetched) -> Inbox:
 
 
 class Receipts(Frame, frozen=True, omit_defaults=True, tag="receipts"):
-    """What became of a message, by the names of its recipients."""
+    """Receipts of a message, one per recipient, sorted by name."""
 
     n: int
     id: str
@@ -69,7 +70,7 @@ def _receipts(n: int, reply: r.Receipts) -> Receipts:
 
 
 class Issued(Frame, frozen=True, omit_defaults=True, tag="issued"):
-    """A new token, shown this once."""
+    """A new token, shown only once."""
 
     n: int
     member: str
@@ -81,7 +82,7 @@ def _issued(n: int, reply: r.Issued) -> Issued:
 
 
 class Roster(Frame, frozen=True, omit_defaults=True, tag="roster"):
-    """All members."""
+    """All members, by name."""
 
     n: int
     members: tuple[v.MemberView, ...]
@@ -103,19 +104,45 @@ def _history(n: int, reply: r.History) -> History:
 
 
 class Log(Frame, frozen=True, omit_defaults=True, tag="log"):
-    """Consecutive rows of a log; go on reading at `next`."""
+    """Consecutive rows of a log. The next read starts at `next`."""
 
     n: int
     rows: tuple[v.LogRowView, ...]
     next: int
+    epoch: str = ""
+    kept_from: int = 0
 
 
 def _log(n: int, reply: r.LogRows) -> Log:
-    return Log(n, tuple(map(v.view_log_row, reply.rows)), reply.next)
+    return Log(n, tuple(map(v.view_log_row, reply.rows)), reply.next, reply.epoch, reply.kept_from)
+
+
+class Readers(Frame, frozen=True, omit_defaults=True, tag="readers"):
+    """The logs, and the readers for which the hub keeps their rows."""
+
+    n: int
+    logs: tuple[LogState, ...]
+    readers: tuple[Reader, ...]
+
+
+def _readers(n: int, reply: r.Readers) -> Readers:
+    return Readers(n, reply.logs, reply.readers)
+
+
+class ReaderState(Frame, frozen=True, omit_defaults=True, tag="reader_state"):
+    """A reader of a log after a change, and the log."""
+
+    n: int
+    reader: Reader
+    log: LogState
+
+
+def _reader_state(n: int, reply: r.ReaderState) -> ReaderState:
+    return ReaderState(n, reply.reader, reply.log)
 
 
 class Done(Frame, frozen=True, omit_defaults=True, tag="done"):
-    """It is done."""
+    """The command was carried out."""
 
     n: int
 
@@ -125,7 +152,7 @@ def _done(n: int, reply: r.Done) -> Done:
 
 
 class ChannelList(Frame, frozen=True, omit_defaults=True, tag="channel_list"):
-    """All channels."""
+    """All channels, by name."""
 
     n: int
     channels: tuple[v.ChannelView, ...]
@@ -136,7 +163,7 @@ def _channel_list(n: int, reply: r.Channels) -> ChannelList:
 
 
 class Channel(Frame, frozen=True, omit_defaults=True, tag="channel"):
-    """A channel as it stands after what was asked."""
+    """A channel, as it is after the command."""
 
     n: int
     channel: v.ChannelView
@@ -147,7 +174,7 @@ def _channel(n: int, reply: r.ChannelState) -> Channel:
 
 
 class Objective(Frame, frozen=True, omit_defaults=True, tag="objective"):
-    """An objective as it stands after what was asked."""
+    """An objective, as it is after the command."""
 
     n: int
     objective: v.ObjectiveView
@@ -170,7 +197,7 @@ def _objective_list(n: int, reply: r.ObjectiveList) -> ObjectiveList:
 
 
 class ObjectiveStory(Frame, frozen=True, omit_defaults=True, tag="objective_view"):
-    """An objective, and what happened to it, oldest first."""
+    """An objective with its event log, oldest first."""
 
     n: int
     objective: v.ObjectiveView
@@ -185,7 +212,7 @@ def _objective_story(n: int, reply: r.ObjectiveView) -> ObjectiveStory:
 
 
 class MemberState(Frame, frozen=True, omit_defaults=True, tag="member"):
-    """A member as it is after what was asked."""
+    """A member, as it is after the command."""
 
     n: int
     member: v.MemberFile
@@ -196,7 +223,7 @@ def _member_state(n: int, reply: r.MemberState) -> MemberState:
 
 
 class ReachState(Frame, frozen=True, omit_defaults=True, tag="reached_by"):
-    """In which ways a member is to be reached."""
+    """The ways to reach a member, after the command."""
 
     n: int
     member: str
@@ -208,7 +235,7 @@ def _reach_state(n: int, reply: r.ReachState) -> ReachState:
 
 
 class TokenIssued(Frame, frozen=True, omit_defaults=True, tag="token_issued"):
-    """One more token, shown this once."""
+    """One more token, shown only once."""
 
     n: int
     member: str
@@ -232,7 +259,7 @@ def _token_list(n: int, reply: r.Tokens) -> TokenList:
 
 
 class TeamState(Frame, frozen=True, omit_defaults=True, tag="team"):
-    """The team as it is after what was asked."""
+    """The team, as it is after the command."""
 
     n: int
     team: v.TeamView
@@ -243,7 +270,7 @@ def _team_state(n: int, reply: r.TeamState) -> TeamState:
 
 
 class PauseList(Frame, frozen=True, omit_defaults=True, tag="pause_list"):
-    """Conversations that are paused, or whose limits are lifted."""
+    """Conversations that are paused, or in which agents may answer each other without limit."""
 
     n: int
     pauses: tuple[v.PauseView, ...]
@@ -254,7 +281,7 @@ def _pause_list(n: int, reply: r.Pauses) -> PauseList:
 
 
 class Recorded(Frame, frozen=True, omit_defaults=True, tag="recorded"):
-    """The activity is durable."""
+    """The activity is stored durably; `count` is the number of its events."""
 
     n: int
     count: int
@@ -273,6 +300,8 @@ AnyAnswer = (
     | Roster
     | History
     | Log
+    | Readers
+    | ReaderState
     | Done
     | ChannelList
     | Channel
@@ -298,6 +327,8 @@ ANSWERS: dict[type, Callable[[int, Any], AnyAnswer]] = {
     r.Roster: _roster,
     r.History: _history,
     r.LogRows: _log,
+    r.Readers: _readers,
+    r.ReaderState: _reader_state,
     r.Done: _done,
     r.Channels: _channel_list,
     r.ChannelState: _channel,

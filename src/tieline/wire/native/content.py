@@ -25,5 +25,5 @@ def content_of(frame: f.Send) -> m.Content | Refusal:
 
 
 def encode_message(message: m.Message) -> msgspec.Raw:
-    """Encode a message as clients see it."""
+    """Encode a message as the JSON object that clients of the hub's own protocol get."""
     return msgspec.Raw(f.encode_struct(view_message(message)))

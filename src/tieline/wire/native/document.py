@@ -17,7 +17,7 @@ _UNIONS = {"ClientFrame": f.ClientFrame, "HubFrame": f.HubFrame}
 
 
 def document() -> dict[str, Any]:
-    """Make the whole document."""
+    """Return the whole OpenAPI document as a JSON object."""
     kinds = [kind for union in _UNIONS.values() for kind in get_args(union)]
     references, components = msgspec.json.schema_components(kinds, ref_template=_TEMPLATE)
     found = dict(zip(kinds, references, strict=True))

@@ -1,4 +1,4 @@
-"""Base of all frames of the hub's own protocol."""
+"""Base class of all frames of the hub's own protocol, and two parts that many frames use."""
 
 from typing import Annotated
 
@@ -12,11 +12,11 @@ Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Frame(Struct, frozen=True, omit_defaults=True, tag_field="t"):
-    """The root of all frames."""
+    """Base class of all frames. The JSON field `t` names the kind of frame."""
 
 
 def parse_state(word: str) -> State | Refusal:
-    """Parse the name of a delivery state."""
+    """Return the delivery state of this name, such as `seen`, or a refusal if there is none."""
     try:
         return State[word.upper()]
     except KeyError:

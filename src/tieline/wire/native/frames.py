@@ -38,7 +38,7 @@ Number = root.Number
 
 
 class Hello(Frame, frozen=True, omit_defaults=True, tag="hello"):
-    """Must come first. Who the client is: by token, or on the hub's machine by the key of its home and a name."""
+    """Log in: the first frame of a client. It carries a token or, on the hub's machine, the hub's key and a name."""
 
     v: int = VERSION
     token: str | None = None
@@ -47,11 +47,11 @@ class Hello(Frame, frozen=True, omit_defaults=True, tag="hello"):
     receive: bool = False
     """True if the hub shall push deliveries."""
     window: int = 256
-    """Limit of unacknowledged deliveries."""
+    """Most deliveries that the hub pushes before the client acknowledges some of them."""
 
 
 class Ack(Frame, frozen=True, omit_defaults=True, tag="ack"):
-    """Deliveries are done with, as inclusive ranges of keys. Has no answer; acknowledging twice is a no-op."""
+    """Acknowledge deliveries, given as inclusive ranges of keys. Has no answer; acknowledging twice is a no-op."""
 
     keys: Keys
     evidence: str = "ack"
@@ -61,7 +61,7 @@ class Ack(Frame, frozen=True, omit_defaults=True, tag="ack"):
 
 
 class See(Frame, frozen=True, omit_defaults=True, tag="see"):
-    """Deliveries were read, by this evidence. Has no answer."""
+    """Report that an agent or person has seen these deliveries, and how that is known. Has no answer."""
 
     keys: Keys
     evidence: str
@@ -78,7 +78,7 @@ ClientFrame = Hello | Request
 
 
 class Welcome(Frame, frozen=True, omit_defaults=True, tag="welcome"):
-    """The session is open."""
+    """Answer to `hello`: the session is open. It names the session, the member, and the limits."""
 
     v: int
     session: str
@@ -89,7 +89,7 @@ class Welcome(Frame, frozen=True, omit_defaults=True, tag="welcome"):
 
 
 class Refused(Frame, frozen=True, omit_defaults=True, tag="refused"):
-    """The request was refused; without `n`, the connection ends with this."""
+    """The hub refused request number `n`. Without `n`, the hub closes the connection for this reason."""
 
     code: Code
     message: str
@@ -98,7 +98,7 @@ class Refused(Frame, frozen=True, omit_defaults=True, tag="refused"):
 
 
 class Deliver(Frame, frozen=True, omit_defaults=True, tag="deliver"):
-    """A delivery. Acknowledge it by its key."""
+    """A message that the hub pushes to the client. The client acknowledges it by its key."""
 
     key: int
     seq: int
@@ -106,7 +106,7 @@ class Deliver(Frame, frozen=True, omit_defaults=True, tag="deliver"):
 
 
 class RawDeliver(Frame, frozen=True, omit_defaults=True, tag="deliver"):
-    """`Deliver` with the message encoded before, so that a broadcast is encoded once."""
+    """`Deliver` for sending: its message is already encoded, so that a message to many is encoded only once."""
 
     key: int
     seq: int
@@ -114,25 +114,25 @@ class RawDeliver(Frame, frozen=True, omit_defaults=True, tag="deliver"):
 
 
 class Progress(Frame, frozen=True, omit_defaults=True, tag="progress"):
-    """A followed message took a step."""
+    """A delivery of a message that the client follows changed its state, or was escalated to another way."""
 
     id: str
     member: str
     state: str
     at_ms: int
     way: str = ""
-    """Set if the step is an escalation: the way that the message was escalated to."""
+    """The way of reaching the member (such as `hook`) that the hub tries next, if this is an escalation. Else empty."""
 
 
 class Said(Frame, frozen=True, omit_defaults=True, tag="said"):
-    """What was said, oldest first, that the client may see; see `tail`, whose number it has."""
+    """New messages that the client may see, oldest first. `n` is the number of the client's `tail` request."""
 
     n: int
     messages: tuple[Message, ...]
 
 
 class RawSaid(Frame, frozen=True, omit_defaults=True, tag="said"):
-    """`Said` with its messages encoded before, so that many who look on cost little."""
+    """`Said` for sending: its messages are already encoded, so that many viewers cost little."""
 
     n: int
     messages: tuple[msgspec.Raw, ...]
@@ -165,7 +165,7 @@ def encode_struct(value: Struct) -> bytes:
 
 
 def split_batch(frames: Sequence[bytes], size_max: int) -> Iterator[bytes]:
-    """Join encoded frames into batches of at most `size_max` bytes. A frame is never split; a larger one is alone."""
+    """Join encoded frames into batches of at most `size_max` bytes. A frame that is larger gets a batch of its own."""
     start, size = 0, 2
     for index, frame in enumerate(frames):
         if size + len(frame) > size_max and index > start:

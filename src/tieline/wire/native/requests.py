@@ -21,7 +21,7 @@ from tieline.wire.native.frame import Frame, Number, parse_state
 
 
 class Send(Frame, frozen=True, omit_defaults=True, tag="send"):
-    """Say something. Answered by `accepted` once it is durable."""
+    """Send a message. Answered by `accepted` once it is durable."""
 
     n: int
     target: str
@@ -68,7 +68,7 @@ class Send(Frame, frozen=True, omit_defaults=True, tag="send"):
 
 
 class Discard(Frame, frozen=True, omit_defaults=True, tag="discard"):
-    """Deliveries will not be handled, for this reason; then they are `expired`. Answered by `done`."""
+    """Discard deliveries, with a reason: nobody will handle them. They become `expired`. Answered by `done`."""
 
     n: int
     keys: tuple[tuple[int, int], ...]
@@ -79,7 +79,7 @@ class Discard(Frame, frozen=True, omit_defaults=True, tag="discard"):
 
 
 class Claim(Frame, frozen=True, omit_defaults=True, tag="claim"):
-    """Take a message for this session alone. Answered by `claimed`."""
+    """Claim a message, so that only this session handles it. Answered by `claimed`."""
 
     n: int
     id: str
@@ -89,7 +89,7 @@ class Claim(Frame, frozen=True, omit_defaults=True, tag="claim"):
 
 
 class Fetch(Frame, frozen=True, omit_defaults=True, tag="fetch"):
-    """Look into the inbox. Answered by `inbox`."""
+    """Read the inbox: deliveries that are not acknowledged, expired or dead. Answered by `inbox`."""
 
     n: int
     after: Number = 0
@@ -101,7 +101,7 @@ class Fetch(Frame, frozen=True, omit_defaults=True, tag="fetch"):
 
 
 class Follow(Frame, frozen=True, omit_defaults=True, tag="follow"):
-    """Hear of every step a message takes. Answered by `receipts`, then `progress` frames."""
+    """Follow a message: be told every change of its deliveries. Answered by `receipts`, then `progress` frames."""
 
     n: int
     id: str
@@ -135,7 +135,7 @@ class Unsubscribe(Frame, frozen=True, omit_defaults=True, tag="unsub"):
 
 
 class PauseThread(Frame, frozen=True, omit_defaults=True, tag="pause_thread"):
-    """Hold messages of agents and scripts in a conversation for a while. Answered by `done`."""
+    """Pause a conversation: hold messages of agents and scripts in it for a while. Answered by `done`."""
 
     n: int
     thread: str
@@ -145,7 +145,7 @@ class PauseThread(Frame, frozen=True, omit_defaults=True, tag="pause_thread"):
 
 
 class ResumeThread(Frame, frozen=True, omit_defaults=True, tag="resume_thread"):
-    """End the pause of a conversation: what is held in it is delivered. Answered by `done`."""
+    """End the pause of a conversation and deliver its held messages. Answered by `done`."""
 
     n: int
     thread: str
@@ -155,7 +155,7 @@ class ResumeThread(Frame, frozen=True, omit_defaults=True, tag="resume_thread"):
 
 
 class AddMember(Frame, frozen=True, omit_defaults=True, tag="add_member"):
-    """Make a member. Answered by `issued`."""
+    """Create a member, and return its first token. Answered by `issued`."""
 
     n: int
     name: str
@@ -189,8 +189,19 @@ class RotateToken(Frame, frozen=True, omit_defaults=True, tag="rotate_token"):
         return c.RotateToken(session, name=MemberName(self.name))
 
 
+class Retoken(Frame, frozen=True, omit_defaults=True, tag="retoken"):
+    """Let another shared token own a member. Sessions of the old token end. Answered by `done`."""
+
+    n: int
+    name: str
+    token: str
+
+    def command(self, session: SessionId) -> c.Retoken:
+        return c.Retoken(session, name=MemberName(self.name), token=self.token)
+
+
 class ListMembers(Frame, frozen=True, omit_defaults=True, tag="members"):
-    """Answered by `roster`."""
+    """List all members, by name. Answered by `roster`."""
 
     n: int
 
@@ -199,7 +210,7 @@ class ListMembers(Frame, frozen=True, omit_defaults=True, tag="members"):
 
 
 class ReadReceipts(Frame, frozen=True, omit_defaults=True, tag="read_receipts"):
-    """Answered by `receipts`."""
+    """Read the receipts of a message. Answered by `receipts`."""
 
     n: int
     id: str
@@ -210,7 +221,7 @@ class ReadReceipts(Frame, frozen=True, omit_defaults=True, tag="read_receipts"):
 
 
 class ReadHistory(Frame, frozen=True, omit_defaults=True, tag="read_history"):
-    """Answered by `history`."""
+    """Read messages that the member may see, newest first. Answered by `history`."""
 
     n: int
     peer: str | None = None
@@ -226,7 +237,7 @@ class ReadHistory(Frame, frozen=True, omit_defaults=True, tag="read_history"):
 
 
 class Search(Frame, frozen=True, omit_defaults=True, tag="search", rename={"sender": "from"}):
-    """Look for words in what the member may see. Answered by `history`."""
+    """Search the messages that the member may see. Answered by `history`."""
 
     n: int
     query: str
@@ -251,7 +262,7 @@ class Search(Frame, frozen=True, omit_defaults=True, tag="search", rename={"send
 
 
 class ReadLog(Frame, frozen=True, omit_defaults=True, tag="read_log"):
-    """Answered by `log`."""
+    """Read rows of a log (`main` or `activity`), from the offset `start` on. Answered by `log`."""
 
     n: int
     log: str = "main"
@@ -262,8 +273,43 @@ class ReadLog(Frame, frozen=True, omit_defaults=True, tag="read_log"):
         return c.ReadLog(session, log=self.log, start=self.start, limit=self.limit)
 
 
+class ListReaders(Frame, frozen=True, omit_defaults=True, tag="readers"):
+    """List the logs and the readers for which the hub keeps their rows. Answered by `readers`."""
+
+    n: int
+
+    def command(self, session: SessionId) -> c.ListReaders:
+        return c.ListReaders(session)
+
+
+class AdvanceReader(Frame, frozen=True, omit_defaults=True, tag="advance_reader"):
+    """Set the position of a reader in a log. Answered by `reader_state`."""
+
+    n: int
+    name: str
+    position: Number
+    log: str = "main"
+    epoch: str = ""
+    rewind: bool = False
+
+    def command(self, session: SessionId) -> c.AdvanceReader:
+        return c.AdvanceReader(
+            session, name=self.name, position=self.position, log=self.log, epoch=self.epoch, rewind=self.rewind
+        )
+
+
+class ForgetReader(Frame, frozen=True, omit_defaults=True, tag="forget_reader"):
+    """Forget a reader in both logs; nothing is kept for it any more. Answered by `done`."""
+
+    n: int
+    name: str
+
+    def command(self, session: SessionId) -> c.ForgetReader:
+        return c.ForgetReader(session, name=self.name)
+
+
 class ListChannels(Frame, frozen=True, omit_defaults=True, tag="channels"):
-    """Answered by `channel_list`."""
+    """List all channels, by name. Answered by `channel_list`."""
 
     n: int
 
@@ -272,7 +318,7 @@ class ListChannels(Frame, frozen=True, omit_defaults=True, tag="channels"):
 
 
 class CreateChannel(Frame, frozen=True, omit_defaults=True, tag="create_channel"):
-    """Make a channel, and be its admin. Answered by `channel`."""
+    """Create a channel. The member becomes its admin. Answered by `channel`."""
 
     n: int
     name: str
@@ -282,7 +328,7 @@ class CreateChannel(Frame, frozen=True, omit_defaults=True, tag="create_channel"
 
 
 class ChangeChannel(Frame, frozen=True, omit_defaults=True, tag="change_channel"):
-    """Do something to a channel, by its name or id; `do` in `change` says what. Answered by `channel`."""
+    """Change a channel, given by its name or id; `do` in `change` names the change. Answered by `channel`."""
 
     n: int
     channel: str
@@ -293,7 +339,7 @@ class ChangeChannel(Frame, frozen=True, omit_defaults=True, tag="change_channel"
 
 
 class ViewChannel(Frame, frozen=True, omit_defaults=True, tag="view_channel"):
-    """Answered by `channel`."""
+    """Show a channel with its members, by its name or id. Answered by `channel`."""
 
     n: int
     channel: str
@@ -303,7 +349,7 @@ class ViewChannel(Frame, frozen=True, omit_defaults=True, tag="view_channel"):
 
 
 class CreateObjective(Frame, frozen=True, omit_defaults=True, tag="create_objective"):
-    """Give a member work with an outcome. Answered by `objective`."""
+    """Create an objective: work for a member, with an outcome. Answered by `objective`."""
 
     n: int
     title: str
@@ -326,7 +372,7 @@ class CreateObjective(Frame, frozen=True, omit_defaults=True, tag="create_object
 
 
 class ChangeObjective(Frame, frozen=True, omit_defaults=True, tag="change_objective"):
-    """Do something to an objective; `do` in `change` says what. Answered by `objective`."""
+    """Change an objective; `do` in `change` names the change. Answered by `objective`."""
 
     n: int
     id: str
@@ -337,7 +383,7 @@ class ChangeObjective(Frame, frozen=True, omit_defaults=True, tag="change_object
 
 
 class ListObjectives(Frame, frozen=True, omit_defaults=True, tag="objectives"):
-    """Answered by `objective_list`."""
+    """List objectives that the member may see, newest first. Answered by `objective_list`."""
 
     n: int
     statuses: tuple[Status, ...] = ()
@@ -356,7 +402,7 @@ class ListObjectives(Frame, frozen=True, omit_defaults=True, tag="objectives"):
 
 
 class ViewObjective(Frame, frozen=True, omit_defaults=True, tag="view_objective"):
-    """Answered by `objective_view`."""
+    """Show an objective with its event log, oldest first. Answered by `objective_view`."""
 
     n: int
     id: str
@@ -367,7 +413,7 @@ class ViewObjective(Frame, frozen=True, omit_defaults=True, tag="view_objective"
 
 
 class UpdateMember(Frame, frozen=True, omit_defaults=True, tag="update_member"):
-    """Change what a member may do and what it is told; what is left out stays. Answered by `member`."""
+    """Change a member's permissions, role or instructions. Omitted fields stay unchanged. Answered by `member`."""
 
     n: int
     name: str
@@ -390,7 +436,7 @@ class UpdateMember(Frame, frozen=True, omit_defaults=True, tag="update_member"):
 
 
 class SetReach(Frame, frozen=True, omit_defaults=True, tag="reach"):
-    """Say in which ways a member is to be reached, or ask, by leaving `reach` out. Answered by `reached_by`."""
+    """Set the ways to reach a member. Without `reach`, only read them. Answered by `reached_by`."""
 
     n: int
     name: str
@@ -401,7 +447,7 @@ class SetReach(Frame, frozen=True, omit_defaults=True, tag="reach"):
 
 
 class SetBusy(Frame, frozen=True, omit_defaults=True, tag="busy"):
-    """Say that the member is at work, which counts for a while, or is not. Answered by `done`."""
+    """Report that the member is busy, or not any more. A busy report expires after a while. Answered by `done`."""
 
     n: int
     busy: bool = True
@@ -411,7 +457,7 @@ class SetBusy(Frame, frozen=True, omit_defaults=True, tag="busy"):
 
 
 class IssueToken(Frame, frozen=True, omit_defaults=True, tag="issue_token"):
-    """Give a member one more token. Answered by `token_issued`."""
+    """Issue one more token for a member. Answered by `token_issued`."""
 
     n: int
     name: str
@@ -426,7 +472,7 @@ class IssueToken(Frame, frozen=True, omit_defaults=True, tag="issue_token"):
 
 
 class ListTokens(Frame, frozen=True, omit_defaults=True, tag="tokens"):
-    """Answered by `token_list`."""
+    """List a member's valid tokens, oldest first. Answered by `token_list`."""
 
     n: int
     name: str
@@ -436,7 +482,7 @@ class ListTokens(Frame, frozen=True, omit_defaults=True, tag="tokens"):
 
 
 class RevokeToken(Frame, frozen=True, omit_defaults=True, tag="revoke_token"):
-    """Void one token. Answered by `done`."""
+    """Revoke one token. Answered by `done`."""
 
     n: int
     name: str
@@ -447,7 +493,7 @@ class RevokeToken(Frame, frozen=True, omit_defaults=True, tag="revoke_token"):
 
 
 class ReadTeam(Frame, frozen=True, omit_defaults=True, tag="read_team"):
-    """Answered by `team`."""
+    """Read the team's name, directive, context, presets and aliases. Answered by `team`."""
 
     n: int
 
@@ -456,7 +502,7 @@ class ReadTeam(Frame, frozen=True, omit_defaults=True, tag="read_team"):
 
 
 class UpdateTeam(Frame, frozen=True, omit_defaults=True, tag="update_team"):
-    """Change what is said about the team; what is left out stays. Answered by `team`."""
+    """Change details of the team. Omitted fields stay unchanged. Answered by `team`."""
 
     n: int
     name: str | None = None
@@ -477,7 +523,7 @@ class UpdateTeam(Frame, frozen=True, omit_defaults=True, tag="update_team"):
 
 
 class ListPauses(Frame, frozen=True, omit_defaults=True, tag="pauses"):
-    """Answered by `pause_list`."""
+    """List conversations that are paused, or without the limit of agents' answers. Answered by `pause_list`."""
 
     n: int
 
@@ -486,7 +532,7 @@ class ListPauses(Frame, frozen=True, omit_defaults=True, tag="pauses"):
 
 
 class AllowThread(Frame, frozen=True, omit_defaults=True, tag="allow_thread"):
-    """Lift the limits of the loop rule for a conversation for a while, and end its pause. Answered by `done`."""
+    """Turn the limit of agents' answers off for a conversation for a while, and end its pause. Answered by `done`."""
 
     n: int
     thread: str
@@ -497,7 +543,7 @@ class AllowThread(Frame, frozen=True, omit_defaults=True, tag="allow_thread"):
 
 
 class RecordActivity(Frame, frozen=True, omit_defaults=True, tag="activity"):
-    """Report what the member did. Answered by `recorded`."""
+    """Report activity of the member. Answered by `recorded`."""
 
     n: int
     events: tuple[dict[str, Any], ...]
@@ -507,7 +553,7 @@ class RecordActivity(Frame, frozen=True, omit_defaults=True, tag="activity"):
 
 
 class ReadActivity(Frame, frozen=True, omit_defaults=True, tag="read_activity"):
-    """Answered by `activity_rows`."""
+    """Read a member's activity, newest first. Answered by `activity_rows`."""
 
     n: int
     member: str
@@ -528,7 +574,7 @@ class ReadActivity(Frame, frozen=True, omit_defaults=True, tag="read_activity"):
 
 
 class FollowActivity(Frame, frozen=True, omit_defaults=True, tag="follow_activity"):
-    """Hear of what a member does. Answered by `done`, then `did` frames."""
+    """Follow the activity of a member. Answered by `done`, then `did` frames."""
 
     n: int
     member: str
@@ -550,11 +596,15 @@ AnyRequest = (
     | AddMember
     | RemoveMember
     | RotateToken
+    | Retoken
     | ListMembers
     | ReadReceipts
     | ReadHistory
     | Search
     | ReadLog
+    | ListReaders
+    | AdvanceReader
+    | ForgetReader
     | ListChannels
     | CreateChannel
     | ChangeChannel

@@ -1,7 +1,7 @@
-"""The hub's side of its own protocol: one connection, independent of the carrier of its batches.
+"""The hub's side of its own protocol: handles one client's connection, for a Unix socket and a WebSocket alike.
 
-Above: the carrier, a Unix socket or a WebSocket, which delivers batches and sends those of `send`. Below: a
-`SessionPump`.
+Above: the `Transport` of the connection (Unix socket or WebSocket), which passes batches of frames in both directions.
+Below: a `SessionPump`.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ from tieline.wire.session_pump import Parcel, SessionPump
 PROTOCOL = "tieline"
 
 _BATCH_BYTES = 4 * 1024 * 1024
-"""Size of deliveries in one batch, unless a single one is larger. Clients take frames that are much larger."""
+"""Most bytes of deliveries in one batch, unless a single one is larger. Clients accept much larger frames."""
 
 
 class Transport:
-    """Carrier of a connection. All methods return at once."""
+    """Carries the batches of one connection (the carrier): a Unix socket or a WebSocket. All methods return at once."""
 
     __slots__ = ()
 
@@ -46,11 +46,11 @@ class Transport:
         raise NotImplementedError
 
     def admit(self, owner: str) -> None:
-        """The client is known: allow batches of full size."""
+        """Allow batches of full size, because the client is known: it is the member `owner`."""
         raise NotImplementedError
 
     def await_hello(self) -> None:
-        """The last batch was empty, so it was no hello: allow one more small batch."""
+        """Allow one more small batch, because the last one was empty and so had no hello."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -67,7 +67,7 @@ class Transport:
 
 
 class _Gone(Transport):
-    """Replaces a carrier that is gone. It sends nothing, and the old carrier can be freed."""
+    """Replaces the transport of a lost connection. It sends nothing, and the old transport can be freed."""
 
     __slots__ = ()
 
@@ -75,7 +75,7 @@ class _Gone(Transport):
         """Do nothing: the client is gone."""
 
     def close(self) -> None:
-        """Do nothing: the carrier is closed already."""
+        """Do nothing: the connection is closed already."""
 
     def admit(self, owner: str) -> None:
         """Do nothing: there is no client."""
@@ -87,9 +87,9 @@ _GONE = _Gone()
 
 
 _ENCODED_BYTES_MAX = 8 * 1024 * 1024
-"""Size limit of the cache: enough for the messages that one turn of the event loop offers to all connections."""
+"""Size limit of the cache of encoded messages: enough for the messages that go to all connections at one moment."""
 _ENTRY_BYTES = 1024
-"""Memory for a cache entry in addition to its encoding, generously rounded up."""
+"""Assumed memory of a cache entry in addition to its encoded message, rounded up."""
 
 
 class _Encoded:
@@ -121,7 +121,8 @@ _encoded = _Encoded()
 
 
 _CREDIT = 64
-"""Weight limit of a connection's open requests. A weight is the size of the answer, which waits in memory."""
+"""Limit for the sum of the weights of a connection's open requests. The weight of a request stands for the size of its
+answer, which waits in memory."""
 _LARGE: dict[type, int] = {
     f.Claim: 1,
     **dict.fromkeys((f.Fetch, f.Follow, f.ReadReceipts, f.ReadHistory, f.Search, f.ReadLog, f.ListMembers), 32),
@@ -129,21 +130,29 @@ _LARGE: dict[type, int] = {
     **dict.fromkeys((f.ListChannels, f.ViewChannel, f.CreateChannel, f.ChangeChannel), 32),
     **dict.fromkeys((f.ListTokens, f.ReadTeam, f.UpdateTeam, f.UpdateMember, f.ListPauses), 32),
 }
-"""Weights of requests with a large answer: a page, or a message."""
+"""Weight of each kind of request with a large answer: 32 for a page, 1 for a single message."""
 _SETTLING = (f.Ack, f.Discard)
-"""Requests that settle deliveries, which gives credit for others."""
-_APART = frozenset({c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search})
+"""Requests that mark deliveries as handled. Then the hub may push as many others."""
+_APART = frozenset(
+    {c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search}
+    | {c.ListReaders, c.AdvanceReader, c.ForgetReader}
+)
 """Commands that may have to wait for the activity log or the search. Other commands must not wait with them."""
 
 
 class NativeConnection:
-    """One client of the hub's own protocol."""
+    """The connection of one client of the hub's own protocol.
+
+    `local` is true for a socket of the hub's own user. `token` is a token that the transport found, as in a cookie.
+    `protocol` is the name of the session's protocol: another one if a protocol uses this connection inside the hub.
+    """
 
     __slots__ = (
         "_greeting",
         "_hub",
         "_local",
         "_missed",
+        "_protocol",
         "_pump",
         "_tail",
         "_token",
@@ -152,8 +161,11 @@ class NativeConnection:
         "_writable",
     )
 
-    def __init__(self, hub: Hub, transport: Transport, *, local: bool, token: str | None = None) -> None:
+    def __init__(
+        self, hub: Hub, transport: Transport, *, local: bool, token: str | None = None, protocol: str = PROTOCOL
+    ) -> None:
         self._hub = hub
+        self._protocol = protocol
         # The token from the carrier, for example from a browser's cookie. A token in `hello` takes precedence.
         self._token = token
         self._transport: Transport = transport
@@ -173,11 +185,11 @@ class NativeConnection:
     # Methods for the carrier.
 
     def expect_hello(self) -> None:
-        """The carrier is open: start the timeout for the client's hello."""
+        """Start the timeout for the client's hello. The transport calls this when it is open."""
         self._greeting.expect(self._too_late)
 
     def receive_batch(self, payload: bytes | str) -> None:
-        """Handle a batch from the client."""
+        """Handle a batch of frames from the client: its hello, or requests. Before the session is open, frames wait."""
         try:
             batch = f.decode_client_batch(payload)
         except f.BadBatch as error:
@@ -192,14 +204,14 @@ class NativeConnection:
             self._greet(batch)
 
     def pause_writing(self) -> None:
-        """The carrier's buffer is full: stop offering deliveries and messages."""
+        """Stop sending deliveries and the live view, because the transport's buffer is full."""
         self._writable = False
         self._pump.pause_writing()
         if self._tail is not None:
             self._tail.pause()
 
     def resume_writing(self) -> None:
-        """The carrier's buffer has drained: continue."""
+        """Send deliveries and the live view again, because the transport's buffer has drained."""
         self._writable = True
         self._pump.resume_writing()
         if self._tail is not None:
@@ -207,7 +219,7 @@ class NativeConnection:
         self._release()
 
     def connection_lost(self) -> None:
-        """The carrier is gone: end the session."""
+        """End the session, because the connection is lost."""
         try:
             self._greeting.close()
             self._look_away()
@@ -219,7 +231,7 @@ class NativeConnection:
     # The Wire port, which the session pump calls.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Push deliveries."""
+        """Send deliveries to the client, in this order. Return all of them: this protocol declines none."""
         encode = _encoded.encode
         batch = [f.RawDeliver(key, seq, encode(message)) for message, key, seq in parcels]
         start = size = 0
@@ -232,11 +244,11 @@ class NativeConnection:
         return parcels
 
     def write_progress(self, step: r.Progress) -> None:
-        """Send the step of a followed message."""
+        """Tell the client that a delivery of a message that it follows changed its state."""
         self._send([f.Progress(step.message_id, step.member, step.state.word, step.at_ms, step.way)])
 
     def _write_activity(self, rows: Sequence[ActivityRow]) -> None:
-        """Send the activity of a followed member. While the carrier's buffer is full, only count it."""
+        """Send new activity of a member that the client follows. While the transport's buffer is full, only count."""
         if not self._writable:
             self._missed += len(rows)
             return
@@ -245,7 +257,7 @@ class NativeConnection:
         self._missed = 0
 
     def _write_said(self, n: int, messages: Sequence[m.Message]) -> None:
-        """Send messages of the live view."""
+        """Send new messages of the live view. `n` is the number of the client's `tail` request."""
         batch: list[msgspec.Raw] = []
         size = 0
         for message in messages:
@@ -311,7 +323,7 @@ class NativeConnection:
             return
         # The next frames may be large. They are not handled before the client is admitted.
         self._greeting.wait(rest)
-        attach = c.Attach(protocol=PROTOCOL, credential=credential, member=member)
+        attach = c.Attach(protocol=self._protocol, credential=credential, member=member)
         self._greeting.open(attach, lambda reply: self._opened(hello, reply))
 
     def _opened(self, hello: f.Hello, reply: r.Attached | Refusal) -> None:
@@ -337,7 +349,7 @@ class NativeConnection:
             self._handle(self._greeting.take())
 
     def _has_credit(self) -> bool:
-        """True if there is room for another large answer."""
+        """True if another request with a large answer may be handled now; otherwise it waits, to save memory."""
         return self._writable and self._weight < _CREDIT
 
     def _handle(self, batch: list[f.ClientFrame]) -> None:
@@ -410,7 +422,7 @@ class NativeConnection:
         self._release()
 
     def _look(self, frame: tail.FollowAll) -> None:
-        """Open a live view, if the client may read that history. It replaces the one that is open."""
+        """Open the live view that the client asked for, if it may read these messages. It replaces an open one."""
         session = self._pump.session
 
         def done(replies: Sequence[r.Reply]) -> None:
@@ -445,7 +457,7 @@ class NativeConnection:
 
 
 def _parts(command: c.Command, ranges_max: int) -> Sequence[c.Command]:
-    """Split a command that has more ranges of deliveries than one command may have."""
+    """Split a command with more than `ranges_max` (the hub's limit) ranges of delivery keys into several commands."""
     if not isinstance(command, c.Advance | c.Discard) or len(command.ranges) <= ranges_max:
         return (command,)
     return [structs.replace(command, ranges=part) for part in split_ranges(command.ranges, ranges_max)]

@@ -23,7 +23,7 @@ _PAGE = 200
 
 
 class FollowAll(Frame, frozen=True, omit_defaults=True, tag="tail"):
-    """Hear of what is said, if one may see it. Answered by `done`, then `said` frames."""
+    """Follow all new messages that the client may see. Answered by `done`, then `said` frames."""
 
     n: int
     after: Number = -1
@@ -37,7 +37,7 @@ Tell = Callable[[int, Sequence[Message]], None]
 
 
 class Tail:
-    """Live view of one client."""
+    """Live view of one client: passes every new message that the client may see to the callback `tell`."""
 
     def __init__(
         self, hub: Hub, session: SessionId, asked: FollowAll, tell: Tell, refused: Callable[[Refusal], None]
@@ -60,7 +60,7 @@ class Tail:
         self._read()
 
     def _said(self, notice: Notice) -> None:
-        """There is a new message: schedule a read, because the client may be allowed to see it."""
+        """Schedule a read, because there is a new message that the client may be allowed to see."""
         del notice
         self._due = True
         if self._timer is None and not self._reading and not self._paused:
@@ -69,11 +69,11 @@ class Tail:
     # Methods for the connection.
 
     def pause(self) -> None:
-        """Pause: the client's buffer is full."""
+        """Read no messages for now, because the client's buffer is full."""
         self._paused = True
 
     def resume(self) -> None:
-        """Continue: the client's buffer has drained."""
+        """Read messages again, because the client's buffer has drained."""
         self._paused = self._closed
         if self._due and not self._reading and self._timer is None:
             self._read()

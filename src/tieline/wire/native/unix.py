@@ -81,7 +81,7 @@ class _UnixConnection(Stream, Transport):
 
 
 class NativeListener:
-    """Listener at `<home>/hub.sock`."""
+    """Listens at `<home>/hub.sock` and has all connections of this socket."""
 
     def __init__(self, server: UnixServer, connections: set[_UnixConnection]) -> None:
         self._server = server
@@ -89,7 +89,7 @@ class NativeListener:
 
     @classmethod
     async def start(cls, hub: Hub, path: Path, unfinished: Unfinished | None = None) -> "NativeListener":
-        """Listen at `path`, for the hub's own user alone."""
+        """Start to listen at `path`. Only the user who runs the hub may connect."""
         connections: set[_UnixConnection] = set()
         bound = unfinished or Unfinished(hub.limits)
         server = await listen(path, lambda: _UnixConnection(hub, connections, bound), mode=0o600)
@@ -101,7 +101,7 @@ class NativeListener:
         return len(self._connections)
 
     def stop(self) -> None:
-        """Stop listening, and close all connections with the reason."""
+        """Stop listening, and close all connections. Each client is told that the hub is stopping."""
         self._server.close()
         for connection in list(self._connections):
             connection.end(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))

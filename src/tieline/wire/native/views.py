@@ -92,7 +92,7 @@ def view_delivery(value: delivery.Delivery) -> Item:
 
 
 class StepView(Struct, frozen=True, omit_defaults=True):
-    """A rung that a delivery reached, with its evidence."""
+    """A state that a delivery reached, with its evidence."""
 
     state: str
     at_ms: int
@@ -103,12 +103,12 @@ class StepView(Struct, frozen=True, omit_defaults=True):
 
 
 def view_step(value: delivery.Step) -> StepView:
-    """A rung that a delivery reached, with its evidence."""
+    """A state that a delivery reached, with its evidence."""
     return StepView(value.state.word, value.at_ms, value.session, value.protocol, value.evidence, value.way)
 
 
 class ReceiptView(Struct, frozen=True, omit_defaults=True):
-    """What became of a message for one recipient."""
+    """State and steps of a message for one recipient."""
 
     member: str
     state: str
@@ -118,12 +118,12 @@ class ReceiptView(Struct, frozen=True, omit_defaults=True):
 
 
 def view_receipt(value: delivery.Receipt) -> ReceiptView:
-    """What became of a message for one recipient."""
+    """State and steps of a message for one recipient."""
     return ReceiptView(value.member, value.state.word, tuple(map(view_step, value.steps)), value.way, value.held)
 
 
 class MemberView(Struct, frozen=True, omit_defaults=True):
-    """A member with what is known of it now."""
+    """A member with its current state: sessions, backlog, busy or not."""
 
     name: str
     kind: str
@@ -139,7 +139,7 @@ class MemberView(Struct, frozen=True, omit_defaults=True):
 
 
 def view_presence(value: member.Presence) -> MemberView:
-    """A member with what is known of it now."""
+    """A member with its current state: sessions, backlog, busy or not."""
     inner = value.member
     return MemberView(
         inner.name,
@@ -171,7 +171,7 @@ def view_log_row(value: event.LogRow) -> LogRowView:
 
 
 class ChannelView(Struct, frozen=True, omit_defaults=True):
-    """A channel, its subscribers, and what they are in it."""
+    """A channel, its subscribers and their roles."""
 
     name: str
     subscribers: tuple[str, ...]
@@ -183,7 +183,7 @@ class ChannelView(Struct, frozen=True, omit_defaults=True):
 
 
 def view_channel_view(value: r.ChannelView) -> ChannelView:
-    """A channel, its subscribers, and what they are in it."""
+    """A channel, its subscribers and their roles."""
     return ChannelView(
         value.name,
         value.subscribers,
@@ -196,7 +196,7 @@ def view_channel_view(value: r.ChannelView) -> ChannelView:
 
 
 class ObjectiveView(Struct, frozen=True):
-    """An objective as it stands."""
+    """An objective in its current state."""
 
     id: str
     title: str
@@ -216,7 +216,7 @@ class ObjectiveView(Struct, frozen=True):
 
 
 def view_seen_objective(value: r.SeenObjective) -> ObjectiveView:
-    """An objective as it stands."""
+    """An objective in its current state."""
     return ObjectiveView(
         value.id,
         value.title,
@@ -251,7 +251,7 @@ def view_objective_event(value: objective.ObjectiveEvent) -> ObjectiveEventView:
 
 
 class MemberFile(Struct, frozen=True):
-    """What is known of a member, to those who manage members."""
+    """A member with its instructions, for those who manage members."""
 
     name: str
     kind: str
@@ -263,7 +263,7 @@ class MemberFile(Struct, frozen=True):
 
 
 def view_member(value: member.Member) -> MemberFile:
-    """What is known of a member, to those who manage members."""
+    """A member with its instructions, for those who manage members."""
     return MemberFile(
         value.name,
         value.kind.value,
@@ -276,7 +276,7 @@ def view_member(value: member.Member) -> MemberFile:
 
 
 class TeamView(Struct, frozen=True):
-    """What is said about the team."""
+    """The team: its name, directive, context, presets and aliases."""
 
     name: str
     directive: str
@@ -286,7 +286,7 @@ class TeamView(Struct, frozen=True):
 
 
 def view_team(value: team.Team) -> TeamView:
-    """What is said about the team."""
+    """The team: its name, directive, context, presets and aliases."""
     return TeamView(value.name, value.directive, value.context, value.presets, value.aliases)
 
 

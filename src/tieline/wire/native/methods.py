@@ -45,9 +45,9 @@ class Requests:
         allow_empty: bool = False,
         supersedes: str | None = None,
     ) -> f.Accepted:
-        """Say something.
+        """Send a message.
 
-        It is accepted once it is durable.
+        The hub answers `accepted` when the message is stored durably.
         """
         n = next(self._numbers)
         return await self._ask(
@@ -76,17 +76,17 @@ class Requests:
         )
 
     async def claim(self, message_id: str) -> f.Item | None:
-        """Take a message for this session alone.
+        """Claim a message, so that only this session handles it.
 
-        The claim is durable before it is answered; the loser gets no delivery.
+        The claim is stored durably before the answer. If another session was first, the answer has no delivery.
         """
         n = next(self._numbers)
         return (await self._ask(n, f.Claim(n, message_id), f.Claimed)).item
 
     async def inbox(self, after: int = 0, limit: int = 100, unseen: bool = False) -> f.Inbox:
-        """Look into the inbox.
+        """Read the inbox: deliveries that are not acknowledged, expired or dead.
 
-        It holds the session's unsettled deliveries after `after`, oldest first.
+        Only deliveries with keys after `after` are returned, at most `limit`, oldest first.
         """
         n = next(self._numbers)
         return await self._ask(n, f.Fetch(n, after, limit, unseen), f.Inbox)
@@ -94,7 +94,7 @@ class Requests:
     async def subscribe(self, channel: str) -> None:
         """Join a channel.
 
-        It comes to be with its first subscriber.
+        The first subscriber creates the channel.
         """
         n = next(self._numbers)
         await self._ask(n, f.Subscribe(n, channel), f.Done)
@@ -102,13 +102,13 @@ class Requests:
     async def unsubscribe(self, channel: str) -> None:
         """Leave a channel.
 
-        Not being in it is no error.
+        It is not an error if the member is not in the channel.
         """
         n = next(self._numbers)
         await self._ask(n, f.Unsubscribe(n, channel), f.Done)
 
     async def pause_thread(self, thread: str) -> None:
-        """Hold messages of agents and scripts in a conversation for a while.
+        """Pause a conversation: hold messages of agents and scripts in it for a while.
 
         A conversation is `thread:<id>`, a target, or `@one+@other`.
         """
@@ -116,9 +116,9 @@ class Requests:
         await self._ask(n, f.PauseThread(n, thread), f.Done)
 
     async def resume_thread(self, thread: str) -> None:
-        """End the pause of a conversation: what is held in it is delivered.
+        """End the pause of a conversation and deliver its held messages.
 
-        Its chains start anew.
+        The hub counts the answers of agents in it from zero again.
         """
         n = next(self._numbers)
         await self._ask(n, f.ResumeThread(n, thread), f.Done)
@@ -131,14 +131,14 @@ class Requests:
         permissions: tuple[str, ...] = (),
         token: str | None = None,
     ) -> f.Issued:
-        """Make a member."""
+        """Create a member, and return its first token."""
         n = next(self._numbers)
         return await self._ask(n, f.AddMember(n, name, kind, permissions, token), f.Issued)
 
     async def remove_member(self, name: str) -> None:
         """Remove a member.
 
-        Its sessions end, its tokens die, its unsettled deliveries become `dead`.
+        Its sessions end, its tokens become invalid, and its waiting deliveries become `dead`.
         """
         n = next(self._numbers)
         await self._ask(n, f.RemoveMember(n, name), f.Done)
@@ -146,10 +146,15 @@ class Requests:
     async def rotate_token(self, name: str) -> f.Issued:
         """Replace a member's tokens.
 
-        The new one is its only one.
+        Afterwards the member has only the new token.
         """
         n = next(self._numbers)
         return await self._ask(n, f.RotateToken(n, name), f.Issued)
+
+    async def retoken(self, name: str, token: str) -> None:
+        """Let another shared token own a member. Sessions of the old token end."""
+        n = next(self._numbers)
+        await self._ask(n, f.Retoken(n, name, token), f.Done)
 
     async def members(self) -> tuple[f.MemberView, ...]:
         """List all members, by name."""
@@ -180,7 +185,7 @@ class Requests:
         before: int | None = None,
         limit: int = 50,
     ) -> tuple[f.Message, ...]:
-        """Look for words in what the member may see.
+        """Search the messages that the member may see.
 
         The newest message comes first.
         """
@@ -190,9 +195,29 @@ class Requests:
         ).messages
 
     async def read_log(self, log: str = "main", start: int = 0, limit: int = 1000) -> f.Log:
-        """Read rows of a log from an offset on."""
+        """Read rows of a log (`main` or `activity`), from the offset `start` on."""
         n = next(self._numbers)
         return await self._ask(n, f.ReadLog(n, log, start, limit), f.Log)
+
+    async def readers(self) -> f.Readers:
+        """List the logs and the readers for which the hub keeps their rows."""
+        n = next(self._numbers)
+        return await self._ask(n, f.ListReaders(n), f.Readers)
+
+    async def advance_reader(
+        self, name: str, position: int, *, log: str = "main", epoch: str = "", rewind: bool = False
+    ) -> f.ReaderState:
+        """Set the position of a reader in a log.
+
+        A new name makes a new reader. Retention keeps the rows from the position on.
+        """
+        n = next(self._numbers)
+        return await self._ask(n, f.AdvanceReader(n, name, position, log, epoch, rewind), f.ReaderState)
+
+    async def forget_reader(self, name: str) -> None:
+        """Forget a reader in both logs; nothing is kept for it any more."""
+        n = next(self._numbers)
+        await self._ask(n, f.ForgetReader(n, name), f.Done)
 
     async def channels(self) -> tuple[f.ChannelView, ...]:
         """List all channels, by name."""
@@ -200,14 +225,14 @@ class Requests:
         return (await self._ask(n, f.ListChannels(n), f.ChannelList)).channels
 
     async def create_channel(self, name: str) -> f.ChannelView:
-        """Make a channel, and be its admin."""
+        """Create a channel. The member becomes its admin."""
         n = next(self._numbers)
         return (await self._ask(n, f.CreateChannel(n, name), f.Channel)).channel
 
     async def change_channel(self, channel: str, change: ChannelChange) -> f.ChannelView:
-        """Do something to a channel, by its name or id; `do` in `change` says what.
+        """Change a channel, given by its name or id; `do` in `change` names the change.
 
-        There may be nothing to change.
+        A change without effect is not an error.
         """
         n = next(self._numbers)
         return (await self._ask(n, f.ChangeChannel(n, channel, change), f.Channel)).channel
@@ -227,16 +252,16 @@ class Requests:
         watchers: tuple[str, ...] = (),
         attachments: tuple[Attachment, ...] = (),
     ) -> f.ObjectiveView:
-        """Give a member work with an outcome."""
+        """Create an objective: work for a member, with an outcome."""
         n = next(self._numbers)
         return (
             await self._ask(n, f.CreateObjective(n, title, outcome, assignee, body, watchers, attachments), f.Objective)
         ).objective
 
     async def change_objective(self, objective_id: str, change: ObjectiveChange) -> f.ObjectiveView:
-        """Do something to an objective; `do` in `change` says what.
+        """Change an objective; `do` in `change` names the change.
 
-        There may be nothing to change. What is said in its thread is a message to `obj:<id>`.
+        A change without effect is not an error. To write to its thread, send a message to `obj:<id>`.
         """
         n = next(self._numbers)
         return (await self._ask(n, f.ChangeObjective(n, objective_id, change), f.Objective)).objective
@@ -254,7 +279,10 @@ class Requests:
         return await self._ask(n, f.ListObjectives(n, statuses, assignee, before, limit), f.ObjectiveList)
 
     async def objective(self, objective_id: str, after: int = -1) -> f.ObjectiveStory:
-        """Show an objective with its event log, oldest first."""
+        """Show an objective with its event log, oldest first.
+
+        Only events with a log offset above `after` are shown; -1 shows all of them.
+        """
         n = next(self._numbers)
         return await self._ask(n, f.ViewObjective(n, objective_id, after), f.ObjectiveStory)
 
@@ -268,7 +296,7 @@ class Requests:
         instructions: str | None = None,
         kind: MemberKind | None = None,
     ) -> f.MemberFile:
-        """Change what a member may do and what it is told; what is left out stays."""
+        """Change a member's permissions, role or instructions. Omitted fields stay unchanged."""
         n = next(self._numbers)
         return (
             await self._ask(
@@ -277,32 +305,32 @@ class Requests:
         ).member
 
     async def reach(self, name: str, reach: Reach | None = None) -> Reach:
-        """Say in which ways a member is to be reached, or ask, by leaving `reach` out.
+        """Set the ways to reach a member. Without `reach`, only read them.
 
-        For the member itself and whoever manages members.
+        Allowed for the member itself and for those who manage members.
         """
         n = next(self._numbers)
         return (await self._ask(n, f.SetReach(n, name, reach), f.ReachState)).reach
 
     async def set_busy(self, busy: bool = True) -> None:
-        """Say that the member is at work, which counts for a while, or is not."""
+        """Report that the member is busy, or not any more. A busy report expires after a while."""
         n = next(self._numbers)
         await self._ask(n, f.SetBusy(n, busy), f.Done)
 
     async def issue_token(
         self, name: str, *, label: str = "", expires_at_ms: int | None = None, token: str | None = None
     ) -> f.TokenIssued:
-        """Give a member one more token."""
+        """Issue one more token for a member."""
         n = next(self._numbers)
         return await self._ask(n, f.IssueToken(n, name, label, expires_at_ms, token), f.TokenIssued)
 
     async def tokens(self, name: str) -> tuple[TokenView, ...]:
-        """List a member's tokens that are still good, oldest first."""
+        """List a member's valid tokens, oldest first."""
         n = next(self._numbers)
         return (await self._ask(n, f.ListTokens(n, name), f.TokenList)).tokens
 
     async def revoke_token(self, name: str, token_id: str) -> None:
-        """Void one token.
+        """Revoke one token.
 
         Sessions that it opened end.
         """
@@ -310,7 +338,7 @@ class Requests:
         await self._ask(n, f.RevokeToken(n, name, token_id), f.Done)
 
     async def team(self) -> f.TeamView:
-        """Read what is said about the team."""
+        """Read the team's name, directive, context, presets and aliases."""
         n = next(self._numbers)
         return (await self._ask(n, f.ReadTeam(n), f.TeamState)).team
 
@@ -323,19 +351,19 @@ class Requests:
         presets: dict[str, tuple[str, ...] | None] | None = None,
         aliases: dict[str, str | None] | None = None,
     ) -> f.TeamView:
-        """Change what is said about the team; what is left out stays."""
+        """Change details of the team. Omitted fields stay unchanged."""
         n = next(self._numbers)
         return (
             await self._ask(n, f.UpdateTeam(n, name, directive, context, presets or {}, aliases or {}), f.TeamState)
         ).team
 
     async def pauses(self) -> tuple[f.PauseView, ...]:
-        """List conversations that are paused, or whose limits are lifted."""
+        """List conversations that are paused, or without the limit of agents' answers."""
         n = next(self._numbers)
         return (await self._ask(n, f.ListPauses(n), f.PauseList)).pauses
 
     async def allow_thread(self, thread: str, for_ms: int | None = None) -> None:
-        """Lift the limits of the loop rule for a conversation for a while, and end its pause."""
+        """Turn the limit of agents' answers off for a conversation for a while, and end its pause."""
         n = next(self._numbers)
         await self._ask(n, f.AllowThread(n, thread, for_ms), f.Done)
 
@@ -348,14 +376,17 @@ class Requests:
         kinds: tuple[str, ...] = (),
         limit: int = 200,
     ) -> tuple[f.ActivityView, ...]:
-        """Read what a member did, newest first. For itself and who has `activity.read`."""
+        """Read a member's activity, newest first.
+
+        Allowed for the member itself, and with `activity.read`.
+        """
         n = next(self._numbers)
         return (await self._ask(n, f.ReadActivity(n, member, from_ms, to_ms, kinds, limit), f.ActivityRows)).rows
 
     async def follow_activity(self, member: str) -> None:
-        """Hear of what a member does.
+        """Follow the activity of a member.
 
-        `Hub.tail` tells of it from now on.
+        From now on, `Hub.tail` delivers it.
         """
         n = next(self._numbers)
         await self._ask(n, f.FollowActivity(n, member), f.Done)

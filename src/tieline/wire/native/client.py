@@ -1,68 +1,109 @@
-"""The client: requests as awaitables, deliveries as an async iterator, both batched by turns of the event loop."""
+"""The client's side of the hub's own protocol: requests as awaitables, and deliveries as an async iterator.
+
+Above: the SDK (`tieline.client`), which connects over a socket, and code inside the hub (`native.in_process`). Below: a
+carrier, which carries batches of frames to the hub. All frames of one turn of the event loop are sent together, as one
+batch.
+"""
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine
 from itertools import count
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from tieline.client.carriers import Carrier, dial_socket
-from tieline.client.errors import Disconnected, HubRefused, HubUnreachable
-from tieline.client.requests import Requests
 from tieline.contract.keys import Range, extend_ranges, one_key
 from tieline.contract.refusal import Code
-from tieline.wire.home import HUB_SOCKET, find_home, read_key, read_running
 from tieline.wire.native import frames as f
-
-URL_VARIABLE = "TIELINE_URL"
-TOKEN_VARIABLE = "TIELINE_TOKEN"
-MEMBER_VARIABLE = "TIELINE_AGENT"
+from tieline.wire.native.errors import Disconnected, HubRefused
+from tieline.wire.native.methods import Requests
 
 _A = TypeVar("_A", bound=f.Frame)
+_T = TypeVar("_T")
 
 Delivery = f.Deliver
 """A message for this member, with the key to acknowledge it by."""
 
 
-async def connect(
-    *,
-    member: str | None = None,
-    token: str | None = None,
-    url: str | None = None,
-    home: Path | None = None,
-    receive: bool = False,
-    window: int = 256,
-) -> "Client":
-    """Open a session with a hub.
+class Keyed(Protocol):
+    """A delivery, as far as the hub needs to know it."""
 
-    The hub is at `url`, else at the environment's `TIELINE_URL`, else in `home` (or `TIELINE_HOME`, or the platform's
-    state folder). With a `token` (or `TIELINE_TOKEN`) the session is the member of that token. On the hub's machine
-    the key in its home is enough to be `member` (or `TIELINE_AGENT`); without a member the session is an operator,
-    who can manage members and read the log but cannot send. With `receive` the hub pushes deliveries, of which up to
-    `window` may be unacknowledged.
+    @property
+    def key(self) -> int:
+        """The key of the delivery in its member's inbox."""
+
+
+class Carrier(Protocol):
+    """A connection that carries batches of frames, as bytes, both ways."""
+
+    def send(self, payload: bytes) -> None:
+        """Send one batch of frames to the hub."""
+
+    async def drain(self) -> None:
+        """Wait until the connection can take more to send."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class Receiver(Protocol):
+    """The object that a carrier (a connection to a hub) calls when a batch comes, and when the connection ends."""
+
+    def receive_batch(self, payload: bytes | str) -> None:
+        """Handle a batch of frames that came from the hub."""
+
+    def connection_lost(self, why: str) -> None:
+        """Handle the end of the connection, for the reason `why`. Called once, as the last call."""
+
+
+class Arriving(Generic[_T]):
+    """Queue of what the hub sends unasked. After its end it gives what is left, then raises the reason to each reader.
+
+    Unlike asyncio's queue, an empty one takes almost no memory: most clients never use three of their four queues.
     """
-    token = token or os.environ.get(TOKEN_VARIABLE)
-    member = member or os.environ.get(MEMBER_VARIABLE)
-    url = url or (os.environ.get(URL_VARIABLE) if home is None else None)
-    client = Client()
-    key = None
-    if url is not None:
-        from tieline.client.websocket import dial_url  # noqa: PLC0415 - most sessions are local, and need none of it
 
-        carrier = await dial_url(url, client)
-    else:
-        folder = find_home(home)
-        running = read_running(folder)
-        if running is None:
-            raise HubUnreachable(f"no hub is running in {folder}: start one with 'tieline serve --home {folder}'")
-        key = read_key(folder) if token is None else None
-        carrier = await dial_socket(folder / HUB_SOCKET, client)
-    hello = f.Hello(token=token, key=key, member=member, receive=receive, window=window)
-    await client.greet(carrier, hello)
-    return client
+    __slots__ = ("_ended", "_items", "_readers")
+
+    def __init__(self) -> None:
+        self._items: deque[_T] | None = None
+        self._readers: list[asyncio.Future[None]] = []
+        self._ended: Exception | None = None
+
+    def put(self, item: _T) -> None:
+        """Add an item."""
+        if self._items is None:
+            self._items = deque()
+        self._items.append(item)
+        self._wake()
+
+    def end(self, why: Exception) -> None:
+        """Add no more items: the connection ended for this reason."""
+        self._ended = why
+        self._wake()
+
+    def empty(self) -> bool:
+        """True if no item waits."""
+        return not self._items
+
+    async def get(self) -> _T:
+        """Wait for the next item. Raises the reason after the last one."""
+        while not self._items:
+            if self._ended is not None:
+                raise self._ended
+            self._items = None
+            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._readers.append(reader)
+            try:
+                await reader
+            finally:
+                self._readers.remove(reader)
+        return self._items.popleft()
+
+    def _wake(self) -> None:
+        for reader in self._readers:
+            if not reader.done():
+                reader.set_result(None)
 
 
 class Client(Requests):
@@ -83,10 +124,10 @@ class Client(Requests):
         self._acks: list[Range] = []
         self._flush_scheduled = False
         self._welcome: asyncio.Future[f.Welcome] = asyncio.get_running_loop().create_future()
-        self._deliveries: asyncio.Queue[f.Deliver | None] = asyncio.Queue()
-        self._progress: asyncio.Queue[f.Progress | None] = asyncio.Queue()
-        self._did: asyncio.Queue[f.Did | None] = asyncio.Queue()
-        self._said: asyncio.Queue[f.Said | None] = asyncio.Queue()
+        self._deliveries: Arriving[f.Deliver] = Arriving()
+        self._progress: Arriving[f.Progress] = Arriving()
+        self._did: Arriving[f.Did] = Arriving()
+        self._said: Arriving[f.Said] = Arriving()
         # The reason why the connection ended; `None` while it is open.
         self._lost: Exception | None = None
         self.welcome: f.Welcome | None = None
@@ -94,12 +135,15 @@ class Client(Requests):
     # Lifecycle.
 
     async def greet(self, carrier: Carrier, hello: f.Hello) -> None:
-        """Say hello and wait to be welcomed. `connect` does this."""
+        """Send the first frame over the connection, and wait until the hub accepts or refuses the session.
+
+        `connect` calls this. `hello` is the frame, and `carrier` the connection.
+        """
         self._carrier = carrier
         carrier.send(f.encode_batch([hello]))
         self.welcome = await self._welcome
 
-    async def __aenter__(self) -> "Client":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -115,13 +159,13 @@ class Client(Requests):
 
     # Outcomes of deliveries.
 
-    def ack(self, delivery: f.Deliver | f.Item) -> None:
-        """Acknowledge a delivery, at the end of this turn of the loop. A second acknowledgement has no effect."""
+    def ack(self, delivery: Keyed) -> None:
+        """Acknowledge a delivery: say that it was handled. Sent at the end of this turn of the event loop."""
         extend_ranges(self._acks, one_key(delivery.key))
         self._schedule()
 
-    def see(self, *deliveries: f.Deliver | f.Item, evidence: str) -> None:
-        """Show evidence that deliveries were read."""
+    def see(self, *deliveries: Keyed, evidence: str) -> None:
+        """Tell the hub that deliveries were read, and by what evidence. They are not acknowledged yet."""
         if deliveries:
             self._put(f.See(tuple((delivery.key, delivery.key) for delivery in deliveries), evidence))
 
@@ -133,17 +177,17 @@ class Client(Requests):
             await self._ask(n, f.Discard(n, keys, reason), f.Done)
 
     async def follow(self, message_id: str, until: str = "acked") -> tuple[f.ReceiptView, ...]:
-        """Receipts of a message now; later steps come from `progress`."""
+        """Return the receipts of a message now. Later status changes of its deliveries come from `progress`.
+
+        `until` is the state to wait for. The hub refuses if a recipient's wire can never report it.
+        """
         n = next(self._numbers)
         return await self._all_receipts(await self._ask(n, f.Follow(n, message_id, until), f.Receipts))
 
     async def progress(self) -> AsyncIterator[f.Progress]:
-        """Steps of the messages that this session follows, as they happen."""
-        while (step := await self._progress.get()) is not None:
-            yield step
-        # Other readers, now or later, must end too.
-        self._progress.put_nowait(None)
-        raise self._lost or Disconnected("the connection ended")
+        """Yield status changes of followed messages as they happen. Raises `HubError` when the connection ends."""
+        while True:
+            yield await self._progress.get()
 
     # Receiving.
 
@@ -151,17 +195,18 @@ class Client(Requests):
         return self.deliveries()
 
     async def deliveries(self) -> AsyncIterator[f.Deliver]:
-        """Deliveries as the hub pushes them. Ends with `Disconnected`."""
-        while (delivery := await self._deliveries.get()) is not None:
-            yield delivery
-        # Other readers, now or later, must end too.
-        self._deliveries.put_nowait(None)
-        raise self._lost or Disconnected("the connection ended")
+        """Yield deliveries as the hub pushes them (needs `receive`). Raises `HubError` when the connection ends."""
+        while True:
+            yield await self._deliveries.get()
+
+    def next_delivery(self) -> Coroutine[Any, Any, f.Deliver]:
+        """Wait for the next delivery, as `deliveries` does. Raises `HubError` when the connection ends."""
+        return self._deliveries.get()
 
     # Reading.
 
     async def receipts(self, message_id: str) -> tuple[f.ReceiptView, ...]:
-        """Receipts of a message, one for each recipient."""
+        """Return the receipts of a message, one for each recipient, with the state and history of its delivery."""
         n = next(self._numbers)
         return await self._all_receipts(await self._ask(n, f.ReadReceipts(n, message_id), f.Receipts))
 
@@ -176,33 +221,32 @@ class Client(Requests):
     # Activity, and messages as they are sent.
 
     async def record_activity(self, *events: dict[str, Any]) -> int:
-        """Report what this member did."""
+        """Report what this member did, as activity. Returns the number of stored events."""
         n = next(self._numbers)
         return (await self._ask(n, f.RecordActivity(n, events), f.Recorded)).count
 
     async def doings(self) -> AsyncIterator[f.Did]:
-        """Activity of followed members, as it happens."""
-        while (did := await self._did.get()) is not None:
-            yield did
-        # Other readers, now or later, must end too.
-        self._did.put_nowait(None)
-        raise self._lost or Disconnected("the connection ended")
+        """Yield new activity of members that `follow_activity` named. Raises `HubError` when the connection ends."""
+        while True:
+            yield await self._did.get()
 
     async def tail(self, after: int = -1, *, everything: bool = False) -> AsyncIterator[f.Message]:
-        """All messages that this member may see, from this offset on, as they come. One such view per connection."""
+        """Yield all messages that this member may see, after the log offset `after`, and then new ones as they come.
+
+        `everything` asks for the messages of all members, which needs a permission. A second call replaces the first.
+        """
         n = next(self._numbers)
         await self._ask(n, f.FollowAll(n, after, everything), f.Done)
-        while (said := await self._said.get()) is not None:
+        while True:
+            said = await self._said.get()
             # Skip messages of an earlier view.
             for message in said.messages if said.n == n else ():
                 yield message
-        self._said.put_nowait(None)
-        raise self._lost or Disconnected("the connection ended")
 
     # Called by the carrier.
 
     def receive_batch(self, payload: bytes | str) -> None:
-        """A batch came from the hub."""
+        """Handle a batch of frames that came from the hub. The carrier (the connection) calls this."""
         try:
             batch = f.decode_hub_batch(payload)
         except f.BadBatch as error:
@@ -211,13 +255,13 @@ class Client(Requests):
         for frame in batch:
             match frame:
                 case f.Deliver():
-                    self._deliveries.put_nowait(frame)
+                    self._deliveries.put(frame)
                 case f.Progress():
-                    self._progress.put_nowait(frame)
+                    self._progress.put(frame)
                 case f.Did():
-                    self._did.put_nowait(frame)
+                    self._did.put(frame)
                 case f.Said():
-                    self._said.put_nowait(frame)
+                    self._said.put(frame)
                 case f.Welcome():
                     if not self._welcome.done():
                         self._welcome.set_result(frame)
@@ -230,7 +274,7 @@ class Client(Requests):
                         future.set_result(frame)
 
     def connection_lost(self, why: str) -> None:
-        """The connection ended."""
+        """Handle the end of the connection, for the reason `why`. The carrier (the connection) calls this."""
         self._end(Disconnected(why))
 
     # Inside.
@@ -275,7 +319,7 @@ class Client(Requests):
                 self._carrier.send(batch)
 
     def _batch_bytes_max(self) -> int:
-        """The largest batch that the hub takes."""
+        """Return the size in bytes of the largest batch that the hub accepts."""
         assert self.welcome is not None, "nobody asks before the hub has welcomed us"
         return self.welcome.frame_bytes_max
 
@@ -288,12 +332,10 @@ class Client(Requests):
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(why)
-        self._deliveries.put_nowait(None)
-        self._progress.put_nowait(None)
-        self._did.put_nowait(None)
-        self._said.put_nowait(None)
+        for arriving in (self._deliveries, self._progress, self._did, self._said):
+            arriving.end(why)
 
 
 def to_json(value: msgspec.Struct | tuple[msgspec.Struct, ...]) -> bytes:
-    """A value of the SDK as the JSON that the hub documents."""
+    """Encode a value of the SDK as the JSON that the hub documents."""
     return msgspec.json.encode(value)

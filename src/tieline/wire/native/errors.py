@@ -9,7 +9,7 @@ HubError
 from tieline.contract.refusal import Code
 
 _PASSING = frozenset({Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION, Code.STORE_FAILED})
-"""Refusals that end a session because of the hub, not because of the client."""
+"""Codes of refusals that are caused by the hub, not by the client: a later try may succeed."""
 
 
 class HubError(Exception):
@@ -17,7 +17,7 @@ class HubError(Exception):
 
 
 class HubUnreachable(HubError):
-    """No hub answers there."""
+    """No hub answers at the given home or URL."""
 
 
 class Disconnected(HubError):
@@ -25,7 +25,7 @@ class Disconnected(HubError):
 
 
 class HubRefused(HubError):
-    """The hub refused a request."""
+    """The hub refused a request, with a stable `code`. If a name was unknown, `near` has similar names."""
 
     def __init__(self, code: Code, message: str, near: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -35,5 +35,5 @@ class HubRefused(HubError):
 
 
 def is_passing(error: Exception) -> bool:
-    """True if a session ended, or could not be opened, for a reason that a restart of the hub removes."""
+    """True if a session ended, or could not be opened, for a reason that can pass, such as a restart of the hub."""
     return error.code in _PASSING if isinstance(error, HubRefused) else isinstance(error, Disconnected | HubUnreachable)

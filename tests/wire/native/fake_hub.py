@@ -1,4 +1,4 @@
-"""A hub of paper for tests of a wire: it writes down what is asked, and the test answers."""
+"""A fake hub for tests of a wire: it writes down what is asked, and the test answers."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ _R = TypeVar("_R")
 DoneCall = Callable[[Sequence[Reply]], None]
 
 
-class PaperHub(Hub):
+class FakeHub(Hub):
     """The Hub port with nobody behind it: it writes down what is asked, and the test answers."""
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -26,6 +26,7 @@ class PaperHub(Hub):
         # Commands that wait for their replies, oldest first.
         self.open: deque[tuple[Sequence[c.Command], DoneCall]] = deque()
         self.listening: dict[SessionId, tuple[Listener, MemberName | None]] = {}
+        self.watching: list[tuple[Interest, Callable[[Notice], None]]] = []
         self.tails: dict[SessionId, Callable[[Sequence[ActivityRow]], None]] = {}
 
     def submit(self, commands: Sequence[c.Command], done: DoneCall | None = None) -> None:
@@ -53,7 +54,8 @@ class PaperHub(Hub):
         return end
 
     def watch(self, interest: Interest, receiver: Callable[[Notice], None]) -> Callable[[], None]:
-        raise AssertionError("a session pump does not watch")
+        self.watching.append((interest, receiver))
+        return lambda: self.watching.remove((interest, receiver))
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
         raise AssertionError("a session pump sets no external inbox")

@@ -1,0 +1,52 @@
+"""Connects a client to a hub, over the hub's Unix socket or its WebSocket."""
+
+import os
+from pathlib import Path
+
+from tieline.client.carriers import dial_socket
+from tieline.wire.home import HUB_SOCKET, find_home, read_key, read_running
+from tieline.wire.native import frames as f
+from tieline.wire.native.client import Client
+from tieline.wire.native.errors import HubUnreachable
+
+URL_VARIABLE = "TIELINE_URL"
+TOKEN_VARIABLE = "TIELINE_TOKEN"
+MEMBER_VARIABLE = "TIELINE_AGENT"
+
+
+async def connect(
+    *,
+    member: str | None = None,
+    token: str | None = None,
+    url: str | None = None,
+    home: Path | None = None,
+    receive: bool = False,
+    window: int = 256,
+) -> Client:
+    """Open a session with a hub.
+
+    The hub is at `url`, else at the environment's `TIELINE_URL`, else in `home` (or `TIELINE_HOME`, or the platform's
+    state folder). With a `token` (or `TIELINE_TOKEN`) the session is the member of that token. On the hub's machine
+    the key in its home is enough to be `member` (or `TIELINE_AGENT`); without a member the session is an operator,
+    who can manage members and read the log but cannot send. With `receive` the hub pushes deliveries, of which up to
+    `window` may be unacknowledged.
+    """
+    token = token or os.environ.get(TOKEN_VARIABLE)
+    member = member or os.environ.get(MEMBER_VARIABLE)
+    url = url or (os.environ.get(URL_VARIABLE) if home is None else None)
+    client = Client()
+    key = None
+    if url is not None:
+        from tieline.client.websocket import dial_url  # noqa: PLC0415 - most sessions are local, and need none of it
+
+        carrier = await dial_url(url, client, token)
+    else:
+        folder = find_home(home)
+        running = read_running(folder)
+        if running is None:
+            raise HubUnreachable(f"no hub is running in {folder}: start one with 'tieline serve --home {folder}'")
+        key = read_key(folder) if token is None else None
+        carrier = await dial_socket(folder / HUB_SOCKET, client)
+    hello = f.Hello(token=token, key=key, member=member, receive=receive, window=window)
+    await client.greet(carrier, hello)
+    return client

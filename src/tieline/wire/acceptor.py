@@ -1,0 +1,95 @@
+"""The acceptor: takes connections from a listening socket as soon as they are there, also between two reads.
+
+Above: a server for which the order between a new connection and a message matters. Below: the event loop.
+
+A client is connected as soon as the kernel has queued it. An event loop takes it from that queue some turns later. A
+server that reads another client's message in between would not know the new client, and the new client would miss the
+message. So such a server calls `accept_all` before it handles what it has read. The protocol of a new connection is
+made at that moment, and its transport a few turns later.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import structlog
+
+_ACCEPT_MAX = 1024
+"""Connections taken at once: as many as the kernel queues."""
+
+_REST_SECONDS = 1.0
+"""Pause after a failed accept, for example because too many files are open. The loop would spin without it."""
+
+log = structlog.get_logger(__name__)
+
+
+class Acceptor:
+    """A listening socket. `factory` makes the protocol of each accepted socket, before the socket has a transport."""
+
+    def __init__(self, listener: socket.socket, factory: Callable[[socket.socket], asyncio.BaseProtocol]) -> None:
+        self._loop = asyncio.get_running_loop()
+        # None once closed.
+        self._listener: socket.socket | None = listener
+        self._factory = factory
+        # Tasks that make transports.
+        self._opening: set[asyncio.Task[None]] = set()
+        # Timer that ends a pause after a failure.
+        self._resting: asyncio.TimerHandle | None = None
+        self._loop.add_reader(listener.fileno(), self.accept_all)
+
+    def accept_all(self) -> None:
+        """Accept all connections in the kernel's queue, and make the asyncio protocol of each at once."""
+        if self._resting is not None:
+            return
+        for _ in range(_ACCEPT_MAX):
+            if self._listener is None:
+                return
+            try:
+                accepted, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionAbortedError:
+                continue
+            except OSError as error:
+                self._rest(error)
+                return
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._open(accepted, self._factory(accepted)))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _open(self, accepted: socket.socket, protocol: asyncio.BaseProtocol) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
+        except OSError as error:
+            accepted.close()
+            protocol.connection_lost(error)
+
+    def _rest(self, error: OSError) -> None:
+        assert self._listener is not None, "it has just failed"
+        log.warning("connections wait: none can be accepted now", error=str(error))
+        self._loop.remove_reader(self._listener.fileno())
+        self._resting = self._loop.call_later(_REST_SECONDS, self._resume)
+
+    def _resume(self) -> None:
+        self._resting = None
+        if self._listener is not None:
+            self._loop.add_reader(self._listener.fileno(), self.accept_all)
+
+    def close(self) -> None:
+        """Stop listening. Accepted connections stay open."""
+        listener, self._listener = self._listener, None
+        if self._resting is not None:
+            self._resting.cancel()
+        if listener is not None:
+            self._loop.remove_reader(listener.fileno())
+            listener.close()
+
+    async def wait_closed(self) -> None:
+        """Wait until every accepted connection has its transport."""
+        if self._opening:
+            await asyncio.wait(self._opening)
+
+    def is_serving(self) -> bool:
+        """True until `close`."""
+        return self._listener is not None

@@ -1,0 +1,115 @@
+"""Arrivals: the deliveries of a member as they come, each once, through any number of sessions.
+
+Above: the forwarder and other code that hands messages to a program. Below: the SDK. Keys come in order, except the
+keys of held deliveries: a held delivery comes late, with a key below others. So the last key does not tell which
+deliveries were given already; `DeliveredKeys` does.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from tieline.wire.native.client import Client, Delivery
+from tieline.wire.native.frames import Item
+
+_POLL_SECONDS = 1.0
+"""Time between two reads of the inbox, when the hub pushes nothing more because its window of unacknowledged
+deliveries is full."""
+_RANGES_MAX = 1000
+"""Ranges of keys that are remembered. Above this limit, the keys in the oldest gap count as given."""
+_PAGE = 500
+
+
+class DeliveredKeys:
+    """The keys of deliveries that were already given to the caller, so that none is given twice. Stored as ranges."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+
+    @property
+    def last(self) -> int:
+        """The highest key that was given; 0 if there is none."""
+        return self._lasts[-1] if self._lasts else 0
+
+    def copy(self) -> "DeliveredKeys":
+        """Return a copy with the same keys."""
+        other = DeliveredKeys()
+        other._firsts, other._lasts = self._firsts[:], self._lasts[:]
+        return other
+
+    def __contains__(self, key: int) -> bool:
+        place = bisect_right(self._firsts, key)
+        return place > 0 and key <= self._lasts[place - 1]
+
+    def add(self, key: int) -> None:
+        """Record the key of a delivery that was given."""
+        if key in self:
+            return
+        firsts, lasts = self._firsts, self._lasts
+        place = bisect_right(firsts, key)
+        joins_left = place > 0 and lasts[place - 1] + 1 == key
+        joins_right = place < len(firsts) and firsts[place] == key + 1
+        if joins_left and joins_right:
+            lasts[place - 1] = lasts[place]
+            del firsts[place], lasts[place]
+        elif joins_left:
+            lasts[place - 1] = key
+        elif joins_right:
+            firsts[place] = key
+        else:
+            firsts.insert(place, key)
+            lasts.insert(place, key)
+            if len(firsts) > _RANGES_MAX:
+                del firsts[1], lasts[0]
+
+
+async def arrivals(client: Client, given: DeliveredKeys) -> AsyncGenerator[Delivery | Item, None]:
+    """Yield new deliveries for ever: those whose keys are not in `given`.
+
+    The hub pushes them. It stops when the window is full of unacknowledged deliveries, such as those that were only
+    seen, or skipped by a watcher that waits for something rare. From then on, the inbox is polled.
+    """
+    # A copy, because the caller records in its own `DeliveredKeys` which deliveries it has handled.
+    given = given.copy()
+    coming: asyncio.Task[Delivery] | None = None
+    delivery: Delivery | None
+    assert client.welcome is not None, "an open session was welcomed"
+    room = client.welcome.window
+    held = 0
+    try:
+        while True:
+            if room > 0:
+                delivery = await client.next_delivery()
+            else:
+                coming = coming or asyncio.create_task(client.next_delivery())
+                await asyncio.wait((coming,), timeout=_POLL_SECONDS)
+                delivery, coming = (coming.result(), None) if coming.done() else (None, coming)
+            if delivery is not None:
+                room -= 1
+                if delivery.key not in given:
+                    given.add(delivery.key)
+                    yield delivery
+                continue
+            page = await client.inbox(after=given.last, limit=_PAGE)
+            released, held = page.held < held, page.held
+            items = [item async for item in unsettled(client)] if released else page.items
+            for item in items:
+                if item.key not in given:
+                    given.add(item.key)
+                    yield item
+    finally:
+        if coming is not None:
+            coming.cancel()
+
+
+async def unsettled(client: Client) -> AsyncIterator[Item]:
+    """Yield all items of the inbox (not acknowledged, expired or dead), read page by page."""
+    after, complete = 0, False
+    while not complete:
+        page = await client.inbox(after=after, limit=_PAGE)
+        for item in page.items:
+            yield item
+        after, complete = page.through, page.complete

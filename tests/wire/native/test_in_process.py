@@ -1,0 +1,55 @@
+"""Sessions inside the hub's own process: the same client as over a socket."""
+
+import asyncio
+
+import pytest
+
+from tests.server.hubs import HubHarness, take, until
+from tieline.client import Disconnected, HubRefused
+from tieline.contract.hub import Hub
+from tieline.contract.refusal import Code
+from tieline.wire.native.in_process import open_session
+
+
+def hub_of(home: HubHarness) -> Hub:
+    """The Hub port of a running hub."""
+    found = home.hub.local_hub
+    assert found is not None
+    return found
+
+
+async def test_a_session_sends_receives_and_ends(home: HubHarness) -> None:
+    hub = hub_of(home)
+    async with (
+        await open_session(hub, home.tokens["alice"], "x") as alice,
+        await open_session(hub, home.tokens["bob"], "x", receive=True, window=8) as bob,
+    ):
+        sent = await alice.send("@bob", "hello")
+        (came,) = await take(bob, 1, ack=True)
+        assert (came.message.id, came.message.protocol) == (sent.id, "x")
+        # While its reader is slow, deliveries stay in the inbox.
+        bob.pause()
+        await alice.send("@bob", "later")
+        await alice.members()
+        assert bob._deliveries.empty()
+        bob.resume()
+        assert [one.message.body for one in await take(bob, 1)] == ["later"]
+    operator = await home.operator()
+    assert not any(one.sessions for one in await operator.members())
+    with pytest.raises(Disconnected):
+        await bob.members()
+
+
+async def test_a_token_that_is_not_valid_opens_no_session(home: HubHarness) -> None:
+    with pytest.raises(HubRefused) as caught:
+        await open_session(hub_of(home), "nonsense", "x")
+    assert caught.value.code is Code.UNAUTHORIZED
+
+
+async def test_a_revoked_token_ends_its_session_and_its_readers(home: HubHarness) -> None:
+    bob = await open_session(hub_of(home), home.tokens["bob"], "x", receive=True)
+    readers = [asyncio.create_task(take(bob, 1)) for _ in range(2)]
+    await (await home.operator()).rotate_token("bob")
+    await until(lambda: all(reader.done() for reader in readers))
+    assert all(isinstance(reader.exception(), HubRefused) for reader in readers)
+    await bob.close()
