@@ -162,15 +162,14 @@ class HubProcess:
         """A session by the SDK, for what a test needs around the command line."""
         return await connect(home=self.home, member=member, receive=receive, window=window)
 
-    def add_members(self, *names: str) -> None:
-        """Make members, quicker than a command each."""
+    def add_members(self, *names: str) -> list[str]:
+        """Make members, quicker than a command each. Returns their tokens."""
 
-        async def add() -> None:
+        async def add() -> list[str]:
             async with await self.connect() as operator:
-                for name in names:
-                    await operator.add_member(name)
+                return [(await operator.add_member(name)).token for name in names]
 
-        asyncio.run(add())
+        return asyncio.run(add())
 
     def send(self, sender: str, target: str, *bodies: str, scope: str | None = None) -> list[str]:
         """Send messages; returns their ids."""
@@ -187,6 +186,15 @@ class HubProcess:
         async def ask() -> dict[str, str]:
             async with await self.connect(sender) as client:
                 return {receipt.member: receipt.state for receipt in await client.receipts(message_id)}
+
+        return asyncio.run(ask())
+
+    def member_names(self) -> set[str]:
+        """Names of all members."""
+
+        async def ask() -> set[str]:
+            async with await self.connect() as operator:
+                return {member.name for member in await operator.members()}
 
         return asyncio.run(ask())
 

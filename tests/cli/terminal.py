@@ -1,4 +1,4 @@
-"""A person at a terminal that runs `tieline run`."""
+"""A person at a terminal, who runs `tieline run` or another program."""
 
 import contextlib
 import os
@@ -70,16 +70,24 @@ class Person:
 
 
 @contextlib.contextmanager
-def at_terminal(home: Path, *args: str, env: dict[str, str] | None = None) -> Iterator[Person]:
+def at_terminal(home: Path, *args: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Iterator[Person]:
     """A person who runs `tieline run` with these arguments."""
+    with at_terminal_of(str(TIELINE), "run", *args, env=environment(home, env), cwd=cwd) as person:
+        yield person
+
+
+@contextlib.contextmanager
+def at_terminal_of(program: str, *args: str, env: dict[str, str], cwd: Path | None = None) -> Iterator[Person]:
+    """A person who runs a program in a terminal of its own."""
     keyboard, screen = os.openpty()
     termios.tcsetwinsize(keyboard, (30, 100))
     process = subprocess.Popen(
-        [sys.executable, "-c", OWN_TERMINAL, str(TIELINE), "run", *args],
+        [sys.executable, "-c", OWN_TERMINAL, program, *args],
         stdin=screen,
         stdout=screen,
         stderr=screen,
-        env=environment(home, env),
+        env=env,
+        cwd=cwd,
     )
     try:
         yield Person(process, keyboard, screen)

@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.cli.hub_process import HubProcess, run_cli
+from tests.protocols.backchannel.relays import Agent
 from tests.server.hubs import running_hub
 from tieline.cli.checkpoints import Checkpoints
 from tieline.cli.doctor_canary import canary
@@ -68,6 +69,17 @@ async def test_a_running_hub_that_answers_has_nothing_wrong_with_it(folder: Path
         found = await asyncio.to_thread(look, folder / "home")
     assert wrongs(found) == []
     assert any("Unix sockets answer" in finding.what for finding in found)
+
+
+async def test_rooms_are_counted_and_each_can_be_looked_at_as_a_home(folder: Path) -> None:
+    async with running_hub(folder / "home") as there:
+        assert there.hub.rooms is not None
+        made = await there.hub.rooms.create()
+        assert made is not None
+        await Agent(there.running.http, made.token).register("alice")
+    assert any("1 room besides the common one" in finding.what for finding in look_at_home(folder / "home"))
+    assert wrongs(look(folder / "home")) == []
+    assert wrongs(look(folder / "home" / "rooms" / made.id)) == []
 
 
 @pytest.mark.parametrize("name", ["key", "tieline.toml", "tieline.db"])
@@ -240,7 +252,7 @@ async def test_the_canary_goes_through_every_protocol_and_leaves_nobody_behind(f
     async with running_hub(folder / "home") as there:
         trips, found = await canary(folder / "home", there.running, [])
         left = await (await there.operator()).members()
-    assert {trip.protocol for trip in trips} == {"agent-channels", "agent-relay", "backchannel", "peerbus", "ac7"}
+    assert {trip.protocol for trip in trips} == {protocol.name for protocol in protocols()}
     assert [trip for trip in trips if trip.there_ms is None or trip.back_ms is None] == []
     assert wrongs(found) == []
     assert left == ()

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from tests.cli.hub_process import HubProcess, run_cli, wait_until
 from tests.server.hubs import running_hub
 from tieline.core.store import StoreError
+from tieline.wire.prefix_ids import to_prefix_id
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ def test_a_message_is_taken_once(hub: HubProcess, alice: str, bob: str) -> None:
     assert (taken.returncode, json.loads(taken.stdout)["message"]["body"]) == (0, "one")
     again = hub.cli("take", one, "--as", bob)
     assert (again.returncode, again.stdout) == (3, "")
-    assert "another was first" in again.stderr
+    assert "it was taken before" in again.stderr
     # The rest of the id is not needed while it is the only one.
     assert "two" in hub.cli("take", two[:13].upper(), "--as", bob).stdout
     assert hub.cli("take", two[:13], "--as", bob).returncode == 3
@@ -42,8 +43,23 @@ def test_the_beginning_of_two_ids_is_wrong_usage(hub: HubProcess, alice: str, bo
     one, two = hub.send(alice, f"@{bob}", "one", "two")
     done = hub.cli("take", "0", "--as", bob)
     assert done.returncode == 2
-    assert one in done.stderr
-    assert two in done.stderr
+    assert to_prefix_id(one) in done.stderr
+    assert to_prefix_id(two) in done.stderr
+
+
+def test_the_first_eight_characters_that_are_shown_are_enough_to_take_a_message(
+    hub: HubProcess, alice: str, bob: str
+) -> None:
+    ids = hub.send(alice, f"@{bob}", *map(str, range(20)))
+    lines = hub.cli("inbox", "--brief", "--as", bob).stdout.splitlines()
+    assert [line.partition("  ")[0] for line in lines] == list(map(to_prefix_id, ids))
+    for line in lines[:2]:
+        taken = json.loads(hub.cli("take", line[:8], "--as", bob, "--json").stdout)
+        assert line.endswith(f": {taken['message']['body']}")
+        assert taken["message"]["id"] in ids, "programs read the hub's own ids"
+    ladder = hub.cli("receipts", to_prefix_id(ids[0]), "--as", alice).stdout
+    assert ladder == hub.cli("receipts", ids[0], "--as", alice).stdout
+    assert "acked" in ladder
 
 
 def test_drain_takes_what_matches_and_leaves_the_rest(hub: HubProcess, alice: str, bob: str) -> None:
@@ -66,6 +82,12 @@ def test_a_hook_prints_a_header_or_nothing_at_all(hub: HubProcess, alice: str, b
     assert header == f"[tieline] 1 message(s) for {bob}:"
     assert opened.startswith(f'<channel kind="chat" from="{alice}" ')
     assert lines == ["one", "</channel>"]
+
+
+def test_a_hook_of_an_agent_without_a_name_prints_nothing_with_a_hub_either(hub: HubProcess) -> None:
+    done = hub.cli("drain", "--hook")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert hub.cli("drain").returncode == 2
 
 
 def test_a_hook_shows_bodies_in_frames_that_they_cannot_leave(hub: HubProcess, alice: str, bob: str) -> None:

@@ -7,7 +7,7 @@ import httpx2 as httpx
 import pytest
 
 from tests.cli.hub_process import HubProcess
-from tieline.console.entrance import PATH
+from tieline.console.login import PATH
 from tieline.contract.permission import OWNER_PERMISSIONS
 
 pytestmark = pytest.mark.slow

@@ -59,9 +59,18 @@ def test_a_rotated_token_replaces_the_old_one(hub: HubProcess, alice: str) -> No
     assert hub.cli("whoami", "--token", fresh).returncode == 0
 
 
+def test_tokens_are_listed_and_revoked_without_being_shown(hub: HubProcess, alice: str) -> None:
+    (first,) = json.loads(hub.cli("member", "tokens", alice, "--json").stdout)
+    listed = hub.cli("member", "tokens", alice)
+    assert first["id"] in listed.stdout
+    assert "tie_" not in listed.stdout
+    assert json.loads(hub.cli("member", "tokens", alice, "--revoke", first["id"], "--json").stdout) == []
+    assert hub.cli("member", "tokens", alice, "--revoke", first["id"]).returncode == 3
+
+
 def test_a_removed_member_is_unknown(hub: HubProcess, alice: str) -> None:
     assert hub.cli("member", "remove", alice).returncode == 0
-    assert hub.cli("inbox", "--as", alice).returncode == 3
+    assert hub.cli("drain", "--as", alice).returncode == 3
     assert hub.cli("member", "remove", alice).returncode == 3
 
 

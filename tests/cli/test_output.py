@@ -40,7 +40,7 @@ def test_a_message_cannot_forge_another(body: str, sender: str, title: str) -> N
     with redirect_stdout(StringIO()) as out:
         print_message(message(body, sender=sender, title=title))
     head, *rest = out.getvalue().rstrip("\n").split("\n")
-    assert head.startswith("01890a5d")
+    assert head.startswith("7d2a8057-ac96-874b-bcce-b30201890a5d  ")
     assert all(line.startswith("  ") for line in rest)
 
 

@@ -18,7 +18,7 @@ def test_what_is_said_in_a_paused_conversation_is_kept_and_shown_as_held_and_com
     name = f"@{alice}+@{bob}"
     paused = hub.cli("pause", f"@{bob}+@{alice}").stdout
     assert re.fullmatch(
-        rf"{re.escape(name)} is paused until [-\d: ]+\. This ends it: tieline resume {re.escape(name)}\n", paused
+        rf"{re.escape(name)} is paused until [-\d: ]+\. To end the pause: tieline resume {re.escape(name)}\n", paused
     )
     sent = hub.cli("send", f"@{bob}", "hello", "--as", alice)
     assert sent.returncode == 0
@@ -41,7 +41,7 @@ def test_what_is_said_in_a_paused_conversation_is_kept_and_shown_as_held_and_com
     assert json.loads(hub.cli("inbox", "--digest", "--json", "--as", bob).stdout)["held"] == 2
     assert "2 (2 held)" in hub.cli("members").stdout
     assert hub.cli("take", document["id"], "--as", bob).returncode == 3
-    assert hub.cli("resume", name).stdout == f"{name} may go on. 2 held messages are delivered.\n"
+    assert hub.cli("resume", name).stdout == f"{name} continues. 2 held messages are delivered.\n"
     assert hub.cli("resume", name).stdout == f"{name} was not paused.\n"
     taken = json.loads(hub.cli("drain", "--as", bob, "--json").stdout)
     assert [item["message"]["body"] for item in taken] == ["hello", "and more"]

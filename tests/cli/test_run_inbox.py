@@ -8,6 +8,7 @@ import pytest
 from tests.cli.hub_process import HubProcess, wait_until
 from tests.cli.program_talk import bash, bodies, evidence, fence, receipt
 from tests.cli.terminal import at_terminal
+from tieline.wire.prefix_ids import to_prefix_id
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ def test_a_message_is_printed_when_the_program_is_idle_and_types_nothing(
     (sent,) = hub.send(bob, f"@{alice}", "hello\r\n\x1b[2Jfrom bob\r")
     with at_terminal(hub.home, "--as", alice, *command) as person:
         person.sees("ready")
-        person.sees(f"tieline: {sent}  {bob} → @{alice}")
+        person.sees(f"tieline: {to_prefix_id(sent)}  {bob} → @{alice}")
         person.sees("\r\n  hello\r\n  \\x1b[2Jfrom bob\\r\r\n")
         person.type("xq")
         assert person.leaves() == 0

@@ -27,7 +27,7 @@ def test_a_query_or_a_time_that_means_nothing_is_said_so(hub: HubProcess, alice:
     assert hub.cli("search", "***", "--as", alice).returncode == 3
     wrong = hub.cli("search", "x", "--since", "yesterday", "--as", alice)
     assert wrong.returncode == 2
-    assert "is no time" in wrong.stderr
+    assert "is not a time" in wrong.stderr
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,12 @@ def test_a_first_start_says_where_everything_is_and_what_to_do_next() -> None:
         said = hub.stdout
         for part in (str(hub.home), running.http, running.hub_socket, "first start", "tieline.toml"):
             assert part in said
-        for command in ("tieline member add alice", "tieline send @bob hello --as alice", "tieline drain --as bob"):
+        for command in (
+            "tieline member add alice",
+            "tieline send @bob hello --as alice",
+            "tieline drain --as bob",
+            "tieline connect",
+        ):
             assert command in said
         room_token = load_config(hub.home).of(BackchannelSettings).room_token
         assert f"bch init NAME --url {running.http} --token {room_token}" in said

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import run_cli
-from tieline.agents.tools import DEFAULT, tools_of
+from tieline.protocols.mcp.tools import DEFAULT, tools_of
 
 CHARS_MAX = 4_000
 """It is read into a context: about a thousand tokens."""

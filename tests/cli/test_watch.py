@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import TIELINE, HubProcess, wait_until
-from tieline.agents.arrivals import Given, arrivals
 from tieline.cli.context import Context
 from tieline.cli.session import Link
 from tieline.cli.watch import Watcher, WatchOptions
+from tieline.wire.native.arrivals import DeliveredKeys, arrivals
+from tieline.wire.prefix_ids import to_prefix_id
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +47,7 @@ def test_a_failing_command_leaves_a_warning_and_the_watch_goes_on(hub: HubProces
         assert [next_line(watcher), next_line(watcher)] == ["one\n", "two\n"]
         assert watcher.stderr is not None
         warning = watcher.stderr.readline()
-    assert one in warning
+    assert to_prefix_id(one) in warning
     assert "ended with 1" in warning
 
 
@@ -106,7 +107,7 @@ def test_messages_arrive_past_a_window_full_of_what_was_passed_over(hub: HubProc
     async def collect() -> list[str]:
         async with await hub.connect(bob, receive=True, window=2) as client:
             bodies = []
-            async for delivery in arrivals(client, Given()):
+            async for delivery in arrivals(client, DeliveredKeys()):
                 bodies.append(delivery.message.body)
                 if len(bodies) == 5:
                     return bodies

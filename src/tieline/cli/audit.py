@@ -1,7 +1,7 @@
-"""`tieline audit`: checks and exports the tamper-evident log of a home.
+"""`tieline audit`: checks and exports the tamper-evident log in a hub's home folder.
 
-Above: the command line. Below: `core.audit`, which decides, over a store's inspection. It reads the home directly, with
-the hub running or not: an audit through the hub would trust the hub that it checks.
+Above: the command line. Below: `core.audit`, which decides, over a store's inspection (a read-only view of it). It
+reads the home directly, with the hub running or not: an audit through the hub would trust the hub that it checks.
 """
 
 import contextlib
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 audit_app = typer.Typer(help="Check and export the audit chain.", no_args_is_help=True)
 
 HomeOption = Annotated[
-    Path | None, typer.Option("--home", metavar="DIR", help="The hub's folder; else TIELINE_HOME.", show_default=False)
+    Path | None,
+    typer.Option("--home", metavar="DIR", help="Home folder of the hub. Default: TIELINE_HOME.", show_default=False),
+]
+CheckpointOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Checkpoint file that was kept elsewhere; may be given several times."),
 ]
 
 _FINDINGS_SHOWN = 10
@@ -33,12 +38,12 @@ _FINDINGS_SHOWN = 10
 
 _JSONL = "jsonl"
 _EXPORTS = {export.form: export for extension in extensions() for export in extension.exports}
-"""Export formats of the protocols, by name."""
+"""Export formats that protocols add to `tieline audit export`, by name."""
 _EXPORT_HELP = "\n\n".join(
     (
         "; or ".join(
             (
-                "Write the log: as JSON, one row a line, each with the text that was hashed and its hash",
+                "Export the log: as JSON, one row per line, with the hashed text and the hash",
                 *(export.summary for export in _EXPORTS.values()),
             )
         )
@@ -51,15 +56,12 @@ _EXPORT_HELP = "\n\n".join(
 @audit_app.command("verify")
 def verify(
     home: HomeOption = None,
-    checkpoint: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="A checkpoint that was kept elsewhere; may be given several times."),
-    ] = None,
+    checkpoint: CheckpointOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Check that the audit chain is whole and that nothing is stored which it does not say.
+    """Check that the audit chain is intact, and that everything in the store agrees with it.
 
-    Checkpoints show whether its end was cut off: those of the home, and those that were kept elsewhere.
+    Checkpoints, in the home or kept elsewhere, show if the end of the chain was cut off.
     Exit codes: 0 intact, 1 broken, 2 could not be checked.
     """
     ended_by(lambda: _verify(home, checkpoint or [], json=json))
@@ -76,6 +78,8 @@ def _verify(home: Path | None, kept: list[Path], *, json: bool) -> None:
         print_json({"intact": report.intact, **_fields(report)})
     elif report.intact:
         say(f"Intact: {report.rows} rows, {report.messages} messages. The last row's hash is {report.head or '–'}.")
+        if report.times_from:
+            say(f"The chain covers times from row {report.times_from} on; earlier rows were written without that.")
     if report.intact:
         return
     first, *others = report.findings
@@ -94,11 +98,13 @@ def _fields(report: "AuditReport") -> dict[str, object]:
 
 def export(
     home: HomeOption = None,
-    form: Annotated[str, typer.Option("--format", help="How to write it.")] = _JSONL,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to; else stdout.")] = None,
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The same.", show_default=False)] = None,
+    form: Annotated[str, typer.Option("--format", help="Format of the export.")] = _JSONL,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write. Default: stdout.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="The same as --out.", show_default=False)
+    ] = None,
 ) -> None:
-    """Write the log in one of its forms."""
+    """Export the log in one of its formats."""
     where = out or file
     other = _EXPORTS.get(form)
     if other is None:
@@ -119,7 +125,9 @@ def _export_as(form: Export, home: Path | None, out: Path | None) -> None:
     with _inspection(home) as inspection:
         report = audit.verify(inspection)
         if not report.intact:
-            raise Failure(Exit.FAILED, f"the audit chain is broken at row {report.findings[0].offset}, so it is kept")
+            raise Failure(
+                Exit.FAILED, f"the audit chain is broken at row {report.findings[0].offset}, so nothing was written"
+            )
     with _inspection(home) as inspection, _appearing(out) as temporary:
         count = form.write(inspection, temporary)
     say(f"{count} rows are in {out}.")
@@ -129,14 +137,14 @@ def _export_as(form: Export, home: Path | None, out: Path | None) -> None:
 def checkpoint(
     home: HomeOption = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it there too: a copy kept elsewhere is worth most.")
+        Path | None, typer.Option(metavar="FILE", help="Write a copy to this file. Keep it on another machine.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Sign how long the audit chain is and what it ends with, so that 'audit verify' can tell if its end is cut off.
+    """Sign the length and the last hash of the audit chain, so that 'audit verify' can tell if its end was cut off.
 
-    The key is made in the home by the first checkpoint. Whoever can change the database but has no such key cannot
-    hide rows; against one who has the whole home, keep a copy elsewhere and give it to 'audit verify --checkpoint'.
+    The first checkpoint creates the signing key in the home. Without this key, nobody who changes the database can
+    hide rows. Somebody who has the whole home can: keep a copy elsewhere, and give it to 'audit verify --checkpoint'.
     """
     ended_by(lambda: _checkpoint(home, out, json=json))
 
@@ -197,7 +205,7 @@ def _inspection(home: Path | None) -> "Iterator[SqliteInspection]":
 
 @contextlib.contextmanager
 def _writing(out: Path | None) -> Iterator[BinaryIO]:
-    """Open a private file that appears whole or not at all; stdout if no file is named."""
+    """Open a private file for writing that appears whole or not at all. Without `out`, yield stdout."""
     if out is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -210,7 +218,7 @@ def _writing(out: Path | None) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _appearing(out: Path) -> Iterator[Path]:
-    """Yield an empty private file, which is renamed to `out` at the end."""
+    """Yield an empty private file for writing, which is renamed to `out` at the end of the `with` block."""
     temporary = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))

@@ -1,6 +1,6 @@
-"""Channels: joining, leaving, listing.
+"""The commands for channels: joining, leaving, listing.
 
-Above: the command line. Below: a session with a hub, or a mailbox without one.
+Above: the command line. Below: a session with a hub, or a mailbox (messages in a folder) without one.
 """
 
 from typing import Annotated
@@ -15,31 +15,19 @@ ChannelArgument = Annotated[str, typer.Argument(metavar="CHANNEL", help="With or
 
 @talks_anywhere
 async def sub(link: Link, channel: ChannelArgument, json: JsonOption = False) -> None:
-    """Join a channel, which comes to be with its first subscriber."""
-    mailbox = link.mailbox()
-    if mailbox is not None:
-        _tell(mailbox.subscribe(channel), channel, joined=True, json=json)
-        return
-    async with await link.open_member() as client:
-        await client.subscribe(channel)
-        _tell(speaker_of(client), channel, joined=True, json=json)
+    """Join a channel. The first member to join creates it."""
+    await _join_or_leave(link, channel, joins=True, json=json)
 
 
 @talks_anywhere
 async def unsub(link: Link, channel: ChannelArgument, json: JsonOption = False) -> None:
     """Leave a channel."""
-    mailbox = link.mailbox()
-    if mailbox is not None:
-        _tell(mailbox.unsubscribe(channel), channel, joined=False, json=json)
-        return
-    async with await link.open_member() as client:
-        await client.unsubscribe(channel)
-        _tell(speaker_of(client), channel, joined=False, json=json)
+    await _join_or_leave(link, channel, joins=False, json=json)
 
 
 @talks_anywhere
 async def channels(link: Link, json: JsonOption = False) -> None:
-    """List channels and who is in them; #general of a hub holds everybody."""
+    """List channels and their members. Everybody is in a hub's #general."""
     mailbox = link.mailbox()
     if mailbox is not None:
         mailbox.channels(json=json)
@@ -53,10 +41,16 @@ async def channels(link: Link, json: JsonOption = False) -> None:
     print_table(("channel", "subscribers"), rows, empty="No channels yet: 'tieline sub CHANNEL' makes one.")
 
 
-def _tell(name: str, channel: str, *, joined: bool, json: bool) -> None:
-    """Print that a member is now in a channel, or is not."""
+async def _join_or_leave(link: Link, channel: str, *, joins: bool, json: bool) -> None:
+    mailbox = link.mailbox()
+    if mailbox is not None:
+        name = mailbox.subscribe(channel) if joins else mailbox.unsubscribe(channel)
+    else:
+        async with await link.open_member() as client:
+            await (client.subscribe(channel) if joins else client.unsubscribe(channel))
+            name = speaker_of(client)
     bare = channel.removeprefix("#")
     if json:
-        print_json({"member": name, "channel": bare, "subscribed": joined})
+        print_json({"member": name, "channel": bare, "subscribed": joins})
     else:
-        say(f"{name} is {'in' if joined else 'not in'} {neutral_line(f'#{bare}')}.")
+        say(f"{name} is {'in' if joins else 'not in'} {neutral_line(f'#{bare}')}.")

@@ -1,4 +1,4 @@
-"""The checkpoints of a home: a key, and the checkpoints that it signed, one in each line.
+"""Checkpoints of the audit chain: signed notes of its length and last hash, one in each line of a file in the home.
 
 Above: `tieline audit`. Below: `core.checkpoints`, which signs, and `core.audit`, which compares.
 """
@@ -24,14 +24,14 @@ _decoder = msgspec.json.Decoder(Checkpoint)
 
 
 class Checkpoints:
-    """The checkpoints of one home."""
+    """The signed checkpoints in one home folder, and the key that signs them."""
 
     def __init__(self, home: Path) -> None:
         self._key_path = home / KEY_FILE
         self._path = home / CHECKPOINTS_FILE
 
     def verify(self, inspection: "Inspection", kept: Sequence[Path]) -> "AuditReport":
-        """Check a log against the checkpoints of its home, and checkpoints that were kept elsewhere."""
+        """Check a log against the checkpoints in its home folder and in the files `kept`, stored elsewhere."""
         from tieline.core.audit import FINDINGS_MAX, AuditFinding, verify
 
         checkpoints, problems = self.read(kept)
@@ -42,7 +42,10 @@ class Checkpoints:
         return msgspec.structs.replace(report, findings=found[:FINDINGS_MAX])
 
     def read(self, kept: Sequence[Path]) -> tuple[list[Checkpoint], list[str]]:
-        """Return the checkpoints of the home and those that were kept elsewhere, and their faults."""
+        """Read the checkpoints in the home and in the files `kept`.
+
+        Return them, and a text for each one that is not valid.
+        """
         made = read_checkpoints(self._path) if self._path.exists() else []
         elsewhere = [one for path in kept for one in read_checkpoints(path)]
         problems: list[str] = []
@@ -52,7 +55,9 @@ class Checkpoints:
         else:
             problems += forged(key, made)
             problems += [
-                f"a checkpoint of row {one.rows} is of another key" for one in elsewhere if not genuine(key, one)
+                f"a checkpoint of row {one.rows} was signed with another key"
+                for one in elsewhere
+                if not genuine(key, one)
             ]
             known = {one.mac for one in made}
             problems += [
@@ -63,7 +68,7 @@ class Checkpoints:
         return [*made, *elsewhere], problems
 
     def add(self, rows: int, head: str) -> Checkpoint:
-        """Sign a checkpoint and store it."""
+        """Sign a checkpoint of a chain with this number of rows and this last hash (`head`), and store it."""
         from tieline.wire.home import write_private
 
         key = self._key()
@@ -84,7 +89,7 @@ class Checkpoints:
         except (OSError, ValueError) as error:
             raise Failure(Exit.USAGE, f"{self._key_path} cannot be read: {error}") from error
         if len(key) != KEY_BYTES:
-            raise Failure(Exit.USAGE, f"{self._key_path} is no key of {KEY_BYTES} bytes")
+            raise Failure(Exit.USAGE, f"{self._key_path} is not a key of {KEY_BYTES} bytes")
         return key
 
 
@@ -93,4 +98,4 @@ def read_checkpoints(path: Path) -> list[Checkpoint]:
     try:
         return [_decoder.decode(line) for line in path.read_bytes().splitlines() if line.strip()]
     except (OSError, msgspec.MsgspecError) as error:
-        raise Failure(Exit.USAGE, f"{path} holds no checkpoints that can be read: {error}") from error
+        raise Failure(Exit.USAGE, f"{path} has no readable checkpoints: {error}") from error

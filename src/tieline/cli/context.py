@@ -1,7 +1,8 @@
-"""The context of a reader: decides which scoped messages the reader gets.
+"""The context of a reader, such as a git remote: decides which messages with a scope the reader gets.
 
-Above: `drain` and `watch`. Below: git. The default context is the git remote of the current folder. Scoped messages are
-rare, so git is asked only when one comes.
+Above: `drain` and `watch`. Below: git. A sender can limit a message to a scope; readers in another context do not get
+it. The default context is the git remote of the current folder. Such messages are rare, so git is asked only when one
+comes.
 """
 
 import subprocess
@@ -13,13 +14,16 @@ _GIT_SECONDS_MAX = 5.0  # a repository on a dead network disk must not hold the 
 
 
 class Context:
-    """The context that `--match` names, else the git remote of the current folder, else none."""
+    """The context of a reader: the one that `--match` names, else the git remote of the current folder, else none."""
 
     def __init__(self, named: str | None) -> None:
         self._named = named
 
     def takes(self, scope: str | None) -> bool:
-        """True if a message of this scope is for a reader in this context."""
+        """Return true if a message with this scope is for a reader in this context.
+
+        A message without a scope is for all.
+        """
         if not scope:
             return True
         return matches(scope, git_remote() if self._named is None else self._named)

@@ -1,4 +1,4 @@
-"""The digest of an inbox, and discarding obsolete messages.
+"""The digest of an inbox (its current and its obsolete messages), and the command that discards obsolete ones.
 
 Above: `inbox --digest` and `discard`. Below: a session with a hub, and `agents.digest`, which sorts. A member that
 returns to a backlog sees current messages first. Only the member discards messages, and the senders learn of it.
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.inbox import ID_CHARS, OLDER_HOURS, OlderOption, complete_id, unsettled
+from tieline.cli.inbox import OLDER_HOURS, OlderOption, complete_id, unsettled
 from tieline.cli.output import neutral_line, print_json, say, say_held
 from tieline.cli.session import JsonOption, Link, speaker_of, talks
 from tieline.contract.scope import matches
+from tieline.wire.prefix_ids import to_prefix_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,13 +25,17 @@ if TYPE_CHECKING:
 _PAST = 500
 """Number of past messages to read: enough for one member's traffic of a night."""
 _SUSPECTS_MAX = 50
-"""Most messages whose receipts are read."""
+"""Most messages whose receipts are read to find out if they are over."""
 
 
 async def print_digest(
     client: "Client", items: "Sequence[Item]", match: str | None, older_hours: float, *, json: bool
 ) -> None:
-    """Print the waiting messages and those that are over, one line for each."""
+    """Print the digest of `items`: current messages, obsolete ones, and those that ended, one line for each.
+
+    With `match`, only messages whose scope matches it. A message may be obsolete only if it is older than
+    `older_hours`.
+    """
     from msgspec.structs import replace
 
     wanted = [item for item in items if match is None or matches(item.message.scope, match)]
@@ -52,7 +57,7 @@ async def print_digest(
 
 def _print_lines(title: str, lines: "list[tuple[Message, str]]") -> None:
     from tieline.agents.digest import excerpt
-    from tieline.agents.framing import age
+    from tieline.protocols.mcp.framing import age
 
     if not lines:
         return
@@ -61,7 +66,7 @@ def _print_lines(title: str, lines: "list[tuple[Message, str]]") -> None:
     for message, why in lines:
         urgent = "" if message.priority == "normal" else f" [{message.priority.value}]"
         old = age((now_ms - message.sent_at_ms) // 1000)
-        line = f"{message.id}  {message.sender} → {message.target}, {old} ago{urgent}: {excerpt(message)}"
+        line = f"{to_prefix_id(message.id)}  {message.sender} → {message.target}, {old} ago{urgent}: {excerpt(message)}"
         say(f"  {neutral_line(line)}{f'  ({neutral_line(why)})' if why else ''}")
 
 
@@ -77,7 +82,7 @@ async def _digest(client: "Client", items: "Sequence[Item]", older_hours: float)
 
 
 async def _over(client: "Client", messages: "Sequence[Message]", member: str) -> "list[Over]":
-    """Return the messages that are over, by their receipts, oldest first."""
+    """Return those of the messages that expired for the member, with the reasons in their receipts, oldest first."""
     from tieline.agents.digest import Over, ending
     from tieline.client import HubRefused
 
@@ -97,40 +102,43 @@ async def _over(client: "Client", messages: "Sequence[Message]", member: str) ->
 async def discard(
     link: Link,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID…", help="Ids from the inbox, or their beginnings.")
+        list[str] | None, typer.Argument(metavar="ID…", help="Ids of messages in the inbox, or their beginnings.")
     ] = None,
     obsolete: Annotated[
-        bool, typer.Option("--obsolete", help="All that 'inbox --digest' calls probably obsolete.")
+        bool, typer.Option("--obsolete", help="All messages that 'inbox --digest' lists as probably obsolete.")
     ] = False,
     older: OlderOption = OLDER_HOURS,
-    because: Annotated[str, typer.Option(metavar="TEXT", help="Why; the senders see it.")] = "",
+    because: Annotated[str, typer.Option(metavar="TEXT", help="Reason, which the senders see.")] = "",
     json: JsonOption = False,
 ) -> None:
-    """Say that messages will not be handled, and why.
+    """Discard messages: nobody will handle them.
 
-    Their senders see them as expired, with who discarded them and why; the audit chain keeps it. They stay in 'tieline
-    history'.
+    Their senders see them as expired, with your name and the reason; the audit chain keeps both. The messages stay in
+    'tieline history'.
     """
     import asyncio
 
     if bool(ids) == obsolete:
-        raise Failure(Exit.USAGE, "name messages by their ids, or --obsolete")
+        raise Failure(Exit.USAGE, "give the ids of messages, or --obsolete")
     async with await link.open_member() as client:
         items = await unsettled(client)
         if obsolete:
             found = (await _digest(client, items, older)).obsolete
             chosen = [(each.item, because or each.why) for each in found]
         else:
-            whole = {id if len(id) >= ID_CHARS else await complete_id(client, id) for id in ids or ()}
+            whole = {await complete_id(client, id) for id in ids or ()}
             chosen = [(item, because or "not needed") for item in items if item.message.id in whole]
             missing = whole - {item.message.id for item, _ in chosen}
             if missing:
-                raise Failure(Exit.REFUSED, f"{', '.join(sorted(missing))} does not wait for {speaker_of(client)}")
+                raise Failure(
+                    Exit.REFUSED,
+                    f"{', '.join(sorted(map(to_prefix_id, missing)))} does not wait for {speaker_of(client)}",
+                )
         await asyncio.gather(*(client.discard(item, reason=reason) for item, reason in chosen))
     if json:
         print_json([item for item, _ in chosen])
         return
     for item, reason in chosen:
-        say(neutral_line(f"{item.message.id}  discarded: {reason}"))
+        say(neutral_line(f"{to_prefix_id(item.message.id)}  discarded: {reason}"))
     if not chosen:
         say("Nothing is obsolete.")

@@ -16,7 +16,7 @@ from tieline.cli.output import neutral_line, print_json, print_table, say
 from tieline.cli.session import HomeOption, JsonOption, Link, SpoolOption, ended_by
 
 if TYPE_CHECKING:
-    from tieline.cli.doctor_canary import Trip
+    from tieline.cli.doctor_canary import RoundTrip
     from tieline.wire.home import Running
 
 _STYLES = {Grade.WELL: "", Grade.NOTE: "yellow", Grade.WRONG: "red"}
@@ -25,42 +25,48 @@ _STYLES = {Grade.WELL: "", Grade.NOTE: "yellow", Grade.WRONG: "red"}
 def doctor(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="With --canary: members to send one harmless status message to."),
+        typer.Argument(metavar="[NAME]...", help="With --canary: members that get one harmless status message each."),
     ] = None,
     canary: Annotated[
-        bool, typer.Option("--canary", help="Send a message there and back through each protocol of the running hub.")
+        bool,
+        typer.Option("--canary", help="Send a test message through each protocol of the running hub, and one back."),
     ] = False,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read all of the databases and of the audit chain, however large.")
+        bool,
+        typer.Option("--deep", help="Check the whole databases and the whole audit chain, even if they are large."),
     ] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="Put right what killed processes left behind.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what killed processes left behind.")] = False,
     home: HomeOption = None,
     spool: SpoolOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Look for what is wrong with the installation, the hub of this machine and its spool, and say what to do.
+    """Check the installation, the hub of this machine and its spool, and say how to fix what is wrong.
 
-    With --spool only that spool is looked at. Exit code 0 when nothing is wrong, or nothing is any more; 1 otherwise.
+    With --spool, only that spool is checked. Exit code 0 if nothing is wrong or everything was repaired, else 1.
     """
     if names and not canary:
-        raise typer.BadParameter("members are named with --canary only", param_hint="NAME")
-    visit = _Visit(Link(home=home, spool=spool), deep=deep)
-    ended_by(lambda: visit.make(names or [], canary=canary, repair=repair, json=json))
+        raise typer.BadParameter("members can be named only with --canary", param_hint="NAME")
+    examination = _Examination(Link(home=home, spool=spool), deep=deep)
+    ended_by(lambda: examination.make(names or [], canary=canary, repair=repair, json=json))
 
 
-class _Visit:
-    """One run of all checks."""
+class _Examination:
+    """One run of `tieline doctor`: makes the checks, and collects their findings."""
 
     def __init__(self, link: Link, *, deep: bool) -> None:
         self._link = link
         self._deep = deep
         self._findings: list[DoctorFinding] = []
-        self._trips: list[Trip] = []
+        self._trips: list[RoundTrip] = []
         # Results of checking the data that protocols keep beside the hub.
         self._examined: list[Examined] = []
 
     def make(self, names: list[str], *, canary: bool, repair: bool, json: bool) -> None:
-        """Run the checks, print the findings, and end with the right exit code."""
+        """Run the checks, print the findings, and end with the right exit code.
+
+        With `canary`, test each protocol by messages, and send one to each member in `names`. With `repair`, repair
+        faults.
+        """
         if self._link.spool is None:
             try:
                 self._look(names, canary=canary)
@@ -80,7 +86,7 @@ class _Visit:
             self._print()
         count = len(left) + len(bad)
         if count:
-            hint = "--repair puts right what killed processes left" if any(each.repairable for each in left) else ""
+            hint = "--repair repairs what killed processes left behind" if any(each.repairable for each in left) else ""
             raise Failure(Exit.FAILED, f"{count} {'finding' if count == 1 else 'findings'}", hint)
         if not json:
             say("Nothing is wrong.")
@@ -124,10 +130,12 @@ class _Visit:
         self._findings += found
 
     def _look_at_store(self, home: Path) -> None:
+        from tieline.cli.doctor_log import logs
         from tieline.cli.doctor_store import audit, databases
 
         self._findings += databases(home, deep=self._deep)
         self._findings += audit(home, deep=self._deep)
+        self._findings += logs(home)
 
     async def _ask(self, home: Path, running: "Running", *, canary: bool) -> None:
         from tieline.cli.doctor_home import notifies

@@ -1,8 +1,8 @@
-"""The canary: one message there and one back through each protocol, between two temporary members.
+"""The canary: tests each protocol with one message to it and one back, between two temporary members.
 
-Above: `doctor --canary`. Below: the SDK at one end, a puppet at the other. It proves that messages are delivered, which
-no check of files can prove. Each named member gets one status message, which asks for nothing and expires after a
-minute.
+Above: `doctor --canary`. Below: the SDK at one end, a puppet (a small client of the protocol) at the other. It proves
+that messages are delivered, which no check of files can prove. Each named member gets one status message, which asks
+for nothing and expires after a minute.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ _NEWS_MS = 60_000  # nobody needs the canary's messages later
 _RUNGS = ("offered", "seen", "acked")
 
 
-class Trip(Struct, frozen=True, omit_defaults=True):
-    """A message through one protocol and one back."""
+class RoundTrip(Struct, frozen=True, omit_defaults=True):
+    """Result of the test of one protocol: the times of one message through it and one back, or the problem."""
 
     protocol: str
     there_ms: float | None = None
@@ -43,8 +43,8 @@ class Trip(Struct, frozen=True, omit_defaults=True):
     spoken: bool = True
 
 
-async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[list[Trip], list[DoctorFinding]]:
-    """Try every protocol, and check that the named members are reached."""
+async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[list[RoundTrip], list[DoctorFinding]]:
+    """Test every protocol of a running hub, and check that the members `names` are reached. Return the results."""
     async with await Link(home=home).open_operator() as operator, _pair(operator) as (doctor, bird):
         settings = load_config(home).protocols
         puppets = [each.puppet()(Place.at(running, *bird, settings[each.name])) for each in protocols()]
@@ -56,7 +56,7 @@ async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[
 
 @contextlib.asynccontextmanager
 async def _pair(operator: Client) -> AsyncIterator[tuple[tuple[str, str], tuple[str, str]]]:
-    """Make two members and yield them with their tokens. Remove both afterwards."""
+    """Create two temporary members, the ends of the test, and yield their names with tokens. Remove both afterwards."""
     mark = secrets.token_hex(4)
     async with _made(operator, f"doctor-{mark}") as doctor, _made(operator, f"canary-{mark}") as bird:
         yield doctor, bird
@@ -71,7 +71,7 @@ async def _made(operator: Client, name: str) -> AsyncIterator[tuple[str, str]]:
         await operator.remove_member(name)
 
 
-async def _try(doctor: Client, name: str, puppet: Puppet) -> Trip:
+async def _try(doctor: Client, name: str, puppet: Puppet) -> RoundTrip:
     try:
         async with asyncio.timeout(2 * _WAIT_SECONDS):
             await puppet.open()
@@ -82,14 +82,14 @@ async def _try(doctor: Client, name: str, puppet: Puppet) -> Trip:
             finally:
                 await puppet.close()
     except NotSpoken as error:
-        return Trip(puppet.protocol, problem=f"the hub does not speak {error}", spoken=False)
+        return RoundTrip(puppet.protocol, problem=f"the hub does not speak {error}", spoken=False)
     except TimeoutError:
-        return Trip(puppet.protocol, problem=f"nothing came within {2 * _WAIT_SECONDS:.0f} s")
+        return RoundTrip(puppet.protocol, problem=f"nothing came within {2 * _WAIT_SECONDS:.0f} s")
     except Exception as error:  # noqa: BLE001 - whatever a client raises, the person who asked is told
-        return Trip(puppet.protocol, problem=f"{type(error).__name__}: {error}")
+        return RoundTrip(puppet.protocol, problem=f"{type(error).__name__}: {error}")
 
 
-async def _round_trip(doctor: Client, name: str, puppet: Puppet, mark: str) -> Trip:
+async def _round_trip(doctor: Client, name: str, puppet: Puppet, mark: str) -> RoundTrip:
     there, back = f"{mark}: there by {puppet.protocol}", f"{mark}: back by {puppet.protocol}"
     began = time.perf_counter()
     await doctor.send(f"@{puppet.place.name}", there, kind=Kind.STATUS, ttl_ms=_NEWS_MS)
@@ -103,19 +103,19 @@ async def _round_trip(doctor: Client, name: str, puppet: Puppet, mark: str) -> T
         doctor.ack(delivery)
         if delivery.message.body == back:
             break
-    return Trip(puppet.protocol, _ms(arrived - began), _ms(time.perf_counter() - answered))
+    return RoundTrip(puppet.protocol, _ms(arrived - began), _ms(time.perf_counter() - answered))
 
 
 def _ms(seconds: float) -> float:
     return round(seconds * 1000, 1)
 
 
-def _finding(trip: Trip) -> DoctorFinding:
+def _finding(trip: RoundTrip) -> DoctorFinding:
     if not trip.spoken:
         return note("canary", f"{trip.protocol}: {trip.problem}")
     if trip.problem:
-        why = "agents that speak it do not hear each other"
-        do = "look at what the hub logs meanwhile; 'tieline doctor' without --canary says what is wrong with its home"
+        why = "agents that use this protocol get no messages"
+        do = "look at the hub's logs; 'tieline doctor' without --canary checks its home"
         return wrong("canary", f"{trip.protocol}: {trip.problem}", why, do)
     return well("canary", f"{trip.protocol}: there in {trip.there_ms} ms, back in {trip.back_ms} ms")
 
@@ -134,11 +134,11 @@ async def _reach(doctor: Client, operator: Client, name: str) -> DoctorFinding:
                     await asyncio.sleep(_POLL_SECONDS)
     except HubRefused as refused:
         do = "tieline members" if refused.code is Code.UNKNOWN_MEMBER else "tieline doctor"
-        return wrong("canary", f"{name}: {refused.message}", "it cannot be written to", do)
+        return wrong("canary", f"{name}: {refused.message}", "messages to it are refused", do)
     except HubError as error:
         return wrong("canary", f"{name}: {error}", "the hub went away meanwhile", "tieline doctor")
     if state in _RUNGS and step is not None:
         return well("canary", f"{name} is reached by {step.protocol}: {state}")
-    why = "what is sent to it waits until its agent comes back"
+    why = "messages to it wait until its agent comes back"
     what = f"{name} is not reached within {_WAIT_SECONDS:.0f} s: the message is {state}"
     return wrong("canary", what, why, f"start its agent, for example 'tieline watch --as {name}'")

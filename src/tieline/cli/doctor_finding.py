@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Grade(StrEnum):
-    """Result of one check."""
+    """Result of one check of the doctor: all is well, something is worth a note, or something is wrong."""
 
     WELL = "ok"
     NOTE = "note"
@@ -19,25 +19,25 @@ class Grade(StrEnum):
 
 
 class DoctorFinding(Struct, frozen=True):
-    """One finding: the result of one check."""
+    """The result of one check of the doctor: what was found, why it matters, and what to do."""
 
     about: str
     """Part that was checked: installation, home, hub, store, audit, members, canary."""
     grade: Grade
     what: str
     why: str = ""
-    """Reason why the finding matters."""
+    """Reason why a fault matters: its consequence."""
     do: str = ""
     """Advice: a command, if one helps."""
 
 
-class Fault(Struct, frozen=True, kw_only=True):
-    """One fault in the data that a protocol keeps beside the hub. Some faults can be repaired at once."""
+class DataFault(Struct, frozen=True, kw_only=True):
+    """One fault in the data that a protocol keeps beside the hub, such as a spool. Some can be repaired at once."""
 
     about: str
     """Part that has the fault, as in `DoctorFinding`."""
     fault: str
-    """Kind of the fault, as one word for scripts."""
+    """Kind of the fault, as one word for programs that read the JSON."""
     path: str
     what: str
     repairable: bool
@@ -46,27 +46,27 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 
 class Examined(Struct, frozen=True, kw_only=True):
-    """Result of checking the data that a protocol keeps beside the hub."""
+    """Result of the doctor's check of the data that a protocol keeps beside the hub, such as a spool."""
 
     summary: str
     """Amount of the data, in one sentence."""
     counts: dict[str, object]
-    """Amount and place of the data, for a script."""
-    faults: tuple[Fault, ...] = ()
+    """Amount and place of the data, for programs that read the JSON."""
+    faults: tuple[DataFault, ...] = ()
     findings: tuple[DoctorFinding, ...] = ()
     """Further findings about the data."""
 
 
 def well(about: str, what: str) -> DoctorFinding:
-    """Make a finding: all is well."""
+    """Make a finding for a check that passed. `about` is the part that was checked."""
     return DoctorFinding(about, Grade.WELL, what)
 
 
 def note(about: str, what: str, do: str = "") -> DoctorFinding:
-    """Make a finding that may be intended."""
+    """Make a finding that may be intended and is no fault. `do` is advice."""
     return DoctorFinding(about, Grade.NOTE, what, do=do)
 
 
 def wrong(about: str, what: str, why: str, do: str) -> DoctorFinding:
-    """Make a finding about a fault: a person must act."""
+    """Make a finding about a fault: `why` it matters, and what a person should `do`."""
     return DoctorFinding(about, Grade.WRONG, what, why, do)

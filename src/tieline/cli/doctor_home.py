@@ -1,4 +1,4 @@
-"""The home of a hub: checks its permissions, its files, the free disk space, and its listeners.
+"""Checks of a hub's home folder: its permissions, its files, the free disk space, and the hub's listeners.
 
 Above: `doctor`. Below: the file system and the listeners. It reads, connects and hangs up; it changes nothing.
 """
@@ -20,10 +20,11 @@ from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 from tieline.cli.extension import extensions, extensions_by_name
 from tieline.wire.folder import own_folder
 from tieline.wire.home import CONFIG_FILE, HUB_SOCKET, KEY_FILE, RUN_FILE, Running, read_running
+from tieline.wire.room import ROOMS_FOLDER
 from tieline.wire.unix import PATH_BYTES_MAX
 
 _OTHERS = 0o077
-"""Permissions of everybody but the owner."""
+"""Permission bits of everybody but the owner of a file."""
 _FREE_BYTES_MIN = 256 * 1024 * 1024
 _FREE_BYTES_FEW = 1024 * 1024 * 1024
 _ANSWER_SECONDS = 2.0  # a hub that works answers in milliseconds
@@ -37,20 +38,21 @@ _SECRETS = {
 
 
 def has_hub(home: Path) -> bool:
-    """True if a hub was ever started in this home."""
+    """Return true if a hub was ever started in this home folder."""
     return any((home / name).exists() for name in (KEY_FILE, RUN_FILE, "tieline.db", "activity.db"))
 
 
 def look_at_home(home: Path) -> Iterator[DoctorFinding]:
-    """Check a home without asking its hub."""
+    """Check a home folder without asking its hub: permissions, configuration, disk space, length of socket paths."""
     yield from _openness(home)
     yield from _configuration(home)
     yield from _room(home)
     yield from _paths(home)
+    yield from _rooms(home)
 
 
 def look_at_place(home: Path) -> Iterator[DoctorFinding]:
-    """Check that a hub can start in an existing folder, with the same check as at its start."""
+    """Check that a hub can start in an existing folder, with the same check that it makes when it starts."""
     if not home.exists():
         return
     try:
@@ -63,19 +65,19 @@ def look_at_place(home: Path) -> Iterator[DoctorFinding]:
 def _openness(home: Path) -> Iterator[DoctorFinding]:
     loose = list(look_at_place(home))
     if home.stat().st_mode & _OTHERS and not loose:
-        why = "other users of the machine may look in, and reach the hub's sockets"
+        why = "other users of the machine may read it, and reach the hub's sockets"
         loose.append(wrong("home", f"{home} is open to others ({_mode(home)})", why, f"chmod 700 {home}"))
     for path in sorted(home.iterdir()):
         # A file may vanish during the check, and a link has no permissions of its own.
         with contextlib.suppress(FileNotFoundError):
             if path.is_symlink() or not path.stat().st_mode & _OTHERS:
                 continue
-            why = _SECRETS.get(path.name, "it is part of what the hub keeps, and that is its owner's alone")
+            why = _SECRETS.get(path.name, "only the hub's owner may read the hub's data")
             mode = "700" if path.is_dir() else "600"
             loose.append(wrong("home", f"{path} is open to others ({_mode(path)})", why, f"chmod {mode} {path}"))
     yield from loose
     if not loose:
-        yield well("home", f"{home} and what is in it are its owner's alone")
+        yield well("home", f"only the owner can read {home} and everything in it")
 
 
 def _mode(path: Path) -> str:
@@ -100,7 +102,7 @@ def _configuration(home: Path) -> Iterator[DoctorFinding]:
 
 
 def notifies(home: Path) -> bool:
-    """True if the configuration names a command that notifies a human, or cannot be read."""
+    """Return true if the configuration names a command that notifies a human. Also if it cannot be read."""
     from tieline.server.config import ConfigError, load_config
 
     try:
@@ -113,8 +115,8 @@ def _room(home: Path) -> Iterator[DoctorFinding]:
     free = shutil.disk_usage(home).free
     text = f"{free / 2**30:.1f} GiB are free on the disk of {home}"
     if free < _FREE_BYTES_MIN:
-        why = "a hub that cannot write accepts nothing more until there is room"
-        yield wrong("home", text, why, f"df -h {home}; make room, or move the home and name it with --home")
+        why = "a hub that cannot write accepts nothing until there is free space"
+        yield wrong("home", text, why, f"df -h {home}; free some space, or move the home and name it with --home")
     elif free < _FREE_BYTES_FEW:
         yield note("home", text)
     else:
@@ -131,6 +133,14 @@ def _paths(home: Path) -> Iterator[DoctorFinding]:
         yield wrong("home", what, "local agents cannot connect there", "tieline serve --home DIR, with a shorter path")
 
 
+def _rooms(home: Path) -> Iterator[DoctorFinding]:
+    rooms = home / ROOMS_FOLDER
+    found = [path for path in rooms.iterdir() if not path.name.startswith(".")] if rooms.is_dir() else []
+    if found:
+        count = "1 room" if len(found) == 1 else f"{len(found)} rooms"
+        yield well("home", f"{count} besides the common one, each with a home of its own in {rooms}")
+
+
 def look_at_process(home: Path) -> Iterator[DoctorFinding]:
     """Compare `run.json` with the running process and its listeners."""
     running = read_running(home)
@@ -144,7 +154,7 @@ def look_at_process(home: Path) -> Iterator[DoctorFinding]:
             what = f"the hub did not stop cleanly: process {said.pid} is gone, and {RUN_FILE} is still there"
         except (msgspec.MsgspecError, OSError) as error:
             what = f"{home / RUN_FILE} cannot be read: {error}"
-        yield wrong("hub", what, "nobody is reached; nothing that it accepted is lost", start)
+        yield wrong("hub", what, "no messages are delivered; nothing that it accepted is lost", start)
         return
     yield well("hub", f"version {running.version} is running as process {running.pid}")
     # The process id may belong to another program by now, so the advice is to look first and not to kill at once.
@@ -161,9 +171,9 @@ def _listeners(running: Running, restart: str) -> Iterator[DoctorFinding]:
     problems = {path: _socket_problem(path) for path in sockets}
     problems[running.http], ailments = _ask_health(running.http)
     for what, reason, do in ailments:
-        yield wrong("hub", f"{what}: {reason}", "the hub says so itself", do or "look at what it logs")
+        yield wrong("hub", f"{what}: {reason}", "the hub reports this itself", do or "look at what it logs")
     problems |= {url: _port_problem(url) for url in others if _is_url(url)}
-    why = "whoever uses it cannot reach the hub"
+    why = "clients that use it cannot reach the hub"
     for where, problem in problems.items():
         if problem:
             yield wrong("hub", f"{where} does not answer: {problem}", why, restart)
@@ -186,7 +196,7 @@ def _socket_problem(path: str) -> str:
 
 
 def _ask_health(url: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """Return the reason why the port does not answer, or an empty text; then the faults that the hub reports.
+    """Ask a running hub for its health. Return why it does not answer (else an empty text), and the faults it reports.
 
     Each fault has its part, its reason and the advice.
     """

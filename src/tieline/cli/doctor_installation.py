@@ -1,4 +1,4 @@
-"""The installation: Python, Tieline, its libraries, and the needs of the pipeline.
+"""Checks of the installation: Python, Tieline, its libraries, and what the pipeline needs.
 
 Above: `doctor`. Below: the interpreter. The extras are optional, so a missing extra is no fault.
 """
@@ -20,12 +20,15 @@ _PYTHON_MIN = (3, 11)
 
 
 def installation() -> Iterator[DoctorFinding]:
-    """Check the versions that this command runs on, and the pipeline's parts."""
+    """Check the versions of Python, Tieline and SQLite, and that the pipeline has Spark and Java.
+
+    Yield a finding for each.
+    """
     import apsw
 
     here = f"Tieline {__version__} on Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}"
     if sys.version_info[:2] < _PYTHON_MIN:
-        why = "Tieline is written for newer versions, and fails on this one in ways that say nothing"
+        why = "Tieline needs a newer version, and fails on this one with unclear errors"
         yield wrong(_ABOUT, here, why, "make PYTHON=python3.12 setup")
     else:
         yield well(_ABOUT, here)
@@ -40,7 +43,7 @@ def _pipeline() -> DoctorFinding:
         return note(_ABOUT, f"the pipeline is not installed: there is no {', '.join(missing)}", INSTALL)
     java = _java()
     if java is None:
-        why = "the pipeline is installed, and Spark does not start without it"
+        why = "the pipeline is installed, but Spark does not start without Java"
         return wrong(_ABOUT, "there is no Java 17 or newer, nor the small one of the extra", why, INSTALL)
     return well(_ABOUT, f"the pipeline: Spark {_version('pyspark')}, {java}")
 

@@ -1,4 +1,4 @@
-"""The members of a running hub: their connections, and messages that wait and nobody reads.
+"""Checks of the members of a running hub: their connections, and messages that wait and nobody reads.
 
 Above: `doctor`. Below: an operator's session, which asks and changes nothing.
 """
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tieline.client import MemberView, Reach
 
 _PATIENCE_MS = 3600 * 1000
-"""An agent may be away this long before the doctor reports it."""
+"""Time for which an agent with waiting messages may be disconnected before the doctor reports it."""
 _NEARLY_FULL = 0.9
 
 
 def look_at_members(
     members: "tuple[MemberView, ...]", backlog_max: int = DEFAULT_LIMITS.backlog_max
 ) -> Iterator[DoctorFinding]:
-    """Check the backlogs of the hub's members."""
+    """Find members with almost `backlog_max` waiting messages, and members that are away while messages wait."""
     now_ms = time.time_ns() // 1_000_000
     connected = sum(bool(member.sessions) for member in members)
     yield well("members", f"{len(members)} {'member' if len(members) == 1 else 'members'}, {connected} connected")
@@ -33,29 +33,32 @@ def look_at_members(
         away_ms = now_ms - (member.last_seen_ms or member.created_at_ms)
         if member.backlog >= _NEARLY_FULL * backlog_max:
             what = f"{member.backlog} messages wait for {member.name}, and {backlog_max} is the limit"
-            why = "past it, what is sent to it is refused"
+            why = "above the limit, messages to it are refused"
             yield wrong("members", what, why, f"tieline drain --as {member.name}, or {here} to look first")
         elif member.backlog and not member.sessions and away_ms > _PATIENCE_MS:
             many = "message waits" if member.backlog == 1 else "messages wait"
             seen = "was never here" if member.last_seen_ms is None else f"was last here {_ago(away_ms)} ago"
             what = f"{member.backlog} {many} for {member.name}, who is not connected and {seen}"
-            why = "nobody reads them, and their senders do not know"
+            why = "nobody reads them, and the senders do not know that"
             do = f"{here}; start its agent, or 'tieline member remove {member.name}' if it is gone for good"
             yield wrong("members", what, why, do)
 
 
 def look_at_ways(reaches: "Mapping[str, Reach]", *, notifies: bool) -> Iterator[DoctorFinding]:
-    """Find members whose ways include `notify`, if the hub has no command for it any more."""
+    """Find members that are to be reached by `notify` (a command for a human) although no command is configured.
+
+    `reaches` has the ways of each member; `notifies` is true if the hub has a command.
+    """
     for name, reach in reaches.items():
         if any(leg.way is Way.NOTIFY for leg in reach.legs) and not reach.notify and not notifies:
-            what = f"{name} is to be reached by notify, and the hub has no command for that any more"
-            why = "no human is told of what it does not see"
+            what = f"{name} is to be reached by notify, but the hub has no command for that any more"
+            why = "no human is notified of messages that it does not see"
             do = f"name one under [notify] in tieline.toml, or a member: 'tieline member reach {name} --help'"
             yield wrong("members", what, why, do)
 
 
 def ways(members: "tuple[MemberView, ...]", reaches: "Mapping[str, Reach]") -> Iterator[DoctorFinding]:
-    """Report the connections and ways of each member that has any."""
+    """Report how each member is connected, and by which ways (push, hook, notify…) messages reach it."""
     for member in members:
         legs = [f"{leg.way.value} ({leg.wait_ms / 1000:g} s)" for leg in reaches[member.name].legs]
         if not member.sessions and not legs:

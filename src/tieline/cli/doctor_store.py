@@ -1,4 +1,4 @@
-"""The store of a home: checks that its databases are whole, their schemas, and the audit chain.
+"""Checks of the store in a hub's home: that its databases are whole, their schemas, and the audit chain.
 
 Above: `doctor`. Below: the files, read without blocking a hub. A check is quick: it reads the pages of databases that
 are not large, and the end of the chain. With `deep` it reads everything.
@@ -33,7 +33,7 @@ _RESTORE = "stop the hub, keep a copy of the home, and restore a backup"
 
 
 def databases(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
-    """Check each database that exists, and that the main database is not missing."""
+    """Check that the main database exists, and that each database is not damaged; with `deep`, also large ones."""
     try:
         check_main(home)
     except StoreError as error:
@@ -56,7 +56,7 @@ def _database(path: Path, schema: str, *, deep: bool) -> DoctorFinding:
             looked = deep or size <= _QUICK_BYTES_MAX
             problem = connection.pragma("quick_check") if looked else "ok"
     except (StoreError, apsw.Error) as error:
-        return wrong("store", str(error), "what it holds cannot be read", _RESTORE)
+        return wrong("store", str(error), "its data cannot be read", _RESTORE)
     if problem != "ok":
         return wrong("store", f"{path} is damaged: {problem}", "messages may be lost or wrong", _RESTORE)
     newest = newest_version(schema)
@@ -71,13 +71,13 @@ def _database(path: Path, schema: str, *, deep: bool) -> DoctorFinding:
 
 
 def audit(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
-    """Check the end of the audit chain and the last checkpoint; with `deep`, all of both."""
+    """Check the end of the audit chain and the last checkpoint; with `deep`, the whole chain and every checkpoint."""
     if not (home / MAIN_FILE).exists() or not (home / MAIN_FILE).stat().st_size:
         return
     try:
         yield _whole_chain(home) if deep else _end_of_chain(home)
     except (StoreError, apsw.Error) as error:
-        yield wrong("audit", f"the log cannot be read: {error}", "nothing of it can be proved", _RESTORE)
+        yield wrong("audit", f"the log cannot be read: {error}", "nothing in it can be proved", _RESTORE)
 
 
 def _whole_chain(home: Path) -> DoctorFinding:
@@ -99,12 +99,12 @@ def _end_of_chain(home: Path) -> DoctorFinding:
         connection.execute("BEGIN")
         last = next(connection.execute(QUERIES["log_tail"]), None)
         if last is None:
-            rows: list[tuple[int, bytes, bytes]] = []
+            rows: list[tuple[int, int, bytes, bytes]] = []
             end = 0
         else:
             end = last[0] + 1
             found = connection.execute(QUERIES["read_main"], (max(0, end - _TAIL_ROWS), _TAIL_ROWS))
-            rows = [(offset, event, digest) for offset, _, event, digest in found]
+            rows = list(found)
     at = _first_break(rows)
     if at is not None:
         return _broken(home, f"the chain is broken at row {at}: its hash does not follow from the row before it")
@@ -114,16 +114,21 @@ def _end_of_chain(home: Path) -> DoctorFinding:
     return well("audit", f"the last {len(rows)} of {end} rows follow from each other; --deep looks at all")
 
 
-def _first_break(rows: list[tuple[int, bytes, bytes]]) -> int | None:
-    """Return the first row whose hash does not follow from the row before; `None` if there is none.
+def _first_break(rows: list[tuple[int, int, bytes, bytes]]) -> int | None:
+    """Return the offset of the first row whose hash does not follow from the row before; `None` if there is none.
 
-    The hash before the first of these rows is unknown, unless the first row begins the log.
+    Each row is its offset, time, event and hash. The hash before the first row is unknown, unless that row begins the
+    log.
     """
-    before: tuple[int, str] | None = (-1, chain.GENESIS) if rows and rows[0][0] == 0 else None
-    for offset, event, digest in rows:
-        if before is not None and (offset != before[0] + 1 or digest.hex() != chain.link(before[1], event)):
+    if not rows:
+        return None
+    previous = chain.GENESIS_DIGEST if rows[0][0] == 0 else None
+    expected, before = rows[0][0], None
+    for offset, at_ms, event, digest in rows:
+        link = None if previous is None else chain.check_link(previous, at_ms, event, digest)
+        if offset != expected or (link is not None and not chain.follows(before, link)):
             return offset
-        before = (offset, digest.hex())
+        previous, expected, before = digest, offset + 1, link
     return None
 
 
@@ -134,4 +139,4 @@ def _last_checkpoint(path: Path) -> Checkpoint | None:
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
-        raise StoreError(f"{path} holds no checkpoints that can be read: {error}") from error
+        raise StoreError(f"{path} has no readable checkpoints: {error}") from error

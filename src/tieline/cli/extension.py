@@ -1,4 +1,4 @@
-"""Extensions: the protocols' parts of the command line.
+"""Extensions: the protocols' parts of the command line, such as commands, formats and checks.
 
 Above: every command that uses extensions. Below: the folder of each protocol, whose declaration makes its extension. It
 refuses to know a protocol by its name.
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """A command of a protocol, or a group of commands."""
+    """A command, or a group of commands, that a protocol adds to `tieline`: name, function, place in the help."""
 
     name: str
     run: Callable[..., None] | typer.Typer
     group: str = ""
-    """Group of the command, such as `import`; empty for none."""
+    """Group of the command, such as `import`; empty for a command without a group."""
     panel: str | None = None
     """Heading of the command in the help."""
     after: str = ""
-    """Name of the command before this one in the help; empty for the last place."""
+    """Name of the command after which this one is listed in the help; empty for the last place."""
 
 
 class Export(Struct, frozen=True, kw_only=True):
@@ -42,55 +42,70 @@ class Export(Struct, frozen=True, kw_only=True):
     form: str
     """Name of the format, for `--format`."""
     summary: str
-    """The end of the first sentence of the help."""
+    """Words about the format that end the first sentence of the command's help."""
     help: str
-    """A paragraph of the help."""
+    """Paragraph about the format in the command's help."""
     write: "Callable[[SqliteInspection, Path], int]"
     """Callback: write the whole log to a new file and return the number of rows. Raises `Failure`."""
 
 
 class Extension:
-    """A protocol's part of the command line. A protocol overrides only the parts that it needs."""
+    """A protocol's part of the command line: its commands, formats, mailboxes and checks for the doctor.
+
+    A protocol overrides only the parts that it needs.
+    """
 
     variables: Sequence[str] = ()
-    """Environment variables that `tieline --help` lists."""
+    """Environment variables of the protocol that `tieline --help` lists."""
     prefixes: Sequence[str] = ()
-    """Prefixes of further variables that carry the parts of a message to a command of `watch --exec`."""
+    """Prefixes of environment variables, in addition to `TIELINE_`, that carry a message to the command of `watch
+    --exec`.
+    """
     exports: Sequence[Export] = ()
-    """Formats of the audit log."""
+    """Further formats for `tieline audit export`."""
     sockets: Sequence[str] = ()
-    """Sockets in the home of a hub. Their paths must not be too long."""
+    """File names of the protocol's sockets in a hub's home folder. The doctor checks that their paths are not too long.
+    """
 
     def commands(self) -> Iterable[Command]:
-        """Return the protocol's commands."""
+        """Return the commands that the protocol adds to `tieline`."""
         return ()
 
     def failure(self, error: Exception) -> "Failure | None":
-        """Return the failure for an error of this protocol; `None` for any other error."""
+        """Return the failure (message and exit code) for an error of this protocol; `None` for any other error."""
         del error
         return None
 
     def mailbox_provider(self) -> "MailboxProvider | None":
-        """Return the provider of mailboxes without a hub, if the protocol has one."""
+        """Return the provider of mailboxes (messages in a folder, without a hub), if the protocol has one."""
         return None
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterable[str]:
-        """Return the socket paths and URLs that answer while the hub runs. `places` is from the hub's `run.json`."""
+        """Return the protocol's socket paths and URLs that answer while the hub runs, for the doctor to check.
+
+        `places` are the addresses in the hub's `run.json`.
+        """
         del places
         return ()
 
     def look_at_settings(self, settings: Any, path: Path) -> "Iterable[DoctorFinding]":
-        """Tell the doctor about faults in the settings. `path` is the file of the settings."""
+        """Return findings for the doctor about faults in the protocol's settings. `path` is the configuration file."""
         del settings, path
         return ()
 
     def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> "Iterable[DoctorFinding]":
-        """Tell the doctor which members of a running hub the protocol does not reach."""
+        """Return findings for the doctor about members of a running hub that the protocol does not reach.
+
+        `names` are the members to check. `places` are the addresses in the hub's `run.json`.
+        """
         del places, names
         return ()
 
     def look_at_data(self, link: "Link", *, repair: bool) -> "Examined | None":
-        """Tell the doctor about the data beside the hub. With `repair`, repair faults if that loses nothing."""
+        """Check for the doctor the data that the protocol keeps beside the hub; `None` if it has none.
+
+        With `repair`, repair faults if that loses nothing.
+        """
         del link, repair
         return None
 
@@ -106,7 +121,10 @@ def extensions_by_name() -> dict[str, Extension]:
 
 
 def offer(command: Callable[..., None], name: str, values: Sequence[str]) -> None:
-    """Limit an option of a command to these values. The values of all protocols are known only at this time."""
+    """Limit the option `name` of a command to these values.
+
+    Some values come from the protocols, so they cannot be written in the command's signature.
+    """
     make: Any = StrEnum
     kind = make(name, {value: value for value in values})
     signature = inspect.signature(command)

@@ -21,7 +21,7 @@ class Exit(IntEnum):
 
 
 class Failure(Exception):
-    """A command ends here, with a sentence for a person and a code for a script."""
+    """Raised to end a command, with a sentence for a person and an exit code for a script."""
 
     def __init__(self, code: Exit, message: str, hint: str = "", word: str | None = None) -> None:
         super().__init__(message)
@@ -30,11 +30,18 @@ class Failure(Exception):
         self.hint = hint
         """Advice for the user."""
         self.word = word
-        """Code in JSON, for a failure that is no refusal of the hub."""
+        """Code for the JSON output, if the failure is no refusal of the hub, which has a code already."""
+
+
+class NobodyNamed(Failure):
+    """Raised if a command needs a member, and no option, environment variable or stored name says which."""
+
+    def __init__(self, hint: str) -> None:
+        super().__init__(Exit.USAGE, "this command needs a member", hint)
 
 
 def document_of(failure: Failure, error: Exception) -> dict[str, object]:
-    """Return a failure for JSON: its message and hint, the exit code, and the code of the hub's refusal, if any."""
+    """Return a failure as a JSON document: message, hint, exit code, and the code of the hub's refusal, if any."""
     from tieline.contract.refusal import Code
 
     code = getattr(getattr(error, "refusal", error), "code", None)
@@ -89,17 +96,19 @@ def _refused(error: Exception) -> Failure:
         case Code.SHUTTING_DOWN:
             return Failure(Exit.UNREACHABLE, error.message)
         case Code.STORE_FAILED:
-            return Failure(Exit.FAILED, error.message, "'tieline doctor', where the hub runs, says what to do")
+            return Failure(Exit.FAILED, error.message, "run 'tieline doctor' on the hub's machine")
         case Code.INTERNAL_ERROR:
             return Failure(Exit.FAILED, error.message)
         case Code.UNAUTHORIZED:
-            hint = "look at --token and TIELINE_TOKEN; on the hub's machine --home with --as NAME is enough"
+            hint = "check --token and TIELINE_TOKEN; on the hub's machine, --home and --as NAME are enough"
             return Failure(Exit.REFUSED, error.message, hint)
         case Code.UNKNOWN_MEMBER:
-            return Failure(Exit.REFUSED, error.message, "'tieline members' lists them; 'tieline member add' makes one")
+            return Failure(
+                Exit.REFUSED, error.message, "'tieline members' lists them; 'tieline member add' creates one"
+            )
         case Code.UNKNOWN_OBJECTIVE:
-            return Failure(Exit.REFUSED, error.message, "'tieline objectives list' has those that you may see")
+            return Failure(Exit.REFUSED, error.message, "'tieline objectives list' lists those that you may see")
         case Code.UNKNOWN_CHANNEL:
-            return Failure(Exit.REFUSED, error.message, "'tieline channels' lists them; 'tieline sub' makes one")
+            return Failure(Exit.REFUSED, error.message, "'tieline channels' lists them; 'tieline sub' creates one")
         case _:
             return Failure(Exit.REFUSED, error.message)

@@ -1,8 +1,9 @@
-"""The choice between a hub and a spool for a command, and the default speaker.
+"""Decides if a command works on a hub or on a spool (a folder of messages), and as which member.
 
 Above: `session`. Below: the home of a hub, and the protocol that works without one. The order is: the spool that
-`--spool` names; the hub that an address or the home names; the relay that `join` stored; the spool. A home that has a
-hub's database and no running hub is an error, because members of that hub would miss messages in a spool.
+`--spool` names; the hub that an address or the home names; the hub or relay (a server that serves a spool) that `join`
+stored; the spool. A home that has a hub's database and no running hub is an error, because members of that hub would
+miss messages in a spool.
 """
 
 import os
@@ -20,15 +21,18 @@ _DATABASE = "tieline.db"
 
 
 def stored_identity(link: "Link") -> "Stored | None":
-    """Return the identity that `init` or `join` stored. Environment variables override it."""
+    """Return the name, address and token that `init` or `join` stored in the folder.
+
+    Environment variables override them.
+    """
     provider = find_mailbox_provider()
     return None if provider is None else provider.stored(link)
 
 
 def joined_hub(link: "Link") -> "Stored | None":
-    """Return the stored identity if `join` made this folder a client of a hub elsewhere.
+    """Return the stored identity if a command shall use the hub that `join` stored: nothing else is named.
 
-    `None` if a spool or an address is named, or a hub runs in the home.
+    `None` if `join` stored no hub's address, a spool or an address is named, or a hub runs in the home.
     """
     from tieline.wire.home import read_running
 
@@ -39,15 +43,15 @@ def joined_hub(link: "Link") -> "Stored | None":
 
 
 def find_mailbox(link: "Link") -> "Mailbox | None":
-    """Return the mailbox that a command works on without a hub; `None` if there is a hub to talk to."""
+    """Return the mailbox (messages in a folder) that a command works on without a hub; `None` if there is a hub."""
     from tieline.wire.home import read_running
 
     provider = find_mailbox_provider()
     if link.spool is not None:
         if link.address is not None:
-            raise Failure(Exit.USAGE, "--spool names a folder and --url a hub: name one of them")
+            raise Failure(Exit.USAGE, "--spool and --url exclude each other")
         if provider is None:
-            raise Failure(Exit.USAGE, "--spool names a folder, and no protocol here works without a hub")
+            raise Failure(Exit.USAGE, "--spool is not available: no installed protocol works without a hub")
         return provider.mailbox(link)
     if provider is None or link.address is not None or read_running(link.folder) is not None:
         return None
@@ -56,14 +60,14 @@ def find_mailbox(link: "Link") -> "Mailbox | None":
         return None if identity.is_hub else provider.mailbox(link)
     _refuse_stopped_hub(link.folder)
     if named_token(link) is not None:
-        message = "a token is given, and there is no hub to show it to"
+        message = "a token is given, but no hub is configured"
         raise Failure(Exit.UNREACHABLE, message, "name the hub with --url, or start one with 'tieline serve'")
     return provider.mailbox(link)
 
 
 def named_token(link: "Link") -> str | None:
-    """The token that a flag or the environment names."""
-    from tieline.client.client import TOKEN_VARIABLE
+    """Return the token that a flag or the environment names, or `None`."""
+    from tieline.client.connection import TOKEN_VARIABLE
 
     return link.token or os.environ.get(TOKEN_VARIABLE) or None
 
@@ -74,6 +78,6 @@ def _refuse_stopped_hub(home: Path) -> None:
 
     if not any((home / name).exists() for name in (_DATABASE, KEY_FILE)):
         return
-    message = f"the hub in {home} is not running, and it keeps its members' messages"
+    message = f"the hub in {home} is not running, and only the hub has its members' messages"
     hint = f"start it with 'tieline serve --home {home}', or name a spool with --spool DIR to work without it"
     raise Failure(Exit.UNREACHABLE, message, hint)

@@ -10,17 +10,17 @@ import typer
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import neutral_line, warn
 
-import_app = typer.Typer(help="Bring what another system keeps into the hub.", no_args_is_help=True)
+import_app = typer.Typer(help="Import the data of another system.", no_args_is_help=True)
 
 _SHOWN_MAX = 20  # a screen; --json has all
 
 
 def tell_left(left: Sequence[str]) -> None:
-    """Print the data that could not be imported, and fail if there is any."""
+    """Print the data that could not be imported, one line of `left` for each, and fail if there is any."""
     if not left:
         return
     for line in left[:_SHOWN_MAX]:
-        warn(neutral_line(f"  left: {line}"))
+        warn(neutral_line(f"  not imported: {line}"))
     if len(left) > _SHOWN_MAX:
         warn(f"  … and {len(left) - _SHOWN_MAX} more; --json has them")
-    raise Failure(Exit.FAILED, f"{len(left)} could not be brought, and are left as they were")
+    raise Failure(Exit.FAILED, f"{len(left)} could not be imported, and are unchanged")

@@ -9,30 +9,39 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tieline.cli.failure import Exit, Failure
+from tieline.cli.failure import Exit, Failure, NobodyNamed
 from tieline.cli.output import print_brief, print_items, print_json, say, say_held
 from tieline.cli.session import JsonOption, Link, speaker_of, talks_anywhere
 from tieline.contract.scope import matches
+from tieline.wire.prefix_ids import from_prefix_id, to_prefix_id
 
 if TYPE_CHECKING:
     from tieline.cli.context import Context
+    from tieline.cli.hook_answer import HookOptions
     from tieline.client import Client, Item
 
 MatchOption = Annotated[
     str | None,
-    typer.Option("--match", metavar="CTX", help="Where you are, e.g. your git remote: messages scoped to it match."),
+    typer.Option(
+        "--match", metavar="CTX", help="Your context, e.g. a git remote. Messages for other contexts are left out."
+    ),
 ]
-KeepOption = Annotated[bool, typer.Option("--keep", help="Keep its file in the spool's cur/; a hub keeps all it has.")]
+KeepOption = Annotated[
+    bool, typer.Option("--keep", help="Keep its file in the spool's cur/. A hub keeps messages anyway.")
+]
 
 OLDER_HOURS = 6.0
 OlderOption = Annotated[
-    float, typer.Option("--older", metavar="HOURS", min=0, help="How old a message is that its thread has left behind.")
+    float,
+    typer.Option(
+        "--older", metavar="HOURS", min=0, help="Age at which a message counts as obsolete if its thread went on."
+    ),
 ]
 
 _PAGE = 500
 """Deliveries read or claimed at once: many for one commit, but few enough for one frame."""
 
-ID_CHARS = 36
+_ID_CHARS = 36
 """Length of a whole id. A shorter text is the beginning of an id."""
 
 
@@ -42,21 +51,21 @@ async def inbox(
     match: MatchOption = None,
     brief: Annotated[bool, typer.Option("--brief", help="One line for each message.")] = False,
     digest: Annotated[
-        bool, typer.Option("--digest", help="One line for each, sorted into what is current and what is not.")
+        bool, typer.Option("--digest", help="One line for each message, sorted into current and obsolete ones.")
     ] = False,
     older: OlderOption = OLDER_HOURS,
     json: JsonOption = False,
 ) -> None:
-    """Show what waits, without taking it.
+    """Show the waiting messages, without taking them.
 
-    The senders learn that it was seen, from a hub. Without --match it shows messages of every scope, with it only those
-    that match. A digest shows only how a message begins, so nothing is seen by it. Messages that are held are counted.
+    A hub tells the senders that their messages were seen. Without --match, messages of every scope are shown. A digest
+    shows only the beginning of each message, so they do not count as seen. Held messages are only counted.
     """
     mailbox = link.mailbox()
     if mailbox is not None:
         mailbox.inbox(match, brief=brief or digest, json=json)
         return
-    async with await link.open_member() as client:
+    async with await link.open_member(make=True) as client:
         if digest:
             from tieline.cli.digest import print_digest
 
@@ -82,24 +91,28 @@ async def inbox(
 async def take(
     link: Link,
     id: Annotated[
-        str, typer.Argument(metavar="ID", help="An id from the inbox, or its beginning.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="ID", help="Id of a message in the inbox, or the beginning of the id.", show_default=False
+        ),
     ],
     keep: KeepOption = False,
     json: JsonOption = False,
 ) -> None:
     """Take one message.
 
-    No other session of the member can take it then.
+    After that, no other session of the member can take it.
     """
     mailbox = link.mailbox()
     if mailbox is not None:
         mailbox.take(id, keep=keep, json=json)
         return
     async with await link.open_member() as client:
-        whole = id if len(id) >= ID_CHARS else await complete_id(client, id)
+        whole = await complete_id(client, id)
         item = await client.claim(whole)
         if item is None:
-            raise Failure(Exit.REFUSED, f"{whole} is not there to take: another was first, it is held, or it never was")
+            why = "it was taken before, it is held, or it does not exist"
+            raise Failure(Exit.REFUSED, f"cannot take {to_prefix_id(whole)}: {why}")
         if json:
             print_json(item)
         else:
@@ -111,34 +124,52 @@ async def drain(
     link: Link,
     program: Annotated[
         str | None,
-        typer.Argument(metavar="PROGRAM", help="With --hook: claude-code, codex or gemini, in whose words to answer."),
+        typer.Argument(metavar="PROGRAM", help="With --hook: the agent program: claude-code, codex or gemini."),
     ] = None,
     match: MatchOption = None,
     hook: Annotated[
         bool,
-        typer.Option(
-            "--hook", help="For an agent's hook: nothing if nothing waits, else a header and each message in a frame."
-        ),
+        typer.Option("--hook", help="For an agent's hook: print a header and each message in a frame, or nothing."),
     ] = False,
     max_tokens: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Of what a program's hook shows, about; the rest is one line.")
+        int, typer.Option(metavar="N", min=1, help="With --hook PROGRAM: show about this many tokens; count the rest.")
     ] = 2000,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="With --hook PROGRAM: wait for a message, and wake the idle program with it.")
+    ] = False,
+    tools: Annotated[
+        bool, typer.Option("--tools", help="With --hook PROGRAM: the agent has the hub's tools, and answers by them.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Take everything that waits, and print it.
+    """Take all waiting messages and print them.
 
-    Without --match you are where the current folder's git remote is, if it has one; messages of another scope wait for
-    a session in their context. What was taken stays in a hub's 'tieline history'.
+    Without --match, your context is the git remote of the current folder, if it has one. Messages with another scope
+    stay in the inbox. On a hub, taken messages stay in 'tieline history'.
 
-    With --hook PROGRAM it answers that program's hook with what is unread, and a hub's messages are seen by that, not
-    taken. It never fails, because the agent's turn would.
+    With --hook PROGRAM, it prints the unread messages in the format of that program's hooks. On a hub, these messages
+    are not taken. They count as seen when the model has answered after them, or when nothing can prove that. Errors do
+    not fail the command, because they would fail the agent's turn.
     """
     from tieline.cli.context import Context
 
     context = Context(match)
     if program is not None:
-        await _answer_hook(link, program, context, max_tokens, hook=hook)
+        from tieline.cli.hook_answer import HookOptions
+
+        await _answer_hook(link, program, HookOptions(context, max_tokens, tools=tools), hook=hook, wait=wait)
         return
+    if wait:
+        raise Failure(Exit.USAGE, "--wait goes with --hook PROGRAM; 'tieline watch' waits for messages")
+    try:
+        await _drain(link, context, hook=hook, json=json)
+    except NobodyNamed:
+        # A hook runs for every agent on the machine, also for one that has no name here.
+        if not hook:
+            raise
+
+
+async def _drain(link: Link, context: "Context", *, hook: bool, json: bool) -> None:
     mailbox = link.mailbox()
     if mailbox is not None:
         mailbox.drain(context, hook=hook, json=json)
@@ -150,7 +181,7 @@ async def drain(
         if json:
             print_json(taken)
         elif taken and hook:
-            from tieline.cli.hooks import print_framed
+            from tieline.cli.hook_answer import print_framed
 
             say(f"[tieline] {len(taken)} message(s) for {speaker_of(client)}:")
             print_framed((item.message for item in taken), speaker_of(client))
@@ -164,13 +195,19 @@ async def drain(
             say_held(page, json=json)
 
 
-async def _answer_hook(link: Link, program: str, context: "Context", tokens_max: int, *, hook: bool) -> None:
+async def _answer_hook(link: Link, program: str, options: "HookOptions", *, hook: bool, wait: bool) -> None:
+    import os
+
     from tieline.agents.hooks import Program
-    from tieline.cli.hooks import show_unread
+    from tieline.cli.hook_answer import show_unread, wait_for_unread
+    from tieline.client.connection import MEMBER_VARIABLE
 
     if not hook or program not in list(Program):
-        raise Failure(Exit.USAGE, f"--hook goes with one of {', '.join(Program)}, and these with --hook")
-    await show_unread(link, Program(program), context, tokens_max)
+        raise Failure(Exit.USAGE, f"a program needs --hook, and must be one of {', '.join(Program)}")
+    if options.run_folder is not None and link.member not in (None, os.environ.get(MEMBER_VARIABLE)):
+        # The agent runs as another member now (`tieline run`), and must not read the messages of this one.
+        return
+    await (wait_for_unread if wait else show_unread)(link, Program(program), options)
 
 
 async def unsettled(client: "Client") -> "list[Item]":
@@ -204,13 +241,17 @@ async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[I
 
 
 async def complete_id(client: "Client", beginning: str) -> str:
-    """Find the one id in the inbox with this beginning."""
+    """Return a whole id in the hub's spelling. For a shorter text, find the one id in the inbox with this beginning."""
+    if len(beginning) >= _ID_CHARS:
+        return from_prefix_id(beginning)
     return complete(beginning, [item.message.id for item in await unsettled(client)])
 
 
 def complete(beginning: str, ids: Sequence[str]) -> str:
-    """Find the one id with this beginning."""
-    found = [each for each in ids if each.lower().startswith(beginning.lower())]
+    """Return the one id of `ids` with this beginning, which may be spelled as the hub or as commands print ids."""
+    small = beginning.lower()
+    spellings = {each: (each, to_prefix_id(each), from_prefix_id(each)) for each in ids}
+    found = [each for each in ids if any(one.lower().startswith(small) for one in spellings[each])]
     match found:
         case [one]:
             return one
@@ -218,4 +259,6 @@ def complete(beginning: str, ids: Sequence[str]) -> str:
             message = f"no message in the inbox begins with {beginning!r}"
             raise Failure(Exit.REFUSED, message, "'tieline inbox' shows what waits")
         case _:
-            raise Failure(Exit.USAGE, f"{len(found)} messages begin with {beginning!r}: {', '.join(found[:5])}")
+            raise Failure(
+                Exit.USAGE, f"{len(found)} messages begin with {beginning!r}: {', '.join(map(to_prefix_id, found[:5]))}"
+            )

@@ -1,8 +1,8 @@
 """`tieline login`: prints a link that logs a person into the console, once.
 
 Above: the command line. Below: a session with a running hub. The link has a token behind its `#`, and a browser never
-sends that part. The console exchanges the token for a session, and after that the link is useless. With the key of the
-home the command also makes the person who runs the hub a member, as the link of the first start does.
+sends that part. The console exchanges the token for a session, and after that the link is useless. With the key in the
+hub's home folder the command also makes the person who runs the hub a member, as the link of the first start does.
 """
 
 import time
@@ -24,13 +24,14 @@ _LINK_MS = 10 * 60 * 1000  # short, because anybody who sees the link can use it
 async def login(
     link: Link,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Whose console it is; else who you are.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Member to log in. Default: your own member.", show_default=False),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Print a link to the console that logs a member in, once and within ten minutes.
+    """Print a link that logs a member into the console. The link works once, within ten minutes.
 
-    The name kept for you as the owner of this hub ([console] owner) becomes a member by it, if it is none yet.
+    If NAME is the owner of this hub ([console] owner) and is not a member yet, the command makes it a member.
     """
     from tieline.client import HubRefused
     from tieline.contract.refusal import Code
@@ -46,7 +47,7 @@ async def login(
         assert client.welcome is not None, "an open session was welcomed"
         member = name or client.welcome.member
         if member is None:
-            raise Failure(Exit.USAGE, "whose console shall it be?", "tieline login NAME")
+            raise Failure(Exit.USAGE, "no member is named to log in", "tieline login NAME")
         until = int(time.time() * 1000) + _LINK_MS
         try:
             issued = await client.issue_token(member, label=LINK_LABEL, expires_at_ms=until)
@@ -66,7 +67,7 @@ async def login(
 
 
 async def _make_owner(link: Link, client: "Client", name: str) -> bool:
-    """Make the person who runs the hub a member; false if the name is not reserved for that person."""
+    """Make the owner of the hub a member. Return false if `name` is not the owner's name in the configuration."""
     from tieline.contract.member import MemberKind
     from tieline.contract.permission import OWNER_PERMISSIONS
     from tieline.server.config import load_config

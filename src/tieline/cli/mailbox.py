@@ -1,8 +1,8 @@
-"""A mailbox: messages without a hub, in a folder or through a relay that serves one.
+"""A mailbox: messages without a hub, in a folder (a spool) or through a relay (a server that serves a spool).
 
 Above: `session`, which asks for a mailbox if there is no hub, and the commands that also work without a hub. Below: the
-protocol that stores such messages and has a `MailboxProvider` in its extension of the command line; a spool is its
-folder. It refuses to know what is in the folder.
+protocol that stores such messages and has a `MailboxProvider` in its extension of the command line. It refuses to know
+what is in the folder.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,25 +16,37 @@ if TYPE_CHECKING:
 
 
 class Mailbox(Protocol):
-    """The commands without a hub, each by its name, for the speaker of one link. Each prints its result."""
+    """The commands that work without a hub, one method for each, acting as one member. Each prints its result."""
 
     def send(self, target: str, body: str, parts: dict[str, Any], *, json: bool) -> None:
-        """Send a message. It is durable when this returns."""
+        """Send a message. It is durable when this returns.
+
+        `parts` are its optional fields, such as `scope` and `thread`.
+        """
 
     def inbox(self, match: str | None, *, brief: bool, json: bool) -> None:
-        """Show waiting messages."""
+        """Show waiting messages; with `match`, only those whose scope matches it; with `brief`, one line for each."""
 
     def take(self, id: str, *, keep: bool, json: bool) -> None:
-        """Take one message, by its id or the beginning of it."""
+        """Take one message out of the inbox and print it. `id` may be the beginning of its id.
+
+        With `keep`, its file stays in the spool as a handled message; otherwise it is deleted.
+        """
 
     def drain(self, context: "Context", *, hook: bool, json: bool) -> None:
-        """Take all messages whose scope matches the context."""
+        """Take all messages whose scope matches the context out of the inbox and print them.
+
+        With `hook`, print them in the form for an agent, and nothing if there are none.
+        """
 
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
-        """Answer a program's hook with waiting messages, and take those that are shown."""
+        """Answer a program's hook with waiting messages, and take those that are shown out of the inbox.
+
+        `question` is the hook's input. The answer has at most `tokens_max` tokens.
+        """
 
     async def watch(self, options: "WatchOptions") -> None:
-        """Take messages as they come, until interrupted."""
+        """Take messages out of the inbox as they come, and print them or run a command, until interrupted."""
 
     def subscribe(self, channel: str) -> str:
         """Join a channel. Return the name that joined."""
@@ -49,41 +61,44 @@ class Mailbox(Protocol):
         """List channels and their subscribers."""
 
     def whoami(self, *, json: bool) -> None:
-        """Print the name that speaks here, and the spool or relay."""
+        """Print the member name that commands use here, and the spool, or the relay (a server that serves a spool)."""
 
 
 class Stored(Protocol):
-    """Identity that is stored in a folder, for commands that run there."""
+    """Name, address and token that `init` or `join` stored in a folder, for commands that run there."""
 
     @property
     def agent(self) -> str | None:
-        """Name of the default speaker."""
+        """Name of the member that commands act as by default."""
 
     @property
     def url(self) -> str | None:
-        """Address of the hub or relay to use instead of the folder."""
+        """Address of the hub, or of the relay (a server that serves a spool), to use instead of the folder."""
 
     @property
     def token(self) -> str | None:
-        """Token, only for that address."""
+        """Token for the address `url` only."""
 
     @property
     def is_hub(self) -> bool:
-        """True if the address is known to be a hub's."""
+        """True if the address is known to be a hub's, and not that of a relay (a server that serves a spool)."""
 
 
 class MailboxProvider(Protocol):
-    """Provider of mailboxes without a hub. A protocol offers it."""
+    """Opens mailboxes for commands that work without a hub, and reads who they act as. A protocol offers it."""
 
     def stored(self, link: "Link") -> Stored:
-        """Return the stored identity for a link; empty if none is stored."""
+        """Return the name, address and token that are stored for commands with this link; empty if none is stored."""
 
     def mailbox(self, link: "Link") -> Mailbox:
-        """Return the spool that a link names or that is found for it, or the relay that is used instead."""
+        """Return the mailbox for a link.
+
+        It is the spool that the link names or that is found, or the relay (a server that serves a spool) used instead.
+        """
 
 
 def find_mailbox_provider() -> MailboxProvider | None:
-    """Return the provider of mailboxes without a hub, if a protocol offers one."""
+    """Return the provider of mailboxes (messages in a folder, without a hub), if a protocol offers one."""
     from tieline.cli.extension import extensions
 
     return next((provider for each in extensions() if (provider := each.mailbox_provider()) is not None), None)

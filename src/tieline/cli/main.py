@@ -13,6 +13,7 @@ from typer.models import CommandInfo, TyperInfo
 from tieline import __version__
 from tieline.cli.audit import audit_app
 from tieline.cli.channels import channels, sub, unsub
+from tieline.cli.connect import connect, disconnect
 from tieline.cli.demo.command import demo
 from tieline.cli.digest import discard
 from tieline.cli.doctor import doctor
@@ -22,6 +23,7 @@ from tieline.cli.hooks import hooks_app
 from tieline.cli.imports import import_app
 from tieline.cli.inbox import drain, inbox, take
 from tieline.cli.login import login
+from tieline.cli.logs import log_app
 from tieline.cli.mcp import mcp
 from tieline.cli.members import member_app, members, whoami
 from tieline.cli.messages import history, receipts, send
@@ -71,7 +73,7 @@ def tieline(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """One hub for coding agents: send, receive, and see what became of what you sent."""
+    """One hub for coding agents: send messages, receive them, and see if they were read."""
 
 
 _PANELS: dict[str, dict[str, Callable[..., None]]] = {
@@ -87,6 +89,8 @@ _PANELS: dict[str, dict[str, Callable[..., None]]] = {
         "receipts": receipts,
         "history": history,
         "search": search,
+        "connect": connect,
+        "disconnect": disconnect,
         "mcp": mcp,
         "skill": skill,
     },
@@ -112,11 +116,12 @@ app.add_typer(hooks_app, name="hooks", rich_help_panel="Messages")
 app.add_typer(import_app, name="import", rich_help_panel="The hub")
 app.add_typer(objectives_app, name="objectives", rich_help_panel="Objectives")
 app.add_typer(audit_app, name="audit", rich_help_panel="The hub")
+app.add_typer(log_app, name="log", rich_help_panel="The hub")
 app.add_typer(pipeline_app, name="pipeline", rich_help_panel="The hub")
 
 
 def _add(command: Command) -> None:
-    """Add a protocol's command in its place."""
+    """Add a protocol's command to its group, at its place in the help."""
     groups = {each.name: each.typer_instance for each in app.registered_groups}
     group = groups[command.group] if command.group else app
     assert group is not None, "groups are added with their commands"

@@ -18,25 +18,30 @@ from tieline.cli.session import Link, talks
 from tieline.protocols import protocols
 
 OWN_TOOLS = "tieline"
-"""The set of tools under the hub's own names."""
+"""Name of the set of tools under the hub's own names, for `--tools`."""
 TOOL_SETS = (OWN_TOOLS, *(protocol.name for protocol in protocols() if protocol.tools is not None))
 
 
 @talks
 async def mcp(
     link: Link,
-    tools: Annotated[str, typer.Option("--tools", help="Offer another system's tools by their own names.")] = OWN_TOOLS,
+    tools: Annotated[
+        str,
+        typer.Option("--tools", help="Set of tools: the hub's own, or those of another system under their own names."),
+    ] = OWN_TOOLS,
     no_push: Annotated[
         bool,
-        typer.Option("--no-push", help="For a program that shows no pushed messages: the agent takes them by itself."),
+        typer.Option(
+            "--no-push", help="Do not push messages, for a program that does not show them: the agent takes them."
+        ),
     ] = False,
     match: MatchOption = None,
 ) -> None:
-    """Serve the hub to an agent's program, as an MCP server on stdin and stdout.
+    """Run an MCP server on stdin and stdout, which gives an agent's program the hub's tools.
 
-    The program starts it; see docs/mcp.md. Messages are pushed as they come, and count as seen when the agent then
-    calls a tool. It comes back to a hub that restarts, and ends when its stdin closes. Messages of a scope are pushed
-    where 'watch' would take them.
+    The program starts this command; see docs/mcp.md. Messages are pushed as they come, and count as seen when the agent
+    calls a tool after that. It reconnects when the hub restarts, and ends when stdin closes. A message with a scope is
+    pushed only if 'watch' would take it here.
     """
     import signal
 
@@ -44,7 +49,8 @@ async def mcp(
 
     # The hub has all state, so no cleanup is needed. A process that reads stdin cannot be interrupted otherwise.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    runner = os.environ.get(SOCKET_VARIABLE)
+    variables = (SOCKET_VARIABLE, *(protocol.runner_variable for protocol in protocols()))
+    runner = next(filter(None, map(os.environ.get, variables)), None)
     if runner:
         await _serve_runner(runner)
     else:
@@ -55,14 +61,14 @@ offer(mcp, "tools", TOOL_SETS)
 
 
 async def _serve_hub(link: Link, tools: str, match: str | None, *, push: bool) -> None:
-    from tieline.agents.agent_session import AgentSession
-    from tieline.agents.forwarder import WINDOW
     from tieline.agents.mcp_server import HubBackend, McpServer
     from tieline.cli.context import Context
     from tieline.cli.reconnection import is_passing, opener
     from tieline.client import Client, HubError
+    from tieline.protocols.mcp.agent_session import AgentSession
+    from tieline.protocols.mcp.forwarder import WINDOW
 
-    open_session = opener(link.with_speaker(), window=WINDOW)
+    open_session = opener(link.with_speaker(), window=WINDOW, make=True)
     first: Client | None = None
     try:
         first = await open_session()

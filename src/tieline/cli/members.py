@@ -1,4 +1,4 @@
-"""Members: listing, making and removing members, and the member of a session.
+"""The commands for members: listing, creating and removing members, their tokens, and the ways to reach them.
 
 Above: the command line. Below: a session with a hub, or `offline` if no hub runs, or a mailbox without a hub.
 """
@@ -16,13 +16,13 @@ from tieline.contract.member import MemberKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tieline.cli.offline import Registrar
+    from tieline.cli.offline import MemberAdmin
     from tieline.client import Issued, Leg, MemberView
 
-member_app = typer.Typer(help="Make, list and remove members.", no_args_is_help=True)
+member_app = typer.Typer(help="Create, list and remove members.", no_args_is_help=True)
 
 _WAY_SECONDS = 60.0
-"""Default wait of a way: a turn of an agent may take this long."""
+"""Seconds that a message waits at a way before it is escalated, unless given: a turn of an agent may take this long."""
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
@@ -33,19 +33,21 @@ async def add(
     link: Link,
     name: NameArgument,
     token: Annotated[
-        str | None, typer.Option("--token", metavar="T", help="A token of your choice, else the hub makes one.")
+        str | None, typer.Option("--token", metavar="T", help="Token of the member. Default: the hub creates one.")
     ] = None,
     permission: Annotated[
-        list[str] | None, typer.Option(metavar="P", help="What it may do beyond speaking, e.g. members.manage.")
+        list[str] | None, typer.Option(metavar="P", help="Permission, e.g. members.manage; may be given several times.")
     ] = None,
-    kind: Annotated[MemberKind, typer.Option(help="Who is behind the name; a program is a script.")] = MemberKind.AGENT,
+    kind: Annotated[
+        MemberKind, typer.Option(help="Kind of the member. A script is a program without a model.")
+    ] = MemberKind.AGENT,
     json: JsonOption = False,
 ) -> None:
-    """Make a member and print its token, which is shown this once.
+    """Create a member and print its token, which is shown only once.
 
-    Works with the hub running or not. In a place where the hub is reached by --url, TIELINE_TOKEN says who asks.
+    Works with the hub running or not. With --url, the token in TIELINE_TOKEN must belong to a member that may do this.
     """
-    async with await open_registrar(link, make=True) as hub:
+    async with await open_member_admin(link, make=True) as hub:
         issued = await hub.add_member(name, kind=kind, permissions=tuple(permission or ()), token=token)
     _print_issued(issued, f"{issued.member} is a member now.", json=json)
 
@@ -53,8 +55,8 @@ async def add(
 @member_app.command("list")
 @talks
 async def list_members(link: Link, json: JsonOption = False) -> None:
-    """List members, also while no hub runs."""
-    async with await open_registrar(link) as hub:
+    """List members, with the hub running or not."""
+    async with await open_member_admin(link) as hub:
         members = await hub.members()
     _print_members(members, json=json)
 
@@ -62,22 +64,54 @@ async def list_members(link: Link, json: JsonOption = False) -> None:
 @member_app.command("remove")
 @talks
 async def remove(link: Link, name: NameArgument, json: JsonOption = False) -> None:
-    """Remove a member: its sessions end, its tokens die, and what waits for it is dead."""
-    async with await open_registrar(link) as hub:
+    """Remove a member. Its sessions end, its tokens become invalid, and its waiting messages are not delivered."""
+    async with await open_member_admin(link) as hub:
         await hub.remove_member(name)
     if json:
         print_json({"member": name, "removed": True})
     else:
-        say(f"{neutral_line(name)} is no member any more.")
+        say(f"{neutral_line(name)} is not a member any more.")
 
 
 @member_app.command("rotate")
 @talks
 async def rotate(link: Link, name: NameArgument, json: JsonOption = False) -> None:
-    """Replace a member's token; the old one dies at once."""
-    async with await open_registrar(link) as hub:
+    """Replace a member's tokens by a new one. Its login sessions and its authenticator app end with the old ones."""
+    async with await open_member_admin(link) as hub:
         issued = await hub.rotate_token(name)
-    _print_issued(issued, f"{issued.member} has a new token; the old one is dead.", json=json)
+    ended = "its old tokens, login sessions and authenticator app are invalid"
+    _print_issued(issued, f"{issued.member} has a new token; {ended}.", json=json)
+
+
+@member_app.command("tokens")
+@talks
+async def tokens(
+    link: Link,
+    name: NameArgument,
+    revoke: Annotated[str | None, typer.Option(metavar="ID", help="Revoke this token first.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """List a member's tokens: also login sessions, and the authenticator app. A token itself is never shown."""
+    async with await link.open_operator() as hub:
+        if revoke is not None:
+            await hub.revoke_token(name, revoke)
+        found = await hub.tokens(name)
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (
+            token.id,
+            token.label or "–",
+            token.created_by,
+            local_time(token.created_at_ms),
+            local_time(token.last_used_ms) if token.last_used_ms else "–",
+            local_time(token.expires_at_ms) if token.expires_at_ms else "never",
+        )
+        for token in found
+    ]
+    columns = ("id", "label", "made by", "made", "last used", "expires")
+    print_table(columns, rows, empty=f"{neutral_line(name)} has no token: 'tieline member rotate' makes one.")
 
 
 @member_app.command("kind")
@@ -88,9 +122,9 @@ async def kind(
     what: Annotated[MemberKind, typer.Argument(metavar="KIND", help="agent, human or script.", show_default=False)],
     json: JsonOption = False,
 ) -> None:
-    """Say who is behind a name.
+    """Change the kind of a member.
 
-    Agents that answer each other without end are slowed and held; a program without a model behind it is a script.
+    The hub slows and holds agents that answer each other without end. A script is a program without a model.
     """
     async with await link.open_operator() as hub:
         member = await hub.update_member(name, kind=what)
@@ -106,12 +140,12 @@ async def alias(
     link: Link,
     name: NameArgument,
     other: Annotated[list[str] | None, typer.Argument(metavar="[ALIAS]…", show_default=False)] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Forget these aliases.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete these aliases.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Let a member be written to by other names, too; without any, list those that it has.
+    """Add other names for a member. Without ALIAS, list its aliases.
 
-    What is written to an alias goes to the member under its own name, with a note. Changing needs team.manage.
+    A message to an alias goes to the member, with a note. Changes need the permission team.manage.
     """
     async with await link.open_operator() as hub:
         team = await hub.update_team(aliases=dict.fromkeys(other or (), None if remove else name))
@@ -132,27 +166,29 @@ async def reach(
         typer.Option(
             "--way",
             metavar="WAY[=SECONDS]",
-            help="A way and how long it is given (60): push, hook, pty, pull or notify. Several, in order.",
+            help="Way and its timeout (60 s): push, hook, pty, pull or notify. Repeat it, in order.",
         ),
     ] = None,
     urgent: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0, help="How long each is given for an urgent message.")
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Longest timeout of each way for an urgent message.")
     ] = None,
-    notify: Annotated[str | None, typer.Option(metavar="MEMBER", help="Who is written to by the way 'notify'.")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="No ways: nothing falls.")] = False,
+    notify: Annotated[
+        str | None, typer.Option(metavar="MEMBER", help="Member that the way 'notify' writes to.")
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all ways: messages are no longer escalated.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Say in which ways a member is to be reached, or show it.
+    """Set the ways to reach a member, or show them.
 
-    A message that nothing shows to have been seen within a way's time falls to the next; its receipts say at which it
-    is. Without --as, on the hub's machine, the operator says so.
+    A message without evidence that it was seen within a way's timeout is escalated to the next way. Its receipts show
+    the current way. Without --as, on the hub's machine, the operator makes the change.
     """
     from tieline.client import Reach
 
     if clear and (way or urgent is not None or notify):
-        raise Failure(Exit.USAGE, "--clear goes with no way")
+        raise Failure(Exit.USAGE, "--clear cannot be combined with --way, --urgent or --notify")
     if (urgent is not None or notify) and not way:
-        raise Failure(Exit.USAGE, "name the ways as well: --way push --way notify")
+        raise Failure(Exit.USAGE, "--urgent and --notify need --way, for example --way push --way notify")
     legs = tuple(_leg(text) for text in way or ())
     given = Reach(legs, None if urgent is None else round(urgent * 1000), notify or "") if legs or clear else None
     async with await link.open_operator() as client:
@@ -161,30 +197,30 @@ async def reach(
         print_json(kept)
         return
     rows = [(str(place), leg.way.value, f"{leg.wait_ms / 1000:g} s") for place, leg in enumerate(kept.legs, start=1)]
-    print_table(("", "way", "is given"), rows, empty=f"{name} has no ways: nothing falls.")
+    print_table(("", "way", "timeout"), rows, empty=f"{name} has no ways: its messages are not escalated.")
     if kept.urgent_ms is not None:
-        say(f"An urgent message waits at most {kept.urgent_ms / 1000:g} s at each.")
+        say(f"For an urgent message, each timeout is at most {kept.urgent_ms / 1000:g} s.")
     if kept.notify:
         say(f"'notify' writes to {kept.notify}.")
 
 
 def _leg(text: str) -> "Leg":
-    """Parse a way from the command line."""
+    """Parse a way and its timeout from the command line, such as `push=30`."""
     from tieline.client import Leg, Way
 
     word, equals, seconds = text.partition("=")
     if word not in list(Way):
-        raise Failure(Exit.USAGE, f"{word!r} is no way: one of {', '.join(Way)}")
+        raise Failure(Exit.USAGE, f"{word!r} is not a way; use one of {', '.join(Way)}")
     try:
         given = float(seconds) if equals else _WAY_SECONDS
         return Leg(Way(word), round(given * 1000))
     except (ValueError, OverflowError) as error:
-        raise Failure(Exit.USAGE, f"{seconds!r} is no number of seconds") from error
+        raise Failure(Exit.USAGE, f"{seconds!r} is not a number of seconds") from error
 
 
 @talks_anywhere
 async def members(link: Link, json: JsonOption = False) -> None:
-    """List members: who is connected, and what waits for them."""
+    """List members, their connections, and the number of messages that wait for them."""
     mailbox = link.mailbox()
     if mailbox is not None:
         mailbox.members(json=json)
@@ -196,7 +232,7 @@ async def members(link: Link, json: JsonOption = False) -> None:
 
 @talks_anywhere
 async def whoami(link: Link, json: JsonOption = False) -> None:
-    """Say who you are here, and through which hub."""
+    """Show your member name, and your hub."""
     mailbox = link.mailbox()
     if mailbox is not None:
         mailbox.whoami(json=json)
@@ -209,17 +245,20 @@ async def whoami(link: Link, json: JsonOption = False) -> None:
     if json:
         print_json({**without_framing(welcome), "hub": where})
     elif welcome.member is None:
-        say(f"the operator of the hub in {where}, who manages members and has no voice; --as NAME speaks as one")
+        say(f"the operator of the hub in {where}, who manages members and cannot send; use --as NAME to send")
     else:
         say(f"{welcome.member}, through the hub {'at' if url else 'in'} {where}")
 
 
-async def open_registrar(link: Link, *, make: bool = False) -> AbstractAsyncContextManager["Registrar"]:
-    """Open the running hub; else, on the hub's machine, its home without a hub."""
+async def open_member_admin(link: Link, *, make: bool = False) -> AbstractAsyncContextManager["MemberAdmin"]:
+    """Open a session with the running hub. If none runs on this machine, open its home folder without a hub.
+
+    With `make`, create the home folder if there is none.
+    """
     from tieline.client import HubUnreachable
 
     try:
-        return cast(AbstractAsyncContextManager["Registrar"], await link.open_operator())
+        return cast(AbstractAsyncContextManager["MemberAdmin"], await link.open_operator())
     except HubUnreachable:
         if link.way() != (None, None):
             raise
@@ -240,7 +279,7 @@ def _print_issued(issued: "Issued", sentence: str, *, json: bool) -> None:
         return
     say(sentence)
     say(f"  token: {neutral_line(issued.token)}")
-    say("It is shown this once. Put it into TIELINE_TOKEN where the member works; on the hub's machine,")
+    say("It is shown only once. Set TIELINE_TOKEN to it where the member works; on the hub's machine,")
     say(f"--as {issued.member} is enough.")
 
 
@@ -260,4 +299,4 @@ def _print_members(found: "Sequence[MemberView]", *, json: bool) -> None:
         for member in found
     ]
     columns = ("name", "kind", "connected by", "waiting", "last seen", "permissions")
-    print_table(columns, rows, empty="No members yet: 'tieline member add NAME' makes one.")
+    print_table(columns, rows, empty="No members yet: 'tieline member add NAME' creates one.")

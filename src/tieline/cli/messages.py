@@ -1,6 +1,6 @@
-"""Messages: sending, receipts, and history.
+"""The commands for messages: sending, receipts, and history.
 
-Above: the command line. Below: a session with a hub, or a mailbox without one.
+Above: the command line. Below: a session with a hub, or a mailbox (messages in a folder) without one.
 """
 
 import sys
@@ -24,15 +24,16 @@ from tieline.contract.delivery import HELD
 from tieline.contract.identifiers import parse_member_name
 from tieline.contract.message import Level, Priority
 from tieline.contract.refusal import Refusal
+from tieline.wire.prefix_ids import from_prefix_id, to_prefix_id
 
 if TYPE_CHECKING:
     from tieline.client import Accepted, Client, ReceiptView
 
 _RUNGS = ("pending", "offered", "seen", "acked")
-"""The ladder that a delivery moves up; `expired` and `dead` are ends beside it."""
+"""The states that a delivery reaches one after the other. `expired` and `dead` are ends beside them."""
 
 _RETRY_SECONDS = 10.0
-"""Timeout of a retry: a restarting hub is back by then, and a script should learn of one that is not."""
+"""Time for which `send` tries to reach a hub that went away: a restarting hub is back by then."""
 
 
 class WaitFor(StrEnum):
@@ -52,37 +53,43 @@ async def send(  # noqa: PLR0913 - one parameter an option
     body: Annotated[
         list[str],
         typer.Argument(
-            metavar="BODY", help="What to say; - reads stdin, without its last line end.", show_default=False
+            metavar="BODY", help="Text of the message; - reads stdin, without its last line end.", show_default=False
         ),
     ],
-    urgent: Annotated[bool, typer.Option("--urgent", help="Ask for the recipient to be interrupted.")] = False,
-    scope: Annotated[str | None, typer.Option(metavar="S", help="Only for a session in this context.")] = None,
-    thread: Annotated[str | None, typer.Option(metavar="ID", help="The conversation it belongs to.")] = None,
-    reply_to: Annotated[str | None, typer.Option(metavar="ID", help="The message it answers.")] = None,
-    ref: Annotated[list[str] | None, typer.Option(metavar="R", help="What it is about: a link, a path…")] = None,
-    title: Annotated[str | None, typer.Option(metavar="T", help="A headline.")] = None,
-    level: Annotated[Level, typer.Option(help="How serious it is.")] = Level.INFO,
-    data: Annotated[str | None, typer.Option(metavar="JSON", help="A JSON object to carry along.")] = None,
+    urgent: Annotated[bool, typer.Option("--urgent", help="Ask to interrupt the recipient.")] = False,
+    scope: Annotated[
+        str | None, typer.Option(metavar="S", help="Only for sessions in this context, e.g. a git remote.")
+    ] = None,
+    thread: Annotated[str | None, typer.Option(metavar="ID", help="Thread that the message belongs to.")] = None,
+    reply_to: Annotated[str | None, typer.Option(metavar="ID", help="Message that this one answers.")] = None,
+    ref: Annotated[
+        list[str] | None, typer.Option(metavar="R", help="Reference: a link, a path…; may be given several times.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="T", help="Title of the message.")] = None,
+    level: Annotated[Level, typer.Option(help="Severity.")] = Level.INFO,
+    data: Annotated[str | None, typer.Option(metavar="JSON", help="JSON object to send with the message.")] = None,
     ttl: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.001, help="Expire for whoever has not taken it by then.")
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.001, help="Expire for recipients that have not taken it by then."),
     ] = None,
     supersedes: Annotated[
-        str | None, typer.Option(metavar="ID", help="Take the place of your earlier message, where it is unhandled.")
+        str | None,
+        typer.Option(metavar="ID", help="Replace your earlier message for recipients that have not handled it."),
     ] = None,
-    wait_for: Annotated[WaitFor | None, typer.Option(help="Wait until every recipient came this far.")] = None,
+    wait_for: Annotated[WaitFor | None, typer.Option(help="Wait until every recipient has reached this state.")] = None,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.001, help="Wait at most this long (exit code 5).")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say something; done once it is durable.
+    """Send a message. Several words are one message. The command returns when the message is durable.
 
-    With --wait-for, done once every recipient came that far; exit code 1 when one expired or was removed before, and 3
-    when the message is held, because nobody knows for how long: it is kept, and comes later.
-    Several words are one message. Where no hub is configured it goes into the spool of an agent on this machine.
+    With --wait-for, it returns when every recipient has reached that state. Exit code 1 if the message expired or a
+    recipient was removed before that; 3 if the message is held: it is kept and delivered later. On the hub's machine, a
+    new name in --as becomes a member. Without a hub, the message goes into the spool of an agent on this machine.
     """
     if timeout is not None and wait_for is None:
-        raise Failure(Exit.USAGE, "--timeout says how long to --wait-for something", "add --wait-for acked, or seen")
+        raise Failure(Exit.USAGE, "--timeout needs --wait-for", "add --wait-for acked or --wait-for seen")
     parts: dict[str, Any] = {
         "data": _parse_data(data),
         "title": title,
@@ -100,12 +107,13 @@ async def send(  # noqa: PLR0913 - one parameter an option
     if mailbox is not None:
         mailbox.send(target, text, {**parts, "wait_for": wait_for}, json=json)
         return
-    client = await link.open_member()
+    parts |= {name: from_prefix_id(parts[name]) for name in ("thread", "reply_to", "supersedes") if parts[name]}
+    client = await link.open_member(make=True)
     try:
         client, accepted = await _deliver(link, client, full_target(target), text, parts)
         if not json:
             many = "recipient" if accepted.recipients == 1 else "recipients"
-            say(f"{accepted.id}  accepted for {accepted.recipients} {many}")
+            say(f"{to_prefix_id(accepted.id)}  accepted for {accepted.recipients} {many}")
             if accepted.held:
                 say(f"  {neutral_line(accepted.held)}")
         if wait_for is None:
@@ -119,7 +127,7 @@ async def send(  # noqa: PLR0913 - one parameter an option
 
 
 def full_target(text: str) -> str:
-    """Return a target in the hub's notation. A bare name that can be a member's becomes `@name`."""
+    """Return a target in the hub's notation. A plain name that can be a member's becomes `@name`."""
     return text if isinstance(parse_member_name(text), Refusal) else f"@{text}"
 
 
@@ -127,7 +135,7 @@ def _read_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise Failure(Exit.USAGE, f"what came from stdin is not UTF-8 text: {error}") from error
+        raise Failure(Exit.USAGE, f"stdin is not UTF-8 text: {error}") from error
 
 
 def _parse_data(text: str | None) -> dict[str, Any] | None:
@@ -146,7 +154,10 @@ def _parse_data(text: str | None) -> dict[str, Any] | None:
 async def _deliver(
     link: Link, client: "Client", target: str, body: str, parts: dict[str, Any]
 ) -> tuple["Client", "Accepted"]:
-    """Send a message. If the hub goes away before it answers, send again: one wire id is accepted only once."""
+    """Send a message. Return the session that was used last, and the hub's answer.
+
+    If the hub goes away before it answers, send again. The hub accepts a message with the same wire id only once.
+    """
     import asyncio
     import secrets
 
@@ -164,11 +175,13 @@ async def _deliver(
             return client, await client.send(target, body, wire_id=wire_id, **parts)
     except (TimeoutError, Disconnected):
         message = f"the hub went away before it answered ({lost}): the message may or may not have been accepted"
-        raise Failure(Exit.UNREACHABLE, message, "'tieline history' tells, once the hub is back") from lost
+        raise Failure(
+            Exit.UNREACHABLE, message, "when the hub is back, 'tieline history' shows it if it was accepted"
+        ) from lost
 
 
 class Wait:
-    """Follows a message until every recipient has reached a state."""
+    """Follows a sent message until every recipient has reached the state that `send --wait-for` names."""
 
     def __init__(self, link: Link, accepted: "Accepted", wait_for: WaitFor, *, quiet: bool) -> None:
         self._link = link
@@ -183,7 +196,7 @@ class Wait:
         self._held = ""
 
     async def until_reached(self, client: "Client", timeout: float | None) -> "Client":
-        """Follow until all recipients have reached the state, also through restarts of the hub.
+        """Follow the receipts until all recipients have reached the state, also through restarts of the hub.
 
         Return the session that is in use at the end.
         """
@@ -193,13 +206,13 @@ class Wait:
             async with asyncio.timeout(timeout):
                 client = await self._follow(client)
         except TimeoutError as error:
-            raise self._failed(Exit.TIMED_OUT, f"after {timeout:g} s it is not {self._wait_for} by all") from error
+            raise self._failed(Exit.TIMED_OUT, f"not {self._wait_for} by all recipients after {timeout:g} s") from error
         finally:
             # The message was accepted in any case, so a script gets its id and receipts.
             if self._quiet:
                 print_json({**without_framing(self._accepted), "receipts": await self._receipts(client)})
         if self._held:
-            hint = f"it is kept; 'tieline receipts {self._accepted.id}' shows it"
+            hint = f"it is kept; 'tieline receipts {to_prefix_id(self._accepted.id)}' shows it"
             raise Failure(Exit.REFUSED, self._held, hint, word="held")
         lost = [name for name, state in self._states.items() if state not in _RUNGS]
         if lost:
@@ -238,7 +251,7 @@ class Wait:
         return not self._held and any(state in _RUNGS and _RUNGS.index(state) < goal for state in self._states.values())
 
     def _advanced(self, receipt: "ReceiptView") -> None:
-        """Apply the steps of a receipt. Skip steps that were printed before a reconnection."""
+        """Print the new states of a receipt. Skip states that were printed before a reconnection."""
         self._ways[receipt.member] = receipt.way
         # A message that is only slowed comes soon, so it does not count as held.
         self._held = self._held or (receipt.held if receipt.held.startswith(HELD) else "")
@@ -260,22 +273,22 @@ class Wait:
             f"{member} is at '{state}'{f', by {way}' if (way := self._ways.get(member)) else ''}"
             for member, state in sorted(self._states.items())
         )
-        hint = f"'tieline receipts {self._accepted.id}' shows how it goes on"
+        hint = f"'tieline receipts {to_prefix_id(self._accepted.id)}' shows the current state"
         return Failure(code, f"{sentence}: {standing}" if standing else sentence, hint)
 
 
 @talks
 async def receipts(
     link: Link,
-    id: Annotated[str, typer.Argument(metavar="ID", help="As 'send' printed it.", show_default=False)],
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id that 'send' printed.", show_default=False)],
     json: JsonOption = False,
 ) -> None:
-    """Show what became of a message.
+    """Show the delivery state of a message, for each recipient.
 
-    For each recipient how far it came, when, through which protocol, and by what evidence.
+    Each line has a state that the delivery reached, the time, the protocol, and the evidence.
     """
     async with await link.open() as client:
-        found = await client.receipts(id)
+        found = await client.receipts(from_prefix_id(id))
     if json:
         print_json(found)
     else:
@@ -286,15 +299,17 @@ async def receipts(
 async def history(
     link: Link,
     peer: Annotated[
-        str | None, typer.Argument(metavar="PEER", help="Only with this member, or in this #channel.")
+        str | None, typer.Argument(metavar="PEER", help="Only messages with this member, or in this #channel.")
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many, the newest.")] = 50,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number of messages; the newest are shown.")
+    ] = 50,
     json: JsonOption = False,
 ) -> None:
-    """Show what was said.
+    """Show earlier messages.
 
-    Oldest first for people, newest first in --json.
+    The oldest comes first; with --json, the newest.
     """
     async with await link.open() as client:
         found = await client.history(peer.removeprefix("@") if peer else None, limit=limit)
-    print_messages(found, json=json, none="Nothing was said yet.")
+    print_messages(found, json=json, none="No messages yet.")

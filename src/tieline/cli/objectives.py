@@ -1,4 +1,4 @@
-"""Objectives: creating, changing and showing objectives.
+"""The commands for objectives: creating, changing and showing them.
 
 Above: the command line. Below: a session with a hub. Objectives need a hub: a spool has none.
 """
@@ -13,14 +13,15 @@ from tieline.cli.output import local_time, neutral_line, print_json, print_table
 from tieline.cli.session import JsonOption, Link, talks
 from tieline.contract.objective import Status
 from tieline.contract.text import neutral
+from tieline.wire.prefix_ids import to_prefix_id
 
 if TYPE_CHECKING:
     from tieline.client import Client, ObjectiveEventView, ObjectiveView
     from tieline.contract.objective import AnyChange
 
-objectives_app = typer.Typer(help="Work with an outcome: give it, do it, follow it.", no_args_is_help=True)
+objectives_app = typer.Typer(help="Create, change and follow objectives: work with an outcome.", no_args_is_help=True)
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="As 'create' and 'list' print it.", show_default=False)]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id that 'create' and 'list' print.", show_default=False)]
 TextArgument = Annotated[
     list[str], typer.Argument(metavar="TEXT", help="Several words are one text; - reads stdin.", show_default=False)
 ]
@@ -34,13 +35,19 @@ _OPEN = (Status.ACTIVE, Status.BLOCKED)
 async def create(
     link: Link,
     title: Annotated[list[str], typer.Argument(metavar="TITLE", show_default=False)],
-    outcome: Annotated[str, typer.Option(metavar="O", help="What must be true for it to be done.", show_default=False)],
-    assignee: Annotated[str, typer.Option(metavar="NAME", help="Who shall do it.", show_default=False)],
-    body: Annotated[str, typer.Option(metavar="B", help="Whatever else there is to say; - reads stdin.")] = "",
-    watcher: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Who else hears of it.")] = None,
+    outcome: Annotated[
+        str,
+        typer.Option(metavar="O", help="Condition that must be true for the objective to be done.", show_default=False),
+    ],
+    assignee: Annotated[str, typer.Option(metavar="NAME", help="Member that shall do the work.", show_default=False)],
+    body: Annotated[str, typer.Option(metavar="B", help="Further details; - reads stdin.")] = "",
+    watcher: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Member that follows the objective; may be given several times."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Give a member work with an outcome. Needs the permission objectives.create."""
+    """Create an objective: work for a member, with an outcome. Needs the permission objectives.create."""
     text = _read_stdin() if body == "-" else body
     async with await link.open_member() as client:
         made = await client.create_objective(
@@ -53,12 +60,14 @@ async def create(
 @talks
 async def list_objectives(
     link: Link,
-    status: Annotated[list[Status] | None, typer.Option(help="Only those that stand so; else the open ones.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also those that are done or cancelled.")] = False,
-    assignee: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this member.")] = None,
+    status: Annotated[
+        list[Status] | None, typer.Option(help="Only objectives with this status. Default: the open ones.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Include objectives that are done or cancelled.")] = False,
+    assignee: Annotated[str | None, typer.Option(metavar="NAME", help="Only objectives of this assignee.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """List objectives, newest first: all for who may create them, else those that you have a part in."""
+    """List objectives, newest first: all if you may create objectives, else those that you take part in."""
     statuses = tuple(status or (() if everything else _OPEN))
     async with await link.or_stored().open() as client:
         found = await _all(client, statuses, assignee)
@@ -68,14 +77,14 @@ async def list_objectives(
     rows = [
         (one.id, one.status, one.assignee, one.originator, local_time(one.updated_at_ms), one.title) for one in found
     ]
-    empty = "No objectives here: 'tieline objectives create' makes one."
+    empty = "No objectives here: 'tieline objectives create' creates one."
     print_table(("id", "status", "assignee", "from", "changed", "title"), rows, empty=empty)
 
 
 @objectives_app.command("view")
 @talks
 async def view(link: Link, objective: IdArgument, json: JsonOption = False) -> None:
-    """Show an objective and everything that happened to it."""
+    """Show an objective and its history."""
     async with await link.or_stored().open() as client:
         story = await client.objective(objective)
         events = list(story.events)
@@ -94,7 +103,7 @@ async def view(link: Link, objective: IdArgument, json: JsonOption = False) -> N
 @objectives_app.command("block")
 @talks
 async def block(link: Link, objective: IdArgument, reason: TextArgument, json: JsonOption = False) -> None:
-    """Say that an objective cannot go on, and why."""
+    """Block an objective, with a reason: work on it cannot continue."""
     from tieline.client import Block
 
     changed = await _change(link, objective, Block(_text(reason)))
@@ -104,7 +113,7 @@ async def block(link: Link, objective: IdArgument, reason: TextArgument, json: J
 @objectives_app.command("unblock")
 @talks
 async def unblock(link: Link, objective: IdArgument, json: JsonOption = False) -> None:
-    """Say that an objective can go on."""
+    """Unblock an objective: work on it can continue."""
     from tieline.client import Unblock
 
     changed = await _change(link, objective, Unblock())
@@ -114,7 +123,7 @@ async def unblock(link: Link, objective: IdArgument, json: JsonOption = False) -
 @objectives_app.command("complete")
 @talks
 async def complete(link: Link, objective: IdArgument, result: TextArgument, json: JsonOption = False) -> None:
-    """Say that the outcome is reached, and how. For the assignee."""
+    """Complete an objective, with its result. Only for its assignee."""
     from tieline.client import Complete
 
     changed = await _change(link, objective, Complete(_text(result)))
@@ -126,10 +135,10 @@ async def complete(link: Link, objective: IdArgument, result: TextArgument, json
 async def cancel(
     link: Link,
     objective: IdArgument,
-    reason: Annotated[str | None, typer.Option(metavar="R", help="Why it is not wanted any more.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="R", help="Reason.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """End an objective that is not wanted any more."""
+    """Cancel an objective."""
     from tieline.client import Cancel
 
     changed = await _change(link, objective, Cancel(reason))
@@ -141,11 +150,11 @@ async def cancel(
 async def reassign(
     link: Link,
     objective: IdArgument,
-    to: Annotated[str, typer.Argument(metavar="NAME", help="Who shall do it now.", show_default=False)],
-    note: Annotated[str | None, typer.Option(metavar="N", help="What to know about it.")] = None,
+    to: Annotated[str, typer.Argument(metavar="NAME", help="New assignee.", show_default=False)],
+    note: Annotated[str | None, typer.Option(metavar="N", help="Note for the new assignee.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Give an objective to another member. Needs the permission objectives.reassign."""
+    """Assign an objective to another member. Needs the permission objectives.reassign."""
     from tieline.client import Reassign
 
     changed = await _change(link, objective, Reassign(to, note))
@@ -155,20 +164,20 @@ async def reassign(
 @objectives_app.command("discuss")
 @talks
 async def discuss(link: Link, objective: IdArgument, body: TextArgument, json: JsonOption = False) -> None:
-    """Say something to everybody who has a part in an objective."""
+    """Send a message to everybody who takes part in an objective."""
     async with await link.open_member() as client:
         accepted = await client.send(f"obj:{objective}", _text(body))
     if json:
         print_json(without_framing(accepted))
     else:
         many = "recipient" if accepted.recipients == 1 else "recipients"
-        say(f"{accepted.id}  accepted for {accepted.recipients} {many}")
+        say(f"{to_prefix_id(accepted.id)}  accepted for {accepted.recipients} {many}")
 
 
 @objectives_app.command("watch")
 @talks
 async def watch(link: Link, objective: IdArgument, name: NamesArgument, json: JsonOption = False) -> None:
-    """Let members follow an objective."""
+    """Add watchers, who follow an objective."""
     from tieline.client import Watch
 
     changed = await _change(link, objective, Watch(add=tuple(name)))
@@ -178,7 +187,7 @@ async def watch(link: Link, objective: IdArgument, name: NamesArgument, json: Js
 @objectives_app.command("unwatch")
 @talks
 async def unwatch(link: Link, objective: IdArgument, name: NamesArgument, json: JsonOption = False) -> None:
-    """Let members follow an objective no more."""
+    """Remove watchers of an objective."""
     from tieline.client import Watch
 
     changed = await _change(link, objective, Watch(remove=tuple(name)))
@@ -209,7 +218,7 @@ def _read_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode().strip()
     except UnicodeDecodeError as error:
-        raise Failure(Exit.USAGE, f"what came from stdin is not UTF-8 text: {error}") from error
+        raise Failure(Exit.USAGE, f"stdin is not UTF-8 text: {error}") from error
 
 
 def _print_state(objective: "ObjectiveView", sentence: str, *, json: bool) -> None:
@@ -249,7 +258,7 @@ def _kind(event: "ObjectiveEventView") -> str:
 
 
 def _particulars(event: "ObjectiveEventView") -> str:
-    """Return the details of an event, beyond its kind and the fields that the objective shows already."""
+    """Return the details of an event as text, without its kind and the fields that the objective shows already."""
     import msgspec
 
     fields = msgspec.to_builtins(event.what)

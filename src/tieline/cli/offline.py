@@ -1,4 +1,4 @@
-"""The hub's members while no hub runs: the broker's own rules, in this process, over the home's store.
+"""The hub's members while no hub runs: the hub's decision logic (broker), in this process, over the home's store.
 
 Above: `tieline member` and `tieline import`. Below: `server.hub`. It holds the lock of the home, so that no hub starts
 at the same time. `OfflineHub` has the methods of the SDK's `Client` that manage members. `OfflineSession` has the
@@ -20,7 +20,7 @@ from tieline.contract.member import ByHomeKey, MemberKind
 from tieline.contract.refusal import Refusal
 from tieline.server.config import ConfigError, load_config
 from tieline.server.home import Home, HomeBusy
-from tieline.server.hub import open_broker
+from tieline.server.room import open_broker
 from tieline.wire.native.content import content_of
 from tieline.wire.native.frames import Send
 from tieline.wire.native.views import view_presence
@@ -29,13 +29,13 @@ _A = TypeVar("_A")
 _R = TypeVar("_R")
 
 
-class Registrar(Protocol):
-    """Manager of members: a session with a running hub, or `OfflineHub`."""
+class MemberAdmin(Protocol):
+    """The methods that manage members: of a session with a running hub, or of `OfflineHub`."""
 
     async def add_member(
         self, name: str, *, kind: MemberKind = ..., permissions: tuple[str, ...] = ..., token: str | None = ...
     ) -> Issued:
-        """Make a member."""
+        """Create a member and return its token."""
 
     async def remove_member(self, name: str) -> None:
         """Remove a member."""
@@ -43,17 +43,20 @@ class Registrar(Protocol):
     async def rotate_token(self, name: str) -> Issued:
         """Replace a member's tokens by a new one."""
 
+    async def retoken(self, name: str, token: str) -> None:
+        """Let another shared token (one token for many members) own this member."""
+
     async def members(self) -> tuple[MemberView, ...]:
-        """All members."""
+        """Return all members."""
 
 
 class OfflineHub:
-    """A home whose hub does not run. Use it as an async context manager, like a `Client`."""
+    """A hub's home folder opened without a running hub. Use it as an async context manager, like a `Client`."""
 
     def __init__(self, path: Path) -> None:
         try:
             if not path.exists():
-                warn(f"there was no home at {path}; it is made now")
+                warn(f"there was no home at {path}; it is created now")
             self._home = Home(path)
         except HomeBusy as error:
             message = f"a hub is just starting or stopping in {path}"
@@ -103,7 +106,7 @@ class OfflineHub:
         permissions: tuple[str, ...] = (),
         token: str | None = None,
     ) -> Issued:
-        """Make a member."""
+        """Create a member and return its token."""
         command = c.AddMember(self._session, name=MemberName(name), kind=kind, permissions=permissions, token=token)
         return self._ask(command, r.Issued, _issued)
 
@@ -115,8 +118,12 @@ class OfflineHub:
         """Replace a member's tokens by a new one."""
         return self._ask(c.RotateToken(self._session, name=MemberName(name)), r.Issued, _issued)
 
+    async def retoken(self, name: str, token: str) -> None:
+        """Let another shared token (one token for many members) own this member."""
+        self._ask(c.Retoken(self._session, name=MemberName(name), token=token), r.Done, lambda _: None)
+
     async def members(self) -> tuple[MemberView, ...]:
-        """All members."""
+        """Return all members."""
         command = c.ListMembers(self._session)
         return self._ask(command, r.Roster, lambda roster: tuple(map(view_presence, roster.members)))
 

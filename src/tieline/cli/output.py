@@ -4,6 +4,8 @@ Above: every command. Below: the terminal. Names, titles and bodies come from ot
 trusted. Control characters are neutralised, so that a terminal does not obey them and a body does not look like our
 output. Every line of a body is indented and cannot begin another line, so a body cannot forge a header. JSON carries
 the text unchanged, because JSON can escape it.
+
+People see, type and copy the beginnings of ids, so text has prefix ids (`wire.prefix_ids`); JSON has the hub's own.
 """
 
 import re
@@ -14,6 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tieline.contract.text import UNSAFE, neutral
+from tieline.wire.prefix_ids import to_prefix_id
 
 if TYPE_CHECKING:
     from tieline.client import Inbox, Item, Message, ReceiptView
@@ -22,7 +25,7 @@ _BEYOND_BMP = 0xFFFF
 
 
 def neutral_line(text: str) -> str:
-    """Return text that a terminal prints on one line and does not obey."""
+    """Return text on one line, without control characters that a terminal would obey."""
     return neutral(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -53,7 +56,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def without_framing(value: Any) -> Any:
-    """Return a frame of the hub's protocol as a document, without its type and number."""
+    """Return a frame of the hub's own protocol as a plain document, without its type `t` and request number `n`."""
     import msgspec
 
     plain = msgspec.to_builtins(value)
@@ -88,6 +91,19 @@ def _write(text: str, style: str, file: Any) -> None:
         Console(file=file, soft_wrap=True, highlight=False).print(Text(text, style=style))
     else:
         print(text, file=file, flush=True)
+
+
+def own_name() -> str:
+    """Return the command that starts this program from this folder: its name if the shell finds it, else its path."""
+    import os
+    import shutil
+    from pathlib import Path
+
+    here = Path(sys.argv[0])
+    found = shutil.which("tieline")
+    if found is None or not here.is_file():
+        return os.path.relpath(here) if here.is_file() else "tieline"
+    return "tieline" if Path(found).samefile(here) else os.path.relpath(here)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
@@ -127,7 +143,7 @@ def local_time(at_ms: int, *, exact: bool = False) -> str:
 
 
 def print_message(message: "Message", state: str | None = None) -> None:
-    """Print a message on several lines."""
+    """Print a message on several lines. `state` is the state of its delivery, if it is to be shown."""
     for line, style in message_lines(message, state):
         say(line, style=style)
 
@@ -136,7 +152,10 @@ _BRIEF_CHARS = 120
 
 
 def print_messages(found: "Sequence[Message]", *, json: bool, none: str) -> None:
-    """Print messages that come newest first from the hub: in that order as JSON, oldest first for people."""
+    """Print messages, which are given newest first: in that order as JSON, oldest first as text.
+
+    `none` is the text to print if there are none.
+    """
     if json:
         print_json(found)
         return
@@ -151,12 +170,12 @@ def print_brief(message: "Message") -> None:
     body = " ".join(message.body.split())
     excerpt = f"{body[:_BRIEF_CHARS]}…" if len(body) > _BRIEF_CHARS else body
     urgent = "" if message.priority == "normal" else f"  [{message.priority.value}]"
-    say(neutral_line(f"{message.id}  {message.sender} → {message.target}{urgent}: {excerpt}"))
+    say(neutral_line(f"{to_prefix_id(message.id)}  {message.sender} → {message.target}{urgent}: {excerpt}"))
 
 
 def message_lines(message: "Message", state: str | None = None) -> Iterator[tuple[str, str]]:
     """Yield a message as lines with their styles: a header line, then the text, indented."""
-    head = f"{message.id}  {message.sender} → {message.target}  {local_time(message.sent_at_ms)}"
+    head = f"{to_prefix_id(message.id)}  {message.sender} → {message.target}  {local_time(message.sent_at_ms)}"
     marks = "".join(f"  [{mark}]" for mark in _marks(message, state))
     yield neutral_line(head + marks), "bold"
     if message.title:
@@ -185,8 +204,8 @@ def _marks(message: "Message", state: str | None) -> list[str]:
             ("scope", message.scope),
             ("thread", message.thread),
             ("topic", message.topic),
-            ("reply to", message.reply_to),
-            ("supersedes", message.supersedes),
+            ("reply to", to_prefix_id(message.reply_to or "")),
+            ("supersedes", to_prefix_id(message.supersedes or "")),
         )
         if value
     )
@@ -206,20 +225,23 @@ def _particulars(message: "Message") -> list[tuple[str, str]]:
 
 
 def print_items(items: Sequence["Item"], *, with_state: bool = False) -> None:
-    """Print deliveries, one after the other."""
+    """Print the messages of deliveries, one after the other; with `with_state`, also the state of each delivery."""
     for item in items:
         print_message(item.message, item.state if with_state else None)
 
 
 def _evidence(receipt: "ReceiptView", index: int) -> str:
-    """Return the evidence of a step, and the way by which the delivery goes now."""
+    """Return the evidence for state number `index` of a receipt, and the way by which the delivery goes now, if any."""
     step = receipt.steps[index]
     way = step.way or (receipt.way if index == len(receipt.steps) - 1 else "")
     return "; ".join(part for part in (step.evidence, f"by {way} now" if way else "") if part)
 
 
 def say_held(page: "Inbox", *, json: bool = False) -> None:
-    """Print how many messages of an inbox are held, and how to deliver them. With JSON, print to stderr."""
+    """Print how many messages of an inbox are held (not delivered yet, by a pause or a limit), and how to release them.
+
+    With JSON, print to stderr.
+    """
     if not page.held:
         return
     many, them = ("1 message is", "it") if page.held == 1 else (f"{page.held} messages are", "them")
@@ -235,7 +257,7 @@ def say_held(page: "Inbox", *, json: bool = False) -> None:
 
 
 def print_ladders(receipts: Sequence["ReceiptView"]) -> None:
-    """Print the delivery steps of a message for each recipient."""
+    """Print a table of the states that a message reached for each recipient, with time, protocol and evidence."""
     rows = [
         (
             receipt.member if index == 0 else "",

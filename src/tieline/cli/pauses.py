@@ -1,4 +1,4 @@
-"""Pauses: holding the messages of a conversation, delivering them, lifting its limits, and listing pauses.
+"""The commands for pauses: hold the messages of a conversation, deliver them, lift its limits, and list pauses.
 
 Above: the command line. Below: a session with a hub.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tieline.client import Client
     from tieline.wire.native.views import PauseView
 
-_HELP = "As a receipt names it: thread:ID, #channel, obj:ID, @a+@b, or * for what is said to everybody."
+_HELP = "Name of the conversation: thread:ID, #channel, obj:ID, @a+@b, or * for messages to everybody."
 _Conversation = Annotated[str, typer.Argument(metavar="CONVERSATION", help=_HELP)]
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
@@ -29,10 +29,10 @@ async def pause(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Hold messages of agents and scripts in a conversation for ten minutes. Messages of people still pass.
+    """Pause a conversation for ten minutes: hold the messages of agents and scripts, but not those of people.
 
-    They are accepted and kept, and delivered in order when the pause ends. Status and event messages are not held.
-    Without CONVERSATION it lists what is paused, held or allowed.
+    Held messages are accepted and kept, and delivered in order when the pause ends. Status and event messages are not
+    held. Without CONVERSATION, list the conversations that are paused, held or allowed.
     """
     async with await link.open_operator() as client:
         if conversation is None:
@@ -46,12 +46,12 @@ async def pause(
         print_json(paused)
     else:
         until = f" until {local_time(paused.until_ms)}" if paused else ""
-        say(neutral_line(f"{name} is paused{until}. This ends it: tieline resume {shlex.quote(name)}"))
+        say(neutral_line(f"{name} is paused{until}. To end the pause: tieline resume {shlex.quote(name)}"))
 
 
 @talks
 async def resume(link: Link, conversation: _Conversation, json: JsonOption = False) -> None:
-    """Let a conversation go on that is paused or held, and deliver what waits in it."""
+    """End the pause of a conversation, and deliver its held messages."""
     async with await link.open_operator() as client:
         name = _name(conversation)
         before = await _find(client, name)
@@ -65,9 +65,9 @@ async def resume(link: Link, conversation: _Conversation, json: JsonOption = Fal
     elif before is None:
         say(neutral_line(f"{name} was not paused."))
     elif before.allowed:
-        say(neutral_line(f"{name} was not paused. Its limits are not lifted any more."))
+        say(neutral_line(f"{name} was not paused. Its limits apply again."))
     else:
-        say(neutral_line(f"{name} may go on. {_delivered(released)}"))
+        say(neutral_line(f"{name} continues. {_delivered(released)}"))
 
 
 @talks
@@ -75,13 +75,13 @@ async def allow(
     link: Link,
     conversation: _Conversation,
     for_: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long: a number with s, m, h or d behind it.")
+        str, typer.Option("--for", metavar="TIME", help="Duration: a number followed by s, m, h or d.")
     ] = "2h",
     json: JsonOption = False,
 ) -> None:
-    """Lift the limits on agents that answer each other, for one conversation and a while.
+    """Lift the limits on agents that answer each other, in one conversation, for a limited time.
 
-    What is held in it is delivered.
+    Messages that are held in it are delivered.
     """
     seconds = _seconds(for_)
     async with await link.open_operator() as client:
@@ -119,7 +119,7 @@ def _print_pauses(pauses: "tuple[PauseView, ...]", *, json: bool) -> None:
 
 
 def _name(conversation: str) -> str:
-    """Return the hub's name of a conversation."""
+    """Return the hub's name of a conversation that a person typed, such as `@a+@b`. Raise `Failure` if it is none."""
     from tieline.contract.refusal import Refusal
     from tieline.core.loops import find_conversation
 
@@ -134,7 +134,10 @@ async def _find(client: "Client", name: str) -> "PauseView | None":
 
 
 async def _warn_of_unknown(client: "Client", name: str) -> None:
-    """Warn of a member, a channel or an objective that does not exist. It may be created later."""
+    """Warn if the conversation `name` contains a member, channel or objective that does not exist.
+
+    It may be created later, so this is no error.
+    """
     from tieline.client import HubRefused
 
     unknown: list[str] = []

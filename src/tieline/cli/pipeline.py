@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tieline.cli.audit import CheckpointOption, HomeOption
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import neutral_line, print_json, say, warn
 from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
@@ -28,11 +29,9 @@ _LAKE_FOLDER = "lake"
 _ROWS_SHOWN = 1000
 _FINDINGS_SHOWN = 10
 
-HomeOption = Annotated[
-    Path | None, typer.Option("--home", metavar="DIR", help="The hub's folder; else TIELINE_HOME.", show_default=False)
-]
 HubOption = Annotated[
-    str | None, typer.Option("--hub", metavar="URL", help="Read from a hub elsewhere instead.", show_default=False)
+    str | None,
+    typer.Option("--hub", metavar="URL", help="Read from this hub, over HTTP, instead of a home.", show_default=False),
 ]
 TokenOption = Annotated[
     str | None,
@@ -40,29 +39,30 @@ TokenOption = Annotated[
         "--token",
         metavar="T",
         envvar="TIELINE_TOKEN",
-        help="A token with the permission log.read, for --hub.",
+        help="Token with the permission log.read, for --hub.",
         show_default=False,
         show_envvar=True,
     ),
 ]
 LakeOption = Annotated[
-    Path | None, typer.Option("--lake", metavar="DIR", help="The tables' folder; else <home>/lake.", show_default=False)
+    Path | None,
+    typer.Option("--lake", metavar="DIR", help="Folder of the tables. Default: <home>/lake.", show_default=False),
 ]
-MasterOption = Annotated[str, typer.Option("--master", metavar="M", help="Where Spark runs.")]
+MasterOption = Annotated[str, typer.Option("--master", metavar="M", help="Spark master.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 _SIGNED = {each.name: each.signatures.variable for each in protocols() if each.signatures is not None}
-"""Environment variables with the signing secrets, by protocol."""
+"""Names of the environment variables with the secrets for message signatures, by protocol."""
 _VERIFY_HELP = "\n\n".join(
     (
-        "Check the audit chain and what is stored beside it, in parallel.",
+        "Check the audit chain and the stored data against it, in parallel.",
         textwrap.fill(
-            "Checkpoints show whether its end was cut off: those of the home, and those that were kept elsewhere. "
+            "Checkpoints, in the home or kept elsewhere, show if the end of the chain was cut off. "
             + "".join(
                 f"With {variable} set, the signatures of {name} messages are checked too. "
                 for name, variable in _SIGNED.items()
             )
-            + "Exit codes: 0 intact, 1 not, 2 could not be checked, 3 refused, 4 no hub there.",
+            + "Exit codes: 0 intact, 1 broken, 2 could not be checked, 3 refused, 4 hub not reachable.",
             116,
         ),
     )
@@ -76,24 +76,27 @@ def run(  # noqa: PLR0913 - as many options
     token: TokenOption = None,
     lake: LakeOption = None,
     master: MasterOption = "local[*]",
-    follow: Annotated[bool, typer.Option("--follow/--once", help="Go on for as long as wanted, or end.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow/--once", help="Keep reading new rows until Ctrl-C, or stop at the end of the log.")
+    ] = False,
     *,
     alerts: Annotated[
         str | None,
-        typer.Option("--alerts", metavar="TARGET", help="Tell '#channel' or '@member' of findings, each once."),
+        typer.Option("--alerts", metavar="TARGET", help="Send each finding once to this '#channel' or '@member'."),
     ] = None,
     speaker: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="The member that tells; else 'pipeline'.")
+        str | None, typer.Option("--as", metavar="NAME", help="Member that sends the alerts. Default: pipeline.")
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--budget", metavar="USD", min=0, help="What models may cost in a day.")
+        float | None,
+        typer.Option("--budget", metavar="USD", min=0, help="Budget for models per day, for alerts."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Bring everything that is new in the logs into the tables.
+    """Read the new rows of the logs into the tables.
 
-    A run that is stopped, even by force, loses nothing and counts nothing twice: the next one goes on from its last
-    whole batch. With --json the last line is {"events_read", "batches", "tables", "seconds"}.
+    If a run is stopped, even by force, nothing is lost or counted twice: the next run continues after the last complete
+    batch. With --json, the last line is {"events_read", "batches", "tables", "seconds"}.
     """
 
     def work() -> None:
@@ -106,31 +109,33 @@ def run(  # noqa: PLR0913 - as many options
 
 @pipeline_app.command("status")
 def status(home: HomeOption = None, lake: LakeOption = None, json: JsonOption = False) -> None:
-    """Say which tables there are, how far the logs were read, and how much waits to be read."""
+    """Show the tables, the position in the logs, and the number of rows to read."""
     ended_by(lambda: _status(home, open_lake(home, lake), json=json))
 
 
 @pipeline_app.command("sql")
 def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Spark SQL; every table is there by its name.")],
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="Query in Spark SQL. 'status' lists the names of the tables.")
+    ],
     home: HomeOption = None,
     lake: LakeOption = None,
     master: MasterOption = "local[*]",
     json: JsonOption = False,
 ) -> None:
-    """Ask the tables something. At most 1000 rows are printed. Only what reads is allowed."""
+    """Query the tables with SQL. At most 1000 rows are printed. The query must only read."""
     ended_by(lambda: _sql(query, open_lake(home, lake), master, json=json))
 
 
 @pipeline_app.command("rebuild")
 def rebuild(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table; 'status' lists them.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table; 'status' lists the tables.")],
     home: HomeOption = None,
     lake: LakeOption = None,
     master: MasterOption = "local[*]",
     json: JsonOption = False,
 ) -> None:
-    """Compute a table anew from everything that was read; needed after prices or a table's rules have changed."""
+    """Compute a table again from all rows that were read. Needed after a change of prices or of a table's rules."""
     ended_by(lambda: _rebuild(table, open_lake(home, lake), master, json=json))
 
 
@@ -140,18 +145,15 @@ def verify(
     hub: HubOption = None,
     token: TokenOption = None,
     master: MasterOption = "local[*]",
-    checkpoint: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="A checkpoint that was kept elsewhere; may be given several times."),
-    ] = None,
+    checkpoint: CheckpointOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Check the audit chain and what is stored beside it, in parallel."""
+    """Check the audit chain and the stored data against it, in parallel."""
     ended_by(lambda: _verify(_where(home, hub, token), master, checkpoint or [], json=json))
 
 
 def _where(home: Path | None, hub: str | None, token: str | None) -> dict[str, str]:
-    """The options of the source."""
+    """Return the options of the data source: the home folder, or the hub's URL and token."""
     from tieline.wire.home import find_home
 
     if hub is None:
@@ -162,15 +164,15 @@ def _where(home: Path | None, hub: str | None, token: str | None) -> dict[str, s
             )
         return {"home": str(folder)}
     if home is not None:
-        raise Failure(Exit.USAGE, "--home and --hub name two logs: name one of them")
+        raise Failure(Exit.USAGE, "--home and --hub exclude each other")
     if not token:
-        hint = "'tieline member add NAME --permission log.read' makes one; give it as --token or TIELINE_TOKEN"
-        raise Failure(Exit.USAGE, "a hub elsewhere needs a token", hint)
+        hint = "'tieline member add NAME --permission log.read' creates one; give it as --token or TIELINE_TOKEN"
+        raise Failure(Exit.USAGE, "--hub needs a token", hint)
     return {"url": hub if "://" in hub else f"http://{hub}", "token": token}
 
 
 def open_lake(home: Path | None, lake: Path | None) -> "Lake":
-    """The lake of a command."""
+    """Return the lake of a command: the folder `lake`, else the folder `lake` in the hub's home."""
     from tieline.wire.home import find_home
 
     _require_extra()
@@ -196,7 +198,7 @@ def _require_tables(lake: "Lake") -> None:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Turn an error of a log or a lake into a failure with one sentence."""
+    """Turn an error of a log or a lake inside the `with` block into a failure with one sentence."""
     from tieline.pipeline.http_log import LogRefused, LogUnreachable
     from tieline.pipeline.java import MissingPart
     from tieline.pipeline.lake import LakeError
@@ -214,7 +216,10 @@ def _told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
-    """Start a Spark session with a temporary folder. An error in it becomes a failure with one sentence."""
+    """Start a Spark session with a temporary folder. An error inside the `with` block becomes a failure.
+
+    A `brief` session is for little work.
+    """
     from tieline.pipeline.session import start_session
 
     with tempfile.TemporaryDirectory(prefix="tieline-spark-", ignore_cleanup_errors=True) as scratch, _told():
@@ -267,7 +272,7 @@ def _run(
     if told and not json:
         say(f"{told} alert{'s' if told > 1 else ''} went to {neutral_line(alert_options.target or '')}.")
     if ended and not follow and summary.events_read < waiting:
-        raise Failure(Exit.INTERRUPTED, "stopped before all was read", "the same command goes on from there")
+        raise Failure(Exit.INTERRUPTED, "stopped before all rows were read", "run the same command again to continue")
 
 
 def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
@@ -330,7 +335,7 @@ def _cell(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value of Spark to a JSON value."""
+    """Convert a value from a Spark row to a JSON value."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -396,7 +401,7 @@ def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool)
 
 @contextlib.contextmanager
 def _checked() -> Iterator[None]:
-    """Give an error that prevents the check another exit code than a broken log has."""
+    """Turn an error that prevents the check into exit code 2, because 1 means a broken log."""
     from tieline.core.store import StoreError
 
     try:

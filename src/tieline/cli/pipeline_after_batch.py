@@ -38,7 +38,7 @@ class AlertOptions(Struct, frozen=True):
 
 
 class AfterBatch:
-    """The work after the batches of one run."""
+    """Writes reports and sends alerts between the batches of one run."""
 
     def __init__(self, lake: "Lake", options: AlertOptions) -> None:
         self._lake = lake
@@ -47,12 +47,15 @@ class AfterBatch:
         self._last = time.monotonic()
 
     def note(self, commit: "Commit") -> None:
-        """Note that a batch is in the lake, so a report is due."""
+        """Record that a batch is in the lake, so a report is due. Called with every commit."""
         del commit
         self._due = True
 
     def go_on(self, complain: Callable[[str], None] = warn) -> None:
-        """Do the work that is due, at most once per interval, while the run continues. A failure is retried later."""
+        """Write the report and send alerts if they are due, at most once per interval, while the run continues.
+
+        A failure is passed to `complain` and retried later.
+        """
         if not self._due or time.monotonic() - self._last < _PAUSE_SECONDS:
             return
         try:
@@ -62,7 +65,7 @@ class AfterBatch:
         self._last = time.monotonic()
 
     def finish(self) -> int:
-        """Write the report and send the alerts that were not sent yet. Return the number of alerts."""
+        """Write the report and send the alerts that were not sent yet. Return the number of sent alerts."""
         from tieline.pipeline.report import make_report, report_path, write_report
 
         if self._due or (self._lake.head().number and not report_path(self._lake).exists()):
@@ -90,18 +93,18 @@ class AfterBatch:
         try:
             return asyncio.run(self._send(alerts, sent))
         except TimeoutError as error:
-            raise Failure(Exit.UNREACHABLE, "the hub takes connections and does not answer") from error
+            raise Failure(Exit.UNREACHABLE, "the hub accepts connections but does not answer") from error
         except Exception as error:
             failure = failure_of(error)
             if failure is None:
                 raise
             hint = failure.hint or "the tables are written; the next run with --alerts tells"
-            raise Failure(failure.code, f"alerts were not told: {failure.message}", hint) from error
+            raise Failure(failure.code, f"alerts were not sent: {failure.message}", hint) from error
 
     async def _send(self, alerts: "list[Alert]", sent: "SentAlerts") -> int:
         import asyncio
 
-        from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
+        from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
         from tieline.pipeline.alert_sender import open_client, send_alerts
 
         options = self._options

@@ -1,4 +1,4 @@
-"""The display of a run: events read, rate, current table, and remaining time.
+"""The progress display of `pipeline run`: events read, rate, current table, and remaining time.
 
 Above: `tieline pipeline run`. Below: the terminal, where one line is redrawn. Without a terminal, each batch prints one
 line to stderr.
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from tieline.pipeline.lake import Commit
 
 _WIDTH = 80
-"""Default width of a terminal."""
+"""Width of the line in characters, if the terminal does not tell its own."""
 _MINUTE = 60
 _HOUR = 3600
 
 
 class Display:
-    """Progress display of one run."""
+    """Progress display of one run of the pipeline: a line on the terminal, or a line for each batch without one."""
 
     def __init__(self, waiting: int, *, quiet: bool) -> None:
         self._waiting = waiting
@@ -44,7 +44,7 @@ class Display:
         self._clear()
 
     def stage(self, name: str) -> None:
-        """Show the table that is being written."""
+        """Show the name of the table that is being written."""
         if self._begun is None:
             self._begun = time.monotonic()
         self._table = name

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tieline.cli.audit import HomeOption
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import local_time, neutral_line, print_json, print_table, say
-from tieline.cli.pipeline import HomeOption, JsonOption, LakeOption, open_lake
+from tieline.cli.pipeline import JsonOption, LakeOption, open_lake
 from tieline.cli.session import ended_by
 
 if TYPE_CHECKING:
@@ -33,21 +34,21 @@ def report(
     lake: LakeOption = None,
     json: JsonOption = False,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write one page with charts.", show_default=False)
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page with charts.", show_default=False)
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="T", help="From when: 2026-01-31, 2026-01-31T09:00, or 90m, 24h, 7d ago.",
+            "--since", metavar="T", help="Start of the report: 2026-01-31, 2026-01-31T09:00, or 90m, 24h, 7d ago.",
             show_default=False,
         ),
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option("--budget", metavar="USD", min=0, help="What models may cost in a day.", show_default=False),
+        typer.Option("--budget", metavar="USD", min=0, help="Budget for models per day.", show_default=False),
     ] = None,
 ) -> None:  # fmt: skip
-    """Say who waits for whom, what was late or never seen, what it cost, what loops, whether the audit chain holds."""
+    """Report on traffic, latency, backlogs, objectives, costs, loops and the audit chain."""
     ended_by(lambda: _report(open_lake(home, lake), json=json, html=html, since=since, budget=budget))
 
 
@@ -84,7 +85,7 @@ def _moment_ms(text: str) -> int:
         moment = datetime.fromisoformat(text.strip())
     except ValueError as error:
         hint = "write 2026-01-31, 2026-01-31T09:00 or 90m, 24h, 7d"
-        raise Failure(Exit.USAGE, f"--since {text!r} is no moment", hint) from error
+        raise Failure(Exit.USAGE, f"--since {text!r} is not a time", hint) from error
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -118,7 +119,7 @@ def _print_traffic(made: "Report") -> None:
     from tieline.pipeline.charts import duration
 
     _table(
-        "Latency, until a delivery was acknowledged, or offered on a wire that cannot",
+        "Latency until a delivery was acknowledged; until offered, on a wire that cannot acknowledge",
         ("member", "wire", "deliveries", "p50", "p99", "until"),
         [
             (one.member, one.protocol, f"{one.deliveries:,}", duration(one.p50_ms), duration(one.p99_ms), one.measured)
@@ -143,8 +144,8 @@ def _print_traffic(made: "Report") -> None:
         ],
     )
     _table(
-        f"Conversations: {made.threads.conversations:,}, {made.threads.unanswered:,} with one voice only",
-        ("conversation", "messages", "voices", "last"),
+        f"Conversations: {made.threads.conversations:,}, {made.threads.unanswered:,} with one sender only",
+        ("conversation", "messages", "senders", "last"),
         [
             (one["conversation"], f"{one['messages']:,}", str(len(one["participants"])), local_time(one["last_ms"]))
             for one in made.threads.longest
@@ -153,24 +154,12 @@ def _print_traffic(made: "Report") -> None:
 
 
 def _print_work(made: "Report") -> None:
-    from tieline.pipeline.charts import count, dollars, duration
-    from tieline.pipeline.page import usage_rows
+    from tieline.pipeline.page import objective_rows, usage_rows
 
     _table(
         "Objectives",
         ("objective", "assignee", "status", "took", "blocked", "tokens", "cost"),
-        [
-            (
-                one.title or one.id,
-                one.assignee or "",
-                one.status or "",
-                duration(one.cycle_ms),
-                duration(one.blocked_ms or 0),
-                count(one.input_tokens + one.output_tokens),
-                dollars(one.cost_usd),
-            )
-            for one in made.objectives
-        ],
+        objective_rows(made.objectives, made.to_ms or 0),
     )
     _table(
         "Models",

@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 _PAUSE_SECONDS = 1.0
 _PAUSE_SECONDS_MAX = 30.0
-"""Pauses between two attempts to reach a hub that is away: the first, and the longest."""
+"""Longest pause between two attempts to reach a hub that is away. The constant before it is the first pause."""
 _POLL_SECONDS = 0.1  # how late Ctrl-C is noticed
 
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Record signals that ask to stop, instead of stopping at once: a batch is written whole or not at all."""
+    """Record signals that ask to stop, instead of stopping at once: a batch is written whole or not at all.
+
+    Yield the list of recorded signals. A second signal ends the process.
+    """
     noted: list[int] = []
 
     def note(number: int, _frame: "FrameType | None") -> None:
@@ -48,7 +51,7 @@ def interrupts() -> Iterator[list[int]]:
 
 
 class Run:
-    """One run. It starts again after its hub was away."""
+    """One run of the pipeline. If its hub was away, it continues when the hub is back."""
 
     def __init__(
         self, lake: "Lake", where: Mapping[str, str], display: "Display", after_batch: "AfterBatch", noted: list[int]
@@ -64,7 +67,7 @@ class Run:
         self._summary = Summary()
 
     def bring_in(self, spark: Any, *, follow: bool) -> "Summary":
-        """Read the new rows. Return a summary."""
+        """Read the new rows of the logs into the tables; with `follow`, until stopped. Return a summary."""
         from tieline.pipeline.run import RunFailed, Watch, run
 
         begun = time.monotonic()
@@ -75,7 +78,7 @@ class Run:
             except RunFailed as error:
                 away = self._is_away(error)
                 if away and not follow and not self._noted:
-                    hint = "the same command goes on from its last whole batch"
+                    hint = "run the same command again: it continues after the last complete batch"
                     raise Failure(Exit.UNREACHABLE, f"the hub at {self._where['url']} went away", hint) from error
                 if not away and not self._noted:
                     raise
@@ -100,7 +103,7 @@ class Run:
         return bool(self._noted)
 
     def _is_away(self, error: Exception) -> bool:
-        """True if a run ended because its hub did not answer."""
+        """Return true if a run ended because its hub (at a URL) did not answer."""
         from tieline.pipeline.http_log import LogUnreachable
 
         cause = error.__cause__
@@ -123,7 +126,10 @@ class Run:
             time.sleep(_POLL_SECONDS)
 
     def _answers(self) -> bool:
-        """True if the hub answers. Asked on another thread, so that a hung hub does not delay a signal."""
+        """Return true if the hub answers.
+
+        It is asked on another thread, so that a hanging hub does not delay a signal.
+        """
         from tieline.pipeline.http_log import LogRefused, LogUnreachable
         from tieline.pipeline.run import new_rows
 

@@ -34,7 +34,7 @@ _BODY_BYTES_MAX = 100_000
 
 _TEMPLATE = re.compile(r"\{\{(id|from|to|body|priority|scope|thread)\}\}")
 _PREFIX = "TIELINE_"
-"""Prefix of the variables that carry the parts of a message."""
+"""Prefix of the environment variables that carry the parts of a message, such as `TIELINE_BODY`."""
 
 _SHELL_ONLY = frozenset(";&|<>()$`*?[]\n\r")
 """Characters that only a shell understands, outside of quotes."""
@@ -68,11 +68,11 @@ _END = ("--",)
 """The word that ends the options, for most programs."""
 
 _CANNOT_START = 126
-"""Exit code if the command cannot be started, as in a shell."""
+"""Exit code that is returned if the command cannot be started, as in a shell."""
 
 
 class Reaction:
-    """A command for messages, checked once."""
+    """The command of `watch --exec`, checked once and run for each message."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -80,7 +80,7 @@ class Reaction:
         self._words = words_of(command) if _TEMPLATE.search(command) else None
 
     def objection(self, message: "Message") -> str | None:
-        """Return the reason why the command is not run for a message; `None` if it is run.
+        """Return the reason why the command must not run for a message; `None` if it may run.
 
         A message that begins with a dash could become an option, and an option may be code.
         """
@@ -98,8 +98,11 @@ class Reaction:
         return None
 
     async def run(self, message: "Message", environment: dict[str, str]) -> int:
-        """Run the command for a message. Return its exit code. An interrupt ends the command and its children."""
-        from tieline.client.client import to_json
+        """Run the command for a message and return its exit code. An interrupt ends the command and its children.
+
+        `environment` are the variables of the child process, to which those of the message are added.
+        """
+        from tieline.wire.native.client import to_json
 
         sys.stdout.flush()
         try:
@@ -139,7 +142,7 @@ def _end(process: "Process") -> None:
 
 
 def variables(message: "Message") -> dict[str, str]:
-    """Return a message as environment variables."""
+    """Return the parts of a message as environment variables, with `TIELINE_` and with each protocol's own prefix."""
     said = {
         "ID": message.id,
         "FROM": message.sender,
@@ -155,16 +158,22 @@ def variables(message: "Message") -> dict[str, str]:
 
 
 def other_prefixes() -> list[str]:
-    """Return further prefixes for the same variables, for commands that were written for a protocol's programs."""
+    """Return the protocols' own prefixes for the environment variables of a message.
+
+    Commands that were written for the programs of these protocols expect them.
+    """
     return [prefix for extension in extensions() for prefix in extension.prefixes]
 
 
 Word = tuple[str, ...]
-"""A word of a command: text, template, text and so on, so that every second part is the name of a template."""
+"""A word of a command, split at its templates (`{{body}}`): every second part is the name of a template."""
 
 
 def filled(words: list[Word], environment: Mapping[str, str]) -> list[str]:
-    """Return the words with the templates replaced by the parts of a message."""
+    """Return the words of a command with each template replaced by the part of the message that it names.
+
+    `environment` has the parts of the message as variables.
+    """
     return [
         "".join(environment[f"{_PREFIX}{part.upper()}"] if at % 2 else part for at, part in enumerate(word))
         for word in words
@@ -195,7 +204,7 @@ def _split(command: str) -> list[str]:
         position += 1
         if template:
             if quote and not _alone(command, template, quote):
-                message = f"{template[0]} stands inside quotes with other text, which another program may read as code"
+                message = f"{template[0]} stands inside quotes with other text, which another program may run as code"
                 raise Failure(Exit.USAGE, message, f"write {template[0]} outside of quotes: it stays one word")
             word.append(template[0])
             position = template.end()
@@ -234,7 +243,9 @@ def _alone(command: str, template: "re.Match[str]", quote: str) -> bool:
 def _refuse_shell(char: str, refused: bool) -> None:
     if refused:
         shown = "a line end" if char in "\r\n" else char
-        message = f"the command needs a shell ({shown}), and a shell is not given templates such as {{{{body}}}}"
+        message = (
+            f"the command needs a shell ({shown}), but a command with templates such as {{{{body}}}} runs without one"
+        )
         raise Failure(Exit.USAGE, message, _INSTEAD)
 
 
@@ -245,9 +256,9 @@ _AS_INPUT = """use a program that takes text, and best as its input: printf %s "
 def _check_program(words: list[Word]) -> None:
     program, *rest = words[0]
     if rest:
-        raise Failure(Exit.USAGE, "a message may not say which program runs", _INSTEAD)
+        raise Failure(Exit.USAGE, "a message must not choose the program", _INSTEAD)
     if "=" in program or shutil.which(program) is None:
-        message = f"there is no program {program!r}; a command with templates is not given to a shell"
+        message = f"there is no program {program!r}; a command with templates runs without a shell"
         raise Failure(Exit.USAGE, message, _INSTEAD)
 
 
@@ -259,13 +270,13 @@ def _check_reader(word: Word, following: list[Word]) -> None:
     name = path.rpartition("/")[2]
     name = name.rstrip(_VERSION) or name
     if name in _WRAPPERS:
-        raise Failure(Exit.USAGE, f"{word[0]} starts another program, and a message may not say which", _AS_INPUT)
+        raise Failure(Exit.USAGE, f"{word[0]} starts another program, and a message must not choose it", _AS_INPUT)
     code = name in _READS_CODE or path == "."
     if not code and name in _INTERPRETERS:
         # Only a file of code is allowed: after an option, the meaning of the next word is unknown.
         code = not following or len(following[0]) > 1 or following[0][0].startswith("-")
     if code:
-        raise Failure(Exit.USAGE, f"{word[0]} would read a message as code", _AS_INPUT)
+        raise Failure(Exit.USAGE, f"{word[0]} would run a message as code", _AS_INPUT)
 
 
 def _check_option(word: Word, before: Word) -> None:
@@ -274,5 +285,5 @@ def _check_option(word: Word, before: Word) -> None:
         return
     for option in (word, before):
         if option[0].startswith("-") and option != _END:
-            message = f"a message may not be the value of an option ({option[0]}): to the program it may be code"
+            message = f"a message must not be the value of an option ({option[0]}): the program may run it as code"
             raise Failure(Exit.USAGE, message, _AS_INPUT)

@@ -7,17 +7,19 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tieline.cli.failure import Exit, Failure
+from tieline.cli.new_member import open_or_make
 from tieline.cli.output import warn
 from tieline.cli.session import Link
-from tieline.client import HubError, HubUnreachable, errors
+from tieline.client import HubError, HubUnreachable
 from tieline.wire.backoff import SESSION_BACKOFF
+from tieline.wire.native import errors
 
 if TYPE_CHECKING:
     from tieline.client import Client
 
 
 def is_passing(error: Exception) -> bool:
-    """True if a connection ended for a reason that passes when the hub restarts."""
+    """Return true if the error is temporary: it is over when the hub has restarted."""
     match error:
         case HubError():
             return errors.is_passing(error)
@@ -27,17 +29,24 @@ def is_passing(error: Exception) -> bool:
             return False
 
 
-def opener(link: Link, *, window: int) -> "Callable[[], Awaitable[Client]]":
+def opener(link: Link, *, window: int, make: bool = False) -> "Callable[[], Awaitable[Client]]":
     """Return a function that opens a receiving session, for callers that reconnect by themselves.
 
-    A hub that accepts connections and does not answer counts as unreachable.
+    `window` is the number of unacknowledged deliveries that the hub may send. A hub that accepts connections and does
+    not answer counts as unreachable. With `make`, the first session makes a member with a new name. Later ones do not:
+    a member that was removed meanwhile stays away.
     """
+    may_make = make
 
     async def open_session() -> "Client":
+        nonlocal may_make
+        opening = open_or_make if may_make else Link.open
         try:
-            return await link.open(receive=True, window=window)
+            client = await opening(link, receive=True, window=window)
         except Failure as failure:
             raise HubUnreachable(failure.message) from failure
+        may_make = False
+        return client
 
     return open_session
 
@@ -45,7 +54,11 @@ def opener(link: Link, *, window: int) -> "Callable[[], Awaitable[Client]]":
 async def reopen(
     link: Link, *, receive: bool = False, window: int = 256, tell: Callable[[str], None] = warn
 ) -> "Client":
-    """Open a new session of the member. Retry until the hub is back."""
+    """Open a new session of the member after the hub went away. Retry until the hub is back.
+
+    With `receive`, the session gets deliveries, at most `window` unacknowledged ones. `tell` prints lines for the
+    person.
+    """
     tell("The hub went away; trying until it is back.")
     client = await SESSION_BACKOFF.retry(lambda: link.open_member(receive=receive, window=window), is_passing)
     tell("The hub is back.")

@@ -21,7 +21,7 @@ from tieline.cli.output import complain, neutral_line, warn
 from tieline.cli.session import Link, speaker_of, talks
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
-"""The exit codes of shells for a command that cannot be started."""
+"""The exit codes of shells for a command that is not found, and for one that cannot be executed."""
 
 _STDOUT, _STDERR = 1, 2
 
@@ -30,32 +30,40 @@ _PANEL = "With claude-code or codex"
 
 TraceOption = Annotated[
     bool,
-    typer.Option("--trace", help="Keep its exchanges with the model in the activity log.", rich_help_panel=_PANEL),
+    typer.Option("--trace", help="Record the agent's calls to its model in the activity log.", rich_help_panel=_PANEL),
 ]
 ToolsOption = Annotated[
     str,
-    typer.Option("--tools", help="Offer another system's tools by their own names.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--tools",
+        help="Set of tools: the hub's own, or those of another system under their own names.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 NoPushOption = Annotated[
     bool,
     typer.Option(
-        "--no-push",
-        help="For a Claude Code that shows no pushed messages: hooks show them at the start of a turn.",
-        rich_help_panel=_PANEL,
+        "--no-push", help="Push nothing to Claude Code: only hooks show messages to it.", rich_help_panel=_PANEL
+    ),
+]
+AskOption = Annotated[
+    bool,
+    typer.Option(
+        "--ask", help="Let Claude Code ask you before it uses one of the hub's tools.", rich_help_panel=_PANEL
     ),
 ]
 ApproveOption = Annotated[
     bool,
     typer.Option(
         "--approve",
-        help="Say yes to whatever Codex asks for. A risk: members who may write to it then steer it.",
+        help="Approve everything that Codex asks for. A risk: members who can write to it can make it do anything.",
         rich_help_panel=_PANEL,
     ),
 ]
 ResumeOption = Annotated[
     str | None,
     typer.Option(
-        "--resume", metavar="THREAD", help="Go on with a thread of Codex.", rich_help_panel=_PANEL, show_default=False
+        "--resume", metavar="THREAD", help="Continue a thread of Codex.", rich_help_panel=_PANEL, show_default=False
     ),
 ]
 
@@ -73,37 +81,38 @@ async def run(  # noqa: PLR0913, PLR0917 - one option each for what a person may
         bool,
         typer.Option(
             "--inject",
-            help="Type messages into the program and press Enter. A risk: Enter may also approve what it asks.",
+            help="Type messages into the program and press Enter. A risk: Enter may also answer a question.",
         ),
     ] = False,
     match: MatchOption = None,
     trace: TraceOption = False,
     tools: ToolsOption = OWN_TOOLS,
     no_push: NoPushOption = False,
+    ask: AskOption = False,
     approve: ApproveOption = False,
     resume: ResumeOption = None,
 ) -> None:
-    """Run a program in this terminal; send what it says, and show what comes for it.
+    """Run a program in this terminal, send its messages to the hub, and show it the messages it gets.
 
-    'claude-code' and 'codex' are run with the hub's tools, and get messages in their own way; see docs/run.md. Anything
-    else, and a program of those names behind '--', is run as it is:
+    'claude-code' and 'codex' run with the hub's tools and get messages in their own way; see docs/run.md. Every other
+    program, and a program of these names after '--', runs as it is:
 
-    A program sends by printing, at the start of a line, '->relay:NAME <<<', then the message on lines of its own, the
-    last of which ends with '>>>'. Messages that come are printed on the screen when the program is idle; its input
-    gets nothing unless --inject is given. Those with a scope are shown where 'watch' would take them.
+    To send, the program prints '->relay:NAME <<<' at the start of a line, then the message on lines of its own, the
+    last of which ends with '>>>'. Messages for the program are printed on the screen when the program is idle; nothing
+    is typed into it unless --inject is given. A message with a scope is shown only if 'watch' would take it here.
 
-    The exit code is the program's; 126 or 127 if it cannot be started, 4 if no hub is reachable before.
+    The exit code is the program's; 126 or 127 if it cannot be started; 4 if no hub is reachable at the start.
     """
     if command[0] not in RUNNERS or _is_dashed(command):
-        if trace or approve or resume or no_push or tools != OWN_TOOLS:
-            raise Failure(Exit.USAGE, f"these options are for {' and '.join(RUNNERS)}, and not behind '--'")
+        if trace or approve or resume or no_push or ask or tools != OWN_TOOLS:
+            raise Failure(Exit.USAGE, f"these options are only for {' and '.join(RUNNERS)}, not after '--'")
         raise typer.Exit(await _run_in_terminal(link, command, inject=inject, match=match))
     from tieline.cli.runners import run_agent
 
     if inject:
-        raise Failure(Exit.USAGE, f"--inject is not for {command[0]}, which is given messages in its own way")
-    if command[0] == "codex" and no_push:
-        raise Failure(Exit.USAGE, "--no-push is for claude-code")
+        raise Failure(Exit.USAGE, f"--inject is not for {command[0]}, which gets messages in its own way")
+    if command[0] == "codex" and (no_push or ask):
+        raise Failure(Exit.USAGE, "--no-push and --ask are for claude-code")
     if command[0] != "codex" and (approve or resume):
         raise Failure(Exit.USAGE, "--approve and --resume are for codex")
     code = await run_agent(
@@ -113,6 +122,7 @@ async def run(  # noqa: PLR0913, PLR0917 - one option each for what a person may
         trace=trace,
         tools=tools,
         push=not no_push,
+        ask=ask,
         approve=approve,
         resume=resume,
     )
@@ -141,7 +151,7 @@ async def _run_in_terminal(link: Link, command: list[str], *, inject: bool, matc
     from tieline.agents.terminal import NotStarted, run_in_terminal
     from tieline.cli.terminal_session import FINISH_SECONDS, WINDOW, TerminalSession
 
-    client = await link.open_member(receive=True, window=WINDOW)
+    client = await link.open_member(receive=True, window=WINDOW, make=True)
     speaker = speaker_of(client)
     screen = _STDOUT if os.isatty(_STDOUT) else _STDERR
     session = TerminalSession(link, speaker, inject=inject, match=match, on_screen=os.isatty(screen))
@@ -158,7 +168,7 @@ async def _run_in_terminal(link: Link, command: list[str], *, inject: bool, matc
             screen=screen,
         )
         if session.held_up:
-            warn(f"tieline: the hub is away; waiting up to {FINISH_SECONDS:g} s to send what was said. Ctrl-C leaves.")
+            warn(f"tieline: the hub is away; waiting up to {FINISH_SECONDS:g} s to send the rest. Ctrl-C stops it.")
         with contextlib.suppress(asyncio.CancelledError):  # by Ctrl-C, which ends the wait and changes no exit code
             await session.finish()
     except NotStarted as error:

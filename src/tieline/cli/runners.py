@@ -15,7 +15,7 @@ from tieline.cli.session import Link, speaker_of
 _PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
-async def run_agent(
+async def run_agent(  # noqa: PLR0913 - one for each option of the command
     link: Link,
     command: list[str],
     *,
@@ -23,23 +23,24 @@ async def run_agent(
     trace: bool,
     tools: str,
     push: bool,
+    ask: bool,
     approve: bool,
     resume: str | None,
 ) -> int:
-    """Run an agent's program with the hub's tools. Return its exit code."""
+    """Run an agent's program with the hub's tools, and the options of `tieline run`. Return its exit code."""
     from tieline.agents import claude_code, codex_session
-    from tieline.agents.forwarder import WINDOW
     from tieline.agents.loopback import ANTHROPIC, OPENAI, UPSTREAMS
     from tieline.agents.program import NotStarted
     from tieline.agents.runner import prepared_run
     from tieline.cli.context import Context
     from tieline.cli.reconnection import opener
+    from tieline.protocols.mcp.forwarder import WINDOW
 
     name, *arguments = command
     if trace and (proxy := next((one for one in _PROXY_VARIABLES if os.environ.get(one)), None)):
-        raise Failure(Exit.USAGE, f"--trace connects to the API directly, and {proxy} is set")
+        raise Failure(Exit.USAGE, f"--trace connects to the API directly, but {proxy} is set")
     speaking = link.with_speaker()
-    open_session = opener(speaking, window=WINDOW)
+    open_session = opener(speaking, window=WINDOW, make=True)
     client = await open_session()
     environment = speaking.environment(speaker_of(client))
     named = {ANTHROPIC: claude_code.upstream(environment), OPENAI: codex_session.upstream(environment)}
@@ -55,13 +56,14 @@ async def run_agent(
             upstreams=upstreams if trace else None,
             tools=tools,
             push=push and (name == "codex" or claude_code.shows_pushes(arguments)),
+            hooked=name == "claude-code",
             takes=Context(match).takes,
             tell=status_lines.add,
         ) as run:
             try:
                 if name == "codex":
                     return await codex_session.run_codex(run, arguments, say=_say, approve=approve, resume=resume)
-                return await claude_code.run_claude_code(run, arguments)
+                return await claude_code.run_claude_code(run, arguments, ask=ask)
             except NotStarted as error:
                 return not_started(error, str(error.filename))
     finally:
@@ -69,14 +71,14 @@ async def run_agent(
 
 
 class _StatusLines:
-    """Lines for the person: printed at once, or after the program has left the screen."""
+    """Status lines for the person: printed at once, or stored until the program has left the screen."""
 
     def __init__(self, *, held: bool) -> None:
         self._write: Callable[[str], None] | None = None if held else warn
         self._held: list[str] = []
 
     def add(self, text: str) -> None:
-        """Print or hold a line."""
+        """Print a line, or store it while the program uses the screen."""
         line = neutral_line(f"tieline: {text}")
         if self._write is not None:
             self._write(line)
@@ -84,14 +86,14 @@ class _StatusLines:
             self._held.append(line)
 
     def release(self) -> None:
-        """Print the lines that were held."""
+        """Print the stored lines."""
         for line in self._held:
             warn(line)
         self._held.clear()
 
 
 _LINES_MAX = 50
-"""Most lines that are held: the first ones are the most useful."""
+"""Most lines that are stored: the first ones are the most useful."""
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Search: finds messages with given words, among the messages that a member may see.
+"""`tieline search`: finds messages with given words, among the messages that a member may see.
 
 Above: the command line. Below: a session with a hub.
 """
@@ -19,7 +19,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def moment_ms(text: str, now: float) -> int:
-    """Parse a time: how long ago, or a date with or without a time. Raise `ValueError` for other text."""
+    """Parse a time, such as `2h` (ago) or `2026-01-31T09:00`. Return milliseconds.
+
+    Raise `ValueError` for other text.
+    """
     ago = _AGO.match(text)
     if ago:
         return int((now - int(ago[1]) * _SECONDS[ago[2]]) * 1000)
@@ -32,7 +35,7 @@ def _moment(option: str, text: str | None) -> int | None:
     try:
         return moment_ms(text, time.time())
     except (ValueError, OverflowError) as error:
-        message = f"{option} {text!r} is no time: use 2h, 3d or 2026-11-16T09:30"
+        message = f"{option} {text!r} is not a time: use 2h, 3d or 2026-11-16T09:30"
         raise Failure(Exit.USAGE, message) from error
 
 
@@ -43,18 +46,25 @@ async def search(
         list[str],
         typer.Argument(metavar="QUERY", help='Words; "a phrase"; begin* finds beginnings.', show_default=False),
     ],
-    sender: Annotated[str | None, typer.Option("--from", metavar="NAME", help="Only what this member said.")] = None,
-    place: Annotated[
-        str | None, typer.Option("--in", metavar="WHERE", help="Only with @member, in #channel, obj:<id> or a thread.")
+    sender: Annotated[
+        str | None, typer.Option("--from", metavar="NAME", help="Only messages from this member.")
     ] = None,
-    since: Annotated[str | None, typer.Option(metavar="T", help="Only after this: 2h, 3d, 2026-11-16T09:30.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="T", help="Only before this.")] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many, the newest.")] = 50,
+    place: Annotated[
+        str | None,
+        typer.Option("--in", metavar="WHERE", help="Only messages with @member, or in #channel, obj:<id> or a thread."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="T", help="Only messages after this time: 2h, 3d (ago), 2026-11-16T09:30.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="T", help="Only messages before this time.")] = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Maximum number of messages; the newest are shown.")
+    ] = 50,
     json: JsonOption = False,
 ) -> None:
-    """Look for words in what was said.
+    """Search messages.
 
-    All of them must be there. Oldest first for people, newest first in --json.
+    A message must contain all words. The oldest comes first; with --json, the newest.
     """
     async with await link.open() as client:
         found = await client.search(

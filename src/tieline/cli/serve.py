@@ -17,6 +17,7 @@ import typer
 
 from tieline import __version__
 from tieline.cli.failure import Exit, Failure
+from tieline.cli.output import own_name
 from tieline.cli.session import ended_by
 from tieline.protocols import protocols
 from tieline.wire.protocol import Flag
@@ -40,14 +41,16 @@ def serve(
     home: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where everything is kept; else TIELINE_HOME, else the platform's state folder."
+            metavar="DIR", help="Home folder of the hub. Default: TIELINE_HOME, else the platform's state folder."
         ),
     ] = None,
     http: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The HTTP port; port 0 picks a free one.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Address of the HTTP port. Port 0 picks a free port.")
     ] = None,
-    store: Annotated[str | None, typer.Option(metavar="URL", help="'sqlite', or 'memory' to keep nothing.")] = None,
-    log_level: Annotated[LogLevel, typer.Option(help="How much to say on stderr.")] = LogLevel.INFO,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="'sqlite', or 'memory' to delete everything when the hub stops.")
+    ] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="Level of the logs on stderr.")] = LogLevel.INFO,
     **flags: Any,
 ) -> None:
     """Run the hub until Ctrl-C or SIGTERM."""
@@ -78,7 +81,10 @@ def _parameter(flag: Flag) -> str:
 
 
 def _settings(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings that flags override, by protocol."""
+    """Return the protocols' settings that flags override, by protocol and field.
+
+    `given` are the values of all flags.
+    """
     found: dict[str, dict[str, Any]] = {}
     for protocol in protocols():
         for flag in protocol.flags:
@@ -98,7 +104,7 @@ def _settings(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _add_flags() -> None:
-    """Add the options of every protocol to the command."""
+    """Add the options of every protocol to the signature of `serve`."""
     own = [each for each in inspect.signature(serve).parameters.values() if each.kind is not each.VAR_KEYWORD]
     added = []
     for protocol in protocols():
@@ -175,7 +181,7 @@ async def _run(options: "Options") -> None:
     finally:
         await hub.stop()
     if code:
-        raise Failure(Exit.FAILED, "the hub stopped because its store is lost; the log above says why")
+        raise Failure(Exit.FAILED, "the hub stopped because it cannot use its store any more; the log above says why")
     _print("The hub has stopped; everything it accepted is kept.")
 
 
@@ -194,11 +200,11 @@ def _failed_start(options: "Options", error: OSError) -> Failure:
 
     match error:
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
-            hint = f"make room there (df -h {options.home}); nothing that was accepted is lost"
+            hint = f"free some space (df -h {options.home}); nothing that was accepted is lost"
             return Failure(Exit.FAILED, f"the disk of {error.filename or options.home} is full", hint)
         case OSError(errno=errno.EROFS):
-            hint = "look at how it is mounted, or name another home with --home DIR"
-            return Failure(Exit.FAILED, f"the disk of {error.filename or options.home} can only be read", hint)
+            hint = "check how it is mounted, or name another home with --home DIR"
+            return Failure(Exit.FAILED, f"the disk of {error.filename or options.home} is read-only", hint)
         case NotOurs():
             return Failure(Exit.FAILED, str(error))
         case OSError() if hasattr(error, "hint"):
@@ -222,7 +228,7 @@ def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -
     lines = [
         f"Tieline {__version__} is running as process {running.pid}; Ctrl-C stops it.",
         f"  home      {home}",
-        f"  http      {running.http}  (the console; {_own_name()} login NAME prints a way in)",
+        f"  http      {running.http}  (the console; {own_name()} login NAME prints a way in)",
         f"  socket    {running.hub_socket}",
     ]
     labels = {place: label for protocol in protocols() for place, label in protocol.places.items() if label}
@@ -238,33 +244,23 @@ def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -
         import shlex
 
         lines.append(f"  export {HOME_VARIABLE}={shlex.quote(str(home))}")
-    tieline = _own_name()
+    tieline = own_name()
     lines += [
         f"  {tieline} member add alice; {tieline} member add bob",
         f"  {tieline} send @bob hello --as alice",
         f"  {tieline} drain --as bob",
+        f"To connect your Claude Code, Codex or Gemini CLI: {tieline} connect",
         f"Five agents on five protocols at work, in a hub of their own: {tieline} demo",
     ]
     return "\n".join(lines)
 
 
 def _first_visit(running: "Running", logins: "LoginSessions", owner: str) -> str:
-    """Return the link into the console for the person who runs the hub. Opening it makes the person a member."""
+    """Return a line with the link by which the owner of the hub logs in to the console and becomes a member."""
     from tieline.contract.identifiers import MemberName
 
     link = f"{running.http}/#/enter/{logins.first_code(MemberName(owner))}"
     return f"To look on and join in, as {owner}, in a browser (once, within 15 minutes):\n  {link}"
-
-
-def _own_name() -> str:
-    """Return the command that starts this program from this folder: its name if the shell finds it, else its path."""
-    import shutil
-
-    here = Path(sys.argv[0])
-    found = shutil.which("tieline")
-    if found is None or not here.is_file():
-        return os.path.relpath(here) if here.is_file() else "tieline"
-    return "tieline" if Path(found).samefile(here) else os.path.relpath(here)
 
 
 def _print(text: str) -> None:

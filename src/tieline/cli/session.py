@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from tieline.cli.failure import Exit, Failure, document_of, failure_of
+from tieline.cli.failure import Exit, Failure, NobodyNamed, document_of, failure_of
 
 if TYPE_CHECKING:
     from tieline.cli.mailbox import Mailbox
@@ -24,18 +24,26 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-_PANEL = "Which hub, and as whom"
+_PANEL = "Hub and member"
 
 HomeOption = Annotated[
     Path | None,
     typer.Option(
-        "--home", metavar="DIR", help="The hub's folder; else TIELINE_HOME.", rich_help_panel=_PANEL, show_default=False
+        "--home",
+        metavar="DIR",
+        help="Home folder of the hub. Default: TIELINE_HOME.",
+        rich_help_panel=_PANEL,
+        show_default=False,
     ),
 ]
 UrlOption = Annotated[
     str | None,
     typer.Option(
-        "--url", metavar="URL", help="The hub's address; else TIELINE_URL.", rich_help_panel=_PANEL, show_default=False
+        "--url",
+        metavar="URL",
+        help="Address of the hub. Default: TIELINE_URL.",
+        rich_help_panel=_PANEL,
+        show_default=False,
     ),
 ]
 TokenOption = Annotated[
@@ -43,7 +51,17 @@ TokenOption = Annotated[
     typer.Option(
         "--token",
         metavar="T",
-        help="A member's token; else TIELINE_TOKEN, which other users of the machine cannot see.",
+        help="Token of a member. Default: TIELINE_TOKEN, which other users of the machine cannot see.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="File with the token, which only you can read. A command line can be seen by other users.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -53,7 +71,7 @@ AsOption = Annotated[
     typer.Option(
         "--as",
         metavar="NAME",
-        help="The member that speaks; else TIELINE_AGENT, else the one that 'init' or 'join' stored.",
+        help="Member to act as. Default: TIELINE_AGENT, else the name that 'init' or 'join' stored.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -63,33 +81,42 @@ SpoolOption = Annotated[
     typer.Option(
         "--spool",
         metavar="DIR",
-        help="Work on this Maildir spool, without a hub.",
+        help="Use this Maildir spool instead of a hub.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
 ]
-_LINK_OPTIONS = {"home": HomeOption, "url": UrlOption, "token": TokenOption, "member": AsOption}
+_LINK_OPTIONS = {
+    "home": HomeOption,
+    "url": UrlOption,
+    "token": TokenOption,
+    "token_file": TokenFileOption,
+    "member": AsOption,
+}
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the hub's JSON instead of text.")]
 
 _ANSWER_SECONDS = 10.0
-"""Timeout: a working hub answers a connection at once, so a slower one hangs."""
+"""Longest time to wait for an answer: a working hub answers a connection at once, so a slower one hangs."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """Hub and speaker as the command line names them. The environment has the rest."""
+    """The hub and the member that a command uses, as flags name them. The environment has what flags do not name."""
 
     home: Path | None = None
     url: str | None = None
     token: str | None = None
     member: str | None = None
     spool: Path | None = None
-    """A spool to work on instead of any hub."""
+    """A spool (a folder of messages) to use instead of any hub."""
 
     @property
     def address(self) -> str | None:
-        """Address of a remote hub, or `None` for the hub of a home. A flag overrides the environment."""
-        from tieline.client.client import URL_VARIABLE
+        """Address of a remote hub, or `None` for the hub in a home folder of this machine.
+
+        A flag overrides the environment.
+        """
+        from tieline.client.connection import URL_VARIABLE
 
         url = self.url or (os.environ.get(URL_VARIABLE) if self.home is None else None)
         if url and "://" not in url:
@@ -98,20 +125,20 @@ class Link:
 
     @property
     def folder(self) -> Path:
-        """The home of the hub."""
+        """The home folder of the hub."""
         from tieline.wire.home import find_home
 
         return find_home(self.home)
 
     def mailbox(self) -> "Mailbox | None":
-        """Return the mailbox to use without a hub; `None` if there is a hub."""
+        """Return the mailbox (messages in a folder) to use without a hub; `None` if there is a hub."""
         from tieline.cli.hub_or_spool import find_mailbox
 
         return find_mailbox(self)
 
     def environment(self, speaker: str) -> dict[str, str]:
         """Return the environment of a child program. In it, `tieline` talks to this hub as this member."""
-        from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
+        from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
         from tieline.wire.home import HOME_VARIABLE
 
         here = {**os.environ, MEMBER_VARIABLE: speaker}
@@ -127,7 +154,11 @@ class Link:
         return here
 
     async def open(self, *, receive: bool = False, window: int = 256) -> "Client":
-        """Open a session with the hub, of a member or of the operator."""
+        """Open a session with the hub: of the named member, or of the operator (who may do all) if none is named.
+
+        With `receive`, the session gets deliveries; `window` is the number of unacknowledged ones that the hub may
+        send.
+        """
         import asyncio
 
         from tieline.client import connect
@@ -145,12 +176,15 @@ class Link:
                 )
         except TimeoutError as error:
             where = url or self.folder
-            raise Failure(Exit.UNREACHABLE, f"the hub at {where} takes connections and does not answer") from error
+            raise Failure(Exit.UNREACHABLE, f"the hub at {where} accepts connections but does not answer") from error
 
     def way(self) -> tuple[str | None, str | None]:
-        """Return the address and the token that are named or that `join` stored; `None` for those of the home."""
+        """Return the address and the token to use: those that are named, or those that `join` stored.
+
+        `None` for each that comes from the home folder instead.
+        """
         from tieline.cli.hub_or_spool import joined_hub
-        from tieline.client.client import TOKEN_VARIABLE
+        from tieline.client.connection import TOKEN_VARIABLE
 
         joined = joined_hub(self)
         if joined is None:
@@ -158,41 +192,48 @@ class Link:
         # The stored token is for the stored address alone.
         return joined.url, self.token or os.environ.get(TOKEN_VARIABLE) or joined.token
 
-    async def open_member(self, *, receive: bool = False, window: int = 256) -> "Client":
-        """Open a session of the member that `--as`, a token or the environment names, or that `init` stored."""
-        return await self.with_speaker().open(receive=receive, window=window)
+    async def open_member(self, *, receive: bool = False, window: int = 256, make: bool = False) -> "Client":
+        """Open a session as the member that `--as`, a token or the environment names, or that `init` stored.
+
+        With `make`, a member with a new name is made, on the hub's machine.
+        """
+        speaking = self.with_speaker()
+        if make:
+            from tieline.cli.new_member import open_or_make
+
+            return await open_or_make(speaking, receive=receive, window=window)
+        return await speaking.open(receive=receive, window=window)
 
     def with_speaker(self) -> "Link":
-        """Return this link with a member. Fail before the hub is asked if no member is named or stored."""
-        from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
+        """Return this link with a member. Raise `Failure` if no member is named or stored, before the hub is asked."""
+        from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 
         link = self.or_stored()
         if link.member or self._is_named():
             return link
-        message = "nobody is named who does this"
         hint = f"add --as NAME, set {MEMBER_VARIABLE} or {TOKEN_VARIABLE}, or store a name with 'tieline init NAME'"
-        raise Failure(Exit.USAGE, message, hint)
+        raise NobodyNamed(hint)
 
     def or_stored(self) -> "Link":
-        """Return this link with the member that `init` or `join` stored, unless a member is named."""
+        """Return this link with the member that `init` or `join` stored in the folder, unless a member is named."""
         from tieline.cli.hub_or_spool import stored_identity
 
         stored = None if self._is_named() else stored_identity(self)
         return self if stored is None else replace(self, member=stored.agent)
 
     def _is_named(self) -> bool:
-        from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
+        from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 
         named = (self.member, self.token, os.environ.get(MEMBER_VARIABLE), os.environ.get(TOKEN_VARIABLE))
         return any(named)
 
     async def open_operator(self) -> "Client":
-        """Open a session that manages members: the operator's by the key of the home, else that of the named member.
+        """Open a session that may manage members: the operator's by the home folder's key, else the named member's.
 
-        On the hub's machine `TIELINE_AGENT` and `TIELINE_TOKEN` name the usual speaker, not the manager of members:
-        the command may be about to make the member that they name.
+        On the hub's machine `TIELINE_AGENT` and `TIELINE_TOKEN` name the usual speaker, not the manager of members: the
+        command may be about to make the member that they name.
         """
-        from tieline.client.client import MEMBER_VARIABLE, TOKEN_VARIABLE
+        from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 
         if self.address is None and self.token is None and self.member is None:
             os.environ.pop(MEMBER_VARIABLE, None)
@@ -201,7 +242,7 @@ class Link:
 
 
 def speaker_of(client: "Client") -> str:
-    """Return the name that the hub stamps on the messages of a session."""
+    """Return the member name that the hub sets as the sender of this session's messages."""
     assert client.welcome is not None, "an open session was welcomed"
     return client.welcome.speaker
 
@@ -215,7 +256,7 @@ def talks(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[
 
 
 def talks_anywhere(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[..., None]:
-    """Make a Typer command like `talks`, for a command that also works on a spool.
+    """Make a Typer command like `talks`, for a command that also works on a spool (without a hub).
 
     Such a command asks its link for a mailbox first.
     """
@@ -225,17 +266,23 @@ def talks_anywhere(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> 
 def _talking(command: Callable[Concatenate[Link, P], Awaitable[None]], options: dict[str, Any]) -> Callable[..., None]:
     own = list(inspect.signature(command).parameters.values())[1:]
     taken = {parameter.name for parameter in own}
+    if "token" in taken:
+        # A command with a token of its own, such as `member add`: two ways to give two tokens would confuse.
+        taken.add("token_file")
     added = {name: option for name, option in options.items() if name not in taken}
 
     @wraps(command)
     def run(**values: Any) -> None:
         import asyncio
 
-        link = Link(**{name: values.pop(name) for name in added})
+        named = {name: values.pop(name) for name in added}
 
         async def main() -> None:
+            token_file = named.pop("token_file", None)
+            if token_file is not None:
+                named["token"] = _read_token(token_file, named["token"])
             # Typer passes every value by its name.
-            await command(link, **values)  # type: ignore[call-arg]
+            await command(Link(**named), **values)  # type: ignore[call-arg]
 
         ended_by(lambda: asyncio.run(main()), json=values.get("json", False))
 
@@ -251,8 +298,21 @@ def _talking(command: Callable[Concatenate[Link, P], Awaitable[None]], options: 
     return run
 
 
+def _read_token(file: Path, given: str | None) -> str:
+    """Return the token in a file. The file must be for its owner alone."""
+    if given:
+        raise Failure(Exit.USAGE, "--token and --token-file exclude each other")
+    path = file.expanduser()
+    if path.stat().st_mode & 0o077:
+        raise Failure(Exit.REFUSED, f"{path} can be read by other users, so its token is not used", f"chmod 600 {path}")
+    token = path.read_text(encoding="utf-8", errors="replace").strip()
+    if not token:
+        raise Failure(Exit.FAILED, f"{path} has no token in it")
+    return token
+
+
 def ended_by(work: Callable[[], None], *, json: bool = False) -> None:
-    """Run a command. An error becomes one sentence or a JSON document on stderr, and an exit code."""
+    """Run the work of a command. An error becomes one sentence or a JSON document on stderr, and an exit code."""
     try:
         work()
     except Exception as error:

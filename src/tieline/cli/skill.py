@@ -1,4 +1,4 @@
-"""`tieline skill`: prints the rules of good behaviour on the bus, as a file for an agent to read.
+"""`tieline skill`: prints the rules of good behaviour on the hub, as a file for an agent to read.
 
 Above: a person who installs the file for an agent. Below: `agents/SKILL.md`.
 """

@@ -1,8 +1,9 @@
 """A terminal session: connects a program under `tieline run` with the hub, also through restarts of the hub.
 
 Above: `run`, which has the program in a terminal. Below: a session with a hub, renewed when the hub restarts. It
-refuses to know the terminal: instructions come in by `say`. Messages go out by `incoming`, typed into the program or
-shown to the person. Lines for the person go out by `status_lines`.
+refuses to know the terminal: instructions (messages that the program prints to be sent) come in by `say`. Messages for
+the program go out by `incoming`, typed into the program or shown to the person. Lines for the person go out by
+`status_lines`.
 
 The program never waits for the hub. Its instructions go into an outbox, in order, each with a wire id. An instruction
 leaves the outbox when the hub has answered. If the hub goes away before that, the instruction is sent again, and the
@@ -25,7 +26,6 @@ from typing import Any
 
 import msgspec
 
-from tieline.agents.arrivals import Given, arrivals, unsettled
 from tieline.cli.context import Context
 from tieline.cli.failure import Failure
 from tieline.cli.output import message_lines, neutral_line
@@ -36,9 +36,10 @@ from tieline.contract.delivery import HELD
 from tieline.contract.message import Kind, Priority
 from tieline.contract.refusal import Code
 from tieline.wire.extractor import Instruction
+from tieline.wire.native.arrivals import DeliveredKeys, arrivals, unsettled
 
 WINDOW = 1024
-"""Window of unsettled deliveries. Deliveries that are only shown stay unsettled and keep their place in it."""
+"""Most deliveries that the hub sends without an acknowledgement. Deliveries that are only shown count, too."""
 
 INSTRUCTIONS_MAX = 10_000
 """Most instructions in the outbox: more than any agent sends while a hub restarts."""
@@ -47,13 +48,14 @@ INSTRUCTION_BYTES_MAX = 16 * 1024 * 1024
 """Most bytes of all instructions in the outbox."""
 
 AWAIT_MS = 30_000
-"""Default timeout of `[await]`."""
+"""Default timeout, in milliseconds, of an instruction with `[await]`, which waits for the acknowledgement."""
 
 AWAITS_MAX = 256
 """Most messages awaited at the same time: the hub follows each of them."""
 
 FINISH_SECONDS = 10.0
-"""Timeout after the program's end: a restarting hub is back by then, and the person wants the shell back."""
+"""Longest wait for the hub after the program's end: a restarting hub is back by then, and the person wants the shell.
+"""
 
 PRINTED_CHARS_MAX = 16_000
 """Most characters of one message on a screen: some pages. The whole message is in the inbox."""
@@ -62,7 +64,7 @@ TYPED_CHARS_MAX = 4_000
 """Most characters typed into a program: programs take no more on one line. The whole message is in the history."""
 
 _CLOSE_SECONDS = 1.0
-"""Timeout of closing a session: a working hub needs less, and a hung hub must not delay the end of the program."""
+"""Longest wait for closing a session: a working hub needs less, and a hung hub must not delay the program's end."""
 
 _BATCH = 256
 _LINES_MAX = 50  # lines that wait to be shown; a screen has no more
@@ -75,7 +77,7 @@ _STATUS_KINDS = frozenset({"state", "thinking"})
 
 
 class StatusLines:
-    """Queue of lines for the person. When the queue is full, further lines are only counted."""
+    """Queue of status lines for the person. When the queue is full, further lines are only counted."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque()
@@ -83,7 +85,7 @@ class StatusLines:
         self._stirred = asyncio.Event()
 
     def add(self, text: str) -> None:
-        """Queue a line; it is shown when it disturbs nothing."""
+        """Queue a line. It is shown when it does not disturb the program's output."""
         if len(self._lines) < _LINES_MAX:
             self._lines.append(f"tieline: {text}")
         else:
@@ -100,7 +102,7 @@ class StatusLines:
             await self._stirred.wait()
 
     def rest(self) -> Iterator[str]:
-        """Yield the lines that were not shown."""
+        """Yield the lines that were not shown yet, at the end of the program."""
         while line := self._first():
             self._drop(line)
             yield line
@@ -118,7 +120,7 @@ class StatusLines:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """An instruction on its way to the hub."""
+    """A message that the program gave to be sent, on its way to the hub."""
 
     instruction: Instruction
     size: int
@@ -131,7 +133,7 @@ class Outgoing:
 
 
 class Outbox:
-    """Instructions that the hub has not answered yet, in order."""
+    """Queue of messages that the program gave to be sent and that the hub has not answered yet."""
 
     def __init__(self) -> None:
         self._waiting: deque[Outgoing] = deque()
@@ -144,7 +146,7 @@ class Outbox:
         return len(self._waiting)
 
     def put(self, instruction: Instruction) -> bool:
-        """Queue an instruction; false if there is no room for it."""
+        """Queue an instruction (a message to be sent). Return false if there is no room for it."""
         size = len(msgspec.json.encode(instruction))
         if len(self._waiting) >= INSTRUCTIONS_MAX or self._size + size > INSTRUCTION_BYTES_MAX:
             return False
@@ -155,25 +157,25 @@ class Outbox:
         return True
 
     async def wait_for_some(self) -> list[Outgoing]:
-        """Wait for instructions, and return the first few. They stay in the outbox."""
+        """Wait for instructions (messages to be sent), and return the first few. They stay in the outbox."""
         await self._filled.wait()
         return [outgoing for outgoing, _ in zip(self._waiting, range(_BATCH), strict=False)]
 
     def drop_first(self) -> None:
-        """Remove the first instruction, because the hub has answered it."""
+        """Remove the first instruction (a message to be sent), because the hub has answered it."""
         self._size -= self._waiting.popleft().size
         if not self._waiting:
             self._filled.clear()
             self._emptied.set()
 
     async def wait_until_empty(self) -> None:
-        """Wait until the hub has answered every instruction."""
+        """Wait until the hub has answered every instruction (a message to be sent)."""
         await self._emptied.wait()
 
 
 @dataclass
 class Await:
-    """A message whose sender waits for its acknowledgement."""
+    """A sent message for whose acknowledgement the program waits."""
 
     id: str
     target: str
@@ -185,7 +187,7 @@ class Await:
 
 
 class TerminalSession:
-    """Carries messages between one program and the hub."""
+    """Carries messages between one program in a terminal and the hub."""
 
     def __init__(self, link: Link, speaker: str, *, inject: bool, match: str | None, on_screen: bool) -> None:
         self._link = link
@@ -207,8 +209,8 @@ class TerminalSession:
         self._showing: tuple[str, Delivery | Item | None] | None = None
         self._room = asyncio.Semaphore(1)
         # Deliveries that were taken from the hub to be shown, and deliveries that were shown.
-        self._taken = Given()
-        self._shown = Given()
+        self._taken = DeliveredKeys()
+        self._shown = DeliveredKeys()
         # Number of deliveries that waited at the start and had been seen before; `None` once it was told.
         self._seen_before: int | None = 0
         self._declined: set[str] = set()
@@ -217,7 +219,7 @@ class TerminalSession:
     # Instructions from the program.
 
     def say(self, instruction: Instruction) -> None:
-        """Queue an instruction. Its outcome is told later."""
+        """Queue an instruction (a message to be sent). Its outcome is told later, to the program or to the person."""
         target = full_target(instruction.to)
         problem = self._problem(instruction, target)
         if problem is None and not self._outbox.put(instruction):
@@ -225,11 +227,11 @@ class TerminalSession:
         if problem is not None:
             self._answer(f"not sent to {target}: {problem}")
 
-    def decline(self, word: str) -> None:
-        """Tell, once for each word, that a feature is not offered."""
-        if word not in self._declined:
-            self._declined.add(word)
-            self._answer(f"'->relay:{word}' is not offered here, and nothing was done")
+    def decline(self, request: str) -> None:
+        """Tell the program that a request which it wrote is not supported, once for each request."""
+        if request not in self._declined:
+            self._declined.add(request)
+            self._answer(f"'{request}' is not offered here, and nothing was done")
 
     def _problem(self, instruction: Instruction, target: str) -> str | None:
         if self._ended:
@@ -243,7 +245,7 @@ class TerminalSession:
         return None
 
     def _answer(self, text: str, *, to_person: bool = False) -> None:
-        """Tell the outcome of an instruction: type it into the program with `inject`, else show it to the person.
+        """Tell the outcome of an instruction: type it into the program if `inject` is on, else show it to the person.
 
         The same answer twice in a row goes to the person: else a program that repeats itself would never end.
         """
@@ -256,7 +258,7 @@ class TerminalSession:
     # Output to the terminal.
 
     async def incoming(self) -> AsyncIterator[str]:
-        """Yield texts to show. A text counts as shown when the next one is asked for."""
+        """Yield the texts of messages to show or type. A text counts as shown when the next one is asked for."""
         while True:
             self._showing = text, delivery = await self._incoming.get()
             yield text
@@ -277,7 +279,7 @@ class TerminalSession:
     # Sessions with the hub.
 
     async def keep(self, client: Client) -> None:
-        """Carry messages both ways, also through restarts of the hub. Ends when the hub refuses to go on."""
+        """Carry messages both ways, and reconnect after restarts of the hub. Return when the hub refuses to go on."""
         while True:
             self._client = client
             try:
@@ -307,11 +309,11 @@ class TerminalSession:
 
     @property
     def held_up(self) -> int:
-        """Number of instructions that wait for a hub that is away."""
+        """Number of instructions (messages to be sent) that wait because the hub is away."""
         return 0 if self._client is not None else len(self._outbox)
 
     async def finish(self) -> None:
-        """Send the remaining instructions after the program's end, up to a timeout, and tell which remain unsent.
+        """After the program's end, send the remaining instructions, up to a timeout, and tell which remain unsent.
 
         Cancelling ends the wait.
         """
@@ -340,7 +342,7 @@ class TerminalSession:
             self.status_lines.add(f"not sent, because the hub is not there: {many}")
 
     async def _carry(self, client: Client) -> HubError:
-        """Carry messages until the session ends, and return the reason."""
+        """Carry messages until the session with the hub ends. Return the error that ended it."""
         tasks = [asyncio.create_task(work(client)) for work in (self._send, self._receive, self._hear)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -373,12 +375,18 @@ class TerminalSession:
                         await self._await(client, outgoing, answer)
 
     def _accepted(self, outgoing: Outgoing, accepted: Accepted) -> None:
-        """Tell the person that a message is held. The program is not told: it would continue the held conversation."""
+        """If the hub accepted a message but holds it back, tell the person.
+
+        The program is not told: it would continue the conversation that is held.
+        """
         if accepted.held.startswith(HELD):
             self._answer(f"to {outgoing.target}, kept for later: {accepted.held}", to_person=True)
 
     def _refused(self, outgoing: Outgoing, error: BaseException) -> None:
-        """Tell of a refusal. An error that only ends the session is raised, and the instruction stays queued."""
+        """Tell that the hub refused a message.
+
+        If the error only ends the session, raise it instead: the message stays queued, and is sent again.
+        """
         if not isinstance(error, HubRefused) or (is_passing(error) and error.code is not Code.STORE_FAILED):
             raise error
         self._answer(f"not sent to {outgoing.target}: {error.message}")
@@ -456,8 +464,8 @@ class TerminalSession:
                 self._incoming.put_nowait((typed(message) if self._inject else printed(message), delivery))
 
     async def _deliveries(self, client: Client) -> AsyncIterator[Delivery | Item]:
-        """Yield unsettled deliveries: first the waiting ones, read from the inbox for their states, then new ones."""
-        given = Given()
+        """Yield the deliveries to show: first those that wait in the inbox, with their states, then new ones."""
+        given = DeliveredKeys()
         async for item in unsettled(client):
             given.add(item.key)
             yield item
@@ -474,7 +482,7 @@ class TerminalSession:
         return not message.scope or await asyncio.to_thread(self._context.takes, message.scope)
 
     def _was_seen(self, delivery: Delivery | Item) -> bool:
-        """True if a person saw the delivery before this program started. With `inject` it is always false.
+        """Return true if a person saw the delivery before this program started. With `inject` it is always false.
 
         With `inject` a delivery is typed for the program, and the program has not seen it.
         """
@@ -485,14 +493,14 @@ class TerminalSession:
 
 
 def full_target(to: str) -> str:
-    """Return the target of an instruction in the hub's notation."""
+    """Return the target of an instruction in the hub's notation: a plain name becomes `@name`."""
     return to if to == "*" or to.startswith("#") else f"@{to}"
 
 
 def _parts(outgoing: Outgoing) -> dict[str, Any]:
     """Convert an instruction to the arguments of the hub's `send`.
 
-    The data carries a kind that the hub does not know. An instruction that has only data also has the data as text,
+    A kind that the hub does not know goes into the data. An instruction that has only data also has the data as text,
     because not every wire carries data.
     """
     said = outgoing.instruction
@@ -517,7 +525,7 @@ def printed(message: Message) -> str:
 
 
 def typed(message: Message) -> str:
-    """Format a message for a program's input, in the form that programs in a terminal recognise."""
+    """Format a message for a program's input, in the form that terminal programs of agents recognise."""
     unverified = "" if message.verified else " (unverified)"
     marks = [f"[{message.id[:_ID_CHARS]}]"]
     if message.thread:

@@ -14,6 +14,7 @@ from tieline.cli.inbox import MatchOption
 from tieline.cli.output import print_json, print_message, warn
 from tieline.cli.session import Link, speaker_of, talks_anywhere
 from tieline.contract.message import Priority
+from tieline.wire.prefix_ids import to_prefix_id
 
 if TYPE_CHECKING:
     from tieline.cli.context import Context
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from tieline.client import Client, Delivery, Item, Message
 
 _WINDOW = 1024
-"""Window of unsettled deliveries. Deliveries that are skipped stay unsettled and keep their place in it."""
+"""Most deliveries that the hub sends without an acknowledgement. Deliveries that are skipped count, too."""
 
 _ANSWER_SECONDS = 1.0
-"""Timeout for the answer to a claim after an interrupt."""
+"""Longest wait, after an interrupt, for the answer to a claim."""
 
 
 @talks_anywhere
@@ -32,34 +33,38 @@ async def watch(
     link: Link,
     command: Annotated[
         str | None,
-        typer.Option("--exec", metavar="CMD", help="Run this for each message instead of printing it; see above."),
+        typer.Option(
+            "--exec", metavar="CMD", help="Run this command for each message instead of printing it; see above."
+        ),
     ] = None,
-    urgent_only: Annotated[bool, typer.Option("--urgent-only", help="Leave what is not urgent in the inbox.")] = False,
+    urgent_only: Annotated[
+        bool, typer.Option("--urgent-only", help="Leave messages that are not urgent in the inbox.")
+    ] = False,
     match: MatchOption = None,
     peek: Annotated[
-        bool, typer.Option("--peek", help="Take nothing: messages stay in the inbox, and count as seen.")
+        bool, typer.Option("--peek", help="Do not take messages: they stay in the inbox and count as seen.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document a line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document per line.")] = False,
 ) -> None:
-    """Take messages as they come, and print them; Ctrl-C ends it.
+    """Take messages as they come, and print them. Ctrl-C stops it.
 
-    What waits already comes first. Without --match you are where the current folder's git remote is, if it has one;
-    messages of another scope are left.
+    Messages that already wait come first. A message with a scope is taken only if the scope matches --match or, without
+    it, the git remote of the current folder. Other messages with a scope stay in the inbox.
 
-    With --exec the command runs in the shell with the message as JSON on its stdin and TIELINE_ID, TIELINE_FROM,
+    With --exec, the command runs in a shell. It gets the message as JSON on stdin, and TIELINE_ID, TIELINE_FROM,
     TIELINE_TO, TIELINE_BODY, TIELINE_PRIORITY, TIELINE_SCOPE and TIELINE_THREAD in its environment.
-    Write "$TIELINE_BODY" in it, with the quotes: a shell does not read what a variable holds as code.
+    Write "$TIELINE_BODY" in the command, with the quotes: then the shell does not run the text of a message as code.
 
-    A command with {{id}}, {{from}}, {{to}}, {{body}}, {{priority}}, {{scope}} or {{thread}} is started without a shell:
-    each stands for its part of the message, within one word. What needs a shell is refused then. So are a template as
-    the value of an option (-c {{body}}), programs that start another one (env, timeout, sudo), and those that are known
-    to read words as code (sh, make). No list of them is whole: use templates only with programs that take text. For a
-    message that begins with a dash the command is not run, and the message stays unread: write -- before the template
-    where the program knows that.
+    A command with a template ({{id}}, {{from}}, {{to}}, {{body}}, {{priority}}, {{scope}} or {{thread}}) runs without a
+    shell. Each template is replaced by that part of the message, which stays within one argument. Shell syntax is
+    refused in such a command. So are templates as the value of an option (-c {{body}}), programs that start another
+    program (env, timeout, sudo), and programs known to run their arguments as code (sh, make). That list cannot be
+    complete: use templates only with programs that take text. If a message begins with a dash, the command does not run
+    and the message stays unread: write -- before the template if the program understands it.
 
-    A message is taken before its command runs, so that no other watcher runs one for it. If the command fails, a
-    warning says so: with a hub the message stays in 'tieline history'; without one it stays unread, and the command is
-    run again, up to five times. Commands run one after the other.
+    A message is taken before its command runs, so no other watcher handles it. If the command fails, a warning is
+    printed: with a hub, the message stays in 'tieline history'; without one, it stays unread and the command runs
+    again, up to five times. Commands run one after the other.
     """
     from tieline.cli.context import Context
     from tieline.cli.reaction import Reaction
@@ -74,7 +79,7 @@ async def watch(
 
 
 def _say_prefixes() -> None:
-    """Add the protocols' variables to the help text."""
+    """Add the protocols' prefixes of environment variables to the help text of `watch`."""
     others = " and ".join(f"{prefix}…" for extension in extensions() for prefix in extension.prefixes)
     said, place = f" (and the same as\n    {others}). Write", ".\n    Write"
     if others:
@@ -86,7 +91,7 @@ _say_prefixes()
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """The options of one watch."""
+    """The options of `tieline watch`: the command to run, and which messages are taken."""
 
     reaction: "Reaction | None"
     """Command to run for each message; `None` to print the message."""
@@ -96,35 +101,38 @@ class WatchOptions:
     json: bool
 
     def passes_over(self, message: "Message") -> bool:
-        """True if a message is left unread. If the command refuses the message, print a warning."""
+        """Return true if a message is left unread: not urgent, of another scope, or refused by the command.
+
+        In the last case, print a warning.
+        """
         if self.urgent_only and message.priority is not Priority.URGENT:
             return True
         if not self.context.takes(message.scope):
             return True
         objection = self.reaction.objection(message) if self.reaction else None
         if objection:
-            warn(f"The command is not run for {message.id}, which stays unread: {objection}.")
+            warn(f"The command is not run for {to_prefix_id(message.id)}, which stays unread: {objection}.")
         return objection is not None
 
 
 class Watcher:
-    """One watch over a member's inbox, through any number of sessions."""
+    """Takes the messages of one member's inbox for `tieline watch`, through any number of sessions with the hub."""
 
     def __init__(self, link: Link, options: WatchOptions) -> None:
-        from tieline.agents.arrivals import Given
+        from tieline.wire.native.arrivals import DeliveredKeys
 
         self._link = link
         self._options = options
         # Deliveries that were handled: the hub offers all unsettled deliveries again to a new session.
-        self._given = Given()
+        self._given = DeliveredKeys()
         # A claim that the hub did not answer before it went away, and the session of the claim.
         self._unsure: tuple[Delivery | Item, str] | None = None
 
     async def run(self) -> None:
-        """Watch until interrupted."""
-        from tieline.agents.arrivals import arrivals
+        """Take messages as they come, and print them or run the command, until interrupted."""
         from tieline.cli.reconnection import is_passing, reopen
         from tieline.client import HubError
+        from tieline.wire.native.arrivals import arrivals
 
         client = await self._link.open_member(receive=True, window=_WINDOW)
         while True:
@@ -156,7 +164,10 @@ class Watcher:
             await self._handle(client, taken)
 
     async def _claim(self, client: "Client", message_id: str) -> "Item | None":
-        """Claim a message. After an interrupt, still report a message that was taken: no other watcher will."""
+        """Claim a message; `None` if another watcher was first.
+
+        After an interrupt, still report a message that was taken: no other watcher will.
+        """
         import asyncio
 
         claiming = asyncio.ensure_future(client.claim(message_id))
@@ -168,11 +179,12 @@ class Watcher:
             if taken is not None and self._options.reaction is None:
                 self._print(taken)
             elif taken is not None:
-                warn(f"Interrupted before the command could run for {message_id}, which stays in 'tieline history'.")
+                shown = to_prefix_id(message_id)
+                warn(f"Interrupted before the command could run for {shown}, which stays in 'tieline history'.")
             raise
 
     async def _resolve(self, client: "Client") -> None:
-        """Resolve a claim that was not answered. If the receipts show it as ours, handle the message."""
+        """Find out from the receipts if a claim succeeded whose answer was lost. If so, handle the message."""
         if self._unsure is None:
             return
         delivery, session = self._unsure
@@ -187,7 +199,7 @@ class Watcher:
         if self._options.reaction is not None:
             code = await self._options.reaction.run(message, self._link.environment(speaker_of(client)))
             if code:
-                warn(f"The command ended with {code} for {message.id}, which stays in 'tieline history'.")
+                warn(f"The command ended with {code} for {to_prefix_id(message.id)}, which stays in 'tieline history'.")
         else:
             self._print(delivery)
 

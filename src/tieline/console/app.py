@@ -5,6 +5,7 @@ It has the rights of that member. JSON keys are spelled as in the hub's own prot
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated
 
 import msgspec
@@ -17,6 +18,7 @@ from tieline.contract import reply as r
 from tieline.contract.file import EVERYBODY
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import GENERAL, MemberName, MessageId
+from tieline.contract.objective import ObjectiveId
 from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Refusal
 from tieline.contract.target import Target, TargetKind, parse_target
@@ -39,7 +41,6 @@ from tieline.wire.route import (
     fail,
     later,
     no,
-    own_member,
     refused,
     require,
 )
@@ -69,7 +70,7 @@ class SendForm(Struct, frozen=True, kw_only=True):
 
 
 class SentView(Struct, frozen=True):
-    """A message that was accepted."""
+    """An accepted message."""
 
     id: str
     recipients: int
@@ -87,19 +88,19 @@ class WorkForm(Struct, frozen=True, kw_only=True):
 
 
 class WorkView(Struct, frozen=True):
-    """An objective that was made."""
+    """A created objective."""
 
     id: str
 
 
 class DeviceForm(Struct, frozen=True):
-    """A device that wants a token, and what it calls itself."""
+    """A device's request for a token, with a label for the person who approves it."""
 
     label: Annotated[str, Meta(max_length=64)] = ""
 
 
 class DeviceStarted(Struct, frozen=True):
-    """The codes of a device, and for how many seconds they are good."""
+    """Codes for a device, and the seconds until they expire."""
 
     device_code: str
     user_code: str
@@ -108,13 +109,13 @@ class DeviceStarted(Struct, frozen=True):
 
 
 class PollForm(Struct, frozen=True):
-    """A device that asks what became of it."""
+    """A device's question if its request was approved."""
 
     device_code: Annotated[str, Meta(max_length=128)]
 
 
 class DeviceToken(Struct, frozen=True):
-    """The token of a device, given out this once, and whose it is."""
+    """Token of a device, shown only once, and the member of the token."""
 
     token: str
     token_id: str
@@ -122,7 +123,7 @@ class DeviceToken(Struct, frozen=True):
 
 
 class DeviceView(Struct, frozen=True):
-    """A device that waits."""
+    """A request that waits for approval."""
 
     user_code: str
     label: str
@@ -133,34 +134,37 @@ class DeviceView(Struct, frozen=True):
 
 
 class DeviceList(Struct, frozen=True):
-    """Devices that wait, oldest first."""
+    """Requests that wait for approval, oldest first."""
 
     devices: list[DeviceView]
 
 
 class ApproveForm(Struct, frozen=True):
-    """The device is for this member."""
+    """Approve the device for this member."""
 
     user_code: UserCode
     member: str
 
 
 class RejectForm(Struct, frozen=True):
-    """The device is for nobody."""
+    """Reject the device."""
 
     user_code: UserCode
     reason: Annotated[str, Meta(max_length=256)] = ""
 
 
 class Authenticator(Struct, frozen=True):
-    """The secret that an authenticator app needs, shown this once."""
+    """Secret for an authenticator app, shown only once."""
 
     secret: str
     uri: str
 
 
 class ConsoleApp(RouteApp):
-    """Serves the routes, and the document that describes them together with `others`, the hub's routes elsewhere."""
+    """HTTP application with these routes.
+
+    It also serves the OpenAPI document of them and of `others`, further routes of the hub.
+    """
 
     def __init__(self, hub: Hub, services: Services, unfinished: Unfinished, others: Sequence[Route] = ()) -> None:
         self._services = services
@@ -168,13 +172,19 @@ class ConsoleApp(RouteApp):
         sessions = Sessions(hub, _PROTOCOL, acknowledges=False)
         super().__init__(hub, sessions, table, Bodies(unfinished), check=_check)
         self._paths = {DOCUMENT_PATH, *(route.path for route in table)}
-        described = document((*table, *others), "tieline", "What a hub serves over HTTP beside its own protocol.")
-        self._description = Answer(200, msgspec.json.encode(described))
+        self._others = others
+
+    @cached_property
+    def _description(self) -> Answer:
+        """The OpenAPI document. It is made when somebody asks for it, because that takes longer than all the rest."""
+        tables = (*self.table, *self._others)
+        described = document(tables, "tieline", "HTTP routes of a hub in addition to its own protocol.")
+        return Answer(200, msgspec.json.encode(described))
 
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True if the request is for a path of this application."""
+        """Return true if the request is for a path of this application."""
         return scope["type"] == "http" and (scope["path"] in self._paths or scope["path"].startswith(_ROOTS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -187,9 +197,9 @@ class ConsoleApp(RouteApp):
     def _file_routes(self) -> list[Route]:
         collisions = {"type": "string", "enum": [one.value for one in Collide]}
         query = (
-            Query("path", "Absolute, as `/<member>/…`.", required=True),
-            Query("mime", "Its media type."),
-            Query("collide", "What to do when a file is there already; an error unless told.", collisions),
+            Query("path", "Absolute path: `/<member>/…`.", required=True),
+            Query("mime", "Media type of the file."),
+            Query("collide", "Action if the file exists already. The default is an error.", collisions),
         )
         return [
             Route("GET", "/api/files/{path}", self.download, gives=(_ANY,), errors=(404, 409)),
@@ -206,22 +216,22 @@ class ConsoleApp(RouteApp):
             Route("POST", "/api/devices/approve", self.approve, status=NO_CONTENT, errors=(404, 409)),
             Route("POST", "/api/devices/reject", self.reject, status=NO_CONTENT, errors=(404, 409)),
             Route("DELETE", "/api/tokens/{id}", self.revoke, status=NO_CONTENT),
-            Route("POST", "/api/members/{name}/authenticator", self.enrol),
+            Route("POST", "/api/members/{name}/authenticator", self.enrol, errors=(404, 409)),
         ]
 
     # Files, and messages and objectives with files.
 
     async def download(self, call: Call, _: None) -> Download:
-        """The content of a file."""
+        """Download the content of a file."""
         return await self._services.transfers.download(call, "/" + call.params["path"])
 
     async def upload(self, call: Call, _: None) -> m.Attachment:
-        """Keep the body as a file; the folders above it are made."""
+        """Store the body as a file. The folders above it are created."""
         entry = (await self._services.transfers.upload(call, call.query.get("path", ""))).entry
         return m.Attachment(entry.path, entry.name, entry.size or 0, entry.media_type or "")
 
     async def send(self, call: Call, form: SendForm) -> SentView:
-        """Say something with files, which are shown to whoever receives it."""
+        """Send a message with files. Its recipients can read the files."""
         target = parse_target(form.target)
         if isinstance(target, Refusal):
             raise Refused(refused(target))
@@ -245,11 +255,11 @@ class ConsoleApp(RouteApp):
                 raise fail(replies)
 
     async def give_work(self, call: Call, form: WorkForm) -> WorkView:
-        """Give somebody work with files, which are copied for it and shown to those who have a part in it."""
+        """Create an objective with files. The files are copied, and everybody in its thread can read the copies."""
         viewer = await self._services.transfers.viewer(call, *form.files)
         names = [call.member, form.assignee, *form.watchers]
 
-        async def ask(attached: tuple[m.Attachment, ...]) -> Sequence[r.Reply]:
+        async def ask(attached: tuple[m.Attachment, ...], objective_id: ObjectiveId | None) -> Sequence[r.Reply]:
             return await call.ask(
                 lambda session: (
                     c.CreateObjective(
@@ -260,6 +270,7 @@ class ConsoleApp(RouteApp):
                         assignee=MemberName(form.assignee),
                         watchers=tuple(MemberName(name) for name in form.watchers),
                         attachments=attached,
+                        objective_id=objective_id,
                     ),
                 )
             )
@@ -273,7 +284,7 @@ class ConsoleApp(RouteApp):
     # Devices.
 
     async def start(self, call: Call, form: DeviceForm) -> DeviceStarted:
-        """Ask for a token; a person must approve the user code."""
+        """Request a token. A person must approve the user code."""
         client = call.scope.get("client")
         source = str(client[0]) if client else None
         asked = self._services.devices.start(source, call.header(b"user-agent"), form.label)
@@ -282,7 +293,7 @@ class ConsoleApp(RouteApp):
         return DeviceStarted(asked.device_code, asked.user_code, asked.expires_in, asked.interval)
 
     async def poll(self, _: Call, form: PollForm) -> DeviceToken:
-        """Ask what became of it; the token is given out once."""
+        """Ask if the request was approved. The token is shown only once."""
         fetched = await self._services.devices.poll(form.device_code)
         if isinstance(fetched, PollError):
             said = Failure(fetched.error, error_description=fetched.error_description or UNSET)
@@ -290,7 +301,7 @@ class ConsoleApp(RouteApp):
         return DeviceToken(fetched.token, fetched.token_id, fetched.member.name)
 
     async def pending(self, call: Call, _: None) -> DeviceList:
-        """Devices that wait, oldest first; needs members.manage."""
+        """List requests that wait for approval, oldest first. Needs members.manage."""
         await require(call, MEMBERS_MANAGE)
         return DeviceList(
             [
@@ -300,7 +311,7 @@ class ConsoleApp(RouteApp):
         )
 
     async def approve(self, call: Call, form: ApproveForm) -> None:
-        """Give a device a token of a member; needs members.manage."""
+        """Approve a device: give it a token of a member. Needs members.manage."""
         await require(call, MEMBERS_MANAGE)
         name = MemberName(form.member)
 
@@ -319,21 +330,21 @@ class ConsoleApp(RouteApp):
             raise _refused(approved)
 
     async def reject(self, call: Call, form: RejectForm) -> None:
-        """Refuse a device; needs members.manage."""
+        """Reject a device. Needs members.manage."""
         await require(call, MEMBERS_MANAGE)
         refusal = self._services.devices.reject(form.user_code, form.reason)
         if refusal is not None:
             raise _refused(refusal)
 
     async def revoke(self, call: Call, _: None) -> None:
-        """Void a token of one's own, as that of a device which needs it no more."""
+        """Revoke one of the member's own tokens, such as that of a device that does not need it any more."""
         await call.get(lambda session: c.RevokeToken(session, name=call.member, token_id=call.params["id"]), r.Done)
         call.leave()
 
     async def enrol(self, call: Call, _: None) -> Authenticator:
-        """A new secret for a member's authenticator app; for itself, or with members.manage."""
+        """Create a secret for a member's authenticator app. Allowed for the member itself, and with members.manage."""
         name = MemberName(call.params["name"])
-        secret = await self._services.logins.enrol(name, await own_member(call))
+        secret = await self._services.logins.enrol(name, call.ask)
         if isinstance(secret, Refusal):
             raise Refused(refused(secret))
         return Authenticator(secret, totp.otpauth_uri(secret, totp.ISSUER, name))
@@ -345,7 +356,10 @@ def _check(scope: Scope) -> None:
 
 
 async def _viewer_of(call: Call, target: Target) -> str:
-    """Return the viewer, a member or a group, who may read the files of a message to this target."""
+    """Return the name that gets read access to a message's files.
+
+    It is a member, a group such as `chan:<id>`, or `*`.
+    """
     match target.kind:
         case TargetKind.MEMBER:
             return target.name

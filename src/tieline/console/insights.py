@@ -1,7 +1,7 @@
-"""The pipeline's findings for the console: `/api/insights`.
+"""The pipeline's report for the console: `/api/insights`.
 
-Above: the page. Below: a file that the pipeline writes into its lake after each run. The hub never runs the pipeline
-and reads none of its tables. It only sends that file to members who may read the log.
+Above: the page. Below: the file `report.json` that the pipeline writes into its lake after each run. The hub never runs
+the pipeline and reads none of its tables. It only sends that file to members who may read the log.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from tieline.wire.unfinished import Unfinished
 
 PATH = "/api/insights"
 REPORT = Path("lake", "report.json")
-"""Path of the pipeline's report in a hub's home."""
+"""Path of the pipeline's report, relative to the hub's home folder."""
 _BYTES_MAX = 32 * 1024 * 1024  # a report is some megabytes at most, and a browser has to hold it
 
 
 class Insights(RouteApp):
-    """Serves the pipeline's last report on the hub's port."""
+    """HTTP application that sends the pipeline's last report."""
 
     def __init__(self, hub: Hub, home: Path, unfinished: Unfinished) -> None:
         self._report = home / REPORT
@@ -35,7 +35,7 @@ class Insights(RouteApp):
         super().__init__(hub, Sessions(hub, "console"), table, Bodies(unfinished), check=_check, errors=_ERRORS)
 
     async def report(self, call: Call, _: None) -> Answer:
-        """The pipeline's last report; needs log.read."""
+        """Read the pipeline's last report. Needs log.read."""
         await require(call, LOG_READ)
         return await asyncio.to_thread(self._read, call.header(b"if-none-match"))
 

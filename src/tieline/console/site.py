@@ -15,13 +15,13 @@ from starlette.types import Receive, Scope, Send
 from tieline.wire.http import Answer, header, respond
 
 STATIC = Path(__file__).parent / "static"
-"""The folder that the build writes."""
+"""The folder into which `make console` builds the page."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Allows only the console's own script, no pictures from other sites, and no embedding in frames."""
+"""Content security policy: only the console's own script, no pictures from other sites, and no embedding in frames."""
 
 _SECURITY = (
     (b"content-security-policy", POLICY.encode()),
@@ -37,7 +37,7 @@ _GZIP_LEVEL = 9
 
 
 class _File(Struct, frozen=True):
-    """One file, ready to send."""
+    """One file of the page, ready to send plain or compressed."""
 
     body: bytes
     packed: bytes
@@ -48,7 +48,7 @@ class _File(Struct, frozen=True):
 
 
 class Site:
-    """The page and its files, on the hub's port."""
+    """HTTP application that serves the page and its files."""
 
     def __init__(self, folder: Path = STATIC) -> None:
         self._files: dict[str, _File] = {}
@@ -60,11 +60,11 @@ class Site:
         self._files["/"] = self._files.pop(f"/{_INDEX}", _file(_UNBUILT, _INDEX, lasting=False))
 
     def serves(self, scope: Scope) -> bool:
-        """True if this request is for the page or one of its files."""
+        """Return true if this request is for the page or one of its files."""
         return scope["type"] == "http" and scope["method"] in {"GET", "HEAD"} and scope["path"] in self._files
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file, unless the browser has it in its cache."""
+        """Send the requested file, or status 304 if the browser has it in its cache."""
         file = self._files[scope["path"]]
         kept = b"public, max-age=31536000, immutable" if file.lasting else b"no-cache"
         headers = [(b"cache-control", kept), (b"etag", file.tag), (b"vary", b"accept-encoding"), *_SECURITY]

@@ -25,7 +25,7 @@ _decoder = msgspec.json.Decoder(dict[str, int])
 
 
 class SentAlerts:
-    """The ids of alerts that were sent, in the lake."""
+    """The ids of the alerts that were sent, stored in the lake so that a later run sends none of them twice."""
 
     def __init__(self, lake: Lake) -> None:
         self._path = lake.path / "_tieline" / "told.json"
@@ -35,7 +35,7 @@ class SentAlerts:
         return alert.id in self._told
 
     def add(self, alert: Alert) -> None:
-        """Record an alert as sent, and drop alerts too old to be found again."""
+        """Record an alert as sent. Also drop the records of alerts that are too old to be found again."""
         self._told[alert.id] = alert.at_ms
         newest = max(self._told.values())
         self._told = {name: at_ms for name, at_ms in self._told.items() if at_ms > newest - 2 * RECENT_MS}
@@ -52,7 +52,11 @@ class SentAlerts:
 
 
 async def open_client(home: Path | None, url: str | None, token: str | None, speaker: str | None) -> Client:
-    """Open the session that sends alerts: with a URL or token as its member, else as the pipeline's own member."""
+    """Open the session that sends alerts.
+
+    With a URL or a token, the session is of the member `speaker` or of the token's member. Else it is of the local
+    member `speaker`; without a `speaker`, of the member `pipeline`, which is created if it does not exist.
+    """
     if url is not None or token is not None:
         return await connect(url=url, home=home, token=token, member=speaker)
     try:
@@ -66,7 +70,7 @@ async def open_client(home: Path | None, url: str | None, token: str | None, spe
 
 
 async def send_alerts(client: Client, target: str, alerts: Sequence[Alert], sent: SentAlerts) -> int:
-    """Send the alerts that were not sent before; returns how many were sent."""
+    """Send the alerts that are not in `sent` to a target (`@member` or `#channel`). Return how many were sent."""
     count = 0
     for alert in alerts:
         if alert in sent:

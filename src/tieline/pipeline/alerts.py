@@ -15,28 +15,32 @@ from tieline.pipeline.report import DAY_MS, HOUR_MS
 from tieline.pipeline.report_parts import Report
 
 BACKLOG = 100
-"""Alert when so many deliveries wait for one member; alert again at ten times as many."""
+"""Send an alert when this many deliveries wait for one member, and another one at ten times as many."""
 SILENT_MS = HOUR_MS
-"""A member that leaves messages untouched for this long is silent."""
+"""A member is silent if messages have waited this long and the member sent and read nothing in that time."""
 RECENT_MS = 7 * DAY_MS
 """Alerts older than this, counted back from the end of the log, are not sent."""
 ALERTS_MAX = 20
-"""Alerts of one kind in one report; one more alert stands for all the others."""
+"""Most alerts of one kind in one report. One more alert stands for all the others of that kind."""
 
 
 class Alert(Struct, frozen=True):
-    """One problem to report to a member."""
+    """One problem to report to a member: a loop, a silent member, a backlog, a day's cost, or a fault in the audit."""
 
     id: str
-    """The wire id of its message."""
+    """The wire id of the message that sends the alert. It is the same in every report, so the hub finds a repetition.
+    """
     kind: str
-    """`loop`, `silent`, `backlog`, `budget` or `audit`."""
+    """Kind of problem: `loop`, `silent`, `backlog`, `budget` or `audit`."""
     what: str
     at_ms: int
 
 
 def find_alerts(report: Report, *, budget_usd: float | None = None) -> list[Alert]:
-    """The alerts that are recent enough to send, oldest first; `budget_usd` is the limit for the cost of one day."""
+    """Return the alerts that are recent enough to send, oldest first.
+
+    `budget_usd` is the limit for the cost of a day; a day above it gives an alert.
+    """
     since = (report.to_ms or 0) - RECENT_MS
     found: dict[str, list[Alert]] = {}
     sources = (_audit(report), _loops(report), _silent(report), _backlogs(report), _budget(report, budget_usd))
@@ -49,7 +53,7 @@ def find_alerts(report: Report, *, budget_usd: float | None = None) -> list[Aler
 
 
 def _few(alerts: list[Alert]) -> list[Alert]:
-    """The newest alerts of one kind, and one alert for the rest: a broken log must not cause a storm of messages."""
+    """Keep the newest alerts of one kind, and add one alert for the rest. So a broken log causes no message storm."""
     alerts.sort(key=lambda alert: (-alert.at_ms, alert.id))
     rest = alerts[ALERTS_MAX:]
     if not rest:

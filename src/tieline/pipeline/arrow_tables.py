@@ -1,4 +1,4 @@
-"""The lake's tables as Arrow reads them: no Spark, no Java, so that a report takes a second.
+"""Reads the tables of a lake with Arrow, without Spark and Java, so that a report takes only a second.
 
 Above: the report. Below: the Parquet files of one commit, so that all tables are as of the same batch.
 """
@@ -17,7 +17,7 @@ Numbers = np.ndarray[Any, Any]
 
 
 class ArrowTables:
-    """The tables of one commit, from a moment on."""
+    """Reader of the tables as of the newest commit. It can leave out rows from before `since_ms`."""
 
     def __init__(self, lake: Lake, since_ms: int = 0) -> None:
         self._lake = lake
@@ -25,10 +25,10 @@ class ArrowTables:
         self.commit: Commit = lake.head()
 
     def read(self, name: str, columns: Sequence[str], *, time: str | None = None, width_ms: int = 0) -> pa.Table:
-        """Columns of a table. `time` names the column with the start of a row's minute, hour or day (`width_ms`).
+        """Return these columns of a table. `time` names the column with the start of a row's minute, hour or day.
 
-        With `time`, rows are left out whose minute, hour or day ended before `since_ms`. A minute, hour or day that
-        contains `since_ms` counts whole.
+        With `time`, leave out rows whose minute, hour or day ended before `since_ms`; `width_ms` is its length. A
+        minute, hour or day that contains `since_ms` counts whole.
         """
         files = [str(self._lake.path / file.path) for file in self.commit.tables.get(name, ())]
         if not files:
@@ -39,17 +39,20 @@ class ArrowTables:
         return ds.dataset(files, format="parquet").to_table(columns=list(columns), filter=wanted)
 
     def rows(self, name: str) -> int:
-        """Number of rows in a table, of all time."""
+        """Return the number of rows in a table, whatever `since_ms` is."""
         return self.commit.rows(name)
 
 
 def total(table: pa.Table, column: str) -> int:
-    """The sum of a column; zero of no rows."""
+    """Return the sum of a column; 0 if the table has no rows."""
     return int(pc.sum(table[column]).as_py() or 0) if table.num_rows else 0
 
 
 def summed(table: pa.Table, keys: Sequence[str], sums: Sequence[str]) -> pa.Table:
-    """One row per combination of keys, with the sums; rows are sorted by the first sum, largest first."""
+    """Return one row for each combination of the `keys`, with the sums of the columns `sums`.
+
+    Sort by the first sum, largest first.
+    """
     if not table.num_rows:
         return table.select([*keys, *sums])
     found = table.group_by(list(keys)).aggregate([(name, "sum") for name in sums])
@@ -58,7 +61,10 @@ def summed(table: pa.Table, keys: Sequence[str], sums: Sequence[str]) -> pa.Tabl
 
 
 def grouped(table: pa.Table, keys: Sequence[str]) -> tuple[Numbers, list[tuple[str, ...]]]:
-    """The group number of each row, and the keys of each group as texts; a null becomes the empty text."""
+    """Group the rows by the `keys`. Return the group number of each row, and the keys of each group.
+
+    The keys are texts; a null becomes the empty text.
+    """
     codes: Numbers = np.zeros(table.num_rows, np.int64)
     words: list[list[str]] = []
     for key in keys:
@@ -75,13 +81,13 @@ def grouped(table: pa.Table, keys: Sequence[str]) -> tuple[Numbers, list[tuple[s
 
 
 def numbers(table: pa.Table, column: str) -> Numbers:
-    """A column of whole numbers; null is zero."""
+    """Return a column of integers as an array, with 0 for null."""
     found: Numbers = pc.fill_null(pc.cast(table[column], pa.int64()), 0).to_numpy()
     return found
 
 
 def flattened(table: pa.Table, column: str) -> tuple[Numbers, Numbers]:
-    """The row of each number in a column of lists, and the numbers themselves."""
+    """Flatten a column of lists of numbers. Return the row index of each number, and the numbers."""
     lists = table[column].combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
         lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], pa.list_(pa.int64()))
@@ -91,7 +97,10 @@ def flattened(table: pa.Table, column: str) -> tuple[Numbers, Numbers]:
 
 
 def percentiles(groups: Numbers, values: Numbers) -> dict[int, tuple[int, int, int]]:
-    """For each group: the number of values, and their nearest-rank median and 99th percentile, as in the tables."""
+    """Return for each group the count, median and 99th percentile of its values. `groups` has the group of each value.
+
+    The percentiles are nearest-rank, as in the tables.
+    """
     if not len(values):
         return {}
     order = np.lexsort((values, groups))

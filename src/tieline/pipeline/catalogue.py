@@ -1,4 +1,7 @@
-"""The catalogue: every table of the lake by name."""
+"""The catalogue: every table of the lake by name.
+
+Bronze has the rows of the logs as they were read, silver tables have typed facts, gold tables have sums of facts.
+"""
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType

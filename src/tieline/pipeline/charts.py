@@ -12,7 +12,9 @@ from datetime import UTC, datetime
 from html import escape
 
 SERIES_MAX = 6
-"""Colours that readers can tell apart; the last colour is for all remaining series."""
+"""Most series with a colour of their own, so that readers can tell colours apart. The last colour is for all the
+others.
+"""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 26
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
@@ -30,7 +32,7 @@ _ROW_PIXELS = 22
 
 @dataclass(frozen=True)
 class Series:
-    """A line or a colour of bars: points in time."""
+    """The data of one line, or of the bars of one colour: a name, and points of time and value."""
 
     name: str
     points: Sequence[tuple[int, float]]
@@ -50,7 +52,7 @@ class Span:
 
 @dataclass(frozen=True)
 class _Plane:
-    """Maps times and values to positions on the drawing."""
+    """Maps times (x) and values (y) to positions on a drawing in pixels, and draws its axes."""
 
     width: int
     height: int
@@ -81,7 +83,7 @@ class _Plane:
         return "".join(marks)
 
     def value_axis(self, ticks: Sequence[tuple[float, str]]) -> str:
-        """Horizontal lines at shares of the height, each with its label."""
+        """Draw horizontal grid lines. Each tick is a height, as a share from 0 to 1, and a label."""
         across = f'x1="{self.left}" x2="{self.width - _RIGHT}"'
         return "".join(
             f'<line class="grid" {across} y1="{self.y(share)}" y2="{self.y(share)}"/>'
@@ -91,7 +93,7 @@ class _Plane:
 
 
 def duration(ms: float | None) -> str:
-    """A length of time as people say it."""
+    """Format a length of time in one unit, such as `1.5 h`; a dash for `None`."""
     if ms is None:
         return "–"
     for unit, word in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (_SECOND, "s")):
@@ -101,7 +103,7 @@ def duration(ms: float | None) -> str:
 
 
 def count(number: float) -> str:
-    """A number in few characters."""
+    """Format a number in few characters, such as `12.3k`."""
     for size, word in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if number >= size:
             return f"{number / (1e3 if word == 'k' else size):.3g}{word}"
@@ -109,17 +111,17 @@ def count(number: float) -> str:
 
 
 def dollars(amount: float) -> str:
-    """An amount of money."""
+    """Format an amount of money in dollars."""
     return f"${amount:,.2f}" if amount >= 0.01 or not amount else f"${amount:.4f}"  # noqa: PLR2004 - less than a cent
 
 
 def clock(at_ms: int) -> str:
-    """A moment, in UTC."""
+    """Format a time as date, hour and minute in UTC."""
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M}"
 
 
 def latency_lines(series: Sequence[Series], from_ms: int, to_ms: int, gap_ms: int, width: int) -> str:
-    """Durations over time, on a logarithmic scale; a line breaks where no value was measured for `gap_ms`."""
+    """Draw durations over time on a logarithmic scale. A line has a gap where no value was measured for `gap_ms`."""
     plane = _Plane(width, 240, from_ms, to_ms)
     values = [max(1.0, value) for one in series for _, value in one.points]
     low = max(step for step in _LADDER_MS if step <= min(values))
@@ -156,7 +158,7 @@ def _line(
 
 
 def step_area(series: Series, from_ms: int, to_ms: int, width_ms: int, width: int) -> str:
-    """A number over time that keeps its value until the next point."""
+    """Draw a number over time as a filled area in steps: each point holds until the next. `width` is in pixels."""
     plane = _Plane(width, 200, from_ms, to_ms)
     top = _round_up(max((value for _, value in series.points), default=1))
     path, last = f"M{plane.x(from_ms)} {plane.y(0)}", 0.0
@@ -174,7 +176,10 @@ def step_area(series: Series, from_ms: int, to_ms: int, width_ms: int, width: in
 
 
 def stacked_bars(series: Sequence[Series], width_ms: int, width: int, name: str, word: Callable[[float], str]) -> str:
-    """One bar per interval, with the series stacked on top of each other."""
+    """Draw one bar for each interval of `width_ms`, with the series stacked.
+
+    `word` formats a value, `width` is in pixels.
+    """
     times = sorted({at_ms for one in series for at_ms, _ in one.points})
     plane = _Plane(width, 220, times[0], times[-1] + width_ms)
     sums = {at_ms: sum(dict(one.points).get(at_ms, 0) for one in series) for at_ms in times}
@@ -195,7 +200,7 @@ def stacked_bars(series: Sequence[Series], width_ms: int, width: int, name: str,
 
 
 def timeline(spans: Sequence[Span], from_ms: int, to_ms: int, width: int) -> str:
-    """One bar per span, one below the other."""
+    """Draw one horizontal bar for each span, one below the other."""
     left = min(190, width // 3)
     plane = _Plane(width, _TOP + _BOTTOM + _ROW_PIXELS * len(spans), from_ms, to_ms, left)
     drawn = [plane.time_axis()]
@@ -217,7 +222,10 @@ def _box(plane: _Plane, span: tuple[int, int], y: int, kind: str, title: str) ->
 
 
 def graph(edges: Sequence[tuple[str, str, int]], width: int) -> str:
-    """Members in a circle, with an arrow from each sender to each recipient; more messages make a broader arrow."""
+    """Draw members in a circle, with an arrow for each (sender, recipient, messages).
+
+    More messages: a broader arrow.
+    """
     weights: dict[str, int] = {}
     for sender, recipient, messages in edges:
         for member in (sender, recipient):
@@ -288,7 +296,7 @@ def _svg(width: int, height: int, name: str, drawn: Sequence[str]) -> str:
 
 
 def _round_up(value: float) -> float:
-    """The next number that is easy to read on an axis."""
+    """Return the next larger number that is easy to read on an axis."""
     power = 10.0 ** math.floor(math.log10(max(value, 1e-6)))
     return next(step * power for step in (1, 2, 4, 5, 10) if step * power >= value)
 

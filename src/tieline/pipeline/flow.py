@@ -1,8 +1,9 @@
-"""The flow of one batch: bronze, silver and gold files, and the commit that makes them the tables.
+"""The flow of one batch: writes the bronze, silver and gold files, and the commit that makes them the tables.
 
-Above: a run, which brings batches, and `rebuild`. Below: the tables' functions and the lake. Nothing is visible before
-the commit, and the commit holds the position in the logs. An interrupted batch is processed again; a committed batch is
-never counted twice.
+Bronze has the rows of the logs as they were read, silver has typed facts, gold has sums of facts. Above: a run, which
+brings batches, and `rebuild`. Below: the tables' functions and the lake. Nothing is visible before the commit, and the
+commit holds the position in the logs. An interrupted batch is processed again; a committed batch is never counted
+twice.
 """
 
 import functools
@@ -34,32 +35,33 @@ from tieline.pipeline.tables import activity, deliveries, findings, messages, ob
 _T = TypeVar("_T")
 
 Stage = Callable[[str], None]
-"""Callback with the name of the next step: `bronze`, the name of a table, or `commit`."""
+"""Callback for progress: gets the name of the work that begins, which is `bronze`, the name of a table, or `commit`."""
 
 _AT_ONCE = 2
 """Tables computed at the same time; each of them uses every core that it gets."""
 _FILES_MAX = 64
 _SMALL_ROWS = 100_000
-"""More than `_FILES_MAX` files with fewer than `_SMALL_ROWS` rows in a part of a table are merged into one file."""
+"""Files with fewer rows than this count as small. More than `_FILES_MAX` small files of one part are merged into one.
+"""
 FEW_ROWS = 200_000
-"""Fewer rows are processed by one task: sharing the work out takes Spark longer than the work itself."""
+"""A batch of fewer rows is processed by one Spark task: distributing such work takes longer than the work itself."""
 _HELD_ROWS = 20_000
-"""With more rows than this, only the rows with changed keys are merged; few new facts change few rows."""
+"""If the touched parts of a gold table have more rows, only the rows whose keys have new facts are merged again."""
 _TOUCHED = StructType([*deliveries.TABLE.schema.fields, StructField("fresh", IntegerType())])
 
 
 @dataclass
 class _Work:
-    """A commit in the making."""
+    """State of a commit that is being made: the files of each table so far, and counts of what was written."""
 
     head: Commit
     shape: Shape
     bronze: list[DataFile]
-    """Files with the rows that the commit covers."""
+    """Files with the rows of the logs that this commit adds."""
     tables: dict[str, list[DataFile]]
     written: dict[str, int] = field(default_factory=dict)
     moved: int = 0
-    """Deliveries that began or that reached a new rung."""
+    """Number of deliveries that began or reached a new rung."""
     late: int = 0
     unknown: int = 0
 
@@ -70,13 +72,16 @@ class _Work:
         return self.head.number + 1
 
     def replace(self, table: str, gone: Iterable[DataFile], new: Iterable[DataFile]) -> None:
-        """Replace files of a table by others. The lock is needed because tables are made in parallel."""
+        """Replace the files `gone` of a table by the files `new`.
+
+        The lock is needed because tables are made in parallel.
+        """
         with self._lock:
             self.tables = replaced(self.tables, table, gone, new)
 
 
 class Flow:
-    """One lake, written by one session."""
+    """Writer of one lake. It turns batches of log rows into files and commits, with one Spark session."""
 
     def __init__(
         self,
@@ -96,7 +101,10 @@ class Flow:
     # A batch.
 
     def add(self, rows: DataFrame | pa.Table) -> Commit | None:
-        """Add rows of the source; rows that were added before are skipped. Returns `None` if no row is new."""
+        """Add a batch of log rows to all tables, and commit. Rows that were added before are skipped.
+
+        Return the commit, or `None` if no row is new.
+        """
         head = self._lake.head()
         self._stage(BRONZE)
         files, shape = self._bronze(head, rows)
@@ -134,7 +142,7 @@ class Flow:
         return commit
 
     def _bronze(self, head: Commit, rows: DataFrame | pa.Table) -> tuple[list[DataFile], Shape]:
-        """Write the rows unchanged, and compute the shape of the batch."""
+        """Write the log rows unchanged, as bronze. Return the files, and the counts, offsets and times of the rows."""
         if isinstance(rows, pa.Table):
             files = self._lake.store(BRONZE, head.number + 1, rows)
         else:
@@ -160,7 +168,10 @@ class Flow:
         return self._frames(work, bronze, new | nothing, self._read_as(_TOUCHED, ()) if touched is None else touched)
 
     def _side_by_side(self, jobs: Mapping[str, Callable[[], _T]]) -> dict[str, _T]:
-        """Make independent tables in parallel: one computes while the driver plans another or closes its files."""
+        """Run one job for each table in parallel, and return the results by table.
+
+        One table is computed while Spark's driver plans another or closes its files.
+        """
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tieline-table") as pool:
             # The threads inherit this thread's Spark job group, so their jobs stop with the batch.
             running = {name: pool.submit(inheritable_thread_target(self._spark)(job)) for name, job in jobs.items()}
@@ -189,7 +200,7 @@ class Flow:
         )
 
     def _asked(self, work: _Work) -> DataFrame:
-        """Messages that messages of this batch may answer."""
+        """Return the earlier messages to which messages of this batch may reply, to measure the delays of replies."""
         name, hours = messages.TABLE.name, work.shape.asked_hours
         if not hours or work.written[BRONZE] >= self._few_rows:
             return self._of_hours(work, name, hours)
@@ -212,7 +223,10 @@ class Flow:
     # Deliveries, whose rows change.
 
     def _fold_deliveries(self, work: _Work, bronze: DataFrame) -> DataFrame:
-        """Add new steps to the deliveries. Returns the written rows with their `fresh` bits, but no resting rows."""
+        """Add the rungs (states) that deliveries reached in this batch to the table of deliveries, and write its rows.
+
+        Return the rows that changed. The bits in their column `fresh` say which of their times are new.
+        """
         name = deliveries.TABLE.name
         self._stage(name)
         before = [file for file in work.tables.get(name, ()) if file.part in deliveries.OPEN_PARTS]
@@ -249,7 +263,10 @@ class Flow:
         return self._read_as(_TOUCHED, touched)
 
     def _fold_late(self, work: _Work, orphans: list[DataFile]) -> list[DataFile]:
-        """Add steps to closed deliveries: find the files that hold these deliveries, and rewrite the files."""
+        """Add rungs (states) that came late to deliveries that are closed: find their files and rewrite them.
+
+        Return the new files. `orphans` are the files with the rungs for which no open delivery was found.
+        """
         name = deliveries.TABLE.name
         steps = self._read(name, orphans)
         old = [file for file in work.head.tables.get(name, ()) if file.part == deliveries.CLOSED]
@@ -282,7 +299,7 @@ class Flow:
     # Reading and writing.
 
     def _append(self, work: _Work, name: str, rows: DataFrame) -> DataFrame:
-        """Add rows to a silver table; returns the rows as written."""
+        """Add rows to a silver table (a table of facts). Return the rows as written."""
         self._stage(name)
         files = self._write(work.number, name, rows, work.written[BRONZE])
         work.replace(name, (), files)
@@ -290,7 +307,7 @@ class Flow:
         return self._read(name, files)
 
     def _merge(self, work: _Work, gold: Gold, new: DataFrame) -> None:
-        """Merge new facts into the rows with the same keys."""
+        """Merge new facts into a gold table (a table of sums): into the rows with the same keys, or as new rows."""
         self._stage(gold.name)
         files = work.tables.get(gold.name, [])
         if gold.part is not None:
@@ -310,7 +327,10 @@ class Flow:
         work.written[gold.name] = sum(file.rows for file in written)
 
     def _apart(self, gold: Gold, new: DataFrame, files: Sequence[DataFile]) -> tuple[DataFrame, pa.Table]:
-        """Returns the new facts with the existing rows of the same keys, and all other rows, which stay unchanged."""
+        """Split a gold table (a table of sums), so that only rows with new facts are computed again.
+
+        Return the new facts with the stored rows of the same keys, and all other rows. The other rows stay unchanged.
+        """
         facts = new.toArrow()
         known = self._lake.load(files, to_arrow_schema(gold.schema))
         same, others = gold.apart(known, facts)
@@ -320,7 +340,10 @@ class Flow:
     def _write(
         self, number: int, name: str, rows: DataFrame, count: int, rest: pa.Table | None = None
     ) -> list[DataFile]:
-        """Write rows of a table and its unchanged `rest`. `count` is the number of rows that `rows` come from."""
+        """Write rows of a table together with `rest`, its unchanged rows, as files of commit `number`.
+
+        `count` is the number of rows from which `rows` are computed. If they are few, this process writes, else Spark.
+        """
         if count < self._few_rows:
             table = rows.toArrow()
             if rest is not None:
@@ -329,7 +352,7 @@ class Flow:
         return self._spread(number, name, rows)
 
     def _spread(self, number: int, name: str, rows: DataFrame) -> list[DataFile]:
-        """Let Spark write the rows: each task writes its own."""
+        """Let Spark's tasks write the rows in parallel. Return the files."""
         folder = self._lake.new_folder(name, number)
         writer = rows.write.partitionBy("part") if "part" in rows.columns else rows.write
         writer.parquet(str(folder))
@@ -366,19 +389,25 @@ class Flow:
         return self._gathered(rows, sum(file.rows for file in files))
 
     def _frame(self, rows: pa.Table, schema: StructType) -> DataFrame:
-        """A Spark frame of one chunk. Spark cannot make a frame of no rows, and stops reading at an empty chunk."""
+        """Make a Spark frame of an Arrow table, in one chunk.
+
+        Spark cannot make a frame of no rows, and stops reading at an empty chunk.
+        """
         whole = rows.combine_chunks()
         return self._spark.createDataFrame(whole, schema) if whole.num_rows else self._read_as(schema, ())
 
     def _gathered(self, rows: DataFrame, count: int) -> DataFrame:
-        """Put few rows into one partition, so that grouping and joining need no exchange."""
+        """Put the rows into one partition if they come from few rows (`count`). Then Spark need not shuffle them."""
         return rows.coalesce(1) if count < FEW_ROWS else rows
 
     def _paths(self, files: Iterable[DataFile]) -> list[Path]:
         return [self._lake.path / file.path for file in files]
 
     def _of_hours(self, work: _Work, name: str, hours: frozenset[int]) -> DataFrame:
-        """Rows of a silver table from the first of these hours to the last."""
+        """Return the rows of a silver table (a table of facts) from the first of these hours to the last.
+
+        An hour is its start in milliseconds.
+        """
         if not hours:
             return self._none(name)
         first, last = min(hours), max(hours) + HOUR_MS - 1
@@ -392,7 +421,7 @@ class Flow:
     # Rebuilding.
 
     def rebuild(self, name: str) -> Commit:
-        """Compute a table again from bronze, and replace the existing table."""
+        """Compute a table again from all stored log rows (bronze), and replace the stored table in a new commit."""
         head = self._lake.head()
         files = head.tables.get(BRONZE, [])
         bronze = self._read(BRONZE, files)
@@ -464,6 +493,6 @@ def _after(position: Mapping[str, int]) -> Column:
 
 
 def _overlap(file: DataFile, hours: Iterable[int]) -> bool:
-    """True if a file may have rows of these hours."""
+    """Return true if the file may have rows of these hours, so that it must be read. An hour is its start."""
     span = file.span
     return span is None or any(hour <= span[1] and hour + HOUR_MS > span[0] for hour in hours)

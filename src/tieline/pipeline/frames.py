@@ -1,6 +1,6 @@
-"""The facts of one batch, as gold tables read them: the new rows of every silver table.
+"""The facts of one batch: new rows of every silver table (facts), with which the gold tables (sums) are updated.
 
-Above: the tables. `flow.py` fills `Frames` from one batch or, to rebuild a table, from everything that was ever read.
+Above: the tables. `flow.py` fills `Frames` from one batch or, to rebuild a table, from all rows that were ever read.
 """
 
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ from tieline.pipeline.prices import Prices
 
 @dataclass(frozen=True)
 class Frames:
-    """New facts, one frame per kind of fact."""
+    """The new facts of one batch, with which gold tables (sums) are updated: one Spark frame for each kind of fact."""
 
     messages: DataFrame
     sendings: DataFrame
-    """A row for each message and recipient."""
+    """One row for each new delivery: a message and one recipient."""
     steps: DataFrame
-    """A row for each rung that a delivery reached."""
+    """One row for each rung that a delivery reached, and one with the rung `left` when it left the backlog."""
     answers: DataFrame
-    """One row for each message that answers another: the sender, the recipient, and the time it took."""
+    """One row for each message that replies to another: the sender, the recipient, and the time that the reply took."""
     exchanges: DataFrame
     objective_events: DataFrame
     objective_history: DataFrame

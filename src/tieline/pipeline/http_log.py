@@ -1,4 +1,4 @@
-"""The logs of a hub elsewhere: `GET /api/log/{log}` read as lines and turned into Arrow batches.
+"""The logs of a hub that is reached by its URL: reads `GET /api/log/{log}` as lines and makes Arrow batches of them.
 
 When an answer breaks off, the reader asks again from the next offset. The hub ends every answer after a while, so this
 also happens when nothing is wrong.
@@ -26,15 +26,15 @@ _Line = TypeVar("_Line", MainLine, ActivityLine)
 
 
 class LogUnreachable(Exception):
-    """The hub does not answer."""
+    """Raised if the URL from which to read the logs is wrong, or no hub answers there."""
 
 
 class LogRefused(Exception):
-    """The hub does not let this token read its logs."""
+    """Raised if the hub does not let this token read its logs."""
 
 
 class HttpLog:
-    """The logs behind one address."""
+    """Reader of the logs of the hub at one URL."""
 
     def __init__(self, url: str, token: str) -> None:
         parts = urlsplit(url)
@@ -44,7 +44,7 @@ class HttpLog:
         self._token = token
 
     def end(self, log: str) -> int:
-        """The offset that the next row of a log will have."""
+        """Return the offset that the next row of a log will have. `log` is `main` or `activity`."""
         try:
             with self._open(log, 0, 0) as answer:
                 return answer.end
@@ -52,7 +52,7 @@ class HttpLog:
             raise self._unreachable(error) from error
 
     def read(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows from `start` to before `end`."""
+        """Yield the rows of a log from offset `start` to before `end`, in batches."""
         if start >= end:
             return
         if log == MAIN:
@@ -64,17 +64,14 @@ class HttpLog:
             yield activity_batch(told, names)
 
     def _read_main(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        before: bytes | None = None
-        expected = start
-        # The row before the first is read too: the hash of the first row must follow from the row before.
-        for rows in self._batches(MAIN, max(0, start - 1), end, MainLine):
-            first = int(rows[0].offset < start)
-            if first:
-                before, expected = bytes.fromhex(rows[0].hash), start
-            if len(rows) > first:
-                # A row missing between two batches breaks the chain, just as a row missing within a batch does.
-                yield _main_rows(before if rows[first].offset == expected else None, rows[first:])
-                before, expected = bytes.fromhex(rows[-1].hash), rows[-1].offset + 1
+        before: list[MainLine] = []
+        # The two rows before the first are read too: they show how the first row must follow.
+        for rows in self._batches(MAIN, max(0, start - 2), end, MainLine):
+            new = [row for row in rows if row.offset >= start]
+            earlier = before + rows[: len(rows) - len(new)]
+            if new:
+                yield _main_rows(earlier[-2:], new)
+            before = (before + rows)[-2:]
 
     def _batches(self, log: str, start: int, end: int, kind: type[_Line]) -> Iterator[list[_Line]]:
         decode = msgspec.json.Decoder(kind).decode
@@ -128,7 +125,7 @@ class HttpLog:
 
 
 class _Answer:
-    """An answer that is read line by line."""
+    """The hub's answer to one request for log rows, read line by line: each line is one row."""
 
     def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._connection = connection
@@ -139,7 +136,7 @@ class _Answer:
             raise http.client.HTTPException("what answers there is no hub")
         self.end = int(end)
         self.next = int(after)
-        """Offset of the next request, once the whole answer was read."""
+        """Offset with which the next request begins, after the whole answer was read."""
 
     def __enter__(self) -> "_Answer":
         return self
@@ -149,7 +146,7 @@ class _Answer:
         self._connection.close()
 
     def batches(self, decode: Callable[[bytes], _Line]) -> Iterator[list[_Line]]:
-        """Whole lines, some thousands at a time. Raises when the answer ends early."""
+        """Yield the log rows, decoded by `decode`, some thousands at a time. Raise when the answer ends early."""
         unzip = zlib.decompressobj(wbits=31)
         rest = b""
         rows: list[_Line] = []
@@ -167,8 +164,11 @@ class _Answer:
             raise http.client.HTTPException("the answer broke off")
 
 
-def _main_rows(before: bytes | None, rows: list[MainLine]) -> pa.RecordBatch:
-    told = [(row.offset, row.at_ms, row.event.encode(), bytes.fromhex(row.hash)) for row in rows]
+def _log_rows(lines: list[MainLine]) -> list[tuple[int, int, bytes, bytes]]:
+    return [(line.offset, line.at_ms, line.event.encode(), bytes.fromhex(line.hash)) for line in lines]
+
+
+def _main_rows(before: list[MainLine], rows: list[MainLine]) -> pa.RecordBatch:
     kept = [(row.offset, row.message) for row in rows if row.message is not None]
     happened = [
         (row.offset, row.objective.id, row.objective.actor, row.objective.happening.encode())
@@ -176,7 +176,7 @@ def _main_rows(before: bytes | None, rows: list[MainLine]) -> pa.RecordBatch:
         if row.objective is not None
     ]
     columns = _columns([message for _, message in kept]) if kept else {}
-    return main_batch(before, told, [offset for offset, _ in kept], columns, happened)
+    return main_batch(_log_rows(before), _log_rows(rows), [offset for offset, _ in kept], columns, happened)
 
 
 def _columns(messages: list[MessageLine]) -> dict[str, pa.Array]:
@@ -187,18 +187,10 @@ def _columns(messages: list[MessageLine]) -> dict[str, pa.Array]:
         )
         for one in messages
     ]  # fmt: skip
-    said: dict[str, list[Any]] = {
-        "thread": [one.thread for one in messages],
-        "reply_to": [one.reply_to for one in messages],
-        "level": [one.level for one in messages],
-        "priority": [one.priority for one in messages],
-        "saying": [one.kind for one in messages],
-        "body_bytes": [one.body_bytes for one in messages],
-    }
     numbers = [number for one in messages for number in one.numbers]
     keys = [key for one in messages for key in one.keys]
     recipients = [name for one in messages for name in one.recipients]
-    return message_columns(stamped, said, [len(one.keys) for one in messages], (numbers, keys, recipients))
+    return message_columns(stamped, messages, [len(one.keys) for one in messages], (numbers, keys, recipients))
 
 
 def _reason(body: bytes) -> str:

@@ -34,14 +34,14 @@ class MissingPart(Exception):
 
 
 def require_extra() -> None:
-    """Raise `MissingPart` when packages of the extra are not installed."""
+    """Raise `MissingPart` when packages of the `pipeline` extra are not installed."""
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
     if missing:
         raise MissingPart(f"the pipeline needs {', '.join(missing)}: {INSTALL}, or 'make pipeline' in a clone")
 
 
 def java_version(java: Path) -> int | None:
-    """The major version of a `java`, or `None` if it does not run."""
+    """Return the major version of a `java` program, or `None` if it does not run."""
     try:
         done = subprocess.run(  # noqa: S603 - the Java that the environment names
             [java, "-version"], check=False, capture_output=True, text=True, timeout=_SECONDS_MAX
@@ -53,7 +53,7 @@ def java_version(java: Path) -> int | None:
 
 
 def find_java(scratch: Path) -> Path | None:
-    """Value of `JAVA_HOME` with which Spark starts; `None` if the present `JAVA_HOME` is good enough.
+    """Find a Java for Spark. Return the `JAVA_HOME` to set; `None` if the present `JAVA_HOME` is good enough.
 
     `scratch` is a folder of this user; a start script may be written there.
     """

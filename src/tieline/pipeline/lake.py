@@ -35,35 +35,37 @@ class LakeError(Exception):
 
 
 class DataFile(Struct, frozen=True, omit_defaults=True):
-    """A Parquet file of a table."""
+    """A Parquet file of a table, as a commit lists it: its path, number of rows, part of the table, and time span."""
 
     path: str
-    """Relative to the lake."""
+    """Path relative to the lake's folder."""
     rows: int
     part: int | None = None
-    """Part of the table that the file belongs to, if the table is kept in parts."""
+    """Part of the table that the file belongs to, such as the start of a day, if the table is stored in parts."""
     span: tuple[int, int] | None = None
-    """The first and the last time in the file, if a time column was given."""
+    """The first and the last time in the file, in milliseconds, if the table has a time column."""
 
 
 class Commit(Struct, frozen=True):
-    """All tables as of one batch."""
+    """The list of files that are the tables as of one batch, and the position in the logs that was reached."""
 
     number: int = 0
-    """Counts 1, 2, 3…; zero is the empty lake."""
+    """Number of the commit: 1, 2, 3…; zero is the empty lake."""
     position: dict[str, int] = {}
-    """The offset up to which each log was read."""
+    """For each log, the offset up to which it was read."""
     tables: dict[str, list[DataFile]] = {}
     written: dict[str, int] = {}
-    """Rows that this commit wrote, by table."""
+    """Number of rows that this commit wrote, by table."""
     counts: dict[str, int] = {}
-    """Sums over all commits: `late` steps, and `unknown` steps, whose delivery is not in the lake."""
+    """Sums over all commits: `late`, rungs reached after the watermark; `unknown`, rungs whose delivery is not in the
+    lake.
+    """
     at_ms: int = 0
     last_hash: str = ""
     """Hash of the last row read from the main log; a lake recognises its log by this hash."""
 
     def rows(self, table: str) -> int:
-        """Number of rows in a table."""
+        """Return the number of rows in a table."""
         return sum(file.rows for file in self.tables.get(table, ()))
 
 
@@ -71,7 +73,7 @@ _decoder = msgspec.json.Decoder(Commit)
 
 
 class Lake:
-    """One lake: a folder with tables and commits."""
+    """One lake, the folder of the pipeline's tables: reads and writes their files, and the commits that list them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -80,7 +82,7 @@ class Lake:
         """Folder in which Spark records the batches of its stream."""
 
     def head(self) -> Commit:
-        """The newest commit."""
+        """Return the newest commit; an empty one if the lake has none."""
         for name in self._names():
             with suppress(FileNotFoundError):
                 try:
@@ -90,12 +92,15 @@ class Lake:
         return Commit()
 
     def files(self, table: str) -> list[str]:
-        """Paths of the Parquet files that make up a table now, for the readers of DuckDB or Polars."""
+        """Return the paths of the Parquet files of a table as of now, to open with DuckDB or Polars."""
         return [str(self.path / file.path) for file in self.head().tables.get(table, ())]
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock for writing: a second run would commit over the first."""
+        """Hold the lake's lock while a run writes, because a second run would commit over the first.
+
+        Raise `LakeError` if busy.
+        """
         # The lake has the activity of agents in full, so only the owner may read the folder.
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._commits.mkdir(parents=True, exist_ok=True)
@@ -111,13 +116,17 @@ class Lake:
             os.close(lock)
 
     def new_folder(self, table: str, number: int) -> Path:
-        """A new path for a commit's files of a table; each attempt gets its own, so leftovers never mix in."""
+        """Return a new path for the files of a table in commit `number`.
+
+        Each call returns another path, so that no files of an interrupted run mix in.
+        """
         return self.path / table / f"{number:08d}-{uuid.uuid4().hex[:8]}"
 
     def adopt(self, folder: Path, time: str | None = None) -> list[DataFile]:
-        """Sync the files in a folder to disk and return them; the names of `part=` folders give the parts.
+        """Sync all Parquet files in a folder to disk, and return them for a commit.
 
-        `time` is the column from which the span of a file is taken.
+        A table may be stored in parts, such as days: a folder `part=N` has the files of part N. `time` is the column
+        from which a file's time span is taken.
         """
         found = []
         for path in sorted(folder.rglob("*.parquet")):
@@ -132,7 +141,11 @@ class Lake:
         return found
 
     def store(self, table: str, number: int, rows: "pa.Table", time: str | None = None) -> list[DataFile]:
-        """Write a commit's rows of a table; with a `part` column, each part goes into its own folder, as with Spark."""
+        """Write rows of a table as Parquet files of commit `number`, and return the files.
+
+        If the rows have a column `part`, each part goes into its own folder, as with Spark. `time` is the column from
+        which a file's time span is taken.
+        """
         from pyarrow import compute, parquet  # noqa: PLC0415 - who only looks at commits needs no extra
 
         if not rows.num_rows:
@@ -148,7 +161,7 @@ class Lake:
         return self.adopt(folder, time)
 
     def load(self, files: Iterable[DataFile], schema: "pa.Schema", where: "pc.Expression | None" = None) -> "pa.Table":
-        """The rows of files in the columns of `schema`: all rows, or the rows that match `where`."""
+        """Read the columns of `schema` from files: all rows, or the rows that match `where`."""
         import pyarrow as pa  # noqa: PLC0415 - who only looks at commits needs no extra
         from pyarrow import parquet  # noqa: PLC0415 - the same
 
@@ -159,7 +172,7 @@ class Lake:
         return pa.concat_tables([schema.empty_table(), *(rows.cast(schema) for rows in found)])
 
     def commit(self, commit: Commit) -> None:
-        """Make this the newest commit. Its number must follow the commit that was the newest when the work began."""
+        """Write the next commit. Its number must follow the commit that was the newest when the work began."""
         name = f"{commit.number:08d}.json"
         temporary = self._commits / f".{name}.{os.getpid()}"
         with temporary.open("wb") as file:
@@ -182,7 +195,10 @@ class Lake:
                 (self._commits / old).unlink()
 
     def sweep(self, *, seconds: float = _SWEEP_SECONDS) -> int:
-        """Remove folders that no kept commit names and that are older than `seconds`; returns the number removed."""
+        """Remove folders that no stored commit names and that are older than `seconds`.
+
+        Return how many were removed.
+        """
         kept: set[Path] = set()
         for name in self._names():
             for files in _decoder.decode((self._commits / name).read_bytes()).tables.values():
@@ -197,7 +213,7 @@ class Lake:
         return swept
 
     def publish(self) -> None:
-        """Write `current.json`: the files of every table, for readers that know nothing of commits."""
+        """Write `current.json`, the files of every table as of now, for readers that know nothing of commits."""
         head = self.head()
         current = {table: [file.path for file in files] for table, files in sorted(head.tables.items())}
         temporary = self.path / f".current.{os.getpid()}"
@@ -205,14 +221,14 @@ class Lake:
         temporary.replace(self.path / "current.json")
 
     def _names(self) -> list[str]:
-        """Commits, newest first."""
+        """Return the file names of the commits, newest first."""
         if not self._commits.is_dir():
             return []
         return sorted((path.name for path in self._commits.glob("[0-9]*.json")), reverse=True)
 
 
 def follow(commit: Commit, **changes: Any) -> Commit:
-    """The commit after this one."""
+    """Return the commit after this one: the next number, the current time, and these changes."""
     return msgspec.structs.replace(
         commit, number=commit.number + 1, at_ms=time.time_ns() // 1_000_000, written={}, **changes
     )
@@ -221,14 +237,14 @@ def follow(commit: Commit, **changes: Any) -> Commit:
 def replaced(
     tables: Mapping[str, list[DataFile]], table: str, gone: Iterable[DataFile], new: Iterable[DataFile]
 ) -> dict[str, list[DataFile]]:
-    """The tables, with files of one table replaced by others."""
+    """Return the files of all tables, with the files `gone` of one table replaced by the files `new`."""
     dropped = {file.path for file in gone}
     kept = [file for file in tables.get(table, ()) if file.path not in dropped]
     return {**tables, table: [*kept, *new]}
 
 
 def _measured(path: Path, time: str | None) -> tuple[int, tuple[int, int] | None]:
-    """Number of rows in a file, and the first and last time in it, read from the file's footer."""
+    """Read from a file's footer the number of rows, and the first and last value of its column `time`."""
     from pyarrow import parquet  # noqa: PLC0415 - who only looks at commits needs no extra
 
     metadata = parquet.read_metadata(path)

@@ -13,7 +13,7 @@ from tieline.pipeline import charts
 from tieline.pipeline.alerts import Alert
 from tieline.pipeline.charts import Series, Span, clock, count, dollars, duration
 from tieline.pipeline.report import DAY_MS, HOUR_MS
-from tieline.pipeline.report_parts import Report, UsageHour
+from tieline.pipeline.report_parts import Objective, Report, UsageHour
 
 _WIDE, _NARROW = 780, 340
 _ROWS_SHOWN = 12
@@ -24,7 +24,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(report: Report, alerts: Sequence[Alert] = ()) -> str:
-    """The whole document."""
+    """Return the report and its alerts as one HTML document."""
     style = (files("tieline.pipeline") / "page.css").read_text(encoding="utf-8")
     sections = (
         _findings(report, alerts),
@@ -151,18 +151,7 @@ def _objectives(report: Report) -> str:
     table = _table(
         "All of them",
         ("Objective", "Assignee", "Status", "Took", "Blocked", "Tokens", "Cost"),
-        [
-            (
-                one.title or one.id,
-                one.assignee or "",
-                one.status or "",
-                duration(one.cycle_ms),
-                duration((one.blocked_ms or 0) + (report.to_ms - one.blocked_since_ms if one.blocked_since_ms else 0)),
-                count(one.input_tokens + one.output_tokens),
-                dollars(one.cost_usd),
-            )
-            for one in lived
-        ],
+        objective_rows(lived, report.to_ms),
         right=(3, 4, 5, 6),
     )
     names = [("active", "bar active"), ("blocked", "bar mark"), ("done", "bar done"), ("cancelled", "bar")]
@@ -193,8 +182,24 @@ def _usage(report: Report) -> str:
     return _section("usage", "Tokens and cost", says, "<h3>Tokens</h3>" + drawn + _legend(names) + table)
 
 
+def objective_rows(objectives: Sequence[Objective], to_ms: int) -> list[tuple[str, ...]]:
+    """Return one row of table cells for each objective. A block that has not ended counts until `to_ms`."""
+    return [
+        (
+            one.title or one.id,
+            one.assignee or "",
+            one.status or "",
+            duration(one.cycle_ms),
+            duration((one.blocked_ms or 0) + (to_ms - one.blocked_since_ms if one.blocked_since_ms else 0)),
+            count(one.input_tokens + one.output_tokens),
+            dollars(one.cost_usd),
+        )
+        for one in objectives
+    ]
+
+
 def usage_rows(report: Report) -> list[tuple[str, ...]]:
-    """The cells of each model and member: exchanges, failed ones, tokens in and out, cost."""
+    """Return one row of table cells for each model and member: calls, failed calls, tokens in and out, and cost."""
     return [
         (
             one.model,
@@ -210,7 +215,7 @@ def usage_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def _models(hours: Sequence[UsageHour]) -> list[str]:
-    """The models with their own colours, and one name for the rest."""
+    """Return the models that get their own colour in the charts, most tokens first, and `others` for the rest."""
     tokens: dict[str, int] = {}
     for one in hours:
         tokens[one.model] = tokens.get(one.model, 0) + one.input_tokens + one.output_tokens
@@ -258,7 +263,7 @@ def _members(report: Report) -> str:
     ]
     columns = ("Member", "Sent", "Received", "Acknowledged", "Refused", "Cost", "Last heard (UTC)")
     table = _table("What each did", columns, rows, right=(1, 2, 3, 4, 5)) if rows else _none("There are none yet.")
-    says = f"{report.threads.conversations:,} conversations, {report.threads.unanswered:,} with one voice only."
+    says = f"{report.threads.conversations:,} conversations, {report.threads.unanswered:,} with one sender only."
     return _section("members", "Members", says, table)
 
 
@@ -292,7 +297,7 @@ def _swatches(names: Sequence[tuple[str, str]]) -> str:
 
 
 def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: tuple[int, ...] = ()) -> str:
-    """A table: the first rows are shown at once, the others when the reader opens them."""
+    """Make an HTML table. The first rows are visible; a click opens the rest. `right` lists columns of numbers."""
     if not rows:
         return ""
     head = "".join(

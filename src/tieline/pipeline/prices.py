@@ -21,11 +21,17 @@ PRICES: dict[str, tuple[float, float, float, float]] = {
 PRICES_FILE = "prices.json"
 
 Prices = dict[str, tuple[int, int, int, int]]
-"""Prices of one token in billionths of a dollar, so that sums are exact."""
+"""Prices of one token by prefix of the model's name, in billionths of a dollar, so that sums are exact.
+
+The four prices are: input, output, read from the cache, written to the cache.
+"""
 
 
 def load_prices(lake: Path) -> Prices:
-    """The prices of a lake, or else `PRICES`. Raises `LakeError` for a file that cannot be read as prices."""
+    """Return the prices from the file in a lake, or `PRICES` if there is none.
+
+    Raise `LakeError` if the file is wrong.
+    """
     path = lake / PRICES_FILE
     try:
         given = json.loads(path.read_text(encoding="utf-8")) if path.exists() else PRICES

@@ -1,4 +1,4 @@
-"""A question to the tables, in SQL, answered in rows.
+"""Runs one SQL query on the tables and returns its rows.
 
 Above: `tieline pipeline sql`. Below: Spark. Only statements that read are run: the tables are views, but Spark's SQL
 can also write files anywhere.
@@ -22,16 +22,16 @@ _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 class BadQuestion(Exception):
-    """A statement that is not answered: it writes, or names an unknown table."""
+    """Raised for a statement that is not run: it writes, or names an unknown table."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
-        """Advice for a better statement: the tables that exist."""
+        """Advice for the user: the names of the tables."""
 
 
 def ask(spark: SparkSession, lake: Lake, query: str, rows_max: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """The column names of the answer and its first rows, in order; two columns may have the same name."""
+    """Run a query. Return the column names and the first `rows_max` rows. Two columns may have the same name."""
     # Errors in a statement are raised as exceptions; Spark need not print them as JSON as well.
     for name in _LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,8 +1,8 @@
 """The report: the contents of the tables in one document, for a terminal, a page, the console or another program.
 
 Above: `tieline pipeline report`, the page, alerts, and `report.json` in the lake, which every run writes for readers
-without Spark and Arrow. Below: gold tables, read with Arrow. Lists are bounded, the most important rows first;
-`left_out` counts the omitted rows of each list.
+without Spark and Arrow. Below: gold tables (sums of facts), read with Arrow. Lists are bounded, the most important rows
+first; `left_out` counts the omitted rows of each list.
 """
 
 import os
@@ -38,9 +38,9 @@ from tieline.pipeline.report_parts import (
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 REPORT_FILE = "report.json"
 ROWS_MAX = 2000
-"""Rows of a list: as many as a reader or a page can handle."""
+"""Most rows of each list in a report: as many as a reader or a page can handle."""
 POINTS_MAX = 120
-"""Points of a series: about as many as a chart can show."""
+"""Most points of a time series in a report: about as many as a chart can show."""
 HOURS_MAX = 14 * 24  # two weeks by the hour are all that a chart can show
 _WIDTHS_MS = (
     MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 28 * DAY_MS,
@@ -54,7 +54,7 @@ def make_report(lake: Lake, since_ms: int | None = None) -> Report:
 
 
 def write_report(lake: Lake) -> Report:
-    """Write the report of everything into the lake; the file appears whole or not at all."""
+    """Make the report of all time and write it into the lake. The file appears whole or not at all."""
     report = make_report(lake)
     temporary = lake.path / f".{REPORT_FILE}.{os.getpid()}"
     temporary.write_bytes(msgspec.json.encode(report))
@@ -63,7 +63,7 @@ def write_report(lake: Lake) -> Report:
 
 
 def report_path(lake: Lake) -> Path:
-    """Path of the report that runs write."""
+    """Return the path of the report that every run of the pipeline writes into the lake."""
     return lake.path / REPORT_FILE
 
 
@@ -131,7 +131,7 @@ class _Maker:
         return rows[:ROWS_MAX]
 
     def _first(self, name: str, table: pa.Table) -> list[dict[str, Any]]:
-        """The first rows of a table that may have very many rows."""
+        """Return the first `ROWS_MAX` rows of a table, and note under `name` how many were left out."""
         if table.num_rows > ROWS_MAX:
             self._left_out[name] = table.num_rows - ROWS_MAX
         rows: list[dict[str, Any]] = table.slice(0, ROWS_MAX).to_pylist()
@@ -311,7 +311,10 @@ class _Maker:
         ]
 
     def _heard(self) -> dict[str, int]:
-        """The minute (for exchanges, the hour) of each member's last own action: it sent, read or used a model."""
+        """Return the time of each member's last own action.
+
+        It is the minute in which it sent or read, or the hour of a model call.
+        """
         read = self._steps
         if read.num_rows:
             read = read.filter(pc.greater(pc.add(read["acked"], read["seen"]), 0))
@@ -325,7 +328,7 @@ class _Maker:
         return heard
 
     def _first_after(self, heard: dict[str, int]) -> dict[str, int]:
-        """The first minute, after each member's last own action, in which a delivery arrived for the member."""
+        """Return for each member the first minute in which a delivery came after its last own action (`heard`)."""
         if not self._moves.num_rows:
             return {}
         came = self._moves.filter(pc.greater(self._moves["arrived"], 0)).select(["member", "minute_ms"])

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Totals(Struct):
-    """How much there was."""
+    """Sums over the whole report."""
 
     messages: int = 0
     deliveries: int = 0
@@ -19,14 +19,14 @@ class Totals(Struct):
     activity: int = 0
     dead: int = 0
     late: int = 0
-    """Steps of deliveries that came later than the watermark. Late steps are also counted in the other sums."""
+    """State changes of deliveries that came more than a day after the message. The other sums count them too."""
     waiting: int = 0
-    """Deliveries that wait now."""
+    """Deliveries that are not handled yet."""
     cost_usd: float = 0.0
 
 
 class Edge(Struct, rename={"sender": "from", "recipient": "to"}):
-    """Who wrote to whom. `answers` are the sender's replies to the recipient, and how long they took."""
+    """Messages from one member to another. `answers` counts the sender's replies to the recipient."""
 
     sender: str
     recipient: str
@@ -36,7 +36,10 @@ class Edge(Struct, rename={"sender": "from", "recipient": "to"}):
 
 
 class Latency(Struct):
-    """How long after sending a member's deliveries on a wire were acknowledged; or offered, on a wire that cannot."""
+    """Time from sending until a member's deliveries on a protocol were acknowledged.
+
+    If none was acknowledged, the time until they were offered (sent on the wire).
+    """
 
     member: str
     protocol: str
@@ -44,11 +47,11 @@ class Latency(Struct):
     p99_ms: int
     deliveries: int
     measured: str
-    """`acked` or `offered`."""
+    """The state until which the time was measured: `acked` or `offered`."""
 
 
 class LatencyPoint(Struct):
-    """Acknowledgements of all members in a while that begins then."""
+    """Latency of all members' deliveries that were acknowledged in the interval that begins at `at_ms`."""
 
     at_ms: int
     acked: int
@@ -57,7 +60,7 @@ class LatencyPoint(Struct):
 
 
 class BacklogPoint(Struct):
-    """Deliveries that waited at the end of a while that begins then, and how many came and left in it."""
+    """Deliveries that waited at the end of the interval that begins at `at_ms`, and those that came and left in it."""
 
     at_ms: int
     waiting: int
@@ -66,7 +69,7 @@ class BacklogPoint(Struct):
 
 
 class Backlog(Struct):
-    """What waits for a member now."""
+    """Number of deliveries that wait for a member now, and of those that ever arrived and departed."""
 
     member: str
     waiting: int
@@ -75,7 +78,7 @@ class Backlog(Struct):
 
 
 class Objective(Struct):
-    """Where an objective stands and what it took."""
+    """Status, duration and cost of an objective."""
 
     id: str
     title: str | None
@@ -95,7 +98,7 @@ class Objective(Struct):
 
 
 class Usage(Struct):
-    """Exchanges of a member with a model."""
+    """Calls of a member to a model, with tokens and cost."""
 
     model: str
     member: str
@@ -110,7 +113,7 @@ class Usage(Struct):
 
 
 class UsageHour(Struct):
-    """Exchanges with a model in an hour."""
+    """Calls of all members to a model within an hour."""
 
     hour_ms: int
     model: str
@@ -121,7 +124,7 @@ class UsageHour(Struct):
 
 
 class Loop(Struct):
-    """A conversation in which agents answered each other automatically."""
+    """A conversation in which agents answered each other automatically again and again on one day."""
 
     day_ms: int
     conversation: str
@@ -134,7 +137,7 @@ class Loop(Struct):
 
 
 class Storm(Struct):
-    """A minute in which one member said very much."""
+    """A minute in which one member sent very many messages."""
 
     minute_ms: int
     sender: str
@@ -143,7 +146,7 @@ class Storm(Struct):
 
 
 class Threads(Struct):
-    """Conversations, counted by day."""
+    """Number of conversations, each counted once for each day, of those without an answer, and the longest ones."""
 
     conversations: int = 0
     unanswered: int = 0
@@ -151,7 +154,7 @@ class Threads(Struct):
 
 
 class Member(Struct):
-    """What a member did, and when it last did something of its own: spoke, read or worked."""
+    """Counts of one member. `heard_ms` is the time of its last own action: it sent, read or used a model."""
 
     member: str
     sent: int
@@ -162,11 +165,11 @@ class Member(Struct):
     cost_usd: float
     heard_ms: int | None = None
     waits_since_ms: int | None = None
-    """The minute of the first delivery that came after `heard_ms`."""
+    """The minute of the first delivery to the member after `heard_ms`; `None` if none came."""
 
 
 class Finding(Struct):
-    """Something that the audit found."""
+    """An error that the audit found."""
 
     kind: str
     offset: int
@@ -176,18 +179,18 @@ class Finding(Struct):
 
 
 class Audit(Struct):
-    """How far the chain of the main log was checked, and what is wrong with it."""
+    """Result of the audit: how many rows of the audit chain (the hub's main log) were checked, and the errors found."""
 
     verified_rows: int = 0
     intact: bool = True
-    """True if every row follows from the row before it."""
+    """True if the hash of every row follows from the row before it."""
     chain_breaks: int = 0
     bad_signatures: int = 0
     findings: list[Finding] = []
 
 
 class Report(Struct):
-    """Everything."""
+    """The whole report on a hub's traffic, latency, objectives, costs, loops and audit."""
 
     totals: Totals
     edges: list[Edge]
@@ -204,10 +207,10 @@ class Report(Struct):
     threads: Threads
     members: list[Member]
     from_ms: int | None
-    """Span of the report, with `to_ms`: the first and the last minute in which anything happened."""
+    """Start of the first minute in which anything happened; `to_ms` is the end of the last one."""
     to_ms: int | None
     series_ms: int
-    """Length of the interval that one point of a series covers."""
+    """Length of the interval that one point of a time series covers."""
     since_ms: int | None
     commit: int
     position: dict[str, int]

@@ -1,20 +1,22 @@
-"""A row of a log as the source gives it: its schema, and how pages become Arrow batches.
+"""The schema of a log row as the data source returns it, and functions that turn pages of rows into Arrow batches.
 
-Above: the source. Below: pages of a home or of a hub's answer. A row holds its event as it was written, and beside it
-the stored message or change of an objective at the same offset. Bodies stay in the hub; a row has only their size. When
-retention has deleted a message, its columns are null.
+Above: the source. Below: pages from a hub's database or from its HTTP answer. A row holds its event as it was written,
+and beside it the stored message or change of an objective at the same offset. Bodies stay in the hub; a row has only
+their size. When retention has deleted a message, its columns are null.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tieline.contract.chain import GENESIS_DIGEST, link_digest
+from tieline.contract.chain import GENESIS_DIGEST, Link, check_link, follows
 from tieline.contract.message import Signature
-from tieline.stores.sqlite.pages import MainPage, read_said
+from tieline.stores.sqlite.pages import MainPage, Said, read_said
+from tieline.wire.log_lines import MessageLine
 
 MAIN = "main"
 ACTIVITY = "activity"
@@ -69,19 +71,33 @@ _STAMPS = (
     "id", "sender", "protocol", "wire_id", "target", "sent_at_ms", "expires_at_ms", "verified", "hops", "cause",
     "signature",
 )  # fmt: skip
+_SAID = {
+    "thread": attrgetter("thread"),
+    "reply_to": attrgetter("reply_to"),
+    "level": attrgetter("level"),
+    "priority": attrgetter("priority"),
+    "saying": attrgetter("kind"),
+    "body_bytes": attrgetter("body_bytes"),
+}
+"""For each column of a message's content, the function that reads it from the content."""
 _FAILED = Signature.FAILED.value
 _TAG = b'{"event":"'
 _BEGINS = 18
-"""Length of an event's prefix: it holds the kind of most events, and differs little between events of one kind."""
+"""Length of the prefix of an event from which its kind is read. Most events of one kind have the same prefix."""
 
 
 def main_page(
     page: MainPage, names: Mapping[int, str], broken: Collection[int] | None = None, forged: Collection[int] = ()
 ) -> pa.RecordBatch:
-    """A page of the main log in a home, with the offsets that an audit found broken or forged."""
+    """Turn a page of the main log, read from a hub's database, into an Arrow batch.
+
+    `names` has the member names by number. An audit gives `broken`, the offsets of rows that differ from the data
+    stored beside them, and `forged`, the offsets of messages with a wrong signature. Without an audit, `broken` is
+    `None` and the column `sealed` is null.
+    """
     found = [(*row[:11], _FAILED, *row[12:]) if row[0] in forged else row for row in page.messages]
     messages = _messages(found, names) if found else {}
-    batch = main_batch(page.hash_before, page.rows, [row[0] for row in found], messages, page.happenings)
+    batch = main_batch(page.before, page.rows, [row[0] for row in found], messages, page.happenings)
     if broken is None:
         return batch
     sealed = pa.array([row[0] not in broken for row in page.rows], pa.bool_())
@@ -89,13 +105,17 @@ def main_page(
 
 
 def main_batch(
-    hash_before: bytes | None,
+    before: Sequence[tuple[Any, ...]],
     rows: Sequence[tuple[Any, ...]],
     message_offsets: Sequence[int],
     messages: dict[str, pa.Array],
     happenings: Sequence[tuple[Any, ...]],
 ) -> pa.RecordBatch:
-    """Rows of the main log, with the columns of messages and the changes of objectives at some of their offsets."""
+    """Turn rows of the main log into an Arrow batch. A row is offset, at_ms, event, hash.
+
+    `before` are the two rows before them, of the same form. `messages` has the columns of the messages at
+    `message_offsets`. `happenings` are changes of objectives: offset, objective, actor, change.
+    """
     offsets, at_ms, events, hashes = zip(*rows, strict=True)
     positions = np.array(offsets, np.int64)
     columns: dict[str, pa.Array] = {
@@ -105,7 +125,7 @@ def main_batch(
         "kind": pa.array(_kinds(events), pa.string()),
         "event": _text(events),
         "hash": pa.array(hashes, pa.binary()),
-        "chained": pa.array(_chained(hash_before, offsets, events, hashes), pa.bool_()),
+        "chained": pa.array(_chained(before, rows), pa.bool_()),
     }
     if messages:
         columns |= _placed(messages, positions, message_offsets)
@@ -117,7 +137,10 @@ def main_batch(
 
 
 def activity_batch(rows: Sequence[tuple[Any, ...]], names: Mapping[int, str]) -> pa.RecordBatch:
-    """A page of the activity log; rows are offset, at_ms, number, kind, ts_ms, event."""
+    """Turn a page of the activity log into an Arrow batch. A row is offset, at_ms, number, kind, ts_ms, event.
+
+    `number` is the number of the member that acted, and `names` has the names of members by number.
+    """
     offsets, at_ms, numbers, kinds, ts_ms, events = zip(*rows, strict=True)
     columns = {
         "log": _repeated(ACTIVITY, len(rows)),
@@ -142,7 +165,10 @@ def _repeated(word: str, count: int) -> pa.Array:
 
 
 def _kinds(events: Sequence[bytes]) -> list[str]:
-    """The kind of each event. Most events share their prefix with an earlier event, so each prefix is parsed once."""
+    """Return the kind of each event, such as `send`; the events are JSON as in the log.
+
+    Most events share their prefix with an earlier event, so each prefix is parsed once.
+    """
     known: dict[bytes, str] = {}
     kinds = []
     for event in events:
@@ -165,27 +191,27 @@ def _text(values: Sequence[bytes]) -> pa.Array:
         return pa.array([value.decode("utf-8", "replace") for value in values], pa.string())
 
 
-def _chained(
-    hash_before: bytes | None, offsets: Sequence[int], events: Sequence[bytes], hashes: Sequence[bytes]
-) -> list[bool]:
-    first = offsets[0]
-    start = GENESIS_DIGEST if first == 0 else hash_before
-    found = [
-        link_digest(before, event) == own
-        for before, event, own in zip((start or b"", *hashes[:-1]), events, hashes, strict=True)
-    ]
-    if start is None:
-        found[0] = False
-    # A gap in the offsets is a break, even if somebody made the hashes fit.
-    for place in np.flatnonzero(np.diff(np.array(offsets)) != 1).tolist():
-        found[place + 1] = False
-    return found
+def _chained(before: Sequence[tuple[Any, ...]], rows: Sequence[tuple[Any, ...]]) -> list[bool]:
+    """True for each of `rows` that follows from the row before it. `before` are the two rows before the first."""
+    told = (*before, *rows)
+    expected, previous = (0, GENESIS_DIGEST) if told[0][0] == 0 else (-1, b"")
+    link: Link | None = None
+    found = []
+    for offset, at_ms, event, own in told:
+        earlier, link = link, check_link(previous, at_ms, event, own)
+        # A gap in the offsets is a break, even if somebody made the hashes fit.
+        found.append(offset == expected and follows(earlier, link))
+        expected, previous = offset + 1, own
+    return found[len(before) :]
 
 
 def _placed(
     columns: dict[str, pa.Array], positions: np.ndarray[Any, Any], beside: Sequence[int]
 ) -> dict[str, pa.Array]:
-    """Columns of the data beside the log, moved to the rows with the same offsets; other rows get nulls."""
+    """Move columns of the data stored beside the log to the rows with the same offsets; other rows get nulls.
+
+    `positions` are the offsets of the rows, `beside` the offsets of the data.
+    """
     offsets = np.array(beside, np.int64)
     places = np.searchsorted(positions, offsets)
     places[places == len(positions)] = 0
@@ -203,33 +229,29 @@ def _messages(messages: Sequence[tuple[Any, ...]], names: Mapping[int, str]) -> 
     routes = [row[13] for row in messages]
     counts = [len(route) // 24 for route in routes]
     numbers, keys = _joined(routes, counts, 0), _joined(routes, counts, 1)
-    said: dict[str, Sequence[Any]] = {
-        "thread": [content.thread for content in contents],
-        "reply_to": [content.reply_to for content in contents],
-        "level": [content.level for content in contents],
-        "priority": [content.priority for content in contents],
-        "saying": [content.kind for content in contents],
-        "body_bytes": [content.body_bytes for content in contents],
-    }
     recipients = [names.get(number) for number in numbers.tolist()]
     stamped = [(*row[1:8], bool(row[8]), *row[9:12]) for row in messages]
-    return message_columns(stamped, said, counts, (numbers, keys, recipients))
+    return message_columns(stamped, contents, counts, (numbers, keys, recipients))
 
 
 def message_columns(
     stamped: Sequence[Sequence[Any]],
-    said: Mapping[str, Sequence[Any]],
+    contents: Sequence[Said | MessageLine],
     counts: Sequence[int],
     routes: tuple[Sequence[int], Sequence[int], Sequence[str | None]],
 ) -> dict[str, pa.Array]:
-    """The columns of messages: the hub's stamps, the contents, and the routes of all messages one after the other."""
+    """Make the columns of messages: the fields that the hub stamped, the contents, and the recipients.
+
+    `routes` are the recipients of all messages one after the other, as member numbers, delivery keys and names.
+    `counts` has the number of recipients of each message.
+    """
     starts = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=starts[1:])
     stamps = zip(*stamped, strict=True)
     numbers, keys, recipients = routes
     return {
         **{name: pa.array(values, SCHEMA.field(name).type) for name, values in zip(_STAMPS, stamps, strict=True)},
-        **{name: pa.array(values, SCHEMA.field(name).type) for name, values in said.items()},
+        **{name: pa.array([*map(get, contents)], SCHEMA.field(name).type) for name, get in _SAID.items()},
         "numbers": pa.ListArray.from_arrays(starts, pa.array(numbers, pa.int64())),
         "keys": pa.ListArray.from_arrays(starts, pa.array(keys, pa.int64())),
         "recipients": pa.ListArray.from_arrays(starts, pa.array(recipients, pa.string())),
@@ -237,6 +259,9 @@ def message_columns(
 
 
 def _joined(routes: Sequence[bytes], counts: Sequence[int], column: int) -> Any:
-    """One of the three columns of every packed route, one after the other."""
+    """Return one column of all messages' routes (lists of recipients), one after the other.
+
+    A route is packed as three columns of 8-byte integers; `counts` has the number of recipients of each message.
+    """
     parts = [route[8 * column * count : 8 * (column + 1) * count] for route, count in zip(routes, counts, strict=True)]
     return np.frombuffer(b"".join(parts), np.int64)

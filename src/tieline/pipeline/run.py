@@ -32,33 +32,35 @@ from tieline.pipeline.source import Options, Position, read_options
 from tieline.pipeline.tables import deliveries
 
 ROWS_PER_BATCH = 1_000_000
-"""Rows of a batch: this bounds the memory and disk that a run needs, however many rows are new."""
+"""Most rows of a batch. This bounds the memory and disk that a run needs, however many rows are new."""
 _ERROR = re.compile(r"(?!org\.|java\.|py4j\.)[\w.]*(?:Error|Exception|Invalid|Refused|Unreachable|Failed): \S")
 _SWEEP_BATCHES = 100
 _POLL_SECONDS = 1
 _FOLLOW_SECONDS = 5
 _BYTES_HELD_MAX = 256 << 20
-"""Few rows may still be large: the activity of members has no bound in sum."""
+"""Most bytes that are read into this process. Few rows may still be large, because activity events have no common
+limit.
+"""
 _T = TypeVar("_T")
 
 
 class RunFailed(Exception):
-    """A run stopped before it was done; the lake is as of the last whole batch."""
+    """Raised when a run stops before it is done. The lake is as of the last whole batch."""
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Callbacks of an observer of the run."""
+    """Callbacks by which a caller follows and stops a run."""
 
     stage: Stage = lambda name: None
     done: Callable[[Commit], None] = lambda commit: None
-    """Called with every commit."""
+    """Called after every commit, with that commit."""
     stopped: Callable[[], bool] = lambda: False
     """Called now and then; the run ends when it returns true."""
 
 
 class Summary(Struct):
-    """Result of a run: the last line of `--json`."""
+    """Result of a run: how many rows it read and wrote, and how long it took. `pipeline run --json` prints it last."""
 
     events_read: int = 0
     batches: int = 0
@@ -67,12 +69,15 @@ class Summary(Struct):
 
 
 def new_rows(lake: Lake, where: Mapping[str, str]) -> int:
-    """Number of rows that the lake does not have yet; needs no session."""
+    """Return how many log rows the lake does not have yet. `where` are the source's options. Needs no Spark."""
     return _count(lake.head().position, _reach(where, None))
 
 
 def is_brief(lake: Lake, rows: int) -> bool:
-    """True if a run over so many new rows is short. Open deliveries count too: every batch reads them."""
+    """Return true if a run over `rows` new rows is short, so that a brief Spark session suits it.
+
+    Open deliveries count too, because every batch reads them.
+    """
     held = sum(
         file.rows for file in lake.head().tables.get(deliveries.TABLE.name, ()) if file.part in deliveries.OPEN_PARTS
     )
@@ -90,8 +95,9 @@ def run(
     few_rows: int | None = None,
     watch: Watch | None = None,
 ) -> Summary:
-    """Bring in all new rows. `where` are the source's options.
+    """Read all new rows of the logs into the lake. `where` are the source's options. Return a summary.
 
+    With `follow`, continue until `watch.stopped()` returns true. `until` is the position at which to stop reading.
     Batches of fewer than `few_rows` are read in this process alone. By default, on a cluster no batch is.
     """
     watch = watch or Watch()
@@ -125,7 +131,7 @@ def run(
 
 
 def _rest(stopped: Callable[[], bool]) -> None:
-    """Wait a while for more rows."""
+    """Wait some seconds for more rows, or until `stopped` returns true."""
     for _ in range(_FOLLOW_SECONDS // _POLL_SECONDS):
         time.sleep(_POLL_SECONDS)
         if stopped():
@@ -133,7 +139,7 @@ def _rest(stopped: Callable[[], bool]) -> None:
 
 
 def _reach(where: Mapping[str, str], until: Position | None) -> Position:
-    """The position up to which to read: the end of the logs, or `until` if that comes first."""
+    """Return the position up to which to read: the end of the logs, or `until` if that comes first."""
     options = Options(where)
     log = options.log()
     ends = {name: log.end(name) for name in options.logs}
@@ -141,7 +147,7 @@ def _reach(where: Mapping[str, str], until: Position | None) -> Position:
 
 
 def _read(where: Mapping[str, str], begin: Position, end: Position) -> pa.Table | None:
-    """The rows from one position to another; `None` if they are too large for this process."""
+    """Read the rows from one position to another; return `None` if they are too large for this process."""
     log = Options(where).log()
     pages: list[pa.RecordBatch] = []
     for page in (page for name, last in end.items() for page in log.read(name, begin.get(name, 0), last)):
@@ -152,12 +158,12 @@ def _read(where: Mapping[str, str], begin: Position, end: Position) -> pa.Table 
 
 
 def _count(begin: Position, end: Position) -> int:
-    """Number of rows from one position to another. A log that became shorter has lost rows, and has no new ones."""
+    """Return the number of rows from one position to another. A log that became shorter has no new rows."""
     return sum(max(0, last - begin.get(name, 0)) for name, last in end.items())
 
 
 class _Batches:
-    """The batches of one run, one after the other."""
+    """Brings the batches of one run into the lake, one after the other, and sums them up in a `Summary`."""
 
     def __init__(
         self, spark: SparkSession, lake: Lake, where: Mapping[str, str], summary: Summary, watch: Watch, few_rows: int
@@ -172,7 +178,7 @@ class _Batches:
         self._failures: list[Exception] = []
 
     def ask(self, question: Callable[..., _T], *about: object) -> _T | None:
-        """Call a function that may block for long; returns `None` when the run is stopped before the result."""
+        """Call `question(*about)`, which may block for long. Return `None` if the run is stopped before the result."""
         heard: Future[_T] = Future()
 
         def answer() -> None:
@@ -190,7 +196,7 @@ class _Batches:
         return heard.result()
 
     def bring(self, rows: pa.Table) -> None:
-        """Bring in few rows as one batch, without a stream."""
+        """Add few rows to the lake as one batch, without a Spark stream."""
         group = f"tieline-{uuid.uuid4().hex}"
 
         def add() -> None:
@@ -214,7 +220,7 @@ class _Batches:
                 raise RunFailed(_reason(error)) from error
 
     def stream(self, begin: Position, end: Position, rows_per_batch: int) -> None:
-        """Bring in many rows, in batches that Spark's workers read."""
+        """Add many rows to the lake, in batches that Spark's workers read."""
         options = read_options(self._where, maxRowsPerBatch=str(rows_per_batch), **{"from": begin, "to": end})
         shutil.rmtree(self._lake.checkpoint, ignore_errors=True)
         writer = self._spark.readStream.format("tieline").options(**options).load().writeStream
@@ -264,7 +270,10 @@ class _Batches:
 
 
 def _require_same_log(lake: Lake, where: Mapping[str, str]) -> None:
-    """Raise if the lake is of another log: its positions mean nothing there, nor in a restored log that grew again."""
+    """Raise if the lake was made from another log, or from a log that was restored and has grown again since.
+
+    The lake's positions mean nothing in such a log.
+    """
     head = lake.head()
     end = head.position.get(MAIN, 0)
     if not head.last_hash or not end:
@@ -277,7 +286,7 @@ def _require_same_log(lake: Lake, where: Mapping[str, str]) -> None:
 
 
 def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda name: None) -> int:
-    """Compute one table again from bronze; returns its number of rows."""
+    """Compute one table again from all log rows that the lake holds (bronze). Return its number of rows."""
     with lake.held():
         commit = Flow(spark, lake, load_prices(lake.path), stage).rebuild(table)
         lake.publish()
@@ -285,7 +294,10 @@ def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda n
 
 
 def _reason(error: BaseException) -> str:
-    """The reason of a failure in one line; from Spark's long reports, the line with the worker's Python error."""
+    """Return the reason of a failure in one line.
+
+    From Spark's long reports, take the line with the worker's Python error.
+    """
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
         return str(error) or type(error).__name__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

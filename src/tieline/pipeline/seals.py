@@ -1,7 +1,7 @@
-"""Seals: checks that the data stored beside the log match the log's rows.
+"""Seals: checks that messages and objective changes in the database match the hashes in the rows of the main log.
 
-A row of the chain holds a digest of its message or of its change of an objective. An audit computes this digest again
-from the stored data.
+A row of the audit chain holds a hash (`digest`) of its message or of its change of an objective. An audit computes this
+hash again from the stored data.
 """
 
 import msgspec
@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(_Sealed | _Changed).decode
 
 
 def broken_seals(page: MainPage) -> set[int]:
-    """Offsets of rows whose digest does not match the data stored beside them."""
+    """Return the offsets of the rows whose hash does not match the message or change stored beside them."""
     events = {row[0]: (row[1], row[2]) for row in page.rows}
     broken = set()
     for message in page.messages:

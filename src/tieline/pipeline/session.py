@@ -57,7 +57,7 @@ _JARS = (
     "hadoop-client-runtime", "netty-common", "netty-transport", "antlr4-runtime", "spark-common-utils", "jackson-core",
     "spark-unsafe", "py4j",
 )  # fmt: skip
-"""Archives with most of the classes. Java searches archives one after the other, and Spark has hundreds."""
+"""Archives (jars) with most of Spark's classes. Java searches archives in order, so these come first."""
 
 _LOGGING = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -72,9 +72,10 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n
 def start_session(
     master: str = "local[*]", *, scratch: Path, brief: bool = False, settings: dict[str, str] | None = None
 ) -> "SparkSession":
-    """A session on this master, with the `tieline` source registered. Raises `MissingPart` without Spark or Java.
+    """Start a Spark session with the `tieline` source. Raise `MissingPart` if Spark or Java is missing.
 
-    A `brief` session is for little work: such work ends before Java's optimising compiler pays for itself.
+    `master` is Spark's master URL, `scratch` a temporary folder. A `brief` session is for little work: such work ends
+    before Java's optimising compiler pays for itself.
     """
     require_extra()
     java = find_java(scratch)
@@ -116,7 +117,7 @@ def start_session(
 
 
 def _first_jars() -> str:
-    """Class path of the archives that Java searches first."""
+    """Return a class path of the archives with most of Spark's classes, which Java should search first."""
     home = os.environ.get("SPARK_HOME")
     spec = find_spec("pyspark")
     folder = Path(home) if home else Path(spec.origin).parent if spec and spec.origin else Path()
@@ -126,7 +127,7 @@ def _first_jars() -> str:
 
 @contextlib.contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Redirect stderr of new processes to a file: Spark's errors are long, and are raised as exceptions too."""
+    """Redirect stderr, also of new processes, to a file. Spark prints long errors that are raised as exceptions too."""
     sys.stderr.flush()
     kept = os.dup(2)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

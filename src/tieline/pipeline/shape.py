@@ -1,4 +1,4 @@
-"""The shape of a batch: the kinds of its rows and the times that they touch.
+"""The shape of a batch: how many rows of which kind it has, and the hours and days that they touch.
 
 The shape is computed before any table is written, so that untouched parts are not read and unaffected tables are not
 written.
@@ -28,14 +28,14 @@ _MOVES = frozenset(ELSEWHERE) - {"send", "objective"}
 _LOOKED_AT = ("log", "kind", "offset", "at_ms", "hash", "ts_ms", "reply_to", "keys", "hops", "chained", "signature")
 _PAGE_ROWS = 1 << 17
 _EVENTS_HELD = 1 << 10
-"""Events read at a time; one event may have megabytes."""
+"""Number of events in memory at a time, because one event may have megabytes."""
 _NEVER = -(2**63)
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Counts, positions and times of the rows of a batch."""
+    """Counts, offsets and times of a batch's rows. They tell which parts of which tables the batch can change."""
 
     rows: dict[tuple[str, str], int]
     """Number of rows, by log and kind."""
@@ -44,21 +44,25 @@ class Shape:
     ends: dict[str, int]
     """The offset after the last row, by log."""
     span_ms: tuple[int, int] | None
-    """First and last time in the main log."""
+    """First and last time of the batch's rows of the main log; `None` if it has no such row."""
     activity_hours: frozenset[int]
-    """Hours in which activity happened."""
+    """Starts of the hours in which the activity happened."""
     asked_hours: frozenset[int]
-    """Hours of the messages that this batch's messages answer, and perhaps a neighbouring hour."""
+    """Starts of the hours of the messages to which this batch's messages reply, and perhaps a neighbouring hour."""
     begun: int
-    """Deliveries that began."""
+    """Number of deliveries that began."""
     looped: int
-    """Messages and pauses that `loops` counts."""
+    """Number of messages and pauses that the table `loops` counts."""
     findings: int
     last_hash: str
     """Hash of the last row of the main log; empty if the batch has no such row."""
 
     def parts(self, frames: tuple[str, ...], width_ms: int, known: frozenset[int]) -> frozenset[int]:
-        """The known parts of a table into which facts of these frames can fall."""
+        """Return the parts of a table, among the `known` ones, into which facts of this batch can fall.
+
+        `frames` are the kinds of facts that the table counts (fields of `Frames`). A part is the start of a span of
+        `width_ms`.
+        """
         touched: set[int] = set()
         if self.span_ms is not None and frames != ("exchanges",):
             first, last = self.span_ms
@@ -68,7 +72,10 @@ class Shape:
         return frozenset(touched)
 
     def empty(self) -> frozenset[str]:
-        """Names of frames without rows in this batch; `loops` if the batch has nothing that table `loops` counts."""
+        """Return the names of the frames (kinds of facts) that have no rows in this batch.
+
+        The result has `loops` if the batch has nothing that the table `loops` counts.
+        """
         kinds = {kind for log, kind in self.rows if log == MAIN}
         there = {
             "messages": "send" in kinds,
@@ -87,7 +94,10 @@ class Shape:
 
 
 def shape_of(bronze: Iterable[Path]) -> Shape:
-    """Compute the shape in one pass over the files, without Spark: a Spark job takes longer to start than this pass."""
+    """Compute the shape of a batch in one pass over `bronze`, the files of its log rows.
+
+    Without Spark, because a Spark job takes longer to start.
+    """
     rows: Counter[tuple[str, str]] = Counter()
     counts: Counter[str] = Counter()
     begins: dict[str, int] = {}
@@ -126,10 +136,11 @@ def shape_of(bronze: Iterable[Path]) -> Shape:
 
 
 def moved_by(bronze: Iterable[Path], most: int) -> pa.Table | None:
-    """Member number and key of every delivery that moves in a batch.
+    """Return the member number and key of every delivery whose state changes in a batch.
 
-    Returns `None` if there are `most` or more: one row may move millions. Also `None` if a row cannot be read, because
-    somebody changed the database; Spark then reads what it can of such a row.
+    `bronze` are the files of the batch's log rows. Return `None` if there are `most` or more: one row may change
+    millions. Also `None` if a row cannot be read, because somebody changed the database; Spark then reads what it can
+    of such a row.
     """
     decode = msgspec.json.Decoder(_Moved).decode
     numbers, firsts, counts = array("q"), array("q"), array("q")
@@ -173,14 +184,21 @@ def _counted(main: pa.Table) -> dict[str, int]:
 
 
 def _happened_hours(activity: pa.Table) -> set[int]:
-    """Hours in which activity happened, by the rule of `tables.activity.happened_ms`."""
+    """Return the starts of the hours in which activity happened.
+
+    As in `tables.activity.happened_ms`, an impossible time is replaced by the time of the report.
+    """
     at, told = activity["at_ms"].to_numpy(), pc.fill_null(activity["ts_ms"], _NEVER).to_numpy()
     likely = (told >= at - BEHIND_MS) & (told <= at + AHEAD_MS)
     return set(np.unique(np.where(likely, told, at) // HOUR_MS * HOUR_MS).tolist())
 
 
 def _asked_hours(replied: pa.ChunkedArray) -> set[int]:
-    """Hours of the answered messages, by their ids. An id begins with its time; the first digits give the minute."""
+    """Return the starts of the hours of the messages with these ids, to which others replied.
+
+    Only files of these hours are searched for the messages. An id begins with its time; the first digits give the
+    minute.
+    """
     ids = replied.filter(pc.match_substring_regex(replied, "^[0-9a-f]{8}-[0-9a-f]{4}-7"))
     begins = [int(digits, 16) << 16 for digits in pc.unique(pc.utf8_slice_codeunits(ids, 0, 8)).to_pylist()]
     return {time_ms // HOUR_MS * HOUR_MS for begin in begins for time_ms in (begin, begin + 0xFFFF)}

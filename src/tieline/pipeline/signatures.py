@@ -1,7 +1,7 @@
-"""Signatures: checks signed messages again, as their senders signed them, when the secret is given.
+"""Signatures: checks the signatures of messages again, as their senders made them, if the secret is given.
 
-Above: the reader of a home, in an audit, also in Spark's workers. Below: the protocols' signature checks. Secrets come
-from the environment and not from a source's options, because Spark shows options.
+Above: the reader of a hub's database, in an audit, also in Spark's workers. Below: the protocols' signature checks.
+Secrets come from the environment and not from a source's options, because Spark shows options.
 """
 
 import os
@@ -23,18 +23,18 @@ _decode = msgspec.json.Decoder(_Signed).decode
 
 
 def signing() -> tuple[str, ...]:
-    """The protocols whose members sign their messages."""
+    """Return the names of the protocols whose members sign their messages."""
     return tuple(protocol.name for protocol in protocols() if protocol.signatures is not None)
 
 
 def given_secrets() -> dict[str, bytes]:
-    """The secrets that the environment has, by protocol."""
+    """Return the signing secrets that are set in the environment, by protocol."""
     declared = {one.name: one.signatures.variable for one in protocols() if one.signatures is not None}
     return {name: secret.encode() for name, variable in declared.items() if (secret := os.environ.get(variable))}
 
 
 def forged(page: MainPage, secrets: Mapping[str, bytes]) -> set[int]:
-    """Offsets of messages whose signature is wrong, among those of protocols whose secret is given."""
+    """Return the offsets of messages with a wrong signature. Only protocols with a secret in `secrets` are checked."""
     checks = {
         one.name: one.signatures.check() for one in protocols() if one.signatures is not None and one.name in secrets
     }

@@ -38,26 +38,26 @@ from tieline.pipeline.row import LOGS, SCHEMA
 Position = dict[str, int]
 
 _ROWS_MIN = 20_000
-"""A partition of fewer rows is not worth a task of its own."""
+"""Smallest number of rows for which a partition of its own is worth a Spark task."""
 _PARTITIONS = 8
 
 
 class Log(Protocol):
-    """Source of rows: a home or a hub's address."""
+    """A reader of a hub's logs: from the database in its home folder, or from its URL."""
 
     def end(self, log: str) -> int:
-        """The offset that the next row of a log will have."""
+        """Return the offset that the next row of a log will have. `log` is `main` or `activity`."""
 
     def read(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows from `start` to before `end`."""
+        """Yield the rows of a log from offset `start` to before `end`, in batches."""
 
 
 class SourceError(ValueError):
-    """The options of a source name nothing that can be read."""
+    """Raised if the options of a source are wrong: an unknown log, or not exactly one of `home` and `url`."""
 
 
 class OffsetRange(InputPartition):
-    """Rows of one log from `start` to before `end`."""
+    """A partition for Spark: the rows of one log from offset `start` to before `end`."""
 
     def __init__(self, log: str, start: int, end: int) -> None:
         super().__init__((log, start, end))
@@ -67,7 +67,7 @@ class OffsetRange(InputPartition):
 
 
 class Options:
-    """Options of a reader, checked and parsed."""
+    """The options of the `tieline` source, checked and parsed."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
@@ -81,7 +81,7 @@ class Options:
             raise SourceError('say where the log is: option("home", DIR), or option("url", …) and option("token", …)')
 
     def log(self) -> Log:
-        """Open the log that the options name. Each worker opens its own: a connection cannot be sent to it."""
+        """Open a reader of the logs. Each worker opens its own, because a connection cannot be sent to a worker."""
         if "home" in self._options:
             from tieline.pipeline.sqlite_log import SqliteLog  # noqa: PLC0415 - a reader of a URL needs no database
 
@@ -91,13 +91,16 @@ class Options:
         return HttpLog(self._options["url"], self._options.get("token", ""))
 
     def split(self, log: str, start: int, end: int) -> list[OffsetRange]:
-        """Ranges of about equal length: as many as the option `partitions` says, or as many as are worth a task."""
+        """Split a range of offsets into partitions of about equal length.
+
+        There are as many as the option `partitions` says, else as many as are worth a task.
+        """
         if self._partitions is not None:
             return split(log, start, end, self._partitions, 1)
         return split(log, start, end, _PARTITIONS, _ROWS_MIN)
 
     def position(self, name: str) -> Position | None:
-        """The position in this option, for every log that is read; `None` without the option."""
+        """Return the position that the option `name` holds: an offset for every log. `None` without the option."""
         given = self._options.get(name)
         if given is None:
             return None
@@ -114,30 +117,30 @@ class Options:
 
 
 class TielineSource(DataSource):
-    """A hub's logs."""
+    """Spark data source for a hub's logs."""
 
     @classmethod
     def name(cls) -> str:
-        """Name of the source for `spark.read.format`."""
+        """Return the name of the source for `spark.read.format`."""
         return "tieline"
 
     def schema(self) -> StructType:
-        """The columns of `row.SCHEMA`."""
+        """Return the columns: those of `row.SCHEMA`."""
         return from_arrow_schema(SCHEMA)
 
     def reader(self, schema: StructType) -> "TableReader":
-        """The logs as they are now."""
+        """Return the reader of the logs as they are now."""
         del schema
         return TableReader(Options(self.options))
 
     def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802 - Spark's name
-        """The logs as they grow."""
+        """Return the reader of the logs as a stream, which follows them as they grow."""
         del schema
         return StreamReader(Options(self.options))
 
 
 class TableReader(DataSourceReader):
-    """The logs up to where they end when the query starts, or the part that a query asks for."""
+    """Reads the logs up to their end at the start of the query, or the logs and offsets that a query filters by."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -177,7 +180,7 @@ class TableReader(DataSourceReader):
             self._end = end if self._end is None else min(self._end, end)
 
     def partitions(self) -> Sequence[OffsetRange]:
-        """Ranges of about equal length."""
+        """Return ranges of offsets of about equal length, one for each task."""
         log = self._options.log()
         ranges: list[OffsetRange] = []
         for name in self._logs:
@@ -186,13 +189,13 @@ class TableReader(DataSourceReader):
         return ranges or [OffsetRange(LOGS[0], 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
+        """Yield the log rows of one range of offsets."""
         assert isinstance(partition, OffsetRange), "made by `partitions`"
         return self._options.log().read(partition.log, partition.start, partition.end)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The logs from a position on."""
+    """Reads the logs from a position on, in batches, for Spark's structured streaming."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -200,11 +203,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Position | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Start position of a stream without a checkpoint."""
+        """Return the position at which a stream without a checkpoint begins."""
         return self._options.position("from") or dict.fromkeys(self._options.logs, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Limit of rows in a batch."""
+        """Return the limit of rows in a batch: the option `maxRowsPerBatch`, or no limit."""
         return ReadMaxRows(self._options.rows_max) if self._options.rows_max else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -212,7 +215,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._ends()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """End position of the next batch: takes rows from all logs in turn, up to the limit."""
+        """Return the end position of the batch that begins at `start`.
+
+        It takes all rows of one log, then of the next, up to the limit.
+        """
         room = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         position = {}
         for name, end in (self._target or self._ends()).items():
@@ -225,14 +231,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return position
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[OffsetRange]:
-        """Ranges of about equal length."""
+        """Return ranges of offsets of about equal length between two positions, one for each task."""
         ranges: list[OffsetRange] = []
         for name in self._options.logs:
             ranges += self._options.split(name, start.get(name, 0), end.get(name, 0))
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
+        """Yield the log rows of one range of offsets."""
         assert isinstance(partition, OffsetRange), "made by `partitions`"
         return self._options.log().read(partition.log, partition.start, partition.end)
 
@@ -243,7 +249,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def split(log: str, start: int, end: int, parts: int, rows_min: int) -> list[OffsetRange]:
-    """At most `parts` ranges. Each has at least `rows_min` rows, unless there are fewer rows in total."""
+    """Split a range of offsets into at most `parts` ranges, each with at least `rows_min` rows if there are so many."""
     rows = max(0, end - start)
     count = max(1, min(parts, rows // rows_min)) if rows else 0
     bounds = [start + rows * index // count for index in range(count + 1)] if count else []
@@ -251,5 +257,5 @@ def split(log: str, start: int, end: int, parts: int, rows_min: int) -> list[Off
 
 
 def read_options(where: Mapping[str, str], **more: Any) -> dict[str, str]:
-    """Options for `spark.read.options(**…)`, as texts."""
+    """Make the options for `spark.read.options(**…)`: `where` and `more`, with all values as text."""
     return {**where, **{name: value if isinstance(value, str) else json.dumps(value) for name, value in more.items()}}

@@ -1,4 +1,4 @@
-"""The logs in a hub's home: the database opened for reading, in pages so short that the hub never waits."""
+"""Reads the logs from the database in a hub's home folder, in pages so short that the hub never waits."""
 
 import gc
 from collections.abc import Iterator
@@ -11,11 +11,14 @@ from tieline.pipeline.row import MAIN, activity_batch, main_page
 from tieline.stores.sqlite.pages import LogPages, MainPage
 
 PAGE_ROWS = 8192
-"""Rows read in one transaction: it takes some milliseconds, after which SQLite can checkpoint the write-ahead log."""
+"""Rows read in one transaction. It takes some milliseconds, so SQLite can checkpoint its write-ahead log soon."""
 
 
 class SqliteLog:
-    """The logs of one home. Each process opens its own, because connections cannot be sent to another process."""
+    """Reader of the logs in one home.
+
+    Each process opens its own, because connections cannot be sent to another process.
+    """
 
     def __init__(self, home: str, *, audit: bool = False) -> None:
         self._home = Path(home)
@@ -23,12 +26,12 @@ class SqliteLog:
         self._audit = audit
 
     def end(self, log: str) -> int:
-        """The offset that the next row of a log will have."""
+        """Return the offset that the next row of a log will have. `log` is `main` or `activity`."""
         with closing(LogPages(self._home)) as pages:
             return pages.end(log)
 
     def read(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows from `start` to before `end`."""
+        """Yield the rows of a log from offset `start` to before `end`, in batches."""
         with closing(LogPages(self._home)) as pages, _no_collecting():
             # Every recipient of a row below `end` was a member before `end` was known, so these names are complete.
             names = pages.names()
@@ -46,7 +49,7 @@ class SqliteLog:
 
 @contextmanager
 def _no_collecting() -> Iterator[None]:
-    """Turn off garbage collection, which takes a quarter of the time: a page has thousands of tuples, but no cycles."""
+    """Turn off garbage collection while the log is read: it takes a quarter of the time, and rows have no cycles."""
     collected = gc.isenabled()
     gc.disable()
     try:

@@ -1,8 +1,9 @@
 """Definition of a table: its name, its columns, and how new facts are merged into it.
 
-Above: one file per table in `tables/`. A gold table holds sums over facts, so that a batch of facts can be added to the
-existing rows. `contribute` returns rows with the table's keys and measures, possibly several for the same key. `MERGES`
-says how rows of the same key become one. `finish` adds columns that are derived from measures.
+Above: one file per table in `tables/`. A silver table holds facts. A gold table holds sums over facts, so that a batch
+of facts can be added to the stored rows. `contribute` returns rows with the table's keys and measures (the columns that
+are summed up), possibly several for the same key. `MERGES` says how rows of the same key become one. `finish` adds
+columns that are derived from measures.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,17 +41,20 @@ _TYPES: dict[str, DataType] = {
 
 
 def columns(text: str) -> StructType:
-    """Parse columns from SQL text. Spark's own parser needs a session, but tables are defined before there is one."""
+    """Parse a schema from text such as `"day_ms bigint, member string"`.
+
+    Spark's own parser needs a session, but tables are defined before there is one.
+    """
     pairs = (column.split() for column in text.split(", "))
     return StructType([StructField(name, _TYPES[kind]) for name, kind in pairs])
 
 
 VERSION = "version"
-"""Column that orders rows for `newest` measures: the value of the row with the highest version is kept."""
+"""Name of the column that orders rows for measures of the kind `newest`: the row with the highest version wins."""
 
 
 def each(measure: str) -> str:
-    """Name of the column with the one number that a fact adds to a `sorted` measure."""
+    """Return the column in which a fact gives its one number for a measure of the kind `sorted`, a list of numbers."""
     return f"each_{measure}"
 
 
@@ -67,31 +71,31 @@ MERGES: dict[str, Callable[[str], Column]] = {
 
 @dataclass(frozen=True)
 class Gold:
-    """A table of aggregated facts."""
+    """A gold table: rows of keys and measures, into which the facts of every batch are merged."""
 
     name: str
     schema: StructType
-    """The stored columns: keys, measures, and the columns that `finish` adds."""
+    """The stored columns: keys, measures (merged values), and the columns that `finish` adds."""
     keys: tuple[str, ...]
     measures: Mapping[str, str]
-    """The key in `MERGES` by which each measure is merged."""
+    """For each measure, how the values of rows with the same keys become one: a name in `MERGES`, such as `sum`."""
     reads: tuple[str, ...]
-    """The frames whose facts the table counts; a batch without such facts leaves the table unchanged."""
+    """The fields of `Frames` whose facts the table counts. A batch without such facts leaves the table unchanged."""
     contribute: Callable[[Frames], Sequence[DataFrame]]
     part: str | None = None
-    """The key with the time that selects a row's part; a table without this key is small and has one part."""
+    """The key with the time by which rows are put into parts (files) of `part_ms`. `None`: the table has one part."""
     part_ms: int = DAY_MS
     finish: Callable[[DataFrame], DataFrame] = lambda rows: rows
 
     def merge(self, rows: DataFrame) -> DataFrame:
-        """Merge rows of the same key into one."""
+        """Merge rows with the same keys into one row."""
         merged = rows.groupBy(*self.keys).agg(
             *(MERGES[how](measure).alias(measure) for measure, how in self.measures.items())
         )
         return self.finish(merged).select(*self.schema.fieldNames())
 
     def contributions(self, frames: Frames) -> DataFrame:
-        """The facts of a batch in this table's columns; a measure is null for facts that do not have it."""
+        """Return the facts of a batch in this table's columns. A measure is null for facts that do not have it."""
         first, *others = self.contribute(frames)
         rows = self.in_columns(first)
         for other in others:
@@ -99,7 +103,10 @@ class Gold:
         return rows
 
     def apart(self, known: pa.Table, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """The rows of this table with the same keys as the facts, and all other rows with their part."""
+        """Split the stored rows `known` into those with the keys of a new fact, and all others with a column `part`.
+
+        The former are merged with the new `facts`; the others are written again as they are.
+        """
         keys = facts.select(self.keys)
         numbered = known.select(self.keys).append_column("row", pa.array(np.arange(len(known))))
         if any(column.null_count for column in keys.columns):
@@ -114,7 +121,7 @@ class Gold:
         return known.filter(pa.array(mine)), others.append_column("part", pa.array(part))
 
     def in_columns(self, rows: DataFrame) -> DataFrame:
-        """Facts, or rows of this table, with the columns that `merge` needs."""
+        """Convert facts, or stored rows of this table, to the columns that `merge` needs."""
         types = {name: self.schema[name].dataType for name in (*self.keys, *self.measures)}
         types |= {each(name): LongType() for name, how in self.measures.items() if how == "sorted"}
         given = set(rows.columns)
@@ -129,7 +136,7 @@ class Gold:
 
 @dataclass(frozen=True)
 class Silver:
-    """A table of typed facts. Rows are only added, except in `deliveries`, where rows also change."""
+    """A silver table: one row for each fact. Rows are only added, except in `deliveries`, where rows also change."""
 
     name: str
     schema: StructType
@@ -138,11 +145,11 @@ class Silver:
 
 
 def start_of(time_ms: Column, width_ms: int) -> Column:
-    """The beginning of the minute, hour or day that a time is in."""
+    """Return the start of the minute, hour or day (`width_ms`) that contains a time."""
     return (f.floor(time_ms / width_ms) * width_ms).cast("bigint")
 
 
 def percentile(values: Column, share: float) -> Column:
-    """The nearest-rank percentile of sorted numbers; null without numbers."""
+    """Return the nearest-rank percentile of sorted numbers; null if there are none. `share` is 0.5 for the median."""
     rank = f.greatest(f.lit(1), f.ceil(f.size(values) * f.lit(share))).cast("int")
     return f.when(f.size(values) > 0, f.element_at(values, rank))

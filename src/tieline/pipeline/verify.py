@@ -1,9 +1,9 @@
-"""The audit at scale: checks the main log in parallel against itself, the data stored beside it, and checkpoints.
+"""The audit of a large log: checks the main log in parallel against itself, the data stored beside it, and checkpoints.
 
-Above: `tieline pipeline verify`. Below: the source, which cuts the log into ranges. Each worker checks the links inside
-its range and the link to the row before the range, so that the ranges join. Workers only count errors, page by page;
-the few pages with errors are read again here, to describe the errors. The audit trusts nothing that an earlier run
-computed.
+Above: `tieline pipeline verify`. Below: the source, which cuts the log into ranges. Each worker checks the hashes
+inside its range and the link to the row before the range, so that the ranges join. Workers only count errors, page by
+page; the few pages with errors are read again here, to describe the errors. The audit trusts nothing that an earlier
+run computed.
 """
 
 import itertools
@@ -23,9 +23,9 @@ from tieline.pipeline.tables.findings import BAD_SIGNATURES
 from tieline.stores.sqlite.pages import LogPages
 
 FINDINGS_MAX = 100
-"""Limit of findings: one broken row breaks the rows after it, and more findings than these help nobody."""
+"""Most findings in a report. One broken row breaks the rows after it, and more findings than these help nobody."""
 PAGE_ROWS = 8192
-"""Rows that are counted together."""
+"""Rows of one page, for which the workers count errors together."""
 _SIGNATURES = {
     "failed": "the signature of the message at row {} is wrong",
     "misnamed": "the message at row {} is signed under another name than its sender's",
@@ -33,27 +33,28 @@ _SIGNATURES = {
 
 
 class VerifyFinding(Struct, frozen=True):
-    """One error that the audit found."""
+    """One error that the audit found: the offset of its row, its kind, and a sentence."""
 
     offset: int
     kind: str
-    """`chain`, `missing`, `seal`, `signature` or `checkpoint`."""
+    """Kind of error: `chain`, `missing`, `seal`, `signature` or `checkpoint`."""
     what: str
 
 
 class VerifyReport(Struct, frozen=True):
-    """The rows that were checked and the findings."""
+    """Result of the audit: the number of rows that were checked, and the findings."""
 
     verified_rows: int
     messages: int
     findings: tuple[VerifyFinding, ...]
-    """The first findings by offset, then the findings about checkpoints."""
+    """The first findings in the order of the log, then the findings about checkpoints."""
     more: bool = False
     """True if there are more findings than `findings` holds."""
     signatures_checked: int = 0
     """Number of signed messages whose signature was checked again."""
     signatures_unchecked: int = 0
-    """Number of signed messages that were not checked: the secret is not given, or the log is not in a home."""
+    """Number of signed messages that were not checked: the secret is not given, or the log was read from a hub's URL.
+    """
 
     @property
     def intact(self) -> bool:
@@ -62,7 +63,7 @@ class VerifyReport(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """Counts of the workers for one page of rows."""
+    """Counts of one page (`PAGE_ROWS` rows of the main log): its rows, errors, messages and signatures."""
 
     number: int
     rows: int
@@ -71,15 +72,21 @@ class Page(Struct, frozen=True):
     messages: int
     signed: int
     checked: int = 0
-    """Number of signed messages whose protocol's secret is given."""
+    """Number of signed messages whose signature was checked, because the protocol's secret is given."""
 
     def suspicious(self, end: int) -> bool:
-        """True if the page has errors or missing rows, and must be read again."""
+        """Return true if the page has errors or missing rows, and must be read again.
+
+        `end` is the length of the log.
+        """
         return self.wrong > 0 or self.rows != min(PAGE_ROWS, end - self.number * PAGE_ROWS)
 
 
 def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[Checkpoint] = ()) -> VerifyReport:
-    """Check the main log; for a home also the data stored beside it, and signatures whose secret is given."""
+    """Check the main log. `where` are the source's options, which name a home folder or a hub's URL.
+
+    For a home, also check the data stored beside the log, and the signatures whose secret is given.
+    """
     options = {**where, "logs": MAIN, **({"audit": "true"} if "home" in where else {})}
     pages, heads = _counted(spark, options, checkpoints)
     end = _end(pages)
@@ -102,7 +109,10 @@ def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[
 def _counted(
     spark: SparkSession, options: Mapping[str, str], checkpoints: Sequence[Checkpoint]
 ) -> tuple[list[Page], dict[int, str]]:
-    """Every page that has rows, and the hashes at checkpoints, in one pass over the log."""
+    """Read the log once. Return the counts of every page that has rows, and the row hashes at the checkpoints.
+
+    The hashes are by number of rows, as in `Checkpoint.rows`.
+    """
     rows = spark.read.format("tieline").options(**options).load()
     wrong = ~f.col("chained") | (f.col("sealed") == f.lit(False)) | f.col("signature").isin(*BAD_SIGNATURES)
     signed = f.col("protocol").isin(*signing()) & (f.col("signature") != "")
@@ -123,7 +133,7 @@ def _counted(
 
 
 def tell(options: Mapping[str, str], pages: Sequence[Page]) -> Iterator[VerifyFinding]:
-    """The errors of a log by offset; `pages` are the counts of its pages."""
+    """Yield the errors of a log in its order. `pages` are the counts of its pages; pages with errors are read again."""
     end = _end(pages)
     expected = 0
     for page in pages:
@@ -166,7 +176,7 @@ def _missing(first: int, last: int) -> VerifyFinding:
 
 
 def _left_over(home: Path, end: int) -> Iterator[VerifyFinding]:
-    """Messages and changes of objectives after the last row: somebody cut off the log, but not these."""
+    """Yield messages and changes of objectives that are stored after the last row: somebody cut off the log only."""
     with closing(LogPages(home)) as pages:
         page = pages.main(end, end + PAGE_ROWS)
     told = {row[0] for row in page.rows}

@@ -1,4 +1,4 @@
-"""The tables of a lake as views of a session, for SQL and for notebooks."""
+"""Makes the tables of a lake available in a Spark session as views, for SQL and for notebooks."""
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -7,7 +7,7 @@ from tieline.pipeline.lake import Commit, Lake
 
 
 def read_table(spark: SparkSession, lake: Lake, name: str, commit: Commit | None = None) -> DataFrame:
-    """A table as of a commit, or else as of the newest commit."""
+    """Return a table as of a commit; without `commit`, as of the newest one."""
     files = (commit or lake.head()).tables.get(name, ())
     if not files:
         return spark.createDataFrame([], SCHEMAS[name])
@@ -15,7 +15,7 @@ def read_table(spark: SparkSession, lake: Lake, name: str, commit: Commit | None
 
 
 def register(spark: SparkSession, lake: Lake) -> None:
-    """Register every table as a view in this session, all as of the same commit."""
+    """Register every table as a view in this Spark session, all as of the same commit."""
     head = lake.head()
     for name in SCHEMAS:
         read_table(spark, lake, name, head).createOrReplaceTempView(name)

@@ -1,7 +1,7 @@
 """One agent of the demo, as a process: it takes orders on stdin and reports messages on stdout.
 
-Above: `stage`, which starts it and may kill it. Below: a puppet of its protocol, the agent's only way to the hub. The
-process ends when its stdin ends, so that it never outlives the process that started it.
+Above: `stage`, which starts it and may kill it. Below: a puppet (a small client for tests) of its protocol, the agent's
+only way to the hub. The process ends when its stdin ends, so that it never outlives the process that started it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 class Join(Struct, frozen=True, tag="join", tag_field="do"):
-    """Connect by a protocol."""
+    """Order to an agent of the demo: connect to the hub by a protocol."""
 
     n: int
     protocol: str
@@ -26,7 +26,7 @@ class Join(Struct, frozen=True, tag="join", tag_field="do"):
 
 
 class Say(Struct, frozen=True, tag="say", tag_field="do"):
-    """Say something."""
+    """Order to an agent of the demo: send a message."""
 
     n: int
     target: str
@@ -35,19 +35,22 @@ class Say(Struct, frozen=True, tag="say", tag_field="do"):
 
 
 class Hold(Struct, frozen=True, tag="hold", tag_field="do"):
-    """From now on, acknowledge no message."""
+    """Order to an agent of the demo: acknowledge no message from now on."""
 
     n: int
 
 
 class Race(Struct, frozen=True, tag="race", tag_field="do"):
-    """Take the last message twice at once, and report which of the two got it. The protocol must have claims."""
+    """Order to an agent of the demo: claim the last message twice at once, and report which of the two claims got it.
+
+    The protocol must have claims.
+    """
 
     n: int
 
 
 class Ask(Struct, frozen=True, tag="ask", tag_field="do"):
-    """Make a request that is no message. The protocol must have such requests."""
+    """Order to an agent of the demo: make an HTTP request that is no message. The protocol must have such requests."""
 
     n: int
     method: str
@@ -59,7 +62,7 @@ Order = Join | Say | Hold | Race | Ask
 
 
 class Done(Struct, frozen=True, tag="done", tag_field="tells"):
-    """An order was carried out, or `failed` has the reason why not."""
+    """Report of an agent of the demo: the order number `n` was carried out, or `failed` has the reason why not."""
 
     n: int
     value: Any = None
@@ -67,7 +70,7 @@ class Done(Struct, frozen=True, tag="done", tag_field="tells"):
 
 
 class News(Struct, frozen=True, tag="news", tag_field="tells"):
-    """A message came."""
+    """Report of an agent of the demo: a message came."""
 
     sender: str
     body: str
@@ -79,25 +82,25 @@ Report = Done | News
 
 @runtime_checkable
 class Claiming(Protocol):
-    """A puppet of a protocol that has claims."""
+    """A puppet (a small client for tests) of a protocol that has claims."""
 
     async def take(self, heard: Heard) -> bool:
-        """Take a message; false if another reader was first."""
+        """Claim a message. Return false if another reader was first."""
 
 
 @runtime_checkable
 class Asking(Protocol):
-    """A puppet of a protocol that has requests beside messages."""
+    """A puppet (a small client for tests) of a protocol that has HTTP requests beside messages."""
 
     async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
-        """Make a request."""
+        """Make an HTTP request and return the answer."""
 
 
 _orders: msgspec.json.Decoder[Order] = msgspec.json.Decoder(Order)
 
 
 class Agent:
-    """Carries out orders, and listens for messages at the same time."""
+    """One agent of the demo: carries out orders, and listens for messages at the same time."""
 
     def __init__(self) -> None:
         self._puppet: Puppet | None = None
@@ -108,7 +111,7 @@ class Agent:
         self._listening: asyncio.Task[None] | None = None
 
     async def obey(self, order: Order) -> Any:
-        """Carry out an order. The result goes back to the stage."""
+        """Carry out an order and return its result, which is sent back to the process that gave the order."""
         match order:
             case Join(protocol=protocol, place=place):
                 self._puppet = named(protocol).puppet()(place)

@@ -1,7 +1,7 @@
-"""`tieline demo`: the command that runs the show.
+"""`tieline demo`: the command that runs the demo.
 
 Above: a person who wants to see Tieline at work, and `make run`. Below: `stage` and `script`. The exit code is 0 only
-if every claim holds.
+if every statement of the demo is true.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,14 +25,14 @@ _INTERRUPTED = 130
 
 
 def demo(
-    fast: Annotated[bool, typer.Option("--fast", help="Do not wait for a reader.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Do not pause for a reader.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the hub's home, to look at it afterwards.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Watch five agents on five protocols do a piece of work together, on a hub of their own.
+    """Watch five agents on five protocols finish a piece of work together, on a temporary hub.
 
-    It takes less than 15 seconds, needs no network and leaves nothing behind. Exit code 0 only if everything that it
-    claims happened; else 1, with what was expected and what was found.
+    It takes less than 15 seconds, needs no network and leaves nothing behind. Exit code 0 if everything happened as the
+    demo claims; else 1, with what was expected and what was found.
     """
     import asyncio
 
@@ -69,7 +69,7 @@ async def _demo(*, fast: bool, keep: bool, json: bool) -> None:
 
 
 def _stop_by_signal(show: "asyncio.Task[dict[str, Any]]") -> None:
-    """Stop the show cleanly at the first signal. Ignore further signals."""
+    """Stop the demo cleanly at the first signal (Ctrl-C, SIGTERM, SIGHUP). Ignore further signals."""
     import asyncio
     import signal
 

@@ -1,6 +1,6 @@
-"""The epilogue: checks the hub's data after the show – receipts, its log, and an audit from outside.
+"""The epilogue: checks the hub's data after the last scene of the demo: receipts, its log, and an audit from outside.
 
-Above: `command`. Below: the SDK, and the files of the home once the hub has stopped.
+Above: `command`. Below: the SDK, and the files of the hub's home once the hub has stopped.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def _state(receipt: ReceiptView) -> str:
 
 
 async def log_events(show: Show, messages: int) -> dict[str, int]:
-    """Count the events of each kind in the log, which the pipeline would read."""
+    """Count the events of each kind in the hub's main log, and check the count of messages. Return the counts."""
     counts: Counter[str] = Counter()
     start = 0
     while True:

@@ -1,7 +1,7 @@
-"""The script: five agents release version 1.0 of something, in seven scenes.
+"""The script of the demo: five agents release version 1.0 of something, in seven scenes.
 
-Above: `command`. Below: `stage`, where it is played. Each scene says what happens in the words of the protocols'
-models, and makes claims about it; `Show.check` is a claim. Every statement of the play is checked.
+Above: `command`. Below: `stage`, where it is played. Each scene lets agents act in the words of their protocols, and
+makes statements about the result. `Show.check` checks each statement.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tieline.cli.demo.agent import News
 
 YOU = "you"
-"""The person who watches is a member too, on the hub's own protocol."""
+"""Member name of the person who watches, who uses the hub's own protocol."""
 
 CAST = (
     ("ada", "ac7", "leads"),
@@ -31,16 +31,16 @@ CAST = (
 )
 
 _IN_HAND = "Stop: test 7 fails on ARM."
-"""Message that ben has read and not acknowledged when its process is killed."""
+"""Text of the message that ben has read and not acknowledged when its process is killed."""
 
 
 def players() -> dict[str, Player]:
-    """The cast, before anybody is on stage."""
+    """Make the five agents of the demo. None of them runs yet."""
     return {name: Player(name, protocol, role) for name, protocol, role in CAST}
 
 
 class Show:
-    """One performance."""
+    """One run of the demo. It plays the scenes, and checks every statement that the demo makes about the result."""
 
     def __init__(self, stage: Stage, transcript: Transcript, verdict: Verdict) -> None:
         self.stage = stage
@@ -53,7 +53,7 @@ class Show:
         self._objective = ""
 
     async def play(self) -> None:
-        """Play all scenes. Raise `Broken` if the show cannot go on."""
+        """Play all scenes. Raise `Broken` if the demo cannot go on."""
         self.operator = await self.stage.open()
         await self._cast_joins()
         try:
@@ -176,18 +176,21 @@ class Show:
     # Helpers of the scenes.
 
     def check(self, claim: str, expected: Any, found: Any) -> None:
-        """Add a claim. The show goes on even if the claim does not hold."""
+        """Add the statement `claim` to the verdict: it is true if `found` equals `expected`.
+
+        The demo goes on even if it is false.
+        """
         self.verdict.check(claim, expected, found)
 
     async def _say(self, speaker: Player, target: str, body: str, *hearers: Player, urgent: bool = False) -> None:
-        """Let a player send a message, and claim that the hearers get it from the right sender."""
+        """Let a player send a message, and check that the hearers get it from the right sender."""
         await speaker.say(target, body, urgent=urgent)
         await self.transcript.line(speaker.protocol, speaker.name, target, f"{'URGENT ' if urgent else ''}{body}")
         if hearers:
             await self._heard(body, speaker.name, *hearers, urgent=urgent)
 
     async def _heard(self, body: str, sender: str, *hearers: Player, urgent: bool = False) -> None:
-        """Claim that players heard a message, each by its own wire."""
+        """Wait until these players have received a message, each by its own protocol, and check that they did."""
         player = self.stage.players.get(sender)
         anonymous = player is not None and player.protocol == "agent-channels"
         expected = (r"client-\d+@\S+" if anonymous else re.escape(sender), urgent)
@@ -206,13 +209,16 @@ class Show:
         self.transcript.heard([(hearer.name, hearer.protocol) for hearer in hearers])
 
     async def _change(self, method: str, path: str, kind: str, text: str, **form: Any) -> None:
-        """Let ada change the objective, and claim that ben and cleo are told."""
+        """Let ada change the objective by a request, and check that ben and cleo are told.
+
+        `kind` is the kind of change.
+        """
         await self.ada.ask(method, f"/objectives/{self._objective}{path}", **form)
         await self.transcript.line("ac7", "ada", "obj", f"[objective {kind}] {text}".rstrip())
         await self._heard(f"[objective {kind}]", "ada", self.ben, self.cleo)
 
     def _nobody_heard_twice(self) -> None:
-        """Claim that each message was heard once, except the one that ben had not acknowledged at the crash."""
+        """Check that each message was heard once, except the one that ben had not acknowledged at the crash."""
         for player in self.stage.players.values():
             times = Counter((news.sender, news.body) for news in player.heard)
             again = [body for (_, body), often in times.items() if often > 1]
@@ -227,7 +233,7 @@ class Show:
                 you.ack(delivery)
 
     async def _you_hear(self, sender: str | None, body: str) -> None:
-        """Claim that the person who watches got a message. `None` means any sender."""
+        """Check that the person who watches got a message. `None` means any sender."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 while not (said := await self._shown.get())[1].startswith(body):

@@ -1,8 +1,8 @@
-"""The stage: a hub and the agents, each in its own process, in a temporary folder.
+"""The stage of the demo: a hub and the agents, each in its own process, in a temporary folder.
 
-Above: `script`. Below: `agent`, and `tieline serve`, started in the usual way but under a guard. A show ends by its
-last scene, by an error or by Ctrl-C. Then the stage ends every process that it started and removes the folder. If the
-stage is killed, the guard does that instead. Agents end by themselves when their stdin closes.
+Above: `script`. Below: `agent`, and `tieline serve`, started in the usual way but under a guard process. The demo ends
+by its last scene, by an error or by Ctrl-C. Then the stage ends every process that it started and removes the folder.
+If the stage is killed, the guard does that instead. Agents end by themselves when their stdin closes.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from tieline.agents import guard
 from tieline.cli.demo import agent as a
 from tieline.client import Client, connect
 from tieline.contract.member import MemberKind
+from tieline.protocols import protocols
 from tieline.server.config import load_config
 from tieline.wire.home import Running, read_running
 from tieline.wire.puppet import Place
 from tieline.wire.unix import PATH_BYTES_MAX
 
 WAIT_SECONDS = 8.0
-"""Timeout: an expected event comes within milliseconds, or not at all."""
+"""Longest time to wait for an expected event: it comes within milliseconds, or not at all."""
 _START_SECONDS = 20.0  # a slow machine imports for some seconds
 _STOP_SECONDS = 5.0  # then it is killed
 _POLL_SECONDS = 0.02  # a person does not notice it
 _LINE_BYTES_MAX = 1 << 20  # a player's line holds one message of the play
 _SCRATCH_BYTES_MAX = PATH_BYTES_MAX - len("/tieline-demo-12345678/home/channels/main/inbox-cleo.sock")
-_OWN_VARIABLES = ("TIELINE_", "BACKCHANNEL_", "PEERBUS_")
 
 _A = TypeVar("_A")
 
@@ -44,11 +44,11 @@ _reports: msgspec.json.Decoder[a.Report] = msgspec.json.Decoder(a.Report)
 
 
 class Broken(Exception):
-    """The show cannot go on."""
+    """Raised if the demo cannot go on, for example because the hub did not start or an agent's process ended."""
 
 
 async def soon(ask: Callable[[], Awaitable[_A]], is_it: Callable[[_A], bool]) -> _A:
-    """Poll until the answer is the expected one, or a timeout. Return the last answer.
+    """Call `ask` again and again until `is_it` is true for the answer, or a timeout. Return the last answer.
 
     A wire without acknowledgements does not say when the hub has processed a message.
     """
@@ -60,9 +60,9 @@ async def soon(ask: Callable[[], Awaitable[_A]], is_it: Callable[[_A], bool]) ->
 
 
 def _scratch() -> str | None:
-    """Return the parent of the temporary folder; `None` for the usual place.
+    """Return the folder in which the temporary folder is made; `None` for the system's default.
 
-    In the usual place the paths of sockets may be too long.
+    In the default folder the paths of sockets may be too long.
     """
     usual = Path(tempfile.gettempdir())
     short = Path("/tmp")  # noqa: S108 - a folder with a random name is made in it
@@ -70,8 +70,9 @@ def _scratch() -> str | None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment without variables that name a hub of the person who watches."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(_OWN_VARIABLES)}
+    """Return the environment for child processes, without variables that name a hub of the person who watches."""
+    own = ("TIELINE_", *(f"{protocol.section.upper()}_" for protocol in protocols()))
+    return {name: value for name, value in os.environ.items() if not name.startswith(own)}
 
 
 async def _start(*arguments: str, pipes: int, log: Any, pass_fds: tuple[int, ...] = ()) -> asyncio.subprocess.Process:
@@ -90,7 +91,10 @@ async def _start(*arguments: str, pipes: int, log: Any, pass_fds: tuple[int, ...
 
 
 class Player:
-    """An agent's process, seen from the stage."""
+    """An agent of the demo, which runs in a process of its own.
+
+    This object gives it orders and collects its messages.
+    """
 
     def __init__(self, name: str, protocol: str, role: str) -> None:
         self.name = name
@@ -110,32 +114,35 @@ class Player:
         return self._process is not None and self._process.returncode is None
 
     async def start(self, log: Any) -> None:
-        """Start the process. It is not connected yet."""
+        """Start the agent's process. It is not connected to the hub yet."""
         self._process = await _start("-m", "tieline.cli.demo.agent", pipes=asyncio.subprocess.PIPE, log=log)
         self._reading = asyncio.create_task(self._read(self._process))
 
     async def join(self, place: Place) -> None:
-        """Connect to the hub by its protocol."""
+        """Let the agent connect to the hub by its protocol."""
         await self._order(lambda n: a.Join(n, self.protocol, place))
 
     async def say(self, target: str, body: str, *, urgent: bool = False) -> None:
-        """Say something."""
+        """Send a message as this agent."""
         await self._order(lambda n: a.Say(n, target, body, urgent))
 
     async def hold(self) -> None:
-        """Acknowledge nothing from now on."""
+        """Let the agent acknowledge no message from now on."""
         await self._order(a.Hold)
 
     async def race(self) -> list[bool]:
-        """Take the last message twice at once. Return which of the two got it."""
+        """Let the agent claim the last message twice at once. Return which of the two claims won."""
         return msgspec.convert(await self._order(a.Race), list[bool])
 
     async def ask(self, method: str, path: str, **form: Any) -> a.Json:
-        """Make a request that is no message."""
+        """Let the agent make an HTTP request that is no message. Return the answer."""
         return msgspec.convert(await self._order(lambda n: a.Ask(n, method, path, form)), a.Json)
 
     async def hears(self, is_it: Callable[[a.News], bool], *, since: int = 0) -> a.News | None:
-        """Wait until the player has heard a matching message; `None` after a timeout."""
+        """Wait until the agent has received a message for which `is_it` is true. Return it, or `None` after a timeout.
+
+        `since` is the number of received messages to skip.
+        """
 
         def found() -> a.News | None:
             return next(filter(is_it, self.heard[since:]), None)
@@ -146,7 +153,7 @@ class Player:
         return found()
 
     async def kill(self) -> int:
-        """End the process as a crash would; returns its exit code."""
+        """Kill the process as a crash would. Return its exit code."""
         assert self._process is not None, "started before"
         # The process may have ended by itself.
         with contextlib.suppress(ProcessLookupError):
@@ -191,7 +198,7 @@ class Player:
 
 
 class Stage:
-    """The hub and the players. Use it as an async context manager."""
+    """The hub and the agents of the demo. Use it as an async context manager."""
 
     def __init__(self, players: dict[str, Player], *, keep: bool) -> None:
         self.players = players
@@ -234,7 +241,10 @@ class Stage:
         self._running = running
 
     async def _start_hub(self) -> asyncio.subprocess.Process:
-        """Start the hub under a guard. The guard ends the hub when our end of a pipe closes, also if we are killed."""
+        """Start the hub under a guard process.
+
+        The guard ends the hub when our end of a pipe closes, also if we are killed.
+        """
         serve = (sys.executable, "-m", "tieline.cli.main", "serve", "--home", str(self.home), "--http", "127.0.0.1:0")
         alive, self._alive = os.pipe()
         removed = "" if self._keep else str(self.folder)
@@ -246,36 +256,36 @@ class Stage:
 
     @property
     def hub_pid(self) -> int:
-        """The hub's process."""
+        """Process id of the hub."""
         assert self._running is not None, "started before"
         return self._running.pid
 
     def last_words(self) -> str:
-        """Return the last line of the log."""
+        """Return the last line that the processes logged, to explain a failure."""
         lines = (self.folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
         return lines[-1] if lines else "it said nothing"
 
     async def open(self, member: str | None = None, *, receive: bool = False) -> Client:
-        """Open a session on the hub's own protocol, of a member or of the operator."""
+        """Open a session on the hub's own protocol, for `member` or, without it, for the operator."""
         client = await connect(home=self.home, member=member, receive=receive)
         self._clients.append(client)
         return client
 
     async def add(self, operator: Client, name: str, *, human: bool = False, permissions: tuple[str, ...] = ()) -> None:
-        """Make a member."""
+        """Create a member."""
         kind = MemberKind.HUMAN if human else MemberKind.AGENT
         token = (await operator.add_member(name, kind=kind, permissions=permissions)).token
         assert self._running is not None, "started before"
         self._tokens[name] = token
 
     async def enter(self, player: Player) -> None:
-        """Connect a player by its own protocol."""
+        """Connect an agent to the hub by its own protocol."""
         assert self._running is not None, "started before"
         settings = load_config(self.home).protocols[player.protocol]
         await player.join(Place.at(self._running, player.name, self._tokens[player.name], settings))
 
     async def replace(self, player: Player) -> None:
-        """Give a killed player a new process, without any state of the old one."""
+        """Start a new process for a killed agent, without any state of the old one, and connect it."""
         await player.start(self._log)
         await self.enter(player)
 

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 COLOURS = {protocol.name: protocol.terminal_colour for protocol in protocols()} | {"tieline": "default"}
 _PAUSE_SECONDS = 0.25
 _PACED_SECONDS = 11.5
-"""Time for all pauses and the work. The rest of it is divided among the pauses to come, for slow machines."""
+"""Time that the whole demo should take. What is left of it is divided among the pauses to come, for slow machines."""
 _PAUSES = 34
-"""Approximate number of pauses in a show."""
+"""Approximate number of pauses in a run of the demo."""
 _PROTOCOL_WIDTH = max(map(len, COLOURS))
 _WHO_WIDTH = 20
 
 
 class Line(Struct, frozen=True):
-    """One line: something that happened."""
+    """One line of the demo's transcript: who did or said something, to whom, by which protocol, and when."""
 
     at_ms: int
-    """Since the show began."""
+    """Milliseconds since the demo began."""
     protocol: str
     who: str
     whom: str
@@ -46,7 +46,7 @@ def _colours() -> "Console":
 
 
 class Transcript:
-    """Prints lines as they come, or only stores them if `silent`."""
+    """Prints the lines of the demo as they come, or only stores them if `silent`."""
 
     def __init__(self, *, fast: bool, silent: bool) -> None:
         self.lines: list[Line] = []
@@ -59,17 +59,17 @@ class Transcript:
 
     @property
     def seconds(self) -> float:
-        """Since the show began."""
+        """Seconds since the demo began."""
         return time.monotonic() - self._began
 
     async def scene(self, title: str) -> None:
-        """Print a heading."""
+        """Print the heading of a scene."""
         await self._pause()
         self._print(("", ""))
         self._print((title, "bold"))
 
     async def line(self, protocol: str, who: str, whom: str, text: str) -> None:
-        """Print and store a line."""
+        """Print and store a line: `who` said or did something (`text`), to `whom`, by a protocol."""
         line = Line(round(self.seconds * 1000), protocol, who, whom, text)
         self.lines.append(line)
         await self._pause()
@@ -83,7 +83,7 @@ class Transcript:
         )
 
     def heard(self, players: Sequence[tuple[str, str]]) -> None:
-        """Print which players heard the message, and by which protocol."""
+        """Print which agents received the last message. Each is a name and its protocol."""
         self._print((" " * 10 + "heard by ", "dim"), *self._names(players))
 
     def _names(self, players: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -93,7 +93,7 @@ class Transcript:
         return parts
 
     def remark(self, text: str) -> None:
-        """Print a plain line."""
+        """Print a line of plain text."""
         self._print((text, ""))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -121,7 +121,7 @@ class Transcript:
         await asyncio.sleep(max(0.0, min(_PAUSE_SECONDS, left)))
 
     def document(self) -> list[dict[str, Any]]:
-        """Return the lines for a program, as JSON values."""
+        """Return all lines as JSON values, for `--json`."""
         import msgspec
 
         return [msgspec.to_builtins(line) for line in self.lines]

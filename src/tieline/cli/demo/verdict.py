@@ -1,6 +1,6 @@
-"""The verdict: the claims of the demo, each with the expected and the found value.
+"""The verdict: the statements of the demo about what happened, each with the expected and the found value.
 
-Above: `script`, which makes claims, and `command`, which takes its exit code from the verdict.
+Above: `script`, which makes the statements, and `command`, which takes its exit code from the verdict.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Check(Struct, frozen=True):
-    """One claim."""
+    """One statement of the demo (`claim`), with the expected and the found value."""
 
     claim: str
     expected: Any
@@ -17,27 +17,27 @@ class Check(Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """True if the found value is the expected value."""
+        """True if the found value is the expected value, so that the statement is true."""
         return bool(self.expected == self.found)
 
 
 class Verdict:
-    """All claims of one show, in the order in which they were made."""
+    """All statements that were checked in one run of the demo, in their order."""
 
     def __init__(self) -> None:
         self.checks: list[Check] = []
 
     def check(self, claim: str, expected: Any, found: Any) -> bool:
-        """Add a claim. Return true if it holds."""
+        """Add the statement `claim`, which is true if `found` equals `expected`. Return true if it is."""
         self.checks.append(Check(claim, expected, found))
         return self.checks[-1].holds
 
     @property
     def failed(self) -> list[Check]:
-        """The claims that do not hold."""
+        """The statements of the demo that are false."""
         return [check for check in self.checks if not check.holds]
 
     @property
     def holds(self) -> bool:
-        """True if there are claims, and all of them hold."""
+        """True if there are statements, and all of them are true."""
         return bool(self.checks) and not self.failed

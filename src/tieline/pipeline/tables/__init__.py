@@ -1,4 +1,5 @@
-"""The tables, one file each: a schema, what a row means, and pure functions from DataFrames to DataFrames.
+"""The tables, one file each: a schema, the meaning of a row, and pure functions from DataFrames to DataFrames.
 
-Silver: `messages`, `deliveries`, `objective_events`, `activity`, `records`. Gold: the others.
+Silver tables (facts): `messages`, `deliveries`, `objective_events`, `activity`, `records`. Gold tables (sums of facts):
+the others.
 """

@@ -1,9 +1,9 @@
 """Activity: one row for each action of a member, however often the member reported it.
 
 An upload whose answer was lost is sent again: the same event from the same member is the same fact, and its first row
-counts. Exchanges with a model have tokens and cost; other kinds have only the common columns. `objective` is the
-objective that the member worked on, by its own markers, when it reported the action. `late` marks an action reported
-later than the watermark after it happened; the action still counts at the time when it happened.
+counts. Model calls (`llm_exchange`) have tokens and cost; other kinds have only the common columns. `objective` is the
+objective that the member worked on, by the marker events that it reported. `late` marks an action reported more than a
+day after it happened; the action still counts at the time when it happened.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -39,7 +39,7 @@ FOCUS = Gold(
     reads=("focus",),
     contribute=lambda frames: [],
 )
-"""The objective that each member works on, by its last marker; empty if none."""
+"""The objective that each member works on now, by its last marker event; empty if none."""
 
 _EVENT = (
     "duration bigint, objectiveId string, entry struct<provider: string, request: struct<model: string>, "
@@ -50,13 +50,16 @@ _OPEN, _CLOSE = "objective_open", "objective_close"
 
 
 def happened_ms() -> Column:
-    """The time of an action as its member reported it; an impossible time is replaced by the time of the report."""
+    """Return the time of an action as its member reported it.
+
+    An impossible time is replaced by the time of the report.
+    """
     told, at = f.col("ts_ms"), f.col("at_ms")
     return f.when(told.between(at - BEHIND_MS, at + AHEAD_MS), told).otherwise(at)
 
 
 def markers(bronze: DataFrame) -> DataFrame:
-    """The markers by which members say what they work on, in the columns of `FOCUS`."""
+    """Return the marker events by which members report the objective they work on, in the columns of `FOCUS`."""
     marked = bronze.where((f.col("log") == "activity") & f.col("kind").isin(_OPEN, _CLOSE))
     named = f.coalesce(f.get_json_object("event", "$.objectiveId"), f.lit(""))
     objective = f.when(f.col("kind") == _OPEN, named).otherwise("")
@@ -64,7 +67,10 @@ def markers(bronze: DataFrame) -> DataFrame:
 
 
 def activity(bronze: DataFrame, focus: DataFrame, prices: Prices) -> DataFrame:
-    """The activity of a batch of rows, each event once; `focus` has the objectives of members before the batch."""
+    """Return the activity in a batch of log rows, each event once.
+
+    `focus` has each member's objective before the batch.
+    """
     rows = bronze.where(f.col("log") == "activity").select(
         "offset", "at_ms", happened_ms().alias("ts_ms"), "number", "member", "kind", "event",
         f.lit(None).cast("string").alias("before"),
@@ -117,7 +123,7 @@ def _typed(rows: DataFrame, prices: Prices) -> DataFrame:
 
 
 def _cost(model: Column, tokens: list[Column], prices: Prices) -> Column:
-    """Cost by the longest known prefix of the model's name; null without a known prefix."""
+    """Compute the cost of a model call by the longest known prefix of the model's name; null without a known prefix."""
     cost = f.lit(None).cast("bigint")
     for prefix in sorted(prices, key=len):
         asked, told, read, written = prices[prefix]
@@ -127,5 +133,5 @@ def _cost(model: Column, tokens: list[Column], prices: Prices) -> Column:
 
 
 def unknown(new: DataFrame, known: DataFrame) -> DataFrame:
-    """The new rows that are not among the known rows."""
+    """Return the rows of `new` that are not in `known`, compared by hash (`digest`): an upload may come twice."""
     return new.join(known.select("digest"), "digest", "left_anti").select(*TABLE.schema.fieldNames())

@@ -14,7 +14,7 @@ from tieline.pipeline.table import HOUR_MS, MINUTE_MS, Gold, columns, start_of
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Deliveries that began, and those that left."""
+    """Return one row for each delivery that began, and one for each that left the backlog."""
     arrived = frames.sendings.select(
         f.col("recipient").alias("member"),
         start_of(f.col("sent_ms"), MINUTE_MS).alias("minute_ms"),
@@ -31,7 +31,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
 
 
 def waiting(backlog: DataFrame) -> DataFrame:
-    """Add the number of deliveries that waited at the end of each minute."""
+    """Add the column `waiting`: the number of deliveries that wait for the member at the end of each minute."""
     so_far = Window.partitionBy("member").orderBy("minute_ms").rowsBetween(Window.unboundedPreceding, 0)
     return backlog.withColumn("waiting", f.sum(f.col("arrived") - f.col("departed")).over(so_far))
 

@@ -1,8 +1,8 @@
-"""Deliveries: one row for each message and recipient, with the time of every rung that it reached.
+"""Deliveries: one row for each message and recipient, with the time of every rung (state) that the delivery reached.
 
-A delivery is identified by its recipient's number and its key. A delivery is *open* until it is settled or
-`WATERMARK_MS` old. Open rows are processed with every batch; closed rows are looked up only when a late step comes for
-one of them. `fresh` has a bit for each rung that the writing commit added, and one bit for a new delivery.
+A delivery is identified by its recipient's number and its key. A delivery is *open* until it is acknowledged, expired
+or dead, or `WATERMARK_MS` old. Open rows are processed with every batch; closed rows are looked up only when one of
+them reaches a rung late. `fresh` has a bit for each rung that the writing commit added, and one bit for a new delivery.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from tieline.pipeline.table import DAY_MS, Silver, columns
 
 WATERMARK_MS = DAY_MS
-"""A step that comes later than this after the message counts as late; the step is still kept."""
+"""A rung that a delivery reaches later than this after its message counts as late; it is still stored."""
 
 TABLE = Silver(
     name="deliveries",
@@ -26,8 +26,8 @@ TABLE = Silver(
     time="sent_ms",
 )
 OPEN, CLOSED, ORPHAN, RESTING = 0, 1, 2, 3
-"""Parts of the table. `RESTING` rows are open and had nothing new in the commit that wrote them, so a search for new
-facts can skip them. An `ORPHAN` is a step whose delivery is not open.
+"""Parts of the table. `OPEN` rows changed in the commit that wrote them. `RESTING` rows are open but did not change, so
+a search for new facts can skip them. An `ORPHAN` is a rung whose delivery is not open.
 """
 OPEN_PARTS = frozenset({OPEN, RESTING})
 
@@ -44,7 +44,10 @@ _RUNGS = ("offered_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms", "left_ms
 
 
 def begun(bronze: DataFrame) -> DataFrame:
-    """New deliveries without any rung yet: a row for each message and recipient whose route is still stored."""
+    """Return the new deliveries in a batch, without any rung yet: one row for each message and recipient.
+
+    A message whose list of recipients was deleted by retention has no rows.
+    """
     sent = bronze.where((f.col("log") == "main") & (f.col("kind") == "send") & f.col("keys").isNotNull())
     each = sent.select("offset", "sender", f.col("at_ms").alias("sent_ms"), _each())
     rows = each.select(
@@ -61,7 +64,7 @@ def begun(bronze: DataFrame) -> DataFrame:
 
 
 def known(rows: DataFrame) -> DataFrame:
-    """Deliveries that began before this batch, with no new rung yet."""
+    """Add the column `fresh`, with no bit set, to the rows of deliveries that began before this batch."""
     return rows.select(*TABLE.schema.fieldNames(), f.lit(0).alias("fresh"))
 
 
@@ -70,7 +73,10 @@ def _each() -> Column:
 
 
 def reached(bronze: DataFrame) -> DataFrame:
-    """The rungs that deliveries reached, one row per delivery: the first time counts."""
+    """Return the rungs that deliveries reached in a batch, one row for each delivery.
+
+    The first time of a rung counts.
+    """
     moved = bronze.where((f.col("log") == "main") & f.col("kind").isin(*_KINDS))
     told = moved.select("offset", "kind", "at_ms", f.from_json("event", _MOVED).alias("said"))
     ranges = told.select("offset", "kind", "at_ms", "said.*").withColumn("range", f.explode("keys"))
@@ -93,7 +99,10 @@ def reached(bronze: DataFrame) -> DataFrame:
 
 
 def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
-    """Add the reached rungs to the deliveries, and compute the part of the table that each now belongs to."""
+    """Add the reached rungs (`steps`) to the deliveries (`before`), and compute the part that each row now belongs to.
+
+    The part says if a delivery is open, and if it changed. `now_ms` is the time by which it is too old to stay open.
+    """
     renamed = steps.select(
         "number", "key", *(f.col(name).alias(f"new_{name}") for name in (*_TIMES, *_WORDS, "claimed"))
     )
@@ -117,7 +126,10 @@ def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
 
 
 def parted(rows: pa.Table, moved: pa.Table, now_ms: int) -> tuple[pa.Table, pa.Table]:
-    """Split old deliveries: the moved ones as `known` returns them, and the others as `fold` would return them."""
+    """Split stored deliveries into those that reached a rung in this batch, which `fold` needs, and all others.
+
+    `moved` has the member number and key of the former. The latter are complete, as `fold` would return them.
+    """
     rows = rows.append_column("fresh", pa.array(np.zeros(len(rows), np.int32)))
     both, order = ["number", "key"], rows.column_names
     rest = rows.join(moved, both, join_type="left anti").select(order)
@@ -127,22 +139,25 @@ def parted(rows: pa.Table, moved: pa.Table, now_ms: int) -> tuple[pa.Table, pa.T
 
 
 def last_reached_ms() -> Column:
-    """The time of the last rung that a delivery reached."""
+    """Return the time of the last rung that a delivery reached."""
     return f.greatest(*_TIMES)
 
 
 def _left(prefix: str) -> Column:
-    """The time when a delivery left the backlog: it was settled, or went out on a wire without acknowledgements."""
+    """Return the time when a delivery left the backlog: acknowledged, expired, dead, or sent on a wire without acks.
+
+    `prefix` is the prefix of the columns: empty, or `new_` for the columns of this batch.
+    """
     return f.least(*(f.col(f"{prefix}{name}") for name in ("acked_ms", "expired_ms", "dead_ms", "muted_ms")))
 
 
 def sendings(touched: DataFrame) -> DataFrame:
-    """The deliveries that began with this commit: a row for each message and recipient."""
+    """Return the deliveries that began with this commit. `touched` are the rows that the commit wrote."""
     return touched.where(f.col("fresh").bitwiseAND(_SENT) != 0)
 
 
 def steps(touched: DataFrame) -> DataFrame:
-    """The rungs that this commit added: one row per rung, with the columns of the delivery."""
+    """Return the rungs that this commit added, one row for each, with the columns of its delivery."""
     by = {"offered_ms": f.col("offered_by"), "acked_ms": f.col("acked_by")}
     rungs = [
         f.struct(

@@ -14,7 +14,7 @@ from tieline.pipeline.table import DAY_MS, Gold, columns, each, percentile, star
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Messages by recipient, and answers."""
+    """Return the count of messages for each sender and recipient, and one row for each reply with its delay."""
     # Count before merging with the old rows: there are few edges and many messages.
     day = start_of(f.col("sent_ms"), DAY_MS).alias("day_ms")
     counted = frames.sendings.groupBy(day, "sender", "recipient").agg(
@@ -32,7 +32,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """Add the median of the response times."""
+    """Add the column `response_p50_ms`, the median of the response times."""
     return rows.withColumn("response_p50_ms", percentile(f.col("response_ms"), 0.5))
 
 

@@ -16,7 +16,7 @@ BAD_SIGNATURES = ("failed", "misnamed")
 
 
 def findings(bronze: DataFrame) -> DataFrame:
-    """The broken links and bad signatures in a batch of rows."""
+    """Return the broken links of the chain and the bad signatures in a batch of log rows."""
     main = bronze.where(f.col("log") == "main")
     day = start_of(f.col("at_ms"), DAY_MS).alias("day_ms")
     broken = main.where(~f.col("chained")).select(
@@ -31,7 +31,7 @@ def findings(bronze: DataFrame) -> DataFrame:
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """All findings of the batch."""
+    """Return all findings of the batch."""
     return [frames.findings]
 
 

@@ -19,7 +19,7 @@ _RUNGS = ("offered", "seen", "acked", "expired", "dead")
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Every rung that a delivery reached, without the step `left` (the delivery left the backlog)."""
+    """Return one row for each rung that a delivery reached, without `left` (the delivery left the backlog)."""
     rungs = frames.steps.where(f.col("rung") != "left")
     rung, after = f.col("rung"), f.col("after_ms")
     return [
@@ -36,7 +36,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """Add the percentiles."""
+    """Add the columns `p50_ms` and `p99_ms`: percentiles of the times from sending to acknowledgement."""
     acked = f.col("acked_ms")
     return rows.withColumn("p50_ms", percentile(acked, 0.5)).withColumn("p99_ms", percentile(acked, 0.99))
 

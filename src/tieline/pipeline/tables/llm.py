@@ -1,4 +1,4 @@
-"""LLM usage: one row for each model, member and hour: exchanges, tokens and their cost.
+"""LLM usage: one row for each model, member and hour: the number of model calls (exchanges), their tokens and cost.
 
 The hour is when the exchange happened, however late it was reported. Costs are in billionths of a dollar, so that sums
 are exact; `unpriced` counts exchanges with models that have no price.
@@ -19,7 +19,7 @@ _SUMS = (
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Every exchange."""
+    """Return one row for each model call, with its tokens and cost, by member, model and hour."""
     return [
         frames.exchanges.select(
             start_of(f.col("ts_ms"), HOUR_MS).alias("hour_ms"),

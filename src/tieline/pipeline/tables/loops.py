@@ -13,11 +13,11 @@ from tieline.pipeline.frames import Frames
 from tieline.pipeline.table import DAY_MS, Gold, columns, start_of
 
 HOPS = 16
-"""A quarter of the hops at which the hub stops a conversation: real work hardly gets there."""
+"""Fewest hops of a message that counts here: a quarter of the hub's own limit. Real work rarely gets there."""
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Messages at the end of long chains, and pauses."""
+    """Return the messages with at least `HOPS` hops, and the pauses that the hub ordered by itself."""
     looped = frames.messages.where(f.col("hops") >= HOPS).select(
         start_of(f.col("sent_ms"), DAY_MS).alias("day_ms"),
         "conversation",

@@ -1,6 +1,6 @@
 """Members: one row for each member and day: its messages, deliveries, acknowledgements, refusals and model usage.
 
-Messages and steps count by the hub's time; exchanges count on the day when they happened.
+Messages and deliveries count by the hub's time; model calls count on the day when they happened.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _SUMS = ("sent", "received", "offered", "acked", "refused", "exchanges", *_USED)
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Each kind of fact by member and day."""
+    """Return the facts of each kind (sent, received, acked, refused, used) by member and day."""
     one, rung = f.lit(1), f.col("rung")
     advanced = frames.steps.where(rung.isin("offered", "acked"))
     refused = frames.records.where((f.col("kind") == "refuse") & (f.col("member") != ""))
@@ -41,7 +41,7 @@ def _facts(facts: DataFrame, member: Column, time: str, **measures: Column) -> D
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """Replace missing sums by zero."""
+    """Replace null by zero in the sums: a member without facts of some kind, such as model calls, has none."""
     return rows.fillna(0, list(_SUMS))
 
 

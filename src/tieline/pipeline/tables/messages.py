@@ -1,7 +1,7 @@
 """Messages: one row for each accepted message.
 
 The log keeps the id, sender and target; the other columns are null once retention has deleted the message.
-`conversation` has the name that the hub's loop rule gives.
+`conversation` is named as in the hub's loop rule: `thread:<name>`, `@a+@b`, or the target.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -21,7 +21,7 @@ TABLE = Silver(
 
 
 def messages(bronze: DataFrame) -> DataFrame:
-    """The messages of a batch of rows."""
+    """Return the messages in a batch of log rows."""
     sent = bronze.where((f.col("log") == "main") & (f.col("kind") == "send"))
     named = sent.select(
         "offset",
@@ -52,7 +52,7 @@ def _conversation() -> Column:
 
 
 def answers(new: DataFrame, known: DataFrame) -> DataFrame:
-    """New messages that reply to a known message of another member, with the time that the reply took."""
+    """Return the `new` messages that reply to a `known` message of another member, with the delay of the reply."""
     asked = known.select(
         f.col("id").alias("reply_to"), f.col("sender").alias("recipient"), f.col("sent_ms").alias("asked_ms")
     )

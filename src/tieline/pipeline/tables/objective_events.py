@@ -18,7 +18,7 @@ _CHANGED = "id string, kind string, by string, status string, assignee string"
 
 
 def objective_events(bronze: DataFrame) -> DataFrame:
-    """The events of a batch of rows."""
+    """Return the events of objectives in a batch of log rows."""
     changed = bronze.where((f.col("log") == "main") & (f.col("kind") == "objective"))
     told = changed.select("offset", "at_ms", "happening", f.from_json("event", _CHANGED).alias("said"))
     return told.select(

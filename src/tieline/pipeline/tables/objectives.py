@@ -1,8 +1,8 @@
 """Objectives: one row for each objective: its status, cycle time, blocked time and cost.
 
 `cycle_ms` is the time from creation to the end. `blocked_ms` is the sum of the blocked times that are over; while the
-objective is blocked, `blocked_since_ms` is the start of the current one. Tokens and cost are of the exchanges that
-members had while their markers said that they worked on the objective.
+objective is blocked, `blocked_since_ms` is the start of the current one. Tokens and cost are those of the model calls
+that members made while their marker events said that they worked on the objective.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _COSTS = ("exchanges", "input_tokens", "output_tokens", "cost_nano_usd")
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """The state of every objective with new events, and the cost of exchanges."""
+    """Return the state of every objective with new events, and the cost of model calls for objectives."""
     by_offset = Window.partitionBy("objective").orderBy("offset")
     events = frames.objective_history.withColumn("next_ms", f.lead("at_ms").over(by_offset))
     blocked = f.col("status") == "blocked"
@@ -45,7 +45,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """Add the cycle time."""
+    """Add the column `cycle_ms`, and replace missing values: zero costs, and null for “not blocked”."""
     return (
         rows.withColumn("cycle_ms", f.col("finished_ms") - f.col("created_ms"))
         .withColumn("blocked_since_ms", f.when(f.col("blocked_since_ms") > 0, f.col("blocked_since_ms")))

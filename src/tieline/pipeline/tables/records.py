@@ -1,4 +1,4 @@
-"""Records: one row for every other event of the main log, such as joins, refusals, pauses and changed settings."""
+"""Records: one row for every event of the main log without a table of its own: joins, refusals, pauses, settings."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -15,7 +15,7 @@ TABLE = Silver(
 )
 
 ELSEWHERE = ("send", "deliver", "see", "ack", "claim", "expire", "die", "objective")
-"""Kinds of events that have their own tables."""
+"""Kinds of events that are in other tables."""
 
 _SAID = (
     "member string, speaker string, by string, what string, code string, protocol string, channel string, "
@@ -24,7 +24,7 @@ _SAID = (
 
 
 def records(bronze: DataFrame) -> DataFrame:
-    """The records of a batch of rows."""
+    """Return the events of the main log that have no table of their own, such as joins, in a batch of log rows."""
     others = bronze.where((f.col("log") == "main") & ~f.col("kind").isin(*ELSEWHERE))
     told = others.select("offset", "at_ms", "kind", f.from_json("event", _SAID).alias("said"))
     return told.select(

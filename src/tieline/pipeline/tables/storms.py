@@ -1,4 +1,4 @@
-"""Storms: one row for each sender and minute: the number of messages, and a mark if they are a storm."""
+"""Storms: one row for each sender and minute: the number of messages, and a mark if there were too many (a storm)."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from tieline.pipeline.frames import Frames
 from tieline.pipeline.table import HOUR_MS, MINUTE_MS, Gold, columns, start_of
 
 MESSAGES = 60
-"""So many messages of one sender in one minute are a storm: one per second, which nobody can read."""
+"""Fewest messages of one sender in one minute that are a storm: one per second, which nobody can read."""
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Every message."""
+    """Return one row for each message, with its sender and minute and the number of its deliveries."""
     return [
         frames.messages.select(
             start_of(f.col("sent_ms"), MINUTE_MS).alias("minute_ms"),
@@ -25,7 +25,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """Mark the rows that are storms."""
+    """Add the column `storm`: true if the sender sent at least `MESSAGES` messages in the minute."""
     return rows.withColumn("storm", f.col("messages") >= MESSAGES)
 
 

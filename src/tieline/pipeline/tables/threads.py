@@ -14,7 +14,7 @@ from tieline.pipeline.table import DAY_MS, VERSION, Gold, columns, start_of
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """The number and times of each member's messages in each conversation."""
+    """Return the number and times of each member's messages in each conversation and day."""
     day = start_of(f.col("sent_ms"), DAY_MS).alias("day_ms")
     said = frames.messages.groupBy(day, "conversation", "sender").agg(
         f.count(f.lit(1)).alias("messages"),
@@ -26,7 +26,7 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """Mark the conversations that nobody answered."""
+    """Add the column `unanswered`, true if only one member spoke."""
     return rows.withColumn("unanswered", f.size("participants") == 1)
 
 

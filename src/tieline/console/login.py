@@ -1,8 +1,8 @@
 """Login and logout of the console: `/api/session`, and `/api/session/code` for a code of an authenticator app.
 
-Above: the page. Below: the hub's login sessions. A visitor who shows a token gets a new token in a cookie. No script
-can read the cookie, and no other site can make a browser send it. So a console's session is listed, expires and is
-revoked like any token, and the hub keeps only its hash. A *login link* is a token that is valid for one login.
+Above: the page. Below: the hub's login sessions. A visitor who logs in with a token gets a new token in a cookie. No
+script can read the cookie, and no other site can make a browser send it. So a console's session is listed, expires and
+is revoked like any token, and the hub keeps only its hash. A *login link* has a token that is valid for one login.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ class Entry(Struct, frozen=True):
 
 
 class CodeEntry(Struct, frozen=True):
-    """A code of an authenticator app; without a name it must be right for exactly one member."""
+    """A code of an authenticator app. Without a member name, it must match exactly one member."""
 
     code: Annotated[str, Meta(pattern=r"^[0-9]{6}$")]
     member: str | None = None
@@ -69,8 +69,8 @@ class Visitor(Struct, frozen=True):
     version: str
 
 
-class Entrance(RouteApp):
-    """Routes for the sessions of people with a browser."""
+class LoginApp(RouteApp):
+    """HTTP application with the routes by which people log in and out with a browser."""
 
     def __init__(self, hub: Hub, logins: LoginSessions, version: str) -> None:
         self._logins = logins
@@ -129,7 +129,7 @@ class Entrance(RouteApp):
         return Answer(200, answer(visitor).body, headers=(*cookies, *_cleared(scope)))
 
     async def _void(self, scope: Scope) -> None:
-        """End the sessions in the cookies. A session's cookie has one of two names."""
+        """End the sessions whose ids are in the cookies of a request. A session's cookie has one of two names."""
         token_id, _, token = (cookie(scope, SESSION_COOKIE) or "").partition(".")
         for session, known in ((token, token_id), (cookie(scope, LOGIN_COOKIE) or "", "")):
             held = await self._sessions.of(session) if session else None
@@ -147,7 +147,7 @@ class Entrance(RouteApp):
 
 
 def _token(scope: Scope) -> str | None:
-    """Return the token of a request. `None` also for an empty cookie, which a browser may send."""
+    """Return the token in the cookie or header of a request; `None` if it is missing or empty."""
     return session_token(scope) or None
 
 
@@ -165,7 +165,7 @@ def _not_allowed(scope: Scope, methods: Sequence[str]) -> Answer:
 
 
 def _cleared(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
-    """Make the header that deletes the login cookie, if the browser sent one."""
+    """Return the header that deletes the login cookie, or nothing if the browser sent no such cookie."""
     return (clear(scope, LOGIN_COOKIE),) if cookie(scope, LOGIN_COOKIE) is not None else ()
 
 

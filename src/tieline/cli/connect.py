@@ -1,0 +1,385 @@
+"""`tieline connect` and `tieline disconnect`: connect an agent program on this machine to the hub, and undo it.
+
+Above: the command line. Below: `agents.connection`, which knows our entries in a program's settings;
+`program_settings`, which changes the files; `connect_canary`, which tries the connection. Nothing is changed before the
+person says yes: no member is made, and no file is written.
+"""
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec import Struct
+
+from tieline.agents.hooks import FORMS, Program
+from tieline.cli.failure import Exit, Failure
+from tieline.cli.hooks import print_diff
+from tieline.cli.output import neutral_line, print_json, say, warn
+from tieline.cli.program_settings import SettingsFile, can_wake, executable_of, settings_folder, tieline_path, write
+from tieline.cli.session import JsonOption, Link, ended_by, speaker_of, talks
+
+if TYPE_CHECKING:
+    from tieline.agents.connection import Connection, SettingsPart
+
+_TOKEN_FILE = ".tieline-token"
+
+ProgramArgument = Annotated[
+    Program | None, typer.Argument(help="Agent program. Default: all that are installed.", show_default=False)
+]
+ConfigHomeOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Settings folder of the program, if it is not the usual one.", show_default=False),
+]
+
+
+class _Edit(Struct, frozen=True):
+    """The change of one settings file: the file, its new content, and its content without our entries."""
+
+    file: SettingsFile
+    after: bytes
+    base: bytes
+
+    @property
+    def is_needed(self) -> bool:
+        """True if the file is not as it should be."""
+        return self.after != self.file.before
+
+
+class _Plan(Struct, frozen=True):
+    """One program's connection, as it would be: the member, the token, and the change of each settings file."""
+
+    connection: "Connection"
+    link: Link
+    folder: Path
+    parts: "list[SettingsPart]"
+    edits: list[_Edit]
+    is_new: bool
+    """True if the member must be made."""
+    near: tuple[str, ...]
+    """Members with a name like that of a new member."""
+    token: str | None
+    """Token of the member, to be written into a file of its own; `None` on the hub's machine."""
+
+    @property
+    def token_file(self) -> Path:
+        """File for the token."""
+        return self.folder / _TOKEN_FILE
+
+    @property
+    def is_needed(self) -> bool:
+        """True if anything must be changed."""
+        stale = self.token is not None and _token_in(self.token_file) != self.token
+        return self.is_new or stale or any(edit.is_needed for edit in self.edits)
+
+
+@talks
+async def connect(
+    link: Link,
+    program: ProgramArgument = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the change without a question.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
+    ask: Annotated[
+        bool, typer.Option("--ask", help="Let the program ask you before it uses one of the hub's tools.")
+    ] = False,
+    member: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="NAME", help="Member of the program. Default: claude, codex or gemini.", show_default=False
+        ),
+    ] = None,
+    config_home: ConfigHomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Connect an agent program to the hub: its member, the hub's tools, and hooks that show it its messages.
+
+    The change to the program's settings is shown first, and made when you say yes. Then a message is sent through it.
+    'tieline disconnect' restores the settings byte for byte.
+    """
+    if yes and dry_run:
+        raise Failure(Exit.USAGE, "--yes and --dry-run exclude each other")
+    link = replace(link, member=member)
+    programs = [program] if program is not None else _installed()
+    if len(programs) > 1 and (member or config_home):
+        found = " and ".join(programs)
+        raise Failure(Exit.USAGE, f"--as and --config-home are for one program; {found} are installed", "name one")
+    plans = [await _plan(link, each, config_home, ask=ask) for each in programs]
+    documents = [await _connect(plan, yes=yes, dry_run=dry_run, json=json) for plan in plans]
+    if json:
+        print_json({"programs": documents})
+    if any(document["problems"] for document in documents):
+        raise typer.Exit(Exit.FAILED)
+
+
+def disconnect(
+    program: Annotated[Program, typer.Argument(help="Agent program.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the change.")] = False,
+    config_home: ConfigHomeOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Undo 'tieline connect': restore the program's settings byte for byte.
+
+    If another program has changed a file since, only our entries are removed from it. The member and its messages stay.
+    Works without a hub.
+    """
+    ended_by(lambda: _disconnect(program, config_home, dry_run=dry_run, json=json), json=json)
+
+
+def _installed() -> list[Program]:
+    found = [program for program in Program if executable_of(program) is not None]
+    if not found:
+        words = ", ".join(f"{FORMS[program].executable} ({program})" for program in Program)
+        raise Failure(Exit.FAILED, f"no agent program is installed: none of {words} is in PATH", "install one first")
+    return found
+
+
+# The plan.
+
+
+async def _plan(link: Link, program: Program, config_home: Path | None, *, ask: bool) -> _Plan:
+    """Find out what connecting a program would change. Raises `Failure` if that is not possible."""
+    from tieline.agents.connection import MEMBERS, Connection, member_of, parts_of, server_of
+
+    if executable_of(program) is None:
+        form = FORMS[program]
+        hint = f"install it, or name its executable in {form.path_variable}"
+        raise Failure(Exit.FAILED, f"{program} is not installed: {form.executable} is not in PATH", hint)
+    folder, is_usual = settings_folder(program, config_home)
+    parts = parts_of(program, folder, is_usual=is_usual)
+    files = [SettingsFile(part.path) for part in parts]
+    with _readable(parts[0].path):
+        entry = server_of(parts[0].path, files[0].text)
+    member = link.member or (member_of(entry) if entry is not None else None) or MEMBERS[program]
+    link, is_new, near, token = await _speaker(link, member)
+    url, _ = link.way()
+    where: tuple[str, ...] = ("--url", url) if url is not None else ("--home", str(link.folder))
+    if token is not None:
+        where = (*where, "--token-file", str(folder / _TOKEN_FILE))
+    connection = Connection(program, tieline_path(), link.member or member, where, wake=can_wake(program), ask=ask)
+    edits = [_edit(part, file, connection) for part, file in zip(parts, files, strict=True)]
+    return _Plan(connection, link, folder, parts, edits, is_new, near, token)
+
+
+async def _speaker(link: Link, member: str) -> tuple[Link, bool, tuple[str, ...], str | None]:
+    """Return the link of the program's member, true if the member is new, names like it, and its token, if any."""
+    from tieline.cli.hub_or_spool import named_token
+    from tieline.client import HubRefused
+    from tieline.contract.identifiers import parse_member_name
+    from tieline.contract.refusal import Code, Refusal
+
+    url, stored = link.way()
+    token = named_token(link) or stored
+    if url is not None or token is not None:
+        # The token decides which member it is.
+        async with await link.open() as client:
+            return replace(link, member=speaker_of(client)), False, (), token
+    name = parse_member_name(member)
+    if isinstance(name, Refusal):
+        raise HubRefused(name.code, name.message)
+    named = replace(link, member=member)
+    try:
+        await (await named.open()).close()
+    except HubRefused as error:
+        if error.code is not Code.UNKNOWN_MEMBER:
+            raise
+        return named, True, error.near, None
+    return named, False, (), None
+
+
+def _edit(part: "SettingsPart", file: SettingsFile, connection: "Connection") -> _Edit:
+    """Return the change of one settings file that adds our entries."""
+    from tieline.agents.hooks import without_hooks
+
+    with _readable(part.path):
+        original = file.original()
+        if original is not None:
+            base, text = original, original.decode()
+        elif file.is_changed:
+            text = part.remove(file.text, file.original_text())
+            base = text.encode()
+        else:
+            # Entries of ours without a record are the user's own, but for hooks, which only we write.
+            text = file.text
+            base = (without_hooks(text) if part.path.suffix == ".json" else text).encode()
+        return _Edit(file, part.add(text, connection).encode(), base)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn an error of our reading of settings into a `Failure`."""
+    from tieline.agents.settings import BadSettings
+
+    try:
+        yield
+    except (BadSettings, UnicodeDecodeError) as error:
+        raise Failure(Exit.FAILED, f"{path} is not changed, because it cannot be read: {error}") from error
+
+
+# Connecting.
+
+
+async def _connect(plan: _Plan, *, yes: bool, dry_run: bool, json: bool) -> dict[str, Any]:
+    """Show a plan, carry it out if the person agrees, and try the connection. Return the result as a document."""
+    from tieline.cli.connect_canary import NOT_PROVED, try_connection
+
+    if not json:
+        _show(plan)
+    program = plan.connection.program
+    document: dict[str, Any] = {
+        "program": program.value,
+        "member": plan.connection.member,
+        "new_member": plan.is_new,
+        "hub": plan.link.way()[0] or str(plan.link.folder),
+        "files": [
+            {"path": str(edit.file.path), "changed": edit.is_needed, "diff": edit.file.diff(edit.after)}
+            for edit in plan.edits
+        ],
+        "applied": False,
+        "proved": [],
+        "not_proved": [],
+        "problems": [],
+        "advice": FORMS[program].advice,
+        "next": [],
+    }
+    if dry_run or (plan.is_needed and not yes and not _agrees(json=json)):
+        if not json:
+            say("Nothing is changed.")
+        return document
+    await _apply(plan)
+    if not json:
+        say(f"{program} is connected as {plan.connection.member}; 'tieline disconnect {program}' undoes it.")
+    proved, problems = await try_connection(plan.link, plan.connection, plan.parts)
+    document |= {"applied": True, "proved": proved, "not_proved": [NOT_PROVED], "problems": problems}
+    document["next"] = _next_steps(plan)
+    if not json:
+        _show_result(document)
+    return document
+
+
+def _show(plan: _Plan) -> None:
+    connection = plan.connection
+    where = plan.link.way()[0] or plan.link.folder
+    new = " (a new member)" if plan.is_new else ""
+    say(neutral_line(f"{connection.program}: member {connection.member}{new} of the hub at {where}"), style="bold")
+    if plan.near:
+        warn(neutral_line(f"There are members with a similar name: {', '.join(plan.near)}. Choose with --as."))
+    for edit in plan.edits:
+        if edit.is_needed:
+            print_diff(edit.file, edit.after)
+        else:
+            say(f"{edit.file.path} needs no change.")
+    if plan.token is not None:
+        say(f"{plan.token_file} gets the token, for you alone.")
+
+
+def _agrees(*, json: bool) -> bool:
+    """Ask the person if the change shall be made."""
+    import signal
+
+    if json or not sys.stdin.isatty() or not sys.stdout.isatty():
+        hint = "add --yes to make the change, or --dry-run to only see it"
+        raise Failure(Exit.USAGE, "nothing is changed, because nobody is there to be asked", hint)
+    # The event loop's own handler would wait for the end of the line.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return input("Make this change? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+    except KeyboardInterrupt:
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def _apply(plan: _Plan) -> None:
+    """Make the member and change the files."""
+    from tieline.cli.new_member import make_member, say_made
+
+    for edit in plan.edits:
+        edit.file.refuse_unchangeable()
+    if plan.is_new and await make_member(plan.link, plan.connection.member):
+        say_made(plan.connection.member, plan.near)
+    for edit in plan.edits:
+        if edit.is_needed:
+            edit.file.change(edit.after, edit.base)
+    if plan.token is not None:
+        plan.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write(plan.token_file, plan.token.encode(), 0o600)
+    else:
+        plan.token_file.unlink(missing_ok=True)
+
+
+def _next_steps(plan: _Plan) -> list[str]:
+    """Return commands to try next: the program, and a message to it."""
+    from tieline.cli.output import own_name
+    from tieline.client.connection import MEMBER_VARIABLE
+
+    form = FORMS[plan.connection.program]
+    start = shlex.quote(os.environ.get(form.path_variable) or form.executable)
+    if form.variable and settings_folder(plan.connection.program, None)[0] != plan.folder:
+        start = f"{form.variable}={shlex.quote(str(plan.folder))} {start}"
+    speaker = "" if os.environ.get(MEMBER_VARIABLE) else " --as me"
+    return [start, f'{own_name()} send @{plan.connection.member} "Who are you?"{speaker} --wait-for seen']
+
+
+def _show_result(document: dict[str, Any]) -> None:
+    for line in document["proved"]:
+        say(f"  proved: {line}", style="green")
+    for line in document["problems"]:
+        warn(neutral_line(f"  failed: {line}"))
+    for line in document["not_proved"]:
+        say(f"  not proved: {line}")
+    if document["advice"]:
+        say(document["advice"])
+    start, send = document["next"]
+    say(f"Start it, again if it runs: {start}")
+    say(f"Write to it: {send}")
+
+
+def _token_in(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+# Disconnecting.
+
+
+def _disconnect(program: Program, config_home: Path | None, *, dry_run: bool, json: bool) -> None:
+    from tieline.agents.connection import parts_of
+
+    folder, is_usual = settings_folder(program, config_home)
+    edits = []
+    for part in parts_of(program, folder, is_usual=is_usual):
+        file = SettingsFile(part.path)
+        with _readable(part.path):
+            original = file.original()
+            after = part.remove(file.text, file.original_text()).encode() if original is None else original
+        edits.append(_Edit(file, after, after))
+    token_file = folder / _TOKEN_FILE
+    undone = [edit for edit in edits if edit.is_needed or edit.file.is_changed]
+    if not json:
+        for edit in undone:
+            if edit.file.is_changed and not edit.file.is_ours:
+                warn(f"{edit.file.path} was changed by somebody else: only our entries are removed.")
+            print_diff(edit.file, edit.after)
+    if not dry_run:
+        for edit in undone:
+            edit.file.refuse_unchangeable()
+        token_file.unlink(missing_ok=True)
+        # Backwards, so that a folder is empty when the file is removed for which the folder was made.
+        for edit in reversed(undone):
+            edit.file.restore(edit.after)
+    files = [{"path": str(edit.file.path), "exact": edit.file.is_ours} for edit in undone]
+    if json:
+        print_json({"program": program.value, "files": files, "applied": bool(undone) and not dry_run})
+    elif not undone:
+        say(f"{program} is not connected here.")
+    else:
+        say("Nothing is changed." if dry_run else f"{program} is disconnected. Its member and its messages stay.")

@@ -1,0 +1,126 @@
+"""Checks of the logs in a hub's home: their epochs and readers, their growth per message, and the space they can free.
+
+Above: `doctor`. Below: the databases, read without blocking a hub.
+"""
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
+from tieline.contract.limits import DEFAULT_LIMITS, Limits
+from tieline.contract.reader import Reader
+from tieline.core.readers import WARN_SHARE, Readers, Waiting
+from tieline.core.store import ACTIVITY, MAIN, StoreError
+from tieline.stores.sqlite.activity import ACTIVITY_FILE
+from tieline.stores.sqlite.database import INCREMENTAL, newest_version, open_for_reading, vacuum_bytes
+from tieline.stores.sqlite.readers import SqliteReaders
+from tieline.stores.sqlite.statements import QUERIES
+from tieline.stores.sqlite.store import MAIN_FILE
+
+_FILES = {MAIN: MAIN_FILE, ACTIVITY: ACTIVITY_FILE}
+_ENDS = {MAIN: "main_end", ACTIVITY: "activity_end"}
+_GROWTH_ROWS = 30_000
+"""Newest rows of the main log whose growth is measured: enough messages to even out bursts."""
+_ROW_BYTES = 50
+"""Bytes of a row of the main log beside its event: 32 of the hash, 6 of the time, and about 12 by which SQLite finds
+the row (offset, lengths, pointer)."""
+GROWTH_BYTES_MAX = 300
+"""The audit chain is never deleted, so this is its cost on the disk for ever: 300 MB for a million messages."""
+
+
+def logs(home: Path) -> Iterator[DoctorFinding]:
+    """Check both logs of a home: identity, readers, growth, and if the databases give free space back."""
+    limits = _limits(home)
+    for log, name in _FILES.items():
+        path = home / name
+        if not path.exists() or not path.stat().st_size:
+            continue
+        try:
+            with contextlib.closing(open_for_reading(path)) as connection:
+                if connection.pragma("user_version") != newest_version(log):
+                    # An older or a newer program wrote it; the check of the store says so.
+                    continue
+                yield from _log(connection, log, path, limits)
+        except (StoreError, apsw.Error) as error:
+            do = "tieline doctor --deep"
+            yield wrong("log", f"{path} cannot be read: {error}", "its readers are not known", do)
+
+
+def _limits(home: Path) -> Limits:
+    from tieline.server.config import ConfigError, load_config
+
+    try:
+        return load_config(home).limits
+    except (ConfigError, OSError):
+        return DEFAULT_LIMITS
+
+
+def _log(connection: apsw.Connection, log: str, path: Path, limits: Limits) -> Iterator[DoctorFinding]:
+    def select(statement: str, values: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
+        return iter(connection.execute(QUERIES[statement], values))
+
+    def write(_statement: str, _values: tuple[object, ...]) -> None:
+        raise AssertionError("the doctor only reads")
+
+    readers = SqliteReaders(log, connection, write, select)
+    end = int(connection.execute(QUERIES[_ENDS[log]]).get)
+    what = f"the log {log} has {end} rows, its epoch is {readers.epoch}"
+    if readers.kept_from:
+        what += f", and retention has deleted from it before row {readers.kept_from}"
+    yield well("log", what)
+    if log == MAIN:
+        yield from _growth(connection, end)
+    retention_ms = limits.retention_ms if log == MAIN else limits.activity_retention_ms
+    known = Readers(log, readers, limits, retention_ms)
+    for row in known.rows:
+        yield _reader(row, end, known.waiting(row, _now_ms()), limits)
+    yield from _space(connection, path)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _reader(row: Reader, end: int, waiting: Waiting, limits: Limits) -> DoctorFinding:
+    what = f"the reader {row.name} of {row.log} is at row {row.position} of {end}"
+    do = f"start it again; or, if nobody needs it: tieline log forget {row.name}"
+    if row.missed:
+        lost = f"{what}, and retention deleted {row.missed} rows before it read them"
+        why = f"they are among the rows {row.missed_first} to {row.missed_last}, and its tables do not have them"
+        return wrong("log", lost, why, do)
+    waits = f"{limits.reader_wait_ms // 86_400_000} days or {limits.reader_wait_bytes >> 30} GiB"
+    if waiting.share >= WARN_SHARE:
+        why = f"the hub keeps unread rows for at most {waits} more, and {waiting.share:.0%} of that are used up"
+        return wrong("log", what, why, do)
+    return well("log", f"{what}; the hub keeps unread rows for it, for at most {waits} more")
+
+
+def _growth(connection: apsw.Connection, end: int) -> Iterator[DoctorFinding]:
+    found = connection.execute(QUERIES["log_growth"], (max(0, end - _GROWTH_ROWS),)).fetchone()
+    messages, rows, event_bytes = found or (0, 0, 0)
+    if not messages:
+        return
+    size = (event_bytes + rows * _ROW_BYTES) / messages
+    counted = f"events, hashes, times and row overhead of the last {rows} rows, over their {messages} messages"
+    what = f"the log grows by {size:.0f} bytes a message ({counted}; bodies are not in it)"
+    if size <= GROWTH_BYTES_MAX:
+        yield well("log", what)
+    else:
+        yield note("log", f"{what}, which is more than {GROWTH_BYTES_MAX}: few messages share the row of a step")
+
+
+def _space(connection: apsw.Connection, path: Path) -> Iterator[DoctorFinding]:
+    if connection.pragma("auto_vacuum") == INCREMENTAL:
+        return
+    need, free = vacuum_bytes(path), shutil.disk_usage(path.parent).free
+    what = f"{path.name} cannot give free space back"
+    if free < need:
+        do = f"free {(need - free) >> 20} MiB more on its disk, and start the hub again"
+        yield note("log", f"{what}: to rewrite it once, the hub needs {need >> 20} MiB of free disk", do)
+    else:
+        yield note("log", f"{what}; the next start of the hub rewrites it once")

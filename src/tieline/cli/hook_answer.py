@@ -1,0 +1,411 @@
+"""A hook of an agent's program: shows the agent its unread messages, or waits for one and wakes the agent.
+
+Above: `tieline drain --hook`, which agent programs run. Below: `agents.unread`, which makes the answer, the record of
+the program's session, and a session with the hub. An error in a hook goes to stderr, and the agent's turn continues.
+
+A message is `seen` when there is proof that the model was asked after it was shown: an answer of the model behind it in
+the program's transcript. Until then the record keeps it, so that no hook shows it again. A program without a readable
+transcript leaves no proof, and there a message counts as seen when it is shown.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from tieline.agents.hook_record import FOLDER_VARIABLE, PUSHES_VARIABLE, READY
+from tieline.agents.hooks import FORMS, SESSION_START, Program
+from tieline.cli.failure import Exit, Failure, failure_of
+from tieline.cli.output import complain, say
+
+if TYPE_CHECKING:
+    from tieline.agents.hook_record import Record
+    from tieline.agents.unread import Asked, Shown
+    from tieline.cli.context import Context
+    from tieline.cli.session import Link
+    from tieline.client import Client, Item, Message
+
+_SECONDS_MAX = 4.0
+"""Timeout: a working hub answers in milliseconds, and an agent's turn must not wait longer for a broken one."""
+_INPUT_BYTES_MAX = 64 * 1024 * 1024
+"""Limit of a hook's input: it may include the output of a tool."""
+_UNREAD_MAX = 1000
+"""Most unread messages that one hook reads. The next hook reads the rest."""
+
+_WAKE_EXIT = 2
+"""The exit code with which a waiting hook begins a turn."""
+_TOGETHER_SECONDS = 0.2
+"""Messages that come within this time wake the agent together."""
+_PUSH_SECONDS = 0.5
+"""Time for a program to show a pushed message by itself. After that a hook shows the message."""
+_READY_SECONDS = 10.0
+"""Time for a program to load our tools at its start. An agent that is woken before that cannot answer."""
+_UNKNOWN_SECONDS = 2.0
+"""The same, if nobody tells us when the tools are loaded."""
+_LOOK_SECONDS = 1.0
+"""Time between two looks at the program: a waiting hook must not outlive it."""
+
+_READY_LOOKS = 200
+
+_INTERACTIVE_VARIABLE, _INTERACTIVE = "CLAUDE_CODE_ENTRYPOINT", "cli"
+"""Variable in which Claude Code names its mode to hooks. Its other modes end after a turn, and would wait for us."""
+
+_WAYS = {
+    True: "messages come at turn boundaries and wake it when idle",
+    False: "messages come at turn boundaries; this version cannot be woken when idle",
+}
+
+
+class HookOptions:
+    """The options of one hook: the reader's context, the most tokens to show, and if the agent has our tools.
+
+    The environment adds what the run (`tieline run`), if any, tells its hooks: its folder, and if it pushes messages.
+    """
+
+    def __init__(self, context: "Context", tokens_max: int, *, tools: bool = False) -> None:
+        self.context = context
+        self.tokens_max = tokens_max
+        # The folder of the run that started the program.
+        self.run_folder = os.environ.get(FOLDER_VARIABLE)
+        # In a run the agent has our tools.
+        self.tools = tools or self.run_folder is not None
+        # True if the runner also pushes messages to the program.
+        self.pushed = bool(os.environ.get(PUSHES_VARIABLE))
+
+
+async def show_unread(link: "Link", program: Program, options: HookOptions) -> None:
+    """Print the answer that the program shows to its model; nothing if nothing is unread or an error occurs."""
+    from tieline.agents import unread
+
+    try:
+        question = unread.asked(program, _read_input())
+        async with asyncio.timeout(_SECONDS_MAX):
+            mailbox = link.mailbox()
+            if mailbox is not None:
+                mailbox.show_unread(options.context, program, question, options.tokens_max)
+            else:
+                await _show_from_hub(link, program, question, options)
+    except Exception as error:  # noqa: BLE001 - said on stderr, whatever it is
+        # The exit code stays 0: any other would stop the turn, or show a warning that does not concern the agent.
+        _complain(error)
+
+
+async def wait_for_unread(link: "Link", program: Program, options: HookOptions) -> None:
+    """Wait for a message, print it for the model, and end with the exit code that begins a turn.
+
+    One hook of a session waits; a second one ends at once. A hook whose program has ended ends as well.
+    """
+    from tieline.agents import unread
+
+    try:
+        question = unread.asked(program, _read_input())
+        if not question.session_id or os.environ.get(_INTERACTIVE_VARIABLE, _INTERACTIVE) != _INTERACTIVE:
+            return
+        if not _begins_to_wait(link, question):
+            return
+        waiting = asyncio.create_task(_wait(link, program, question, options))
+        watching = asyncio.create_task(_until_over(link, question))
+        await asyncio.wait((waiting, watching), return_when=asyncio.FIRST_COMPLETED)
+        for task in (waiting, watching):
+            task.cancel()
+        text = waiting.result() if waiting.done() and not waiting.cancelled() else ""
+    except Exception as error:  # noqa: BLE001 - said on stderr, whatever it is
+        _complain(error)
+        return
+    if text:
+        print(text, file=sys.stderr, flush=True)
+        raise typer.Exit(_WAKE_EXIT)
+
+
+async def _show_from_hub(link: "Link", program: Program, question: "Asked", options: HookOptions) -> None:
+    from tieline.agents import unread
+
+    async with await link.open_member() as client:
+        with _record(link, program, question) as record:
+            items, more = await _unread(client, options)
+            new, proved = _sorted(program, question, record, items, options, leave_young=_pushed(options, record))
+            await _report(client, program, proved)
+            shown = _shown(client, new, options, more=more)
+            is_shown = unread.may_speak(program, question, shown)
+            note = _note(question, record, options, is_shown=is_shown)
+            if not is_shown and not note:
+                return
+            _print(unread.answer(program, question, shown.text if is_shown else "", note=note))
+            if record is None:
+                # Reported after printing: before that, the messages are not seen.
+                client.see(*shown.items, evidence=f"hook {question.hook_event_name} of {program}")
+            elif is_shown:
+                record.shown += [item.message.id for item in shown.items]
+
+
+async def _wait(link: "Link", program: Program, question: "Asked", options: HookOptions) -> str:
+    """Wait for messages that no hook has shown, and return their text."""
+    from tieline.cli.reconnection import is_passing
+    from tieline.client import HubError
+    from tieline.wire.backoff import SESSION_BACKOFF
+    from tieline.wire.native.arrivals import DeliveredKeys, arrivals
+
+    if question.hook_event_name == SESSION_START:
+        await _tools_loaded(options.run_folder)
+    while True:
+        client = await SESSION_BACKOFF.retry(lambda: _open(link), is_passing)
+        try:
+            async for _ in arrivals(client, DeliveredKeys()):
+                with _record(link, program, question) as record:
+                    pause = _PUSH_SECONDS if _pushed(options, record) else _TOGETHER_SECONDS
+                await asyncio.sleep(pause)
+                if text := await _take_new(link, client, program, question, options):
+                    return text
+        except HubError as error:
+            if not is_passing(error):
+                raise
+        finally:
+            await client.close()
+
+
+async def _open(link: "Link") -> "Client":
+    """Open a session that receives deliveries. If no hub runs now, raise an error on which the caller tries again."""
+    if link.mailbox() is not None:
+        raise Failure(Exit.UNREACHABLE, "no hub runs here")
+    return await link.open_member(receive=True)
+
+
+async def _tools_loaded(run_folder: str | None) -> None:
+    """Wait until the agent's program has loaded our tools: until its run says so, or without a run for a fixed time."""
+    if run_folder is None:
+        await asyncio.sleep(_UNKNOWN_SECONDS)
+        return
+    for _ in range(_READY_LOOKS):
+        if (Path(run_folder) / READY).exists():
+            return
+        await asyncio.sleep(_READY_SECONDS / _READY_LOOKS)
+
+
+async def _take_new(link: "Link", client: "Client", program: Program, question: "Asked", options: HookOptions) -> str:
+    """Return the text of the unread messages that no hook has shown, and record that they are shown now."""
+    with _record(link, program, question) as record:
+        # Read under the lock: otherwise another hook could show a message that is not among these.
+        items, more = await _unread(client, options)
+        # Whoever waits has given a push its time already.
+        new, proved = _sorted(program, question, record, items, options, leave_young=False)
+        await _report(client, program, proved)
+        shown = _shown(client, new, options, more=more)
+        if record is not None:
+            record.shown += [item.message.id for item in shown.items]
+        return shown.text if shown.items else ""
+
+
+async def _unread(client: "Client", options: HookOptions) -> "tuple[list[Item], bool]":
+    """Return the unread messages for this reader, and true if the inbox has more than were read."""
+    from tieline.cli.session import speaker_of
+    from tieline.protocols.mcp.echo import should_suppress_self_echo
+
+    page = await client.inbox(limit=_UNREAD_MAX, unseen=True)
+    member = speaker_of(client)
+    items = [
+        item
+        for item in page.items
+        if options.context.takes(item.message.scope) and not should_suppress_self_echo(item.message, member=member)
+    ]
+    return items, not page.complete
+
+
+async def _report(client: "Client", program: Program, proved: "tuple[Item, ...]") -> None:
+    """Tell the hub that the model has read these messages, and wait until the hub knows it.
+
+    The record has forgotten them, so the next hook relies on the hub.
+    """
+    if proved:
+        client.see(*proved, evidence=f"answer of the model in {program}")
+        # The hub answers one session's requests in order.
+        await client.inbox(limit=1)
+
+
+def _sorted(
+    program: Program,
+    question: "Asked",
+    record: "Record | None",
+    items: "list[Item]",
+    options: HookOptions,
+    *,
+    leave_young: bool,
+) -> "tuple[tuple[Item, ...], tuple[Item, ...]]":
+    """Return the messages to show now, and those with proof that the model was asked after they were shown.
+
+    The record forgets the latter. With `leave_young`, very new messages are not shown yet: a push may show them.
+    """
+    from tieline.agents.transcript import answered_ids, framed_ids
+    from tieline.agents.unread import sort_items
+
+    if record is None:
+        return tuple(items), ()
+    form, shown, tail = FORMS[program], set(record.shown), _tail(question.transcript_path)
+    # A tool may print the frame of a message that was never shown. So a frame in the transcript counts if a hook has
+    # shown its message, or if it came as a push.
+    found = answered_ids(tail, form.answer_mark, escapes=form.escapes)
+    transcript = {one: answered for one, answered in found.items() if one in shown}
+    if options.pushed:
+        pushed = answered_ids(tail, form.answer_mark, skip=form.tool_mark)
+        transcript = {**dict.fromkeys(framed_ids(question.prompt), False), **pushed, **transcript}
+    by_proof = sort_items(items, shown, transcript)
+    # What is unread no more need not be remembered. Beyond the most that one hook reads, nothing is known.
+    settled = shown - {item.message.id for item in items} if len(items) < _UNREAD_MAX else set()
+    settled |= {item.message.id for item in by_proof.read}
+    record.shown = [one for one in record.shown if one not in settled]
+    new = by_proof.new
+    if leave_young:
+        # The program may be about to show it by itself.
+        new = tuple(item for item in new if not 0 <= _now_ms() - item.message.sent_at_ms < _PUSH_SECONDS * 1000)
+    return new, by_proof.read
+
+
+def _pushed(options: HookOptions, record: "Record | None") -> bool:
+    """True if a push may still show a message: a runner pushes, and the user was not told that pushes are off.
+
+    Then a hook leaves a new message to the push for a short time.
+    """
+    return options.pushed and not (record is not None and record.told)
+
+
+def _shown(client: "Client", items: "tuple[Item, ...]", options: HookOptions, *, more: bool) -> "Shown":
+    from tieline.agents import unread
+    from tieline.cli.session import speaker_of
+
+    return unread.show(
+        items,
+        member=speaker_of(client),
+        now_ms=_now_ms(),
+        tokens_max=options.tokens_max,
+        more=more,
+        tools=options.tools,
+    )
+
+
+def _note(question: "Asked", record: "Record | None", options: HookOptions, *, is_shown: bool) -> str:
+    """Return a line for the user of a run that says how messages reach the agent.
+
+    It is told once: empty if it was told before, or is not known yet.
+    """
+    if record is None or record.told or options.run_folder is None:
+        return ""
+    can_wake = record.waiter is not None
+    if options.pushed and (is_shown or record.shown):
+        note = f"tieline: pushes are off in this program; {_WAYS[can_wake]}"
+    elif not options.pushed and not can_wake and question.hook_event_name == SESSION_START:
+        note = f"tieline: {_WAYS[can_wake]}"
+    else:
+        return ""
+    record.told = True
+    return note
+
+
+# The record of the program's session.
+
+
+@contextlib.contextmanager
+def _record(link: "Link", program: Program, question: "Asked") -> "Iterator[Record | None]":
+    """Yield the record of the program's session, locked; `None` without a session or a transcript that we can read."""
+    from tieline.agents.hook_record import locked_record, sweep
+
+    form = FORMS[program]
+    unreadable = not form.answer_mark or (form.transcript_optional and not question.transcript_path)
+    if not question.session_id or unreadable:
+        yield None
+        return
+    folder = _folder(link)
+    sweep(folder)
+    with locked_record(folder, question.session_id) as record:
+        yield record
+
+
+def _folder(link: "Link") -> Path:
+    from tieline.agents.hook_record import FOLDER
+    from tieline.agents.run_folder import RUNS
+
+    given = os.environ.get(FOLDER_VARIABLE)
+    return Path(given) / FOLDER if given else link.folder / RUNS / FOLDER
+
+
+def _begins_to_wait(link: "Link", question: "Asked") -> bool:
+    """Note this process as its session's waiting hook. Return false if another one waits or the program has ended."""
+    from tieline.agents.hook_record import locked_record, process_of, program
+
+    with locked_record(_folder(link), question.session_id) as record:
+        if record.program is None or record.program != program():
+            return False
+        if record.waiter is not None and record.waiter.is_alive:
+            return False
+        record.waiter = process_of(os.getpid())
+        return True
+
+
+async def _until_over(link: "Link", question: "Asked") -> None:
+    """Wait until the program has ended, and remove its record."""
+    from tieline.agents.hook_record import program, sweep
+
+    parent = program()
+    while parent is not None and parent.is_alive and program() == parent:  # noqa: ASYNC110 - nobody tells us
+        await asyncio.sleep(_LOOK_SECONDS)
+    sweep(_folder(link))
+
+
+def _tail(path: str | None) -> str:
+    """Return the end of the program's transcript; empty if there is none."""
+    from tieline.agents.transcript import TAIL_BYTES
+
+    if not path:
+        return ""
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            return file.read(TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+# Printing.
+
+
+def print_framed(messages: "Iterable[Message]", member: str) -> None:
+    """Print messages for an agent, each in full and in its frame. The caller has taken the messages."""
+    from tieline.protocols.mcp.framing import channel_text
+
+    for message in messages:
+        say(channel_text(message, member=member, now_ms=_now_ms(), whole=True))
+
+
+def say_shown(program: Program, question: "Asked", shown: "Shown") -> bool:
+    """Print the hook's answer for the program, if there is anything to show. Return true if there was."""
+    from tieline.agents import unread
+
+    if not unread.may_speak(program, question, shown):
+        return False
+    _print(unread.answer(program, question, shown.text))
+    return True
+
+
+def _print(answer: dict[str, object]) -> None:
+    import msgspec
+
+    print(msgspec.json.encode(answer).decode(), flush=True)
+
+
+def _complain(error: Exception) -> None:
+    failure = failure_of(error)
+    complain(failure.message if failure else f"{type(error).__name__}: {error}")
+
+
+def _read_input() -> bytes:
+    """Read the program's input from stdin; empty if stdin is a terminal, where a person tries the hook."""
+    return b"" if sys.stdin.isatty() else sys.stdin.buffer.read(_INPUT_BYTES_MAX)
+
+
+def _now_ms() -> int:
+    import time
+
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,82 @@
+"""New members: on the hub's machine, a command that acts under a new name makes the member first, and says so.
+
+Above: `send`, `inbox`, `run`, `mcp` and `connect`. Below: a session of the operator, by the home's key. Only that key
+makes members here: with a token, or at an address, an unknown name stays refused. The hub refuses reserved names and
+names that differ only in case. This module refuses aliases, because their messages belong to another member, and the
+name that is kept for the hub's owner, who becomes a member by the login link of the first start.
+"""
+
+import os
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tieline.cli.output import neutral_line, warn
+from tieline.client.connection import MEMBER_VARIABLE
+from tieline.contract.refusal import Code
+from tieline.wire.native.errors import HubRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tieline.cli.session import Link
+    from tieline.client import Client
+
+
+async def open_or_make(link: "Link", *, receive: bool = False, window: int = 256) -> "Client":
+    """Open a session of the member that the link or the environment names. If the name is new, make the member."""
+    try:
+        return await link.open(receive=receive, window=window)
+    except HubRefused as error:
+        # The hub answers so to the home's key alone. A token has its own member, and a stranger is unauthorized.
+        if error.code is not Code.UNKNOWN_MEMBER or link.way() != (None, None):
+            raise
+        near = error.near
+    name = link.member or os.environ[MEMBER_VARIABLE]
+    if await make_member(link, name):
+        say_made(name, near)
+    return await link.open(receive=receive, window=window)
+
+
+async def make_member(link: "Link", name: str) -> bool:
+    """Make a member by the home's key. Return false if another command has just made it. Raises `HubRefused`."""
+    with _nobody_named():
+        operator = await replace(link, member=None).open()
+    async with operator:
+        _refuse_kept(link, name, (await operator.team()).aliases)
+        try:
+            await operator.add_member(name)
+        except HubRefused as error:
+            if error.code is Code.NAME_TAKEN and name in [each.name for each in await operator.members()]:
+                return False
+            raise
+    return True
+
+
+def _refuse_kept(link: "Link", name: str, aliases: "Mapping[str, str]") -> None:
+    """Raise `HubRefused` for a name that stands for somebody already, in any case: an alias, or the hub's owner."""
+    from tieline.server.config import load_config
+
+    whose = next((member for alias, member in aliases.items() if alias.casefold() == name.casefold()), None)
+    if whose is not None:
+        raise HubRefused(Code.NAME_TAKEN, f"the name {name!r} is an alias of {whose!r}")
+    if name.casefold() == load_config(link.folder).console.owner.casefold():
+        how = "'tieline member add' makes it, or the login link of the hub's first start; or use another name"
+        raise HubRefused(Code.NAME_TAKEN, f"the name {name!r} is kept for the person who runs this hub: {how}")
+
+
+def say_made(name: str, near: "Sequence[str]" = ()) -> None:
+    """Tell the person that a member was made. `near` are members with a similar name: the new one may be a typo."""
+    meant = f" Did you mean {' or '.join(near)}? 'tieline member remove {name}' removes {name}." if near else ""
+    warn(neutral_line(f"tieline: {name} is a new member now.{meant}"))
+
+
+@contextmanager
+def _nobody_named() -> "Iterator[None]":
+    """Hide the member that the environment names, so that a session is the operator's."""
+    named = os.environ.pop(MEMBER_VARIABLE, None)
+    try:
+        yield
+    finally:
+        if named is not None:
+            os.environ[MEMBER_VARIABLE] = named
