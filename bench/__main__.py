@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from bench import ac7, backchannel, durable, floor, idle, latency, machine, peerbus, pipeline, relay, spool, syncs
+from bench import ac7, backchannel, durable, floor, idle, latency, machine, peerbus, pipeline, relay, spool, syncs, wake
 from bench.context import Context
 from bench.processes import ROOT, BenchError, hub_command
 from bench.report import Report, show, show_goals
@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, Callable[[Context], Report]] = {
     "syncs": syncs.measure,
     "idle": idle.measure,
     "spool": spool.measure,
+    "wake": wake.measure,
     "pipeline": pipeline.measure,
 }
 ON_REQUEST = frozenset({"pipeline"})

@@ -41,7 +41,7 @@ class HomeWriter:
     def append(self, at_ms: int, event: bytes) -> int:
         """Link an event to the chain; returns its offset."""
         offset = self.end
-        self._head = head = link_digest(self._head, event)
+        self._head = head = link_digest(self._head, at_ms, event)
         self._rows["log"].append((offset, at_ms, event, head))
         self.end = offset + 1
         self.at_ms = at_ms
@@ -77,5 +77,5 @@ class HomeWriter:
 
 
 def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequence[int]) -> bytes:
-    """A route as the hub stores it; see `core.store.Route`."""
+    """A route as the hub stores it; see `core.store.DeliveryRoute`."""
     return array("q", (*numbers, *keys, *stream_seqs)).tobytes()

@@ -1,0 +1,81 @@
+"""A conversation with an agent program: alice asks, the program answers as bob, and the hub tells how it went."""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.cli.hub_process import HubProcess, wait_until
+from tests.cli.terminal import Person
+from tests.programs.installed import ProgramHome
+from tests.programs.model import Asked, Line, ScriptedModel
+
+QUESTION = r'<channel [^<]* msg_id="(?P<id>[^"]+)"[^<]*>\s*(?P<body>QUESTION[^<]*?)\s*</channel>'
+ANSWER = Line(QUESTION, call=("send", {"to": "@alice", "body": "ANSWER to {body}", "reply_to": "{id}"}))
+"""The model's part: it answers each question by our tool."""
+
+
+def shown(model: ScriptedModel, body: str) -> list[Asked]:
+    """The requests that show a message with this body to the model, in its frame."""
+    return model.told(f"{body}</channel>") + model.told(f"{body}\n</channel>")
+
+
+def prompt(person: Person, model: ScriptedModel, text: str) -> None:
+    """Type a prompt and enter it. Enter is a key of its own only if it comes after the text was drawn."""
+    person.type(text)
+    person.sees(text.rpartition(" ")[2])
+    person.type("\r")
+    wait_until(lambda: model.told(text), f"a turn with {text!r}")
+
+
+def run_once(command: Sequence[str], home: ProgramHome, variables: dict[str, str]) -> None:
+    """Run a program in its one-shot mode, in the home's project."""
+    done = subprocess.run(
+        command,
+        env=variables,
+        cwd=home.project,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def bodies(hub: HubProcess, name: str) -> list[str]:
+    """The bodies of the messages in an inbox."""
+    return [item["message"]["body"] for item in json.loads(hub.cli("inbox", "--as", name, "--json").stdout)]
+
+
+def is_answered(hub: HubProcess, message_id: str, answer: str) -> bool:
+    """True if bob has answered a message of alice, and its receipt says so."""
+    return answer in bodies(hub, "alice") and hub.states("alice", message_id)["bob"] == "acked"
+
+
+def evidence(hub: HubProcess, message_id: str) -> str:
+    """The evidence that bob has seen a message of alice."""
+    (receipt,) = json.loads(hub.cli("receipts", message_id, "--as", "alice", "--json").stdout)
+    (seen,) = [step for step in receipt["steps"] if step["state"] == "seen"]
+    return str(seen["evidence"])
+
+
+def descendants(pid: int) -> set[int]:
+    """The processes that a process started, and those that they started."""
+    found: set[int] = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            if int(fields[1]) == pid:
+                child = int(path.parent.name)
+                found |= {child} | descendants(child)
+    return found
+
+
+def command(pid: int) -> str:
+    """The command line of a process."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""

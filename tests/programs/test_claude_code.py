@@ -1,0 +1,122 @@
+"""Claude Code itself, under `tieline run`, with a scripted model: what reaches the model, when, and how often."""
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.agents.runs import is_alive
+from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
+from tests.cli.terminal import Person, at_terminal
+from tests.programs.conversation import (
+    ANSWER,
+    bodies,
+    command,
+    descendants,
+    evidence,
+    is_answered,
+    prompt,
+    run_once,
+    shown,
+)
+from tests.programs.installed import ProgramHome, claude_code
+from tests.programs.model import Line, ScriptedModel
+from tests.programs.table import CLAUDE_CODE
+from tieline.agents.hook_record import READY
+from tieline.agents.run_folder import RUNS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@contextlib.contextmanager
+def interactive(hub: HubProcess, home: ProgramHome, model: ScriptedModel, *options: str) -> Iterator[Person]:
+    """Claude Code at a terminal, started by `tieline run`, once it has read the list of our tools."""
+    variables = claude_code(home, model)
+    with at_terminal(hub.home, "--as", "bob", *options, "claude-code", env=variables, cwd=home.project) as person:
+        person.sees("shortcuts")
+        wait_until(lambda: list((hub.home / RUNS).glob(f"*/{READY}")), "the program to load our tools")
+        yield person
+
+
+@pytest.mark.first
+@pytest.mark.proves(CLAUDE_CODE, idle="wakes it", answer="yes", once="yes")
+def test_an_idle_agent_is_woken_and_answers_by_its_tool_without_a_dialog(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel(ANSWER) as model, interactive(hub, home, model) as person:
+        (first,) = hub.send("alice", "@bob", "QUESTION 1")
+        wait_until(lambda: is_answered(hub, first, "ANSWER to QUESTION 1"), "the first answer")
+        # The session is idle again, and another hook waits.
+        (second,) = hub.send("alice", "@bob", "QUESTION 2")
+        wait_until(lambda: is_answered(hub, second, "ANSWER to QUESTION 2"), "the second answer")
+        # A turn of the user shows neither of them again.
+        prompt(person, model, "thank you")
+        assert [len(shown(model, f"QUESTION {n}")) for n in (1, 2)] == [1, 1]
+        assert b"pushes are off" in person.seen
+        assert model.unknown == []
+
+
+@pytest.mark.proves(CLAUDE_CODE, busy="after its tool", once="yes")
+def test_a_busy_agent_is_shown_a_message_at_the_end_of_its_tool(hub: HubProcess, home: ProgramHome) -> None:
+    work = Line("work now", call=("Bash", {"command": "while [ ! -e go ]; do sleep 0.05; done"}))
+    home.write("project/.claude/settings.json", {"permissions": {"allow": ["Bash"]}})
+    with ScriptedModel(ANSWER, work) as model, interactive(hub, home, model, "--no-push") as person:
+        prompt(person, model, "work now")
+        (asked,) = hub.send("alice", "@bob", "QUESTION")
+        (home.project / "go").touch()
+        wait_until(lambda: is_answered(hub, asked, "ANSWER to QUESTION"), "the answer")
+        assert len(model.told("QUESTION\n</channel>")) == 1
+        # The same turn: the user was not asked, and no turn was begun for it.
+        assert "work now" in json.dumps(model.told("QUESTION")[0].body)
+
+
+@pytest.mark.proves(CLAUDE_CODE, restart="yes")
+def test_a_message_reaches_the_agent_after_a_restart_of_the_hub(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel(ANSWER) as model, interactive(hub, home, model, "--no-push"):
+        (before,) = hub.send("alice", "@bob", "QUESTION 1")
+        wait_until(lambda: is_answered(hub, before, "ANSWER to QUESTION 1"), "an answer before")
+        hub.kill9()
+        hub.start()
+        (after,) = hub.send("alice", "@bob", "QUESTION 2")
+        wait_until(lambda: is_answered(hub, after, "ANSWER to QUESTION 2"), "an answer after it")
+        assert len(model.told("QUESTION 2\n</channel>")) == 1
+
+
+@pytest.mark.proves(CLAUDE_CODE, seen="answer of the model in claude-code")
+def test_seen_means_that_the_model_was_asked(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel(Line("HELLO", say="fine")) as model, interactive(hub, home, model, "--no-push"):
+        (told,) = hub.send("alice", "@bob", "HELLO")
+        wait_until(lambda: model.told("HELLO"), "the model to be asked")
+        wait_until(lambda: hub.states("alice", told)["bob"] == "seen", "the receipt")
+        assert evidence(hub, told) == "answer of the model in claude-code"
+
+
+def test_one_shot_mode_shows_what_waits_and_may_answer(hub: HubProcess, home: ProgramHome) -> None:
+    (asked,) = hub.send("alice", "@bob", "QUESTION")
+    with ScriptedModel(ANSWER) as model:
+        program = [str(TIELINE), "run", "--as", "bob", "claude-code", "-p", "look around"]
+        run_once(program, home, environment(hub.home, claude_code(home, model)))
+        assert is_answered(hub, asked, "ANSWER to QUESTION")
+        assert len(model.told("QUESTION\n</channel>")) == 1
+
+
+def test_with_ask_the_user_decides_about_our_tools(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel(ANSWER) as model, interactive(hub, home, model, "--no-push", "--ask") as person:
+        hub.send("alice", "@bob", "QUESTION")
+        person.sees("proceed")
+        assert bodies(hub, "alice") == []
+        assert model.unknown == []
+
+
+def test_a_killed_program_leaves_no_process_and_no_file(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel(ANSWER) as model, interactive(hub, home, model, "--no-push") as person:
+        (asked,) = hub.send("alice", "@bob", "QUESTION")
+        wait_until(lambda: is_answered(hub, asked, "ANSWER to QUESTION"), "an answer")
+        wait_until(lambda: any("--wait" in command(pid) for pid in descendants(person.process.pid)), "a waiting hook")
+        started = descendants(person.process.pid)
+        (program,) = [pid for pid in started if command(pid).startswith(str(claude_code(home, model)["CLAUDE_PATH"]))]
+        os.kill(program, signal.SIGKILL)
+        assert person.leaves() == 128 + signal.SIGKILL
+        wait_until(lambda: not any(map(is_alive, started)), "the end of all processes")
+        assert list((hub.home / RUNS).iterdir()) == []

@@ -1,0 +1,118 @@
+"""Claude Code itself with installed hooks, as its user starts it: without `tieline run`."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agents.runs import is_alive
+from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
+from tests.cli.terminal import Person, at_terminal_of
+from tests.programs.conversation import ANSWER, bodies, command, descendants, evidence, prompt, run_once, shown
+from tests.programs.installed import ProgramHome, claude_code
+from tests.programs.model import Line, ScriptedModel
+from tests.programs.table import CLAUDE_CODE_HOOKS
+from tieline.agents.hook_record import FOLDER
+from tieline.agents.run_folder import RUNS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+EVIDENCE = "answer of the model in claude-code"
+
+
+def installed(hub: HubProcess, home: ProgramHome, model: ScriptedModel) -> dict[str, str]:
+    """Install the hooks as bob, and return the environment of the program."""
+    variables = claude_code(home, model)
+    done = hub.cli("hooks", "install", "claude-code", "--as", "bob", "--apply", env=variables)
+    assert done.returncode == 0, done.stderr
+    assert "--wait" in (home.folder / ".claude" / "settings.json").read_text(encoding="utf-8")
+    return environment(hub.home, variables)
+
+
+@contextlib.contextmanager
+def interactive(variables: dict[str, str], home: ProgramHome) -> Iterator[Person]:
+    """Claude Code at a terminal."""
+    with at_terminal_of(variables["CLAUDE_PATH"], env=variables, cwd=home.project) as person:
+        person.sees("shortcuts")
+        yield person
+
+
+def waiters(person: Person) -> set[int]:
+    """The hooks of a program that wait for a message."""
+    return {pid for pid in descendants(person.process.pid) if "drain --hook claude-code" in command(pid)}
+
+
+def records(hub: HubProcess) -> list[Path]:
+    """The records of sessions in which hooks ran."""
+    folder = hub.home / RUNS / FOLDER
+    return list(folder.iterdir()) if folder.exists() else []
+
+
+@pytest.mark.proves(CLAUDE_CODE_HOOKS, idle="wakes it", restart="yes", seen=EVIDENCE, once="yes")
+def test_an_idle_agent_is_woken_also_after_a_restart_of_the_hub(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel() as model:
+        variables = installed(hub, home, model)
+        with interactive(variables, home):
+            for body in ("HELLO 1", "HELLO 2"):
+                hub.kill9()
+                hub.start()
+                (told,) = hub.send("alice", "@bob", body)
+                wait_until(lambda: hub.states("alice", told)["bob"] == "seen", "the receipt")  # noqa: B023
+                assert evidence(hub, told) == EVIDENCE
+            assert [len(shown(model, body)) for body in ("HELLO 1", "HELLO 2")] == [1, 1]
+            # Without our tools the agent is told the commands.
+            assert "tieline send @NAME" in shown(model, "HELLO 1")[0].new
+
+
+@pytest.mark.proves(CLAUDE_CODE_HOOKS, seen=EVIDENCE)
+def test_one_shot_mode_shows_what_waits_and_no_hook_outlives_it(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel() as model:
+        variables = installed(hub, home, model)
+        (told,) = hub.send("alice", "@bob", "HELLO")
+        begun = time.monotonic()
+        run_once([variables["CLAUDE_PATH"], "-p", "look around"], home, variables)
+        ended = time.monotonic()
+        assert len(shown(model, "HELLO")) == 1
+        assert hub.states("alice", told)["bob"] == "seen"
+        assert evidence(hub, told) == EVIDENCE
+        # A waiting hook would wait for days, and Claude Code for it.
+        assert ended - model.asked[-1].at < max(10, 3 * (model.asked[-1].at - begun))
+        wait_until(lambda: not records(hub), "the end of the record")
+
+
+@pytest.mark.proves(CLAUDE_CODE_HOOKS, busy="after its tool", answer="yes", once="yes")
+def test_a_busy_agent_with_our_mcp_server_answers_by_its_tool(hub: HubProcess, home: ProgramHome) -> None:
+    work = Line("work now", call=("Bash", {"command": "while [ ! -e go ]; do sleep 0.05; done"}))
+    with ScriptedModel(ANSWER, work) as model:
+        variables = installed(hub, home, model)
+        server = {"type": "stdio", "command": str(TIELINE), "args": ["mcp", "--as", "bob", "--no-push"]}
+        own = json.loads((home.folder / ".claude.json").read_text(encoding="utf-8"))
+        home.write(".claude.json", own | {"mcpServers": {"tieline": server}})
+        home.write("project/.claude/settings.json", {"permissions": {"allow": ["Bash", "mcp__tieline"]}})
+        with interactive(variables, home) as person:
+            prompt(person, model, "work now")
+            wait_until(lambda: hub.session_count("bob") > 1, "our tools, beside the hook that waits")
+            (asked,) = hub.send("alice", "@bob", "QUESTION")
+            (home.project / "go").touch()
+            wait_until(lambda: bodies(hub, "alice") == ["ANSWER to QUESTION"], "the answer")
+            wait_until(lambda: hub.states("alice", asked)["bob"] == "seen", "the receipt")
+            assert len(shown(model, "QUESTION")) == 1
+
+
+def test_a_killed_program_leaves_no_process_and_no_record(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel() as model:
+        variables = installed(hub, home, model)
+        with interactive(variables, home) as person:
+            hub.send("alice", "@bob", "HELLO")
+            wait_until(lambda: shown(model, "HELLO"), "a turn")
+            wait_until(lambda: waiters(person), "a waiting hook")
+            started = descendants(person.process.pid)
+            os.kill(person.process.pid, signal.SIGKILL)
+            assert person.leaves() == -signal.SIGKILL
+            wait_until(lambda: not any(map(is_alive, started)), "the end of all processes")
+            wait_until(lambda: not records(hub), "the end of the record")

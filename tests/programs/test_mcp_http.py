@@ -1,0 +1,62 @@
+"""The agent programs with the hub's MCP server over HTTP, and nothing of ours installed beside them."""
+
+import json
+
+import pytest
+
+from tests.cli.hub_process import HubProcess
+from tests.programs.conversation import ANSWER, is_answered, run_once, shown
+from tests.programs.installed import ProgramHome, claude_code, codex, gemini
+from tests.programs.model import Line, ScriptedModel
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+LOOK = Line("look around", call=("drain", {"wait": 30}))
+"""The model's part: it takes its messages, and answers each question by our tool."""
+
+
+@pytest.fixture
+def token(hub: HubProcess) -> str:
+    """Give a new token of bob."""
+    return str(json.loads(hub.cli("member", "rotate", "bob", "--json").stdout)["token"])
+
+
+def check(hub: HubProcess, model: ScriptedModel, asked: str) -> None:
+    """See that the model was shown the message once, and that its answer came."""
+    assert is_answered(hub, asked, "ANSWER to QUESTION")
+    assert len(shown(model, "QUESTION")) == 1
+    assert model.unknown == []
+
+
+def test_claude_code_drains_and_answers(hub: HubProcess, home: ProgramHome, token: str) -> None:
+    (asked,) = hub.send("alice", "@bob", "QUESTION")
+    with ScriptedModel(ANSWER, LOOK) as model:
+        variables = claude_code(home, model)
+        program, url = variables["CLAUDE_PATH"], f"{hub.running.http}/mcp"
+        header = f"Authorization: Bearer {token}"
+        run_once([program, "mcp", "add", "--transport", "http", "tieline", url, "--header", header], home, variables)
+        run_once([program, "-p", "look around", "--allowedTools", "mcp__tieline"], home, variables)
+        check(hub, model, asked)
+
+
+def test_codex_drains_and_answers(hub: HubProcess, home: ProgramHome, token: str) -> None:
+    (asked,) = hub.send("alice", "@bob", "QUESTION")
+    with ScriptedModel(ANSWER, LOOK) as model:
+        variables = {**codex(home, model), "TIELINE_TOKEN": token}
+        program, url = variables["CODEX_PATH"], f"{hub.running.http}/mcp"
+        run_once(
+            [program, "mcp", "add", "tieline", "--url", url, "--bearer-token-env-var", "TIELINE_TOKEN"], home, variables
+        )
+        options = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+        run_once([program, "exec", *options, "look around"], home, variables)
+        check(hub, model, asked)
+
+
+def test_gemini_drains_and_answers(hub: HubProcess, home: ProgramHome, token: str) -> None:
+    (asked,) = hub.send("alice", "@bob", "QUESTION")
+    with ScriptedModel(ANSWER, LOOK) as model:
+        headers = {"Authorization": f"Bearer {token}"}
+        server = {"httpUrl": f"{hub.running.http}/mcp", "headers": headers, "trust": True}
+        program, variables = gemini(home, model, mcpServers={"tieline": server})
+        run_once([*program, "-p", "look around"], home, variables)
+        check(hub, model, asked)
