@@ -17,7 +17,7 @@ import msgspec
 
 from tieline import __version__
 from tieline.console.app import DOCUMENT_PATH
-from tieline.console.entrance import Visitor
+from tieline.console.login import Visitor
 from tieline.pipeline.report_parts import Report
 from tieline.protocols import protocols
 from tieline.server.hub import Options, RunningHub
@@ -25,7 +25,7 @@ from tieline.wire.native.document import document
 
 
 def shapes() -> dict[str, Any]:
-    """What comes as JSON from `/api/session` and `/api/insights`."""
+    """Types of the JSON from `/api/session` and `/api/insights`."""
     _, components = msgspec.json.schema_components((Visitor, Report), ref_template="#/components/schemas/{name}")
     for one in components.values():
         # They are always written whole, also what has a default.

@@ -10,10 +10,11 @@ import pytest
 
 from tests.server.hubs import HubHarness, running_hub, take
 from tieline.console.app import DOCUMENT_PATH
-from tieline.console.entrance import CODE_PATH, PATH
+from tieline.console.login import CODE_PATH, PATH
 from tieline.contract.member import MemberKind
 from tieline.contract.permission import TEAM_PERMISSIONS
-from tieline.services.login_sessions import LINK_LABEL
+from tieline.services import upkeep
+from tieline.services.login_sessions import APP_LABEL, LINK_LABEL
 from tieline.services.totp import code_at
 from tieline.wire.http import LOGIN_COOKIE, SESSION_COOKIE
 
@@ -91,6 +92,24 @@ async def test_a_secret_is_made_for_oneself_or_by_who_manages_members(there: Hub
         assert (await alice.post("/api/members/bob/authenticator")).status_code == 403
         assert (await chief.post("/api/members/nobody/authenticator")).status_code == 404
         assert (await chief.post("/api/members/bob/authenticator")).status_code == 200
+
+
+async def test_an_authenticator_app_that_is_revoked_among_the_tokens_ends_what_its_codes_opened(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_CHECK_SECONDS", 0.05)
+    async with running_hub(folder, store="sqlite:unsafe", ac7=False) as there:
+        await there.add("alice")
+        code = await code_of(there, "alice")
+        async with httpx.AsyncClient(base_url=there.running.http) as browser:
+            assert (await browser.post(CODE_PATH, json={"code": code})).status_code == 200
+            alice = await there.join("alice")
+            (app,) = [token for token in await alice.tokens("alice") if token.label == APP_LABEL]
+            await alice.revoke_token("alice", app.id)
+            assert (await browser.post(CODE_PATH, json={"code": code})).status_code == 401
+            while any(token.label.startswith("login ") for token in await alice.tokens("alice")):
+                pass
+            assert (await browser.get(PATH)).status_code == 401
 
 
 async def test_a_file_is_kept_sent_and_read_by_who_receives_it(there: HubHarness) -> None:

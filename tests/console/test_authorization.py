@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect as dial
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.server.hubs import HubHarness, running_hub
-from tieline.console.entrance import PATH
+from tieline.console.login import PATH
 from tieline.console.site import POLICY, STATIC
 from tieline.contract.member import MemberKind
 from tieline.contract.objective import Block
@@ -506,9 +506,9 @@ async def test_an_entry_gives_a_cookie_of_its_own_and_voids_the_one_that_the_bro
 
 
 async def test_over_https_the_cookie_is_sent_over_nothing_else(there: HubHarness) -> None:
-    entrance = there.hub.entrance
-    assert entrance is not None
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=entrance), base_url="https://hub") as client:
+    login_app = there.hub.login_app
+    assert login_app is not None
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=login_app), base_url="https://hub") as client:
         entered = await client.post(PATH, json={"token": there.tokens["carol"]})
         left = await client.delete(PATH)
     for answer in (entered, left):

@@ -1,4 +1,4 @@
-"""Devices that ask for a token and do not get one."""
+"""Devices that ask for a token: one that is refused, and one whose link leads to its approval."""
 
 import httpx2 as httpx
 import pytest
@@ -21,3 +21,21 @@ async def test_a_device_that_nobody_knows_is_refused(there: Office) -> None:
         told = await device.post("/enroll/poll", json={"deviceCode": started["deviceCode"]})
     assert told.status_code == 400
     assert told.json()["error"] == "access_denied"
+
+
+async def test_the_link_of_a_device_leads_to_its_approval_with_the_code_filled_in(there: Office) -> None:
+    async with httpx.AsyncClient(base_url=there.url) as device:
+        started = (await device.post("/enroll", json={"labelHint": "a runner"})).json()
+        page = await there.page()
+        await page.goto(there.url + started["verificationUriComplete"])
+        # The way in keeps the address.
+        await page.get_by_label("Token").fill(there.there.tokens["root"])
+        await page.get_by_role("button", name="Come in").click()
+        form = page.get_by_label("Device", exact=True)
+        await expect(form.get_by_label("Code")).to_have_value(started["userCode"])
+        await expect(form).to_contain_text("a runner from 127.0.0.1")
+        await form.get_by_label("for").select_option("alice")
+        await form.get_by_role("button", name="Approve").click()
+        await expect(page.get_by_role("status").filter(has_text="It has its token now.")).to_be_visible()
+        told = await device.post("/enroll/poll", json={"deviceCode": started["deviceCode"]})
+    assert told.json()["member"]["name"] == "alice"

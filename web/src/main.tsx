@@ -3,6 +3,7 @@ import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { signal } from "@preact/signals";
 import { Places, Talk, unread } from "./conversations.tsx";
+import { OneDevice } from "./devices.tsx";
 import { Entry } from "./entry.tsx";
 import { Guard } from "./guard.tsx";
 import { Insights } from "./insights.tsx";
@@ -16,6 +17,8 @@ import { address, where } from "./route.ts";
 import { Search } from "./search.tsx";
 import { attempt, hub, leave, look, notice, objectives, seesAll, tell, visitor } from "./state.ts";
 
+/** The page of one device has no entry in the list of pages: a link leads to it. */
+const DEVICE = "devices";
 const PAGES = [
   ["live", "Live", Live],
   ["talk", "Conversations", Talk],
@@ -27,7 +30,7 @@ const PAGES = [
 
 function Console() {
   const { page } = where.value;
-  const Page = PAGES.find(([name]) => name === page)?.[2] ?? Live;
+  const Page = page === DEVICE ? OneDevice : (PAGES.find(([name]) => name === page)?.[2] ?? Live);
   const blocked = objectives.value.filter((one) => one.status === "blocked").length;
   const counts: Record<string, [number, string]> = { talk: [unread.value, "unread"], objectives: [blocked, "blocked"] };
   return (

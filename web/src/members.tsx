@@ -1,8 +1,8 @@
 // Members: who is there and waits for whom, by what they are reached, and what waits for them; their tokens, for who may.
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { type Device, approve, pending, reject } from "./api.ts";
 import { Action } from "./action.tsx";
+import { Devices } from "./devices.tsx";
 import type { Leg, Member, Reach, Token } from "./hub.ts";
 import { Wire } from "./message.tsx";
 import { plain } from "./prose.tsx";
@@ -10,8 +10,6 @@ import { address, go, where } from "./route.ts";
 import { attempt, byName, hub, may, members, now, readRoster, visitor } from "./state.ts";
 import { ago } from "./talk.ts";
 import { waits } from "./waits.ts";
-
-const DEVICES_MS = 5000;
 
 /** Those who need somebody first: who waits for the viewer, a backlog that nobody drains, who is there, who is not. */
 function rank({ name, backlog, sessions }: Member): number {
@@ -177,63 +175,6 @@ function NewMember() {
   );
 }
 
-/** Devices that ask for a token: their person reads out a code, and somebody who manages members says whose they are. */
-function Devices() {
-  const [waiting, setWaiting] = useState<readonly Device[]>([]);
-  const read = async () => {
-    setWaiting(await pending().catch(() => []));
-  };
-  useEffect(() => {
-    void read();
-    const timer = setInterval(() => void read(), DEVICES_MS);
-    return () => clearInterval(timer);
-  }, []);
-  if (!waiting.length) return null;
-  return (
-    <section class="sheet" aria-label="Devices">
-      <h2>Devices that wait for a token</h2>
-      {waiting.map((device) => (
-        <form
-          class="line"
-          key={device.user_code}
-          onSubmit={(event) => {
-            event.preventDefault();
-            const name = new FormData(event.currentTarget).get("member");
-            void attempt(async () => {
-              await approve(device.user_code, String(name));
-              await read();
-            }, "It has its token now.");
-          }}
-        >
-          <code>{device.user_code}</code> {plain(device.label)} {device.source ? `from ${device.source}` : ""}
-          <label>
-            for{" "}
-            <select name="member" required>
-              {members.value.map((member) => (
-                <option key={member.name}>{plain(member.name)}</option>
-              ))}
-            </select>
-          </label>
-          <button type="submit" class="main">
-            Approve
-          </button>
-          <button
-            type="button"
-            onClick={() =>
-              void attempt(async () => {
-                await reject(device.user_code);
-                await read();
-              }, "Refused.")
-            }
-          >
-            Refuse
-          </button>
-        </form>
-      ))}
-    </section>
-  );
-}
-
 /** In which ways a member is reached, one after the other, and how long each is given. */
 function Ways({ name }: { name: string }) {
   const [reach, setReach] = useState<Reach | null>(null);
@@ -386,7 +327,10 @@ function OneMember({ member }: { member: Member }) {
                 act={rotate}
                 done="There is one token now."
               >
-                <p>Every token of {plain(member.name)} dies, and its sessions with them. One new token is made.</p>
+                <p>
+                  Every token of {plain(member.name)} dies, its sessions and its authenticator app with them. One new
+                  token is made.
+                </p>
               </Action>
             )}
             {manages && !own && (

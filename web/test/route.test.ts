@@ -32,3 +32,9 @@ test("a position that is no offset is none", () => {
   for (const at of ["", "-1", "1.5", "1e9", "9".repeat(16), "x"])
     assert.equal(visit(`#/live?m=m1&at=${at}`).at, null, at);
 });
+
+test("the link of a device leads to its code", () => {
+  // The hub answers `GET /enroll?code=…` with this address.
+  assert.deepEqual(visit("#/devices/KQ4M-7P2H"), { page: "devices", of: "KQ4M-7P2H", message: "", at: null });
+  assert.equal(visit("#/devices").of, "");
+});

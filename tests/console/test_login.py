@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import connect as dial
 
 from tests.server.hubs import HubHarness, running_hub
-from tieline.console.entrance import PATH
+from tieline.console.login import PATH
 from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import ByShared
