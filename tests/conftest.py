@@ -45,6 +45,8 @@ hypothesis.settings.register_profile(
     "tieline", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("tieline")
+# For `make check`: what a change breaks, a few examples show. `make test` tries all of them.
+hypothesis.settings.register_profile("quick", hypothesis.settings.get_profile("tieline"), max_examples=20)
 
 # Tests that run in the background may ignore these signals, and child processes would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -1,6 +1,9 @@
 """Documentation is held to the code."""
 
+import ast
 import re
+from inspect import getsource
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -8,7 +11,7 @@ import pytest
 import typer
 
 from tieline.cli.main import app
-from tieline.contract import objective
+from tieline.contract import limits, objective
 from tieline.contract.delivery import SETTLED, TRANSITIONS
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import MEANINGS, Code
@@ -45,9 +48,25 @@ def test_the_reference_has_every_refusal_with_its_meaning(code: Code) -> None:
     assert f"| `{code.value}` | {MEANINGS[code]} |" in REFERENCE
 
 
+def reasons() -> dict[str, str]:
+    """The docstring of every limit, by its name."""
+    (table,) = (node for node in ast.parse(getsource(limits)).body if isinstance(node, ast.ClassDef))
+    found = {}
+    for field, below in pairwise(table.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(value=ast.Constant(value=str(reason))):
+                found[name] = " ".join(reason.split())
+            case _:
+                pass
+    return found
+
+
+REASONS = reasons()
+
+
 @pytest.mark.parametrize("field", msgspec.structs.fields(Limits), ids=lambda field: str(field.name))
-def test_the_reference_has_every_limit_with_its_default(field: msgspec.structs.FieldInfo) -> None:
-    assert f"| `{field.name}` | {field.default:,} |" in REFERENCE
+def test_the_reference_has_every_limit_with_its_default_and_its_reason(field: msgspec.structs.FieldInfo) -> None:
+    assert f"| `{field.name}` | {field.default:,} | {REASONS[field.name]} |" in REFERENCE
 
 
 @pytest.mark.parametrize("frame", frames.ClientFrame.__args__, ids=lambda frame: str(frame.__name__))

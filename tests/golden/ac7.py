@@ -47,6 +47,13 @@ async def play(folder: Path, recorder: Recorder) -> None:
         await ann.ask("POST", "/presence/busy", {"busy": False})
         await ann.ask("POST", "/presence/busy", {})
         await ben.ask("GET", "/briefing")
+        recorder.section("streams that are opened again")
+        await _again(there, ann, ben)
+        recorder.section("CommandSuite")
+        await ben.ask("GET", "/instructions", x_csuite_protocol="2")
+        await ben.ask("POST", "/presence/activity", {"state": "working"}, x_csuite_protocol="2")
+        await ben.ask("GET", "/roster", x_csuite_protocol="2")
+        await ben.ask("POST", "/presence/activity", {"state": "asleep"}, x_csuite_protocol="2")
 
 
 async def _doors(there: Stage, ann: Web) -> None:
@@ -110,6 +117,22 @@ async def _streams(there: Stage, ann: Web, ben: Web, ada: Native) -> None:
     await ben.ask("GET", "/subscribe")
     await WebSocket.dial(there, "stranger/socket", "/subscribe?name=ann")
     await events.leave()
+    await socket.leave()
+
+
+async def _again(there: Stage, ann: Web, ben: Web) -> None:
+    last = (await ben.ask("GET", "/history?limit=1")).value["messages"][0]["id"]
+    await ann.ask("POST", "/push", {"to": "ben", "body": "missed"})
+    events = await ben.stream("/subscribe?name=ben", last_event_id=last)
+    await events.hear()
+    await events.hear()
+    await events.leave()
+    socket = await WebSocket.dial(
+        there, "ben/socket", f"/subscribe?name=ben&since={last}", Authorization=ben.headers["authorization"]
+    )
+    assert socket is not None
+    for _ in range(3):
+        await socket.hear()
     await socket.leave()
 
 

@@ -49,6 +49,10 @@ async def play(folder: Path, recorder: Recorder) -> None:
             await socket.hear()
         await events.leave()
         await socket.leave()
+        recorder.section("CommandSuite")
+        used = {"kind": "tool_action", "ts": _AT_MS + 4, "toolName": "Bash", "durationMs": 3, "isError": False}
+        await ann.ask("POST", "/members/ann/activity", {"events": [used]}, x_csuite_protocol="2")
+        await ann.ask("GET", "/members/ann/activity?kind=tool_action", x_csuite_protocol="2")
 
 
 async def _telemetry(ann: Web) -> None:

@@ -13,7 +13,7 @@ async def play(folder: Path, recorder: Recorder) -> None:
     """Log in and out, and enrol devices."""
     recorder.expect("secret", r"\b[A-Z2-7]{32}\b")
     recorder.expect("device", r'"deviceCode":"([^"]+)"')
-    recorder.expect("user-code", r'(?:"userCode":"|\?code=)([0-9A-Z]{4}-[0-9A-Z]{4})"')
+    recorder.expect("user-code", r'(?:"userCode":"|\?code=|/devices/)([0-9A-Z]{4}-[0-9A-Z]{4})\b')
     recorder.expect("login", r'"label":"login ([0-9a-f]{12})"')
     recorder.expect("code", r'"code":"(\d{6})"')
     recorder.expect("attempt", r"ac7_attempt=([^;]+);")
@@ -89,3 +89,5 @@ async def _devices(there: Stage, ann: Web, boss: Web) -> None:
     await device.ask("POST", "/enroll/poll", {"deviceCode": third["deviceCode"]})
     await boss.ask("POST", "/enroll/reject", {"userCode": "XXXX-XXXX"})
     await device.ask("POST", "/enroll/poll", {"deviceCode": "x"})
+    fourth = (await device.ask("POST", "/enroll", {}, x_csuite_protocol="2")).value
+    await device.ask("GET", fourth["verificationUriComplete"])

@@ -104,7 +104,10 @@ async def play(folder: Path, recorder: Recorder) -> None:
         recorder.section("questions")
         await _questions(relay, ann, ben)
         recorder.section("resume")
-        await _resume(relay, ann)
+        await _resume(relay, ann, ben)
+        recorder.section("requests without HELLO, a tool, a group, a body that is no text")
+        await _requests(relay, ann)
+        await _more_messages(ann, ben, ada)
         recorder.section("the end")
         await ann.ask("BYE")
         await ann.framed.ended()
@@ -158,6 +161,56 @@ async def _doors(relay: Relay) -> None:
     await noise.hear()
     await noise.hear()
     await noise.framed.ended()
+
+
+async def _told(*agents: Agent) -> None:
+    """Let agents hear that another one opened a session."""
+    for agent in agents:
+        assert (await agent.hear())["type"] == "AGENT_READY"
+
+
+async def _requests(relay: Relay, ann: Agent) -> None:
+    """Say one frame on each connection, without HELLO; then let a tool ask."""
+    one = await relay.dial("gus", "gus/1")
+    await one.say("SEND", {"kind": "message", "body": "without HELLO"}, to="ann", sender="gus")
+    delivery = await ann.hear()
+    await one.leave()
+    await ann.ack(delivery)
+    await ann.send("gus", "to look at")
+    await ann.hear()
+    requests: list[tuple[str, Frame]] = [
+        ("STATUS", {}),
+        ("LIST_CONNECTED_AGENTS", {}),
+        ("INBOX", {"agent": "gus", "unreadOnly": True}),
+        ("INBOX", {"agent": "nobody-yet"}),
+        ("INBOX", {"agent": "ada"}),
+        ("MESSAGES_QUERY", {"agent": "gus", "order": "asc", "sinceTs": 1, "limit": 1}),
+        ("MESSAGES_QUERY", {}),
+        ("CHANNEL_JOIN", {"channel": "#dev"}),
+    ]
+    for number, (kind, payload) in enumerate(requests, start=2):
+        asker = await relay.dial("gus", f"gus/{number}")
+        await asker.ask(kind, payload)
+        await asker.leave()
+    thief = await relay.dial("gus", "gus/thief")
+    await thief.ask("SEND", {"kind": "message", "body": "as another"}, to="ann", sender="ada")
+    await thief.leave()
+    tool = await relay.join("__status__", "tool")
+    await tool.ask("STATUS")
+    await tool.ask("LIST_CONNECTED_AGENTS")
+    await tool.ask("SEND", {"kind": "message", "body": "x"}, to="ann")
+    await tool.ask("BYE")
+    await tool.framed.ended()
+
+
+async def _more_messages(ann: Agent, ben: Agent, ada: Native) -> None:
+    await ben.say("CHANNEL_MESSAGE", {"channel": "dm:ada:ann:ben", "body": "for three"})
+    await ann.hear()
+    await ada.hear()
+    await ben.send("#dev", "answer in the channel", topic="dev")
+    await ann.ack(await ann.hear())
+    await ben.send("ann", "", {"body": {"any": ["JSON", 1]}})
+    await ann.ack(await ann.hear())
 
 
 async def _messages(ann: Agent, ben: Agent, ada: Native) -> None:
@@ -258,6 +311,7 @@ async def _channels(relay: Relay, ann: Agent, ben: Agent) -> None:
     await ben.ask("CHANNEL_JOIN", {"channel": "#users"})
     await ben.ask("CHANNEL_JOIN", {})
     boss = await relay.join("ada", token=relay.stage.there.tokens["ada"], capabilities={"ack": False})
+    await _told(ann, ben)
     await boss.say("CHANNEL_JOIN", {"channel": "#dev", "member": "ben"})
     await ann.hear()
     await ben.hear()
@@ -267,6 +321,7 @@ async def _channels(relay: Relay, ann: Agent, ben: Agent) -> None:
 
 async def _shadows(relay: Relay, ann: Agent, ben: Agent) -> None:
     eve = await relay.join("eve")
+    await _told(ann, ben)
     await eve.say("SHADOW_BIND", {"primaryAgent": "ben", "speakOn": ["SESSION_END"]})
     await ann.send("ben", "shown to eve too")
     await ann.hear()
@@ -279,6 +334,7 @@ async def _shadows(relay: Relay, ann: Agent, ben: Agent) -> None:
     await eve.say("SHADOW_BIND", {"primaryAgent": "nobody"})
     await eve.ask("SHADOW_BIND", {})
     dan = await relay.join("dan")
+    await _told(ann, ben, eve)
     await eve.say("SHADOW_BIND", {"primaryAgent": "dan", "receiveIncoming": False, "speakOn": ["ALL_MESSAGES"]})
     await dan.ask("BYE")
     await dan.framed.ended()
@@ -303,6 +359,7 @@ async def _questions(relay: Relay, ann: Agent, ben: Agent) -> None:
     await ann.ask("MESSAGES_QUERY", {"from": "ann", "to": "ben", "thread": "t-1", "sinceTs": 1})
     await ann.ask("REMOVE_AGENT", {"name": "dan"})
     boss = await relay.join("ada", token=relay.stage.there.tokens["ada"], capabilities={"ack": False})
+    await _told(ann, ben)
     await boss.ask("REMOVE_AGENT", {"name": "dan"})
     await boss.ask("REMOVE_AGENT", {"name": "dan"})
     await boss.ask("REMOVE_AGENT", {})
@@ -311,8 +368,9 @@ async def _questions(relay: Relay, ann: Agent, ben: Agent) -> None:
     await boss.framed.ended()
 
 
-async def _resume(relay: Relay, ann: Agent) -> None:
+async def _resume(relay: Relay, ann: Agent, ben: Agent) -> None:
     fay = await relay.join("fay")
+    await _told(ann, ben)
     await ann.send("fay", "one")
     await ann.hear()
     await fay.ack(await fay.hear())
@@ -341,4 +399,5 @@ async def _resume(relay: Relay, ann: Agent) -> None:
     thief = await relay.dial("fay", "fay/thief")
     await thief.hello(session={"resume_token": fay.welcome["resume_token"]})
     await thief.hear()
+    await _told(ann, ben)
     await thief.leave()

@@ -6,6 +6,7 @@ from tests.golden.native_client import FULL, Native, Sockets
 from tests.golden.recorder import Recorder
 from tests.golden.stage import ALONE, Stage, stage
 from tests.golden.web import Web
+from tieline.wire.prefix_ids import from_prefix_id
 
 _ROOM = "the token of the room"
 _CONFIGURATION = f'[backchannel]\nroom_token = "{_ROOM}"\n'
@@ -32,6 +33,8 @@ async def play(folder: Path, recorder: Recorder) -> None:
         await _messages(ann, ben, ada)
         recorder.section("events")
         await _events(there, ann, ben, ada)
+        recorder.section("rooms")
+        await _rooms(there, stranger, ben)
 
 
 async def _register(there: Stage, stranger: Web) -> tuple[Web, Web]:
@@ -82,7 +85,7 @@ async def _messages(ann: Web, ben: Web, ada: Native) -> None:
     await ada.hear()
     await ann.ask("POST", "/v1/send", {"to": "*", "body": "to everybody"})
     await ada.hear()
-    await ada.send("@ben", "from another protocol", **FULL, reply_to=sent.value["id"])
+    await ada.send("@ben", "from another protocol", **FULL, reply_to=from_prefix_id(sent.value["id"]))
     await ada.send("*", "to everybody from there", priority="urgent")
     await ben.ask("GET", "/v1/inbox/ben")
     await ben.ask("GET", "/v1/inbox/ann")
@@ -108,3 +111,23 @@ async def _events(there: Stage, ann: Web, ben: Web, ada: Native) -> None:
     await Web(there, "wrong", "wrong").ask("GET", "/v1/events/ben")
     ada_here = Web(there, "ada-here", there.there.tokens["ada"])
     await ada_here.ask("GET", "/v1/inbox/ada")
+
+
+async def _rooms(there: Stage, stranger: Web, ben: Web) -> None:
+    there.recorder.expect("room", r"\b[0-9a-f]{32}\b")
+    there.recorder.expect("room-token", r"\btie_room_[0-9a-f]{32}_[A-Za-z0-9_-]{32,43}")
+    made = (await stranger.ask("POST", "/v1/rooms")).value
+    for place in ("nowhere", "../../tieline.db"):
+        await Web(there, "lost", made["roomToken"], x_backchannel_room=place).ask("POST", "/v1/register", {"name": "x"})
+    await ben.ask("GET", "/v1/agents", x_backchannel_room="nowhere")
+    await ben.ask("GET", "/v1/health", x_backchannel_room="nowhere")
+    await ben.ask("GET", "/v1/agents", x_backchannel_room=made["roomId"])
+    await Web(there, "lobby", _ROOM, x_backchannel_room=made["roomId"]).ask("POST", "/v1/register", {"name": "ann"})
+    newcomer = Web(there, "newcomer", made["roomToken"], x_backchannel_room=made["roomId"])
+    token = (await newcomer.ask("POST", "/v1/register", {"name": "ann"})).value["token"]
+    await newcomer.ask("POST", "/v1/register", {"name": "ann"})
+    inside = Web(there, "inside", token, x_backchannel_room=made["roomId"])
+    await inside.ask("POST", "/v1/send", {"to": "@ann", "body": "to oneself"})
+    await inside.ask("POST", "/v1/send", {"to": "@ben", "body": "to somebody in another room"})
+    await inside.ask("GET", "/v1/inbox/ann")
+    await Web(there, "by-token", token).ask("GET", "/v1/agents")

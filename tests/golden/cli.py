@@ -131,7 +131,7 @@ async def _messages(typed: Shell) -> None:
     waiting = await typed.run("inbox", "--as", "bob", "--json")
     await typed.run("discard", waiting[0]["message"]["id"], "--because", "not mine", "--as", "bob", "--json")
     await typed.run("drain", "--as", "bob", "--json")
-    await typed.run("send", "@bob", "seen?", "--wait-for", "seen", "--timeout", "0.01", "--as", "ada", "--json")
+    await typed.run("send", "@bob", "seen?", "--wait-for", "seen", "--timeout", "1", "--as", "ada", "--json")
 
 
 async def _channels(typed: Shell) -> None:

@@ -72,7 +72,7 @@ async def program(there: Stage, *options: str) -> AsyncIterator[Program]:
     """Start `tieline mcp` as bob."""
     there.recorder.section(" ".join(("tieline mcp", *options)))
     command = (sys.executable, "-c", _COMMAND, "mcp", "--as", "bob", *options)
-    env = environment(there.there.home, {"AC7_RUNNER_SOCKET": ""})
+    env = environment(there.there.home, {"TIELINE_RUNNER_SOCKET": "", "AC7_RUNNER_SOCKET": ""})
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env)
     try:
         yield Program(there, process)

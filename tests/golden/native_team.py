@@ -32,6 +32,7 @@ async def play(folder: Path, recorder: Recorder) -> None:
         recorder.section("activity")
         await _activity(hub, ada, bob, ada_token)
         recorder.section("members that go")
+        await operator.ask("retoken", name="bob", token="names share no such token here")
         await operator.ask("rotate_token", name="bob")
         await bob.hear()
         await bob.carrier.ended()

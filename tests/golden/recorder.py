@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tieline.wire.prefix_ids import from_prefix_id
+
 WIDTH = 118
 
 _START_MS = 1_798_761_600_000
@@ -28,6 +30,7 @@ _PATTERNS = {
     "token": r"\btie_[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])",
     "uuid": r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
     "hash": r"\b[0-9a-f]{64}\b",
+    "epoch": r'(?:"epoch":"|x-tieline-epoch: |the epoch )([0-9a-f]{32})\b',
     "session": r"\b(?!0{16})[0-9a-f]{32}\b",
     "objective": r"\bobj-[0-9a-z]{8}-\d+\b",
     "time": r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)",
@@ -124,6 +127,10 @@ class Recorder:
     def _name(self, kind: str, value: str) -> str:
         if kind in self._alike:
             return f"<{kind}>"
+        message_id = from_prefix_id(value)
+        if kind == "uuid" and message_id != value:
+            # The other spelling of a message's id has the number of that id.
+            return f"<prefix-{self._number(kind, message_id)}>"
         moment = _moment(kind, value)
         if moment is None:
             return f"<{kind}-{self._number(kind, value)}>"

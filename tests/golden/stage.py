@@ -21,7 +21,7 @@ lazy_commit_ms = 0
 """
 
 ALONE: dict[str, Any] = dict.fromkeys(
-    ("agent_channels", "agent_relay", "backchannel", "peerbus", "ac7", "adopt"), False
+    ("agent_channels", "agent_relay", "backchannel", "peerbus", "ac7", "mcp", "adopt"), False
 )
 """A hub that speaks its own protocol only."""
 

@@ -24,6 +24,7 @@ from tests.golden import (
     cli,
     console,
     mcp,
+    mcp_http,
     native,
     native_team,
     peerbus,
@@ -60,6 +61,7 @@ SCRIPTS: dict[str, Script] = {
     **mcp.SETS,
     "mcp_pushed": mcp.play_pushed,
     "mcp_newer": mcp.play_newer,
+    "mcp_http": mcp_http.play,
     "cli": cli.play,
 }
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.golden.recorder import WIDTH, Clock, Recorder, fold
+from tieline.wire.prefix_ids import to_prefix_id
 
 FIRST = "0190a1b2-0000-7000-8000-000000000001"
 SECOND = "0190a1b2-0000-7000-8000-000000000002"
@@ -20,6 +21,10 @@ def test_a_value_has_one_placeholder_wherever_it_stands(recorder: Recorder) -> N
     recorder.said("ada", f'{{"id":"{FIRST}"}}')
     recorder.heard("ada", f'{{"id":"{SECOND}","cause":"{FIRST}"}}')
     assert recorder.text == '> ada {"id":"<uuid-1>"}\n< ada {"id":"<uuid-2>","cause":"<uuid-1>"}\n'
+
+
+def test_both_spellings_of_a_messages_id_have_one_number(recorder: Recorder) -> None:
+    assert recorder.settle(f"{SECOND} {to_prefix_id(FIRST)} {FIRST}") == "<uuid-1> <prefix-2> <uuid-2>"
 
 
 def test_a_moment_is_the_same_in_every_form(recorder: Recorder) -> None:

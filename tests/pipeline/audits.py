@@ -42,6 +42,11 @@ def change(database: sqlite3.Connection, offset: int) -> None:
     database.execute("UPDATE log SET event = ? WHERE offset = ?", (OTHER, offset))
 
 
+def move_time(database: sqlite3.Connection, offset: int) -> None:
+    """Let a row have happened three hours later."""
+    database.execute("UPDATE log SET at_ms = at_ms + 10800000 WHERE offset = ?", (offset,))
+
+
 def rehash(database: sqlite3.Connection, offset: int) -> None:
     """Give a row another hash."""
     database.execute("UPDATE log SET hash = ? WHERE offset = ?", (blake3(b"other").digest(), offset))
@@ -69,14 +74,18 @@ def double(database: sqlite3.Connection, offset: int) -> None:
     database.execute("UPDATE log SET offset = 1 - offset WHERE offset < 0")
 
 
-def link(database: sqlite3.Connection, offset: int) -> None:
-    """Link a row and all that follows anew, as somebody would who knows how the chain is made."""
+def link(database: sqlite3.Connection, offset: int, untimed: range = range(0)) -> None:
+    """Link a row and all that follows anew, as somebody would who knows how the chain is made.
+
+    The hashes of the rows `untimed` do not cover their times, as those of an older program.
+    """
     found = database.execute("SELECT hash FROM log WHERE offset < ? ORDER BY offset DESC LIMIT 1", (offset,)).fetchone()
     before = found[0] if found else blake3(b"").digest()
-    later = database.execute("SELECT offset, event FROM log WHERE offset >= ? ORDER BY offset", (offset,)).fetchall()
+    later = database.execute("SELECT offset, at_ms, event FROM log WHERE offset >= ? ORDER BY offset", (offset,))
     linked = []
-    for place, event in later:
-        before = blake3(before.hex().encode() + event).digest()
+    for place, at_ms, event in later.fetchall():
+        time = b"" if place in untimed else str(at_ms).encode()
+        before = blake3(before.hex().encode() + time + event).digest()
         linked.append((before, place))
     database.executemany("UPDATE log SET hash = ? WHERE offset = ?", linked)
 
@@ -88,7 +97,7 @@ def bridge(database: sqlite3.Connection, offset: int) -> None:
 
 
 DAMAGES: dict[str, Callable[[sqlite3.Connection, int], None]] = {
-    one.__name__: one for one in (change, rehash, drop, swap, double, bridge)
+    one.__name__: one for one in (change, move_time, rehash, drop, swap, double, bridge)
 }
 
 
@@ -100,8 +109,9 @@ def walked(home: Path) -> list[tuple[int, bool]]:
     found = []
     before, expected = blake3(b"").digest(), 0
     with rows(home) as database:
-        for offset, event, own in database.execute("SELECT offset, event, hash FROM log ORDER BY offset"):
-            found.append((offset, offset == expected and blake3(before.hex().encode() + event).digest() == own))
+        for offset, at_ms, event, own in database.execute("SELECT offset, at_ms, event, hash FROM log ORDER BY offset"):
+            told = before.hex().encode() + str(at_ms).encode() + event
+            found.append((offset, offset == expected and blake3(told).digest() == own))
             before, expected = own, offset + 1
     return found
 

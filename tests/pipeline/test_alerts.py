@@ -140,5 +140,5 @@ def test_a_hub_that_is_down_costs_no_table_and_is_said(folder: Path) -> None:
     with pytest.raises(Failure) as failed:
         after_batch.finish()
     assert failed.value.code is Exit.UNREACHABLE
-    assert "alerts were not told" in failed.value.message
+    assert "alerts were not sent" in failed.value.message
     assert (folder / "lake" / "report.json").exists()

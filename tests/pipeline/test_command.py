@@ -145,8 +145,8 @@ def test_ctrl_c_leaves_the_last_whole_batch_and_the_next_run_completes_it(
     os.close(terminal)
     screen = seen.decode()
     assert os.waitstatus_to_exitcode(status) == 130, screen
-    assert "stopped before all was read" in screen
-    assert "goes on from there" in screen
+    assert "stopped before all rows were read" in screen
+    assert "run the same command again" in screen
     drawn, _, _ = screen.partition("^C")
     lines = drawn.split("\r\x1b[K")
     assert "Starting Spark …" in lines

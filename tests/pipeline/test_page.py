@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.browsers import chromium, serious
-from tests.pipeline.lakes import START, busy, lake_of
+from tests.pipeline.lakes import MINUTE, START, busy, lake_of
 from tieline.pipeline.alerts import find_alerts
-from tieline.pipeline.page import page
+from tieline.pipeline.charts import duration
+from tieline.pipeline.page import objective_rows, page
 from tieline.pipeline.report import make_report
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&"
@@ -39,6 +40,16 @@ def test_a_lake_with_nothing_in_it_has_a_page_that_says_so(folder: Path) -> None
     text = page(make_report(lake_of(folder, {})))
     assert "Nothing was read yet." in text
     assert text.count('class="none"') == 7
+
+
+def test_a_block_that_lasts_counts_in_the_table(folder: Path) -> None:
+    report = make_report(busy(folder))
+    assert report.to_ms is not None
+    rows = dict(
+        zip((one.id for one in report.objectives), objective_rows(report.objectives, report.to_ms), strict=True)
+    )
+    assert rows["o-1"][4] == duration(report.to_ms - (START + MINUTE))
+    assert rows["o-2"][4] == duration(0)
 
 
 def test_one_moment_is_enough_for_every_chart(folder: Path) -> None:

@@ -219,7 +219,9 @@ def test_several_things_that_are_wrong_are_all_told_up_to_a_number(
 def test_a_log_that_cannot_be_checked_is_not_called_broken(ask: Ask, kept: Path, tmp_path: Path) -> None:
     (tmp_path / "tieline.db").write_bytes(b"no database" * 1000)
     assert "file is not a database" in sentence(ask("verify", "--home", tmp_path), 2)
-    assert "holds no checkpoints" in sentence(ask("verify", "--home", kept, "--checkpoint", tmp_path / "none"), 2)
+    assert "has no readable checkpoints" in sentence(
+        ask("verify", "--home", kept, "--checkpoint", tmp_path / "none"), 2
+    )
     assert "does not answer" in sentence(ask("verify", "--hub", "127.0.0.1:9", "--token", "x"), 4)
     empty = tmp_path / "empty"
     Generator(empty, 1, seed=0).run()

@@ -118,7 +118,7 @@ def test_a_terminal_gets_tables_and_no_control_characters(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
-    [(["--since", "yesterday-ish"], 2, "no moment"), (["--lake", "{none}"], 1, "is empty")],
+    [(["--since", "yesterday-ish"], 2, "is not a time"), (["--lake", "{none}"], 1, "is empty")],
 )
 def test_what_cannot_be_reported_is_said_in_a_sentence(
     folder: Path, arguments: list[str], code: int, says: str

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.pipeline.audits import DAMAGES, copied, drop, pages_of, rows, told, walked
+from tests.pipeline.audits import DAMAGES, copied, drop, link, pages_of, rows, told, walked
 from tieline.pipeline import sqlite_log
 from tieline.pipeline import verify as audit
 from tieline.pipeline.sqlite_log import SqliteLog
@@ -48,6 +48,21 @@ PLACES = {
 }
 
 
+def test_rows_of_an_older_program_are_intact_but_only_before_the_newer_ones(
+    little: Path, tmp_path: Path, short_pages: None
+) -> None:
+    home = copied(little, tmp_path / "h")
+    end = SqliteLog(str(home)).end("main")
+    for times_from in (1, PAGE - 1, PAGE, PAGE + 1, end):
+        with rows(home) as database:
+            link(database, 0, range(times_from))
+        assert list(told(home)) == []
+    for offset in (PAGE - 1, PAGE, PAGE + 1, end - 1):
+        with rows(home) as database:
+            link(database, 0, range(offset, offset + 1))
+        assert [(one.kind, one.offset) for one in told(home)] == [("chain", offset)]
+
+
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_whatever_was_done_to_a_row_is_found_at_its_place(
@@ -61,6 +76,7 @@ def test_whatever_was_done_to_a_row_is_found_at_its_place(
     found = {(one.kind, one.offset) for one in told(home)}
     expected = {
         "change": {("chain", offset)},
+        "move_time": {("chain", offset)},
         "rehash": {("chain", offset), *([("chain", offset + 1)] if offset < end - 1 else [])},
         "drop": {("missing", offset), ("chain", offset + 1)} if offset < end - 1 else set(),
         "swap": {("chain", offset), ("chain", max(0, offset - 1))},
