@@ -126,6 +126,36 @@ async def test_what_is_typed_right_after_the_palette_was_asked_for_is_typed_into
     assert focused == ["combobox"] * 5
 
 
+async def test_the_palette_opens_again_right_after_escape(there: Office) -> None:
+    page = await come_in(there)
+    # `requestClose` is what Escape does: the dialog is hidden now, and its close event comes in a later task.
+    opened = await page.evaluate(
+        """async () => {
+            const seen = [];
+            const press = () => dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true }));
+            const settle = async () => { for (let step = 0; step < 10; step++) await Promise.resolve(); };
+            for (let time = 0; time < 5; time++) {
+                press();
+                await settle();
+                const dialog = document.querySelector("dialog");
+                const closed = new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+                dialog.requestClose();
+                await settle();
+                press();
+                await closed;
+                await settle();
+                seen.push(dialog.open && document.activeElement.getAttribute("role"));
+                const again = new Promise((resolve) => dialog.addEventListener("close", resolve, { once: true }));
+                if (!dialog.open) break;
+                dialog.close();
+                await again;
+            }
+            return seen;
+        }"""
+    )
+    assert opened == ["combobox"] * 5
+
+
 async def test_who_comes_with_tab_skips_to_the_page(there: Office) -> None:
     page = await come_in(there)
     await page.reload()

@@ -74,8 +74,12 @@ export function Palette() {
     <dialog
       ref={dialog}
       aria-label="Go to"
-      onClose={() => {
+      // Escape hides the dialog at once, but its close event comes later: Ctrl+K may have opened it again by then.
+      onCancel={() => {
         open.value = false;
+      }}
+      onClose={(event) => {
+        open.value = event.currentTarget.open;
       }}
     >
       <input
