@@ -13,10 +13,11 @@ from tieline.console.app import DOCUMENT_PATH
 from tieline.console.login import CODE_PATH, PATH
 from tieline.contract.member import MemberKind
 from tieline.contract.permission import TEAM_PERMISSIONS
+from tieline.protocols.ac7.cookies import COOKIE as LOGIN_COOKIE
 from tieline.services import upkeep
 from tieline.services.login_sessions import APP_LABEL, LINK_LABEL
 from tieline.services.totp import code_at
-from tieline.wire.http import LOGIN_COOKIE, SESSION_COOKIE
+from tieline.wire.http import SESSION_COOKIE
 
 
 @pytest.fixture

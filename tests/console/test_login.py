@@ -16,12 +16,12 @@ from tieline.contract import command as c
 from tieline.contract.identifiers import MemberName
 from tieline.contract.member import ByShared
 from tieline.contract.refusal import Code, Refusal
+from tieline.protocols.ac7.cookies import COOKIE as LOGIN_COOKIE
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.protocols.peerbus.settings import PeerbusSettings
 from tieline.server.config import load_config
 from tieline.services import totp
 from tieline.services.login_sessions import LINK_LABEL
-from tieline.wire.http import LOGIN_COOKIE
 from tieline.wire.http import SESSION_COOKIE as COOKIE
 from tieline.wire.native import frames as f
 

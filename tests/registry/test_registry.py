@@ -106,7 +106,7 @@ def test_twin_files_have_twin_names(name: str) -> None:
 
 
 def test_nothing_outside_the_folders_names_a_protocol() -> None:
-    """The demo's script has one agent on each protocol. Two texts of a wire belong to everybody, with their reason."""
+    """The demo's script has one agent on each protocol. A known form of a secret is like those of other systems."""
     name = re.compile(r"agent.?channels|agent.?relay|backchannel|peerbus|(?<![a-z])ac7", re.IGNORECASE)
     source = Path(tieline.__file__).parent
     script = source / "cli" / "demo" / "script.py"
@@ -118,10 +118,8 @@ def test_nothing_outside_the_folders_names_a_protocol() -> None:
         if name.search(line)
     ]
     assert found == [
-        # A known form of a secret, like those of other systems: it is removed whichever protocols run.
+        # It is removed whichever protocols run.
         r'contract/redaction.py: "ac7_": re.compile(r"()\bac7_[A-Za-z0-9_-]{20,}"),',
-        # One login serves every route of the port, so each of them reads its cookie.
-        'wire/http.py: LOGIN_COOKIE = "ac7_session"',
     ]
 
 

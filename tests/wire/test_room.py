@@ -2,6 +2,7 @@
 
 import pytest
 
+from tieline.wire.http import LOGIN_COOKIES
 from tieline.wire.room import new_room, room_of, room_of_token, token_prefix
 
 ROOM = "0123456789abcdef" * 2
@@ -39,7 +40,9 @@ def test_a_request_names_its_room_by_the_header_before_its_token() -> None:
     assert named(scope(authorization="Bearer tie_abc")) is None
     assert named(scope(authorization=token)) == ROOM
     assert named(scope(cookie=cookie)) == ROOM
-    assert named(scope(cookie=f"ac7_session={token_prefix(ROOM)}secret")) == ROOM
+    login = scope(cookie=f"a_session={token_prefix(ROOM)}secret")
+    assert named(login) is None, "no protocol declares this cookie"
+    assert named({**login, LOGIN_COOKIES: ("b_session", "a_session")}) == ROOM
     assert named(scope(x_room=" other ", authorization=token)) == "other"
     assert named(scope(x_room="  ", authorization=token)) == ROOM
     assert room_of(scope(x_room="other"), ()) is None, "no protocol names rooms by it"

@@ -20,7 +20,6 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.services.login_sessions import LoginSessions, Opened
 from tieline.services.logins import ATTEMPT_MS, SESSION_MS, Denied
 from tieline.wire.http import (
-    LOGIN_COOKIE,
     SESSION_COOKIE,
     Answer,
     Bodies,
@@ -30,6 +29,7 @@ from tieline.wire.http import (
     failure,
     foreign,
     header,
+    logins,
     session_token,
     set_cookie,
 )
@@ -131,7 +131,7 @@ class LoginApp(RouteApp):
     async def _void(self, scope: Scope) -> None:
         """End the sessions whose ids are in the cookies of a request. A session's cookie has one of two names."""
         token_id, _, token = (cookie(scope, SESSION_COOKIE) or "").partition(".")
-        for session, known in ((token, token_id), (cookie(scope, LOGIN_COOKIE) or "", "")):
+        for session, known in ((token, token_id), *((login, "") for login in logins(scope).values())):
             held = await self._sessions.of(session) if session else None
             if isinstance(held, Held):
                 await self._logins.sign_out(session, held.member, known)
@@ -165,8 +165,8 @@ def _not_allowed(scope: Scope, methods: Sequence[str]) -> Answer:
 
 
 def _cleared(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the header that deletes the login cookie, or nothing if the browser sent no such cookie."""
-    return (clear(scope, LOGIN_COOKIE),) if cookie(scope, LOGIN_COOKIE) is not None else ()
+    """Return the headers that delete the login cookies which the browser sent."""
+    return tuple(clear(scope, name) for name in logins(scope))
 
 
 def _denied(scope: Scope, denied: Denied) -> Answer:

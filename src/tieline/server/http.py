@@ -28,12 +28,13 @@ from tieline.contract.command import Attach, Detach, ListMembers, ListReaders
 from tieline.contract.member import Credential, Unnamed
 from tieline.contract.refusal import Refusal
 from tieline.contract.reply import Attached, Readers, Roster
+from tieline.protocols import protocols
 from tieline.server.bounds import BoundedProtocol
 from tieline.server.local_hub import LocalHub
 from tieline.server.native_stream import NativeStream
 from tieline.server.websocket import BoundedWebSocket
 from tieline.wire.hosts import Hosts
-from tieline.wire.http import Answer, HttpApp, failure, refuse
+from tieline.wire.http import LOGIN_COOKIES, Answer, HttpApp, failure, refuse
 from tieline.wire.unfinished import Unfinished
 
 _IDLE_SECONDS = 75
@@ -195,6 +196,7 @@ class HttpListener:
         self._hosts: Hosts
         # The protocols that have routes here; the first that claims a request answers it.
         self._apps = (*apps, NativeStream(hub))
+        self._login_cookies = tuple(protocol.login_cookie for protocol in protocols() if protocol.login_cookie)
         self._pages = Starlette(
             routes=[
                 Route("/healthz", self._health),
@@ -250,6 +252,7 @@ class HttpListener:
         if refusal is not None:
             await refuse(scope, receive, send, refusal)
             return
+        scope[LOGIN_COOKIES] = self._login_cookies
         for app in self._apps:
             if app.serves(scope):
                 await app(scope, receive, send)

@@ -32,7 +32,7 @@ from tieline.server.native_stream import NativeStream
 from tieline.server.room import Room
 from tieline.wire.folder import own_folder, sync_folder
 from tieline.wire.home import write_private
-from tieline.wire.http import LOGIN_COOKIE, SESSION_COOKIE, Answer, HttpApp, bearer, clear, failure, header, refuse
+from tieline.wire.http import SESSION_COOKIE, Answer, HttpApp, bearer, clear, failure, header, logins, refuse
 from tieline.wire.protocol import Host
 from tieline.wire.room import ROOM_FILE, ROOMS_MAX, NewRoom, new_room, room_of
 
@@ -214,7 +214,7 @@ class Rooms:
         """
         lost = _UNKNOWN
         if bearer(scope) is None and all(header(scope, name) is None for name in self._headers):
-            lost = replace(lost, headers=(clear(scope, SESSION_COOKIE), clear(scope, LOGIN_COOKIE)))
+            lost = replace(lost, headers=tuple(clear(scope, name) for name in (SESSION_COOKIE, *logins(scope))))
         await _answer((*self._strangers, self._site), lost, scope, receive, send)
 
     def close(self) -> None:

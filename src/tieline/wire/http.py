@@ -18,8 +18,9 @@ JSON = b"application/json;charset=utf-8"
 
 SESSION_COOKIE = "tieline_session"
 """Cookie of a console: the id of a token, a dot, and the token."""
-LOGIN_COOKIE = "ac7_session"
-"""Cookie of a login with a code: a token. The cookie has the name that existing clients know."""
+LOGIN_COOKIES = "tieline.login_cookies"
+"""Key in a request's scope: names of the cookies of logins with a code, by the protocols that declare one. Each cookie
+holds a token."""
 
 _BODY_SECONDS_MAX = 60.0
 """Timeout for a body. It is enough for 32 MiB, the size limit, at 5 Mbit/s; a client that sends slower is cut off."""
@@ -163,7 +164,13 @@ def session_token(scope: Scope) -> str | None:
     shown = bearer(scope)
     if shown is not None:
         return shown
-    return console_token(scope) or cookie(scope, LOGIN_COOKIE)
+    return console_token(scope) or next(iter(logins(scope).values()), None)
+
+
+def logins(scope: Scope) -> dict[str, str]:
+    """Return the cookies of logins with a code that a browser sent: name → token."""
+    found = {name: cookie(scope, name) for name in scope.get(LOGIN_COOKIES, ())}
+    return {name: token for name, token in found.items() if token is not None}
 
 
 def console_token(scope: Scope) -> str | None:

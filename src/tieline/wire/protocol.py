@@ -187,6 +187,8 @@ class Protocol(Struct, frozen=True, kw_only=True):
     runner_variable: str = ""
     """Environment variable with the socket of a runner that starts `tieline mcp`, under the protocol's own name for
     it."""
+    login_cookie: str = ""
+    """Cookie in which the protocol's clients keep a login with a code. Every route of the HTTP port accepts it."""
     in_rooms: bool = False
     """True if rooms besides the common one serve the protocol. All of it is on the HTTP port, and each request names
     its room. Rooms never call `prepare`, `start` and `follow` of the server."""

@@ -62,5 +62,6 @@ PROTOCOL = Protocol(
     thread_of=_thread_of,
     is_framed=True,
     runner_variable="AC7_RUNNER_SOCKET",
+    login_cookie="ac7_session",
     in_rooms=True,
 )

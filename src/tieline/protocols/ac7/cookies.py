@@ -4,10 +4,10 @@ Above: the routes of `/session`, and `callers`, which authenticates a request by
 of the hub's login sessions. The console's cookie refers to the same login sessions.
 """
 
+from tieline.protocols.ac7 import PROTOCOL
 from tieline.services.logins import ATTEMPT_MS, SESSION_MS
-from tieline.wire.http import LOGIN_COOKIE
 
-COOKIE = LOGIN_COOKIE
+COOKIE = PROTOCOL.login_cookie
 ATTEMPT_COOKIE = "ac7_attempt"
 
 _COOKIE_CHARS_MAX = 8192  # browsers send less
