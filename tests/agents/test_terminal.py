@@ -278,6 +278,7 @@ async def test_a_wrapper_that_is_terminated_puts_the_terminal_back(screen: Scree
     assert screen.is_as_before
 
 
+@pytest.mark.slow
 async def test_an_interactive_shell_that_is_terminated_ends_with_all_that_it_runs(
     screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,7 @@ async def test_with_injection_enter_is_a_key_of_its_own(screen: Screen, monkeypa
     assert await running == 0
 
 
+@pytest.mark.slow
 async def test_with_injection_a_person_who_begins_to_type_enters_it_or_not(
     screen: Screen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

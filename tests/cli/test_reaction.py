@@ -149,6 +149,7 @@ def test_a_command_that_could_run_a_message_as_code_is_refused(command: str, nam
     assert error.value.code is Exit.USAGE
 
 
+@pytest.mark.slow
 def test_a_watch_with_such_a_command_takes_nothing(hub: HubProcess, alice: str, bob: str, tmp_path: Path) -> None:
     owned = tmp_path / "owned"
     hub.send(alice, f"@{bob}", f"touch {owned}")
@@ -185,6 +186,7 @@ def test_a_message_becomes_no_option_of_a_program(command: str, body: str, runs:
         assert " -- " in objection
 
 
+@pytest.mark.slow
 def test_a_message_that_would_be_an_option_stays_unread_and_the_next_one_is_handled(
     hub: HubProcess, alice: str, bob: str
 ) -> None:

@@ -95,6 +95,7 @@ async def test_the_largest_body_passes_and_one_byte_more_is_refused_alone(there:
     assert delivery.message.body == largest
 
 
+@pytest.mark.slow
 async def test_more_than_one_frame_of_messages_in_one_turn_is_carried_in_several(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     large = "x" * 1_000_000
@@ -103,6 +104,7 @@ async def test_more_than_one_frame_of_messages_in_one_turn_is_carried_in_several
     assert [body.partition(" ")[0] for body in arrived] == [str(number) for number in range(40)]
 
 
+@pytest.mark.slow
 async def test_a_backlog_of_large_messages_is_received(there: HubHarness) -> None:
     alice = await there.join("alice")
     large = "x" * 1_000_000

@@ -251,6 +251,7 @@ _crumbs = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(st.lists(_crumbs, max_size=24).map("".join))
 def test_what_is_taken_out_is_what_the_rules_say(text: str) -> None:

@@ -353,6 +353,7 @@ actions = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(actions, max_size=30))
 def test_whatever_happens_each_falls_through_its_ways_in_order_until_it_is_seen(

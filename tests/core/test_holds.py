@@ -810,6 +810,7 @@ def test_a_message_says_how_many_hops_led_to_it(harness: BrokerHarness) -> None:
     assert (message.hops, message.cause) == (1, first.message_id)
 
 
+@pytest.mark.slow
 def test_two_programs_that_alternate_ten_thousand_times_are_never_held(harness: BrokerHarness) -> None:
     sessions = [harness.join("ada"), harness.join("bob")]
     keys = [0, 0]

@@ -48,6 +48,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow
 def test_rows_of_an_older_program_are_intact_but_only_before_the_newer_ones(
     little: Path, tmp_path: Path, short_pages: None
 ) -> None:

@@ -492,6 +492,7 @@ async def test_after_a_failed_attempt_all_others_of_its_number_fail_until_the_ne
     assert ear.keys == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 async def test_a_store_that_fails_again_and_again_is_left_alone_for_a_while_and_reads_go_on(office: Office) -> None:
     office.store.failures = 3
     with capture_logs() as logs:

@@ -213,6 +213,7 @@ async def test_when_its_store_fails_uploads_are_refused_and_the_hub_goes_on(hous
     assert not house.hub.failure.done()
 
 
+@pytest.mark.slow
 async def test_a_store_that_failed_is_tried_until_it_can_write_again(
     house: House, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

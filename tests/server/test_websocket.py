@@ -294,6 +294,7 @@ def spy(kind: type) -> "type":
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*DOORS, "/subscribe?name=alice"])
 @pytest.mark.parametrize("greets", [False, True])
 async def test_a_connection_that_is_gone_is_freed_without_the_garbage_collector(

@@ -6,6 +6,7 @@ its data comes through the hub's own protocol, so there is nothing here to autho
 
 import gzip
 import mimetypes
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -37,10 +38,9 @@ _GZIP_LEVEL = 9
 
 
 class _File(Struct, frozen=True):
-    """One file of the page, ready to send plain or compressed."""
+    """One file of the page."""
 
     body: bytes
-    packed: bytes
     media_type: bytes
     tag: bytes
     lasting: bool
@@ -73,7 +73,7 @@ class Site:
             return
         body = file.body
         if "gzip" in (header(scope, b"accept-encoding") or ""):
-            body = file.packed
+            body = _packed(body)
             headers.append((b"content-encoding", b"gzip"))
         await respond(send, Answer(200, body, file.media_type, headers=tuple(headers)))
 
@@ -84,5 +84,10 @@ class Site:
 def _file(body: bytes, name: str, *, lasting: bool) -> _File:
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     media_type = f"{kind}; charset=utf-8" if kind.startswith("text/") or kind.endswith("javascript") else kind
-    packed = gzip.compress(body, _GZIP_LEVEL, mtime=0)
-    return _File(body, packed, media_type.encode(), f'"{sha256(body).hexdigest()[:32]}"'.encode(), lasting)
+    return _File(body, media_type.encode(), f'"{sha256(body).hexdigest()[:32]}"'.encode(), lasting)
+
+
+@lru_cache(maxsize=16)  # more than the page has files
+def _packed(body: bytes) -> bytes:
+    """Compress a file when a browser asks for it first, so that the start of a hub does not wait for it."""
+    return gzip.compress(body, _GZIP_LEVEL, mtime=0)

@@ -7,6 +7,7 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import msgspec
+import pytest
 
 from tests.protocols.ac7.teams import Seat, Team
 from tests.protocols.ac7.test_activity_routes import activity
@@ -74,6 +75,7 @@ async def test_what_is_no_telemetry_is_refused_in_the_form_of_the_request(crew: 
     assert await activity(ann, "ann") == []
 
 
+@pytest.mark.slow
 async def test_more_records_than_one_upload_holds_are_all_kept(crew: Team) -> None:
     ann = await crew.seat("ann")
     assert (await export(ann, "traces", traces(*[CHAT] * 1200)))[0] == 200

@@ -302,6 +302,7 @@ async def test_a_port_in_use_leaves_nothing_connected_to_the_channel(channel: Ch
     assert channel.client_count == 1
 
 
+@pytest.mark.slow
 async def test_a_channel_that_does_not_keep_up_makes_tcp_wait_and_loses_nothing(
     channel: Channel, server: TcpBridgeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def test_only_many_values_make_a_payload_large() -> None:
     assert not is_large(b'{"msg":"' + b"x" * 2 * LARGE_BYTES + b'"}')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", [b'{"a":1,"b":"x"}', b"[[[[1]]]]", b'"a, b"', b"1"])
 def test_many_values_are_checked_in_many_steps(piece: bytes) -> None:
     payload = b'{"msg":"m","data":{"o":[' + b",".join([piece] * (1_000_000 // len(piece))) + b"]}}"

@@ -271,6 +271,7 @@ async def test_a_listener_that_speaks_does_not_hear_itself_and_its_words_stay_fo
     assert (await second.receive()).msg == "to myself"
 
 
+@pytest.mark.slow
 async def test_a_large_backlog_is_replayed_whole_to_a_client_that_reads(scene: Scene) -> None:
     alice = await scene.join("alice")
     large = "x" * 1_000_000
@@ -446,6 +447,7 @@ async def test_sockets_whose_path_is_too_long_are_left_out_and_listed(folder: Pa
         listener.close()
 
 
+@pytest.mark.slow
 async def test_members_added_in_bulk_cost_few_writes_of_group_json_and_a_socket_each(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,6 +227,7 @@ def many_digits(size: int) -> None:
         codec.decode(b'{"v":1,"type":"X","payload":{"x":' + b"9" * size + b"}}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "work",
     [

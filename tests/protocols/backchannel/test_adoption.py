@@ -136,6 +136,7 @@ async def test_a_member_of_another_protocol_is_reached_from_the_spool(place: Ado
     await place.unread("lea", "and back")
 
 
+@pytest.mark.slow
 async def test_members_that_come_together_are_given_their_mailboxes_together(
     place: AdoptedSpool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,6 +238,7 @@ async def test_a_local_agent_receives_after_the_hub_failed_to_read_what_a_former
         await until(place.quiet)
 
 
+@pytest.mark.slow
 async def test_a_mailbox_that_somebody_deletes_is_made_anew_with_what_is_unread_in_the_hub(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
@@ -312,6 +313,7 @@ async def test_the_records_of_a_former_hub_are_cleared_and_its_unread_messages_s
     assert not (spool / "spool" / "bob").exists()
 
 
+@pytest.mark.slow
 async def test_thousands_of_files_do_not_make_anybody_wait(place: AdoptedSpool) -> None:
     bob, ben = await place.join("bob", receive=False), await place.join("ben")
     await place.local("lea")

@@ -146,6 +146,7 @@ async def test_looking_into_the_inbox_is_a_sign_of_life(lobby: Room) -> None:
     assert after["bob"] > before["bob"]
 
 
+@pytest.mark.slow
 async def test_channels_are_names_with_their_sign_and_everybodys_channel_is_always_there(lobby: Room) -> None:
     alice, bob = await lobby.agents("alice", "bob")
     assert await alice.get("/v1/channels") == ["#general"]

@@ -124,6 +124,7 @@ async def test_a_name_made_by_a_local_session_is_not_given_away_with_its_mail_fo
     assert await Agent(lobby.url, token, "local").bodies() == ["private"], "the way that the refusal names"
 
 
+@pytest.mark.slow
 async def test_without_a_room_token_strangers_make_a_bounded_number_of_members_in_an_hour(folder: Path) -> None:
     async with room(folder, room_token="") as made:
         statuses = [

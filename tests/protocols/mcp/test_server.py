@@ -239,6 +239,7 @@ async def test_a_stream_opens_whatever_the_client_calls_its_last_event(place: Hu
     assert (await stream.event() or {})["params"]["content"] == "hello"
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_delays_no_other_and_loses_nothing(
     place: HubHarness, join: Join, bob: Web
 ) -> None:
@@ -275,7 +276,8 @@ async def test_a_client_that_disconnects_while_it_waits_takes_nothing(place: Hub
     await bob.close()
     await until(lambda: not any(caller.running for caller in mcp._callers.values()))
     sent = await alice.send("@bob", "late")
-    assert await state(alice, sent.id) == "pending"
+    # The session of the request may still be ending: it is offered the message, and does not take it.
+    assert await state(alice, sent.id) in {"pending", "offered"}
     assert "\nlate\n" in await bob.call("drain")
 
 
@@ -369,6 +371,7 @@ async def test_what_is_no_message_is_refused(bob: Web) -> None:
     assert "You are bob." in await bob.call("members")
 
 
+@pytest.mark.slow
 async def test_methods_types_and_sizes_that_are_not_served(bob: Web) -> None:
     await bob.initialize()
     put = await bob.ask("PUT", call("members"))

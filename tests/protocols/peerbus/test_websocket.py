@@ -261,6 +261,7 @@ async def test_all_strangers_together_hold_no_more_than_their_bound(folder: Path
             end.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("registers", [False, True])
 async def test_a_connection_that_is_gone_is_freed_without_the_garbage_collector(
     hub: Bus, dial: Dial, registers: bool

@@ -140,6 +140,7 @@ async def test_whoever_may_see_no_more_is_told_so_and_no_session_of_it_stays_beh
     assert next(member.sessions for member in await operator.members() if member.name == "chief") == ()
 
 
+@pytest.mark.slow
 async def test_a_live_view_goes_on_when_the_store_could_not_be_read_for_a_while(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob")
     assert there.hub.local_hub is not None

@@ -238,6 +238,7 @@ async def test_sessions_end_with_their_connections(place: Place) -> None:
     second.writer.close()
 
 
+@pytest.mark.slow
 async def test_a_batch_of_questions_is_answered_as_its_reader_reads_and_holds_nobody_up(folder: Path) -> None:
     (folder / "tieline.toml").write_text("[limits]\nunsent_bytes_max = 65536\n")
     async with running_hub(folder, store="sqlite:unsafe") as there:
