@@ -1,13 +1,19 @@
 """Hooks: changing a program's settings and taking that back, and what a hook prints when it runs."""
 
+import contextlib
 import json
+import os
 import stat
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.hub_process import HubProcess, run_cli, wait_until
+from tests.cli.hub_process import TIELINE, HubProcess, environment, run_cli, wait_until
+from tieline.agents.hook_record import FOLDER
+from tieline.agents.run_folder import RUNS
 
 pytestmark = pytest.mark.slow
 
@@ -158,6 +164,28 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
 # Output of a hook.
 
 
+def records(hub: HubProcess) -> list[Path]:
+    """The records of sessions in which hooks ran."""
+    return list((hub.home / RUNS / FOLDER).iterdir())
+
+
+@contextlib.contextmanager
+def waiting_hook(hub: HubProcess, name: str, asked: str) -> Iterator[None]:
+    """A hook that waits for messages; the test is its program."""
+    command = [str(TIELINE), "drain", "--hook", "claude-code", "--wait", "--as", name]
+    with subprocess.Popen(
+        command, env=environment(hub.home, {"CLAUDE_CODE_ENTRYPOINT": "cli"}), stdin=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(asked)
+        process.stdin.close()
+        try:
+            yield
+            assert process.poll() is None, "it waits on"
+        finally:
+            process.kill()
+
+
 def ask(hub: HubProcess, name: str, event: str, *options: str, program: str = "claude-code") -> str:
     done = hub.cli("drain", "--hook", program, "--as", name, *options, stdin=json.dumps({"hook_event_name": event}))
     assert (done.returncode, done.stderr) == (0, "")
@@ -192,6 +220,30 @@ def test_a_frame_in_the_output_of_a_tool_hides_no_message(
     done = hub.cli("drain", "--hook", "claude-code", "--as", bob, stdin=json.dumps(asked))
     assert "hello" in json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"]
     assert hub.states(alice, told) != {bob: "seen"}
+
+
+def test_an_answer_that_is_written_after_the_last_hook_is_evidence_too(
+    hub: HubProcess, alice: str, bob: str, tmp_path: Path
+) -> None:
+    (told,) = hub.send(alice, f"@{bob}", "hello")
+    transcript = tmp_path / "transcript"
+    asked = {"hook_event_name": "PostToolUse", "session_id": f"late {bob}", "transcript_path": str(transcript)}
+    done = hub.cli("drain", "--hook", "claude-code", "--as", bob, stdin=json.dumps(asked))
+    frame = json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"]
+    stop = json.dumps({**asked, "hook_event_name": "Stop"})
+    assert hub.cli("drain", "--hook", "claude-code", "--as", bob, stdin=stop).stdout == ""
+    with waiting_hook(hub, bob, stop):
+        wait_until(lambda: hub.states(alice, told) == {bob: "offered"}, "the waiting hook")
+        # It writes its record at each look. It has looked at a transcript without an answer, and looks no more.
+        wait_until(lambda: time.time() - max(map(os.path.getmtime, records(hub))) > 1, "its look")
+        lines = [
+            {"type": "user", "content": frame},
+            {"type": "assistant", "content": "fine"},
+        ]
+        transcript.write_text(
+            "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines), encoding="utf-8"
+        )
+        wait_until(lambda: hub.states(alice, told) == {bob: "seen"}, "the late proof")
 
 
 def test_only_what_was_shown_is_seen(hub: HubProcess, alice: str, bob: str) -> None:

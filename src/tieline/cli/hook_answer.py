@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -148,15 +148,18 @@ async def _wait(link: "Link", program: Program, question: "Asked", options: Hook
     from tieline.cli.reconnection import is_passing
     from tieline.client import HubError
     from tieline.wire.backoff import SESSION_BACKOFF
-    from tieline.wire.native.arrivals import DeliveredKeys, arrivals
 
     if question.hook_event_name == SESSION_START:
         await _tools_loaded(options.run_folder)
     while True:
         client = await SESSION_BACKOFF.retry(lambda: _open(link), is_passing)
+        looks = _looks(client, question)
         try:
-            async for _ in arrivals(client, DeliveredKeys()):
+            async for arrived in looks:
                 with _record(link, program, question) as record:
+                    if not arrived and not (record is not None and record.shown):
+                        # The new lines of the transcript prove nothing: no message waits for proof.
+                        continue
                     pause = _PUSH_SECONDS if _pushed(options, record) else _TOGETHER_SECONDS
                 await asyncio.sleep(pause)
                 if text := await _take_new(link, client, program, question, options):
@@ -165,7 +168,33 @@ async def _wait(link: "Link", program: Program, question: "Asked", options: Hook
             if not is_passing(error):
                 raise
         finally:
+            await looks.aclose()
             await client.close()
+
+
+async def _looks(client: "Client", question: "Asked") -> "AsyncGenerator[bool, None]":
+    """Yield when there is something to look at: true for a new delivery, false for new lines in the transcript.
+
+    A program may write an answer into its transcript after the hook that looks for it. So the waiting hook looks too.
+    """
+    from tieline.wire.native.arrivals import DeliveredKeys, arrivals
+
+    deliveries = arrivals(client, DeliveredKeys())
+    delivery = asyncio.ensure_future(anext(deliveries))
+    size = _size(question.transcript_path)
+    try:
+        while True:
+            await asyncio.wait((delivery,), timeout=_LOOK_SECONDS)
+            if delivery.done():
+                delivery.result()
+                delivery = asyncio.ensure_future(anext(deliveries))
+                yield True
+            elif size != (size := _size(question.transcript_path)):
+                yield False
+    finally:
+        delivery.cancel()
+        await asyncio.gather(delivery, return_exceptions=True)
+        await deliveries.aclose()
 
 
 async def _open(link: "Link") -> "Client":
@@ -366,6 +395,14 @@ def _tail(path: str | None) -> str:
             return file.read(TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ""
+
+
+def _size(path: str | None) -> int:
+    """Return the size of the program's transcript in bytes; 0 if there is none."""
+    try:
+        return Path(path).stat().st_size if path else 0
+    except OSError:
+        return 0
 
 
 # Printing.
