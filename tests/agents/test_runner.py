@@ -276,6 +276,16 @@ async def test_events_go_in_batches_and_without_secrets(monkeypatch: pytest.Monk
     assert (made.uploaded, made.left_out) == (5, 0)
 
 
+async def test_events_of_many_values_go_in_smaller_batches() -> None:
+    hub = Hub()
+    made = uploader(hub)
+    running = asyncio.create_task(made.run())
+    for _ in range(5):
+        made.put({"kind": "x", "n": [0] * (uploads.BATCH_VALUES_MAX // 2 - 10)})
+    await made.finish(running)
+    assert [len(batch) for batch in hub.batches] == [2, 2, 1]
+
+
 async def test_a_hub_that_goes_away_is_uploaded_to_again_and_one_that_refuses_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,6 +8,7 @@ from tests.server.hubs import HubHarness, bodies, silent, take
 from tieline.client import HubRefused
 from tieline.contract.message import Attachment, Kind, Level, Priority
 from tieline.contract.refusal import Code
+from tieline.wire.json_text import VALUES_MAX
 
 
 async def test_a_session_knows_who_it_is(there: HubHarness) -> None:
@@ -119,6 +120,9 @@ async def test_a_request_larger_than_any_frame_is_refused_and_the_session_goes_o
     alice = await there.join("alice")
     with pytest.raises(HubRefused) as caught:
         await alice.send("@bob", "hello", data={"x": "\x00" * (6 * 1024 * 1024)})
+    assert caught.value.code is Code.MESSAGE_TOO_LARGE
+    with pytest.raises(HubRefused, match="values") as caught:
+        await alice.send("@bob", "hello", data={"x": [0] * VALUES_MAX})
     assert caught.value.code is Code.MESSAGE_TOO_LARGE
     assert (await alice.send("@bob", "small")).recipients == 1
 

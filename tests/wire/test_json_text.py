@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tieline.wire.json_text import masked, mend_pairs, without_strings
+from tieline.wire.json_text import HALVES_MAX, VALUES_MAX, has_many_values, masked, mend_pairs, without_strings
 
 # Characters of which every escape is made, and both halves of pairs.
 _CHARACTERS = st.sampled_from('a"\\/\n:{}[],\U0001f600\ud83d\ude00')
@@ -70,13 +70,53 @@ def test_garbage_stays_as_long_as_it_was(text: bytes) -> None:
     assert len(masked(text)) == len(mend_pairs(text)) == len(text)
 
 
-@pytest.mark.parametrize("piece", [rb"\\", rb"\"", rb"\n", rb"\ud83d", rb"\ud83d\ude00"])
-def test_a_text_of_nothing_but_escapes_costs_a_few_copies_of_it(piece: bytes) -> None:
+@pytest.mark.parametrize(
+    ("piece", "copies"), [(rb"\\", 8), (rb"\"", 8), (rb"\n", 8), (rb"\ud83d", 20), (rb"\ud83d\ude00", 8)]
+)
+def test_a_text_of_nothing_but_escapes_costs_a_few_copies_of_it(piece: bytes, copies: int) -> None:
     text = b'"' + piece * (300_000 // len(piece)) + b'"'
     tracemalloc.start()
     try:
         without_strings(text)
         mend_pairs(text)
-        assert tracemalloc.get_traced_memory()[1] < 8 * len(text)
+        assert tracemalloc.get_traced_memory()[1] < copies * len(text)
     finally:
         tracemalloc.stop()
+
+
+# Texts that need a piece of any length: a string, an escape or a run of backslashes stands at its end.
+_LONG = st.lists(st.sampled_from(["a" * 65_530, *'ab"\\,[{', "\\" * 65_535, '"' * 300]), max_size=6).map("".join)
+
+
+@given(st.lists(_LONG, max_size=3))
+def test_strings_are_found_in_a_long_text_too(value: list[str]) -> None:
+    text = json.dumps(value).encode()
+    assert without_strings(text) == b"[" + b", " * (len(value) - 1) + b"]"
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "1", '""', '"\\""', '{"a":1}'])
+def test_a_text_of_very_many_values_is_found_out(value: str) -> None:
+    signs = 1 + sum(map(value.count, "[{"))
+    most = VALUES_MAX // signs
+    for more, is_many in ((-1, False), (2, True)):
+        text = f"[{','.join([value] * (most + more))}]"
+        assert has_many_values(text.encode()) is is_many
+
+
+@pytest.mark.parametrize("piece", ["[],{}", '\\"[],', '\\\\[",'])
+def test_a_long_string_is_one_value(piece: str) -> None:
+    assert not has_many_values(json.dumps({"a": [piece * VALUES_MAX]}).encode())
+
+
+@pytest.mark.parametrize("filling", [b"1", b" "])
+def test_a_very_long_number_or_gap_counts_as_many_values(filling: bytes) -> None:
+    assert not has_many_values(b"[" + filling * (10 * VALUES_MAX) + b"1]")
+    assert has_many_values(b"[" + filling * (65 * VALUES_MAX) + b"1]")
+
+
+def test_a_text_with_very_many_halves_of_pairs_stays_as_it_was() -> None:
+    text = b'"' + rb"\ud83d" * HALVES_MAX + b'"'
+    assert mend_pairs(text) == text.replace(rb"\ud83d", rb"\ufffd")
+    assert mend_pairs(text[:-1] + rb'\ude00"') == text[:-1].replace(rb"\ud83d", rb"\ufffd")[:-6] + rb'\ud83d\ude00"'
+    text = text[:-1] + rb'\ud83d"'
+    assert mend_pairs(text) == text

@@ -16,6 +16,7 @@ import msgspec
 from tieline.client import Client, HubError, HubRefused
 from tieline.contract.redaction import redact
 from tieline.contract.refusal import Code
+from tieline.wire.json_text import VALUES_MAX, estimate_values
 
 WAITING_MAX = 5_000
 WAITING_BYTES_MAX = 64 * 1024 * 1024
@@ -23,6 +24,8 @@ WAITING_BYTES_MAX = 64 * 1024 * 1024
 
 BATCH_MAX = 200
 BATCH_BYTES_MAX = 4 * 1024 * 1024
+BATCH_VALUES_MAX = VALUES_MAX // 2
+"""Values of a batch, roughly. The hub takes twice as many in one request."""
 BATCH_SECONDS = 0.5
 """Time from the first event of a batch to the upload of the batch."""
 
@@ -85,12 +88,14 @@ class Uploader:
 
     async def _upload(self) -> None:
         batch: list[bytes] = []
-        size = 0
+        size = values = 0
         for encoded, length in self._waiting:
-            if batch and (len(batch) == BATCH_MAX or size + length > BATCH_BYTES_MAX):
+            size += length
+            values += estimate_values(encoded)
+            is_full = len(batch) == BATCH_MAX or size > BATCH_BYTES_MAX or values > BATCH_VALUES_MAX
+            if batch and is_full:
                 break
             batch.append(encoded)
-            size += length
         client = self.client
         if client is None:
             await asyncio.sleep(_PAUSE_SECONDS)

@@ -26,6 +26,7 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.member import Member
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.http import Answer, answer, header
+from tieline.wire.json_text import VALUES_MAX, has_many_values
 from tieline.wire.sessions import Held, Make, Sessions
 
 FORM_BYTES_MAX = 1024 * 1024
@@ -289,12 +290,18 @@ _Checked = TypeVar("_Checked")
 
 
 def checked(
-    body: bytes | msgspec.Raw, shape: type[_Checked] | UnionType, invalid: str, invalid_json: str | None = None
+    body: bytes | msgspec.Raw,
+    shape: type[_Checked] | UnionType,
+    invalid: str,
+    invalid_json: str | None = None,
+    values_max: int = VALUES_MAX,
 ) -> _Checked:
-    """Decode a JSON body to the type `shape`. Raises `Refused`.
+    """Decode a JSON body to the type `shape`. Raises `Refused`, also for a body with more than `values_max` values.
 
     `invalid` begins the error text for a body of another type, `invalid_json` the one for a body that is not JSON.
     """
+    if has_many_values(bytes(body), values_max):
+        raise Refused(no(413, f"{invalid}: more than {values_max} values"))
     try:
         return msgspec.json.decode(body, type=shape)
     except msgspec.ValidationError as error:

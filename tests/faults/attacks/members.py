@@ -1,4 +1,4 @@
-"""Attacks by a member: it asks for more than it reads, with absurd numbers, in frames that hold thousands."""
+"""Attacks by a member: it asks for more than it reads, with absurd numbers, in frames that hold millions."""
 
 import asyncio
 import json
@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.faults.attacks.campaign import WatchedHub
-from tests.faults.attacks.strangers import all_at_once, dialled_socket
+from tests.faults.attacks.strangers import MEBIBYTE, all_at_once, dialled, dialled_socket, head
 from tests.faults.processes import SOAK
 from tieline.client import connect
+from tieline.wire.json_text import VALUES_MAX
 
 MALLORY = "mallory"
 CROWD = tuple(f"member-{number}" for number in range(200 if SOAK else 40))
@@ -111,3 +112,59 @@ def _framed(frames: list[Frame]) -> bytes:
 async def _read_frame(reader: asyncio.StreamReader) -> bytes:
     (size,) = struct.unpack("!I", await reader.readexactly(4))
     return await reader.readexactly(size)
+
+
+# Values.
+
+_BYTES = (12 if SOAK else 3) * MEBIBYTE
+_SMALL = MEBIBYTE - 1024
+_MANY = (b"[]", b"{}", b"1", b'""', b'{"a":1}')
+"""Values of which a document has as many as fit."""
+_FITTING = VALUES_MAX // 3
+"""Number of values that every wire takes."""
+
+
+def _listed(value: bytes, count: int) -> bytes:
+    return b"[" + b",".join([value] * count) + b"]"
+
+
+async def send_values(hub: WatchedHub) -> None:
+    """Frames and bodies of nothing but small values: as many as a frame can hold, and as many as the hub takes."""
+    for value in _MANY if SOAK else _MANY[:1]:
+        count = _BYTES // (len(value) + 1)
+        for times in (count, _FITTING):
+            await all_at_once(_send_data(hub, _listed(value, times)))
+        few = _SMALL // (len(value) + 1)
+        for path, begin in _ROUTES:
+            for times in (few if path == "/push" else count, _FITTING):
+                await all_at_once(_post(hub, path, begin + _listed(value, times) + b"}}"))
+    # Those that the hub took come back, page by page.
+    async with await connect(token=hub.tokens[MALLORY], home=hub.home) as client:
+        await client.history(limit=_PART)
+        await client.inbox(limit=_PART)
+
+
+_ROUTES = (
+    ("/push", b'{"to":"mallory","body":"x","data":{"a":'),
+    ("/v1/send", b'{"to":"@mallory","body":"x","more":{"a":'),
+    ("/mcp", b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"a":'),
+)
+
+
+async def _send_data(hub: WatchedHub, data: bytes) -> None:
+    frame = b'[{"t":"send","n":1,"target":"@mallory","body":"x","data":{"a":' + data + b"}}]"
+    async with dialled_socket(hub.home / "hub.sock") as (reader, writer):
+        writer.write(_framed([{"t": "hello", "token": hub.tokens[MALLORY]}]))
+        await _read_frame(reader)
+        writer.write(struct.pack("!I", len(frame)) + frame)
+        async with asyncio.timeout(_READ_SECONDS):
+            assert (b"accepted" in await _read_frame(reader)) == (len(data) < MEBIBYTE)
+
+
+async def _post(hub: WatchedHub, path: str, body: bytes) -> None:
+    shown = (("authorization", f"Bearer {hub.tokens[MALLORY]}"), ("content-type", "application/json"))
+    accepted = (*shown, ("accept", "application/json, text/event-stream"), ("content-length", str(len(body))))
+    async with dialled(hub) as (reader, writer):
+        writer.write(head(hub, "POST", path, *accepted) + b"\r\n" + body)
+        async with asyncio.timeout(_READ_SECONDS):
+            assert await reader.readuntil(b"\r\n")

@@ -78,3 +78,7 @@ async def _members(hub: WatchedHub) -> list[str]:
 def test_batches_of_a_member_hold_nobody_up(hub: WatchedHub) -> None:
     asyncio.run(members.furnish(hub))
     attack("members' batches", hub, members.send_batches)
+
+
+def test_small_values_of_a_member_hold_nobody_up(hub: WatchedHub) -> None:
+    attack("members' values", hub, members.send_values)

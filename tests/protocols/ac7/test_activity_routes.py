@@ -9,6 +9,7 @@ from websockets.exceptions import ConnectionClosedError
 
 from tests.protocols.ac7.teams import EventReader, Json, Seat, SocketReader, Team
 from tieline.contract.redaction import REDACTED
+from tieline.wire.json_text import VALUES_MAX
 
 KINDS = pytest.mark.parametrize("kind", ["sse", "websocket"])
 
@@ -158,3 +159,14 @@ async def test_a_large_upload_reaches_its_followers_whole(crew: Team) -> None:
     stream = await crew.follow(ann, "/members/ann/activity/stream", "websocket")
     await upload(ann, *[exchange(number, "x" * 300_000) for number in range(20)])
     assert [(await stream.row())["event"]["ts"] for _ in range(20)] == list(range(20))
+
+
+async def test_an_upload_has_so_many_values_and_each_event_fewer(crew: Team) -> None:
+    ann = await crew.seat("ann")
+
+    def event(values: int) -> Json:
+        return {"kind": "x", "ts": 1, "values": [0] * values}
+
+    assert await upload(ann, event(VALUES_MAX // 2), event(VALUES_MAX // 2), event(VALUES_MAX // 2)) == 3
+    for events in ([event(VALUES_MAX)], [event(VALUES_MAX - 10)] * 6):
+        await ann.do("POST", "/members/ann/activity", 413, events=events)

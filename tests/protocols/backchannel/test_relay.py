@@ -103,6 +103,8 @@ async def test_a_body_that_is_too_large_is_413_and_its_sender_hears_so(lobby: Ro
     alice = await lobby.agent("alice")
     for path, size in (("/v1/register", 65_537), ("/v1/take", 70_000), ("/v1/send", 32 * 2**20 + 1)):
         assert "larger than" in await alice.refused(413, "POST", path, b'"' + b"x" * size)
+    many = b'{"to":"@alice","body":"x","refs":[' + b'"",' * 2**18 + b'""]}'
+    assert "values" in await alice.refused(413, "POST", "/v1/send", many)
     large = "x" * 2**20
     assert (await alice.send("@alice", large))["body"] == large
 

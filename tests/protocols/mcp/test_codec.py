@@ -7,6 +7,7 @@ import pytest
 
 from tieline.protocols.mcp import codec
 from tieline.protocols.mcp.codec import Invalid, check_stateless, decode
+from tieline.wire.json_text import VALUES_MAX
 
 META = {codec.VERSION_KEY: "2026-07-28", codec.CAPABILITIES_KEY: {}}
 
@@ -59,14 +60,14 @@ def test_a_list_is_bounded() -> None:
 
 @pytest.mark.parametrize("many", ["[],", '"",', "1,", '{"a":1},'])
 def test_a_body_of_very_many_values_is_refused_before_it_is_decoded(many: str) -> None:
-    listed = many * (codec.STRUCTURE_BYTES_MAX // 2) + "0"
+    listed = many * VALUES_MAX + "0"
     body = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"arguments":[{listed}]}}}}'
-    with pytest.raises(Invalid, match="strings"):
+    with pytest.raises(Invalid, match="values"):
         decode(body.encode())
 
 
 def test_a_long_text_with_many_marks_is_one_string() -> None:
-    text = '\\"[],{}' * codec.STRUCTURE_BYTES_MAX
+    text = '\\"[],{}' * VALUES_MAX
     assert asked("tools/call", arguments={"body": text}).params == {"arguments": {"body": text}}
 
 

@@ -20,6 +20,7 @@ from tieline.contract.target import EVERYBODY, Target, parse_target
 from tieline.protocols.peerbus import codec
 from tieline.protocols.peerbus.canonical import NESTING_MAX
 from tieline.protocols.peerbus.codec import Ack, Deliver, Envelope, FrameError, Peers
+from tieline.wire.json_text import VALUES_MAX
 
 SECRET = b"k" * 32
 FIELDS = ("v1", "m-1", "alice", "bob", "2026-05-18T12:00:00Z", "peer-bus", "msg")
@@ -422,3 +423,13 @@ def test_a_body_nests_as_deep_as_an_envelope_has_room_for() -> None:
             deeper = [deeper]
         with pytest.raises(ValueError, match=r"nested deeper than 511|no JSON"):
             codec.encode_body(deeper)
+
+
+def test_a_body_of_very_many_values_is_passed_on_to_peers_but_not_decoded() -> None:
+    body = b'{"text":"a","b":[' + b",".join([b"[]"] * VALUES_MAX) + b"]}"
+    said = codec.content_of(made(body))
+    assert isinstance(said, m.Content)
+    assert (said.body, said.data) == (body.decode(), None)
+    assert "too many" in said.notes[0]
+    assert said.original is not None
+    assert body in said.original

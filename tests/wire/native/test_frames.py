@@ -23,6 +23,7 @@ from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.reader import LogState, Reader
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, to_member
+from tieline.wire.json_text import VALUES_MAX
 from tieline.wire.native import activity, views
 from tieline.wire.native import frames as f
 from tieline.wire.native.content import content_of, encode_message
@@ -295,6 +296,30 @@ def test_frames_are_split_into_batches_that_are_as_large_as_they_may_be(sizes: l
         assert encoded <= size_max or len(batch) == 1
         if following is not None:
             assert encoded + 1 + len(msgspec.json.encode(following[0])) > size_max, "another one would have fitted"
+
+
+def test_frames_are_split_into_batches_of_no_more_values_than_the_hub_takes() -> None:
+    frames = [msgspec.json.encode(f.Send(number, "*", "a, b", {"a": [[]] * 1000})) for number in range(120)]
+    batches = list(f.split_batch(frames, 2**25))
+    assert len(batches) > 1
+    read = [frame for batch in batches for frame in f.decode_client_batch(batch)]
+    assert [frame.n for frame in read if isinstance(frame, f.Send)] == list(range(120))
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "1", '""'])
+def test_a_batch_of_very_many_values_is_refused_before_it_is_decoded(value: str) -> None:
+    data = f"[{','.join([value] * (VALUES_MAX + 1))}]"
+    many = f'[{{"t":"send","n":1,"target":"*","body":"x","data":{{"a":{data}}}}}]'
+    for payload in (many, many.encode(), "[" + '{"t":"members","n":1},' * VALUES_MAX):
+        with pytest.raises(f.BadBatch, match="values"):
+            f.decode_client_batch(payload)
+
+
+def test_a_body_may_have_as_many_commas_as_it_likes() -> None:
+    body = ",[{" * VALUES_MAX
+    (read,) = f.decode_client_batch(f.encode_batch([f.Send(1, "*", body)]).decode())
+    assert isinstance(read, f.Send)
+    assert read.body == body
 
 
 def test_fields_that_a_newer_client_adds_are_passed_over() -> None:

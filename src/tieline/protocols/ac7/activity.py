@@ -36,7 +36,9 @@ An upload arrives all at once, so a reader may lag by more than one upload.
 """
 _LIMIT = 200
 _LIMIT_MAX = 1000
-_TURN_BYTES = 256 * 1024
+UPLOAD_VALUES_MAX = 500_000
+"""Most values of an upload, which is not decoded as a whole: each event has the limit of any other body."""
+_TURN_BYTES = 64 * 1024
 """Number of bytes of events to check before the event loop may run other tasks."""
 _INVALID = "invalid activity payload"
 
@@ -293,7 +295,7 @@ async def _events(body: bytes, most: int) -> tuple[dict[str, Any], ...]:
 
     Other tasks run in between, because an upload may be large.
     """
-    raw = checked(body, _Upload, _INVALID).events
+    raw = checked(body, _Upload, _INVALID, values_max=UPLOAD_VALUES_MAX).events
     if not 0 < len(raw) <= most:
         raise Refused(no(400, f"{_INVALID}: an upload has 1 to {most} events"))
     events: list[dict[str, Any]] = []

@@ -21,7 +21,7 @@ from tieline.contract.target import Target, TargetKind, parse_target, to_channel
 from tieline.protocols.agent_relay.error_code import ErrorCode
 from tieline.wire.fidelity import Carriage, Field, beyond, labels, own_note
 from tieline.wire.frames import HEADER_BYTES, FrameBuffer, FrameError, encode_frame
-from tieline.wire.json_text import mend_pairs
+from tieline.wire.json_text import VALUES_MAX, has_many_values, mend_pairs
 
 # "spec N" is a section of the specification that PROTOCOL.md names; "gap N" is an issue in its appendix A.
 
@@ -124,6 +124,8 @@ def decode(payload: bytes) -> Envelope:
     JavaScript may write half a surrogate pair, for example after it cut a text in the middle of an emoji. Such a half
     is not valid text here, but it is no reason to close the connection: it becomes U+FFFD.
     """
+    if has_many_values(payload):
+        raise EnvelopeError(ErrorCode.TOO_LARGE, f"an envelope has at most {VALUES_MAX} values")
     try:
         # spec 2: the JSON MUST be an object.
         envelope = _decoder.decode(payload)

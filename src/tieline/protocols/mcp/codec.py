@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from tieline import __version__
 from tieline.wire.fidelity import Carriage, Field
-from tieline.wire.json_text import masked
+from tieline.wire.json_text import VALUES_MAX, has_many_values
 
 PROTOCOL = "mcp"
 
@@ -29,11 +29,6 @@ BATCH_VERSION: Final = "2025-03-26"
 """The only version whose clients may send several messages in one body."""
 BATCH_MAX = 16
 """Messages in one body. Each is one tool call; clients of that version send one or two."""
-
-STRINGS_MAX = 10_000
-STRUCTURE_BYTES_MAX = 256 * 1024
-"""Strings of a body, and its bytes outside of them. The arguments of a tool are a few texts, however long. A million
-small values instead would hold up the whole hub for seconds while they are decoded."""
 
 SESSION_HEADER: Final = b"mcp-session-id"
 VERSION_HEADER: Final = b"mcp-protocol-version"
@@ -155,10 +150,8 @@ _several = msgspec.json.Decoder(list[Message])
 
 def decode(body: bytes) -> list[Message]:
     """Decode the body of a request: one message, or a list of messages. Raises `Invalid`."""
-    if len(body) > STRUCTURE_BYTES_MAX and not _has_few_values(body):
-        raise Invalid(
-            INVALID_REQUEST, f"a body has at most {STRINGS_MAX} strings, and {STRUCTURE_BYTES_MAX} bytes beside"
-        )
+    if has_many_values(body):
+        raise Invalid(INVALID_REQUEST, f"a body has at most {VALUES_MAX} values")
     is_list = body.lstrip()[:1] == b"["
     try:
         found = _several.decode(body) if is_list else [_one.decode(body)]
@@ -176,12 +169,6 @@ def decode(body: bytes) -> list[Message]:
         if message.method is UNSET and message.result is UNSET and message.error is UNSET:
             raise Invalid(INVALID_REQUEST, "a message has a method, a result or an error")
     return found
-
-
-def _has_few_values(body: bytes) -> bool:
-    text = masked(body)
-    # Counted first, because to split a text at a million quotation marks takes as long as to decode it.
-    return text.count(b'"') <= 2 * STRINGS_MAX and sum(map(len, text.split(b'"')[::2])) <= STRUCTURE_BYTES_MAX
 
 
 def check_stateless(message: Message, headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -22,7 +22,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, Target, TargetKind, parse_target
 from tieline.protocols.peerbus import canonical
 from tieline.wire.fidelity import LABELS, Carriage, Field, beyond, labels
-from tieline.wire.json_text import masked, mend_pairs
+from tieline.wire.json_text import VALUES_MAX, has_many_values, masked, mend_pairs
 
 PROTOCOL = "peerbus"
 # "spec N" is a section of the specification that PROTOCOL.md names.
@@ -420,6 +420,7 @@ def _number(digits: str) -> float:
 
 _TEXT_KEYS = ("text", "message", "content")
 _DEEP = "the body has more levels than can be shown as data; peers get it as it was written"
+_MANY = f"the body has more than {VALUES_MAX} values, too many to be shown as data; peers get it as it was written"
 _UNREADABLE = "the body holds numbers that cannot be shown as data; peers get it as it was written"
 
 
@@ -470,6 +471,8 @@ def _said(body: bytes) -> tuple[str, dict[str, Any] | None, tuple[str, ...]]:
     These become the content of the hub's message.
     """
     written = (body or b"null").decode()
+    if has_many_values(body):
+        return written, None, (_MANY,)
     try:
         value = _decode_any(body or b"null")
     except msgspec.MsgspecError:

@@ -15,6 +15,7 @@ import msgspec
 
 from tieline.contract.keys import Range, extend_ranges, one_key
 from tieline.contract.refusal import Code
+from tieline.wire.json_text import VALUES_MAX, has_many_values
 from tieline.wire.native import frames as f
 from tieline.wire.native.errors import Disconnected, HubRefused
 from tieline.wire.native.methods import Requests
@@ -300,6 +301,9 @@ class Client(Requests):
         if len(encoded) > self._batch_bytes_max():
             text = f"a request of {len(encoded)} bytes does not fit into a frame that the hub takes"
             raise HubRefused(Code.MESSAGE_TOO_LARGE, text)
+        # The brackets of the batch are a value, too.
+        if has_many_values(b"[" + encoded):
+            raise HubRefused(Code.MESSAGE_TOO_LARGE, f"a request has at most {VALUES_MAX} values")
         self._outgoing.append(encoded)
         self._schedule()
 

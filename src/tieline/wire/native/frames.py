@@ -17,6 +17,7 @@ from tieline.contract.delivery import State
 from tieline.contract.identifiers import SessionId
 from tieline.contract.keys import Keys
 from tieline.contract.refusal import Code
+from tieline.wire.json_text import VALUES_MAX, estimate_values, has_many_values
 from tieline.wire.native import answers, requests
 from tieline.wire.native import frame as root
 from tieline.wire.native.activity import *  # noqa: F403 - every frame has its name here
@@ -165,18 +166,29 @@ def encode_struct(value: Struct) -> bytes:
 
 
 def split_batch(frames: Sequence[bytes], size_max: int) -> Iterator[bytes]:
-    """Join encoded frames into batches of at most `size_max` bytes. A frame that is larger gets a batch of its own."""
-    start, size = 0, 2
+    """Join encoded frames into batches of at most `size_max` bytes, and of no more values than the hub takes.
+
+    A frame that is larger gets a batch of its own.
+    """
+    start, size, values = 0, 2, 1
+    # A value takes at least a byte, so a small batch need not be counted.
+    counted = sum(map(len, frames)) + len(frames) >= VALUES_MAX
     for index, frame in enumerate(frames):
-        if size + len(frame) > size_max and index > start:
+        more = estimate_values(frame) + 1 if counted else 0
+        if (size + len(frame) > size_max or values + more > VALUES_MAX) and index > start:
             yield b"[" + b",".join(frames[start:index]) + b"]"
-            start, size = index, 2
+            start, size, values = index, 2, 1
         size += len(frame) + 1
+        values += more
     yield b"[" + b",".join(frames[start:]) + b"]"
 
 
 def decode_client_batch(payload: bytes | str) -> list[ClientFrame]:
     """Decode a batch from a client. Raises `BadBatch`."""
+    if len(payload) > VALUES_MAX:
+        text = payload.encode(errors="replace") if isinstance(payload, str) else payload
+        if has_many_values(text):
+            raise BadBatch(f"a batch has at most {VALUES_MAX} values")
     try:
         return _client_decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
