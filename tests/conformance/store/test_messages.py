@@ -121,3 +121,10 @@ def test_messages_are_read_up_to_an_amount_of_content_but_at_least_one(writer: W
     for bytes_max, count in ((0, 1), (2500, 2), (PAGE_BYTES, 4)):
         found, considered = writer.store.messages([0, 1, 2, 3], bytes_max)
         assert (list(found), considered) == ([0, 1, 2, 3][:count], count)
+
+
+def test_a_page_of_messages_with_many_values_is_shorter(writer: Writer) -> None:
+    for _ in range(4):
+        writer.accept(content("@bob", data={"a": [[]] * 1000}))
+    found, considered = writer.store.messages([0, 1, 2, 3], 100_000)
+    assert (len(found), considered) == (1, 1)
