@@ -145,6 +145,15 @@ def test_fetching_goes_page_by_page_and_says_when_it_is_complete(harness: Broker
     assert after == 5
 
 
+def test_a_reader_may_ask_for_less_than_a_page(harness: BrokerHarness) -> None:
+    ada, bob = harness.join("ada"), harness.join("bob")
+    for _ in range(4):
+        harness.send(ada, "@bob", "x" * 1000)
+    page = harness.expect(Fetched, c.Fetch(bob, bytes_max=2500))
+    assert (len(page.deliveries), page.through, page.complete) == (2, 2, False)
+    assert len(harness.fetch(bob, bytes_max=10**9)) == 4
+
+
 def test_an_empty_inbox_is_complete(harness: BrokerHarness) -> None:
     assert harness.expect(Fetched, c.Fetch(harness.join("ada"))) == Fetched(deliveries=(), through=0, complete=True)
 

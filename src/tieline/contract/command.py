@@ -159,6 +159,8 @@ class Fetch(Request[r.Fetched], frozen=True, kw_only=True):
     """Leave out deliveries with evidence that they were read."""
     keys: Internal[tuple[int, ...]] = ()
     """Only the deliveries with these keys, in this order: they were held when the reader came to their keys."""
+    bytes_max: Internal[int | None] = None
+    """Stored bytes of the messages in the page, if the reader takes less than `page_bytes_max`."""
 
 
 class ReadStreams(SessionCommand[r.Streams], frozen=True, kw_only=True):

@@ -71,7 +71,10 @@ class ReadingRules:
                 through = entries[limit].key - 1
                 del entries[limit:]
         offsets = [entry.offset for entry in entries]
-        messages, considered = self._store.messages(offsets, self._limits.page_bytes_max)
+        bytes_max = self._limits.page_bytes_max
+        if command.bytes_max is not None:
+            bytes_max = min(bytes_max, command.bytes_max)
+        messages, considered = self._store.messages(offsets, bytes_max)
         if considered < len(entries):
             through = entries[considered - 1].key if command.keys else entries[considered].key - 1
         deliveries = tuple(

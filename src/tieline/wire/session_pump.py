@@ -36,6 +36,10 @@ Parcel = tuple[Message, int, int]
 _PAGE = 256
 """Deliveries read from the inbox at once while the session is behind."""
 
+PAGE_BYTES = 1024 * 1024
+"""Stored bytes of the messages that are read at once. A wire with a full buffer drops the rest of a page, and reads it
+again."""
+
 INSIST_MAX = 600
 """Most retries of a command for a wire that cannot report a refusal, one per second. After these ten minutes the
 connection ends, and a person must repair the disk."""
@@ -446,14 +450,19 @@ class SessionPump:
         limit = _PAGE if self._window is None else min(_PAGE, self._window - self._outstanding)
         if self._released:
             keys = tuple(self._released[:limit])
-            self._pages.ask(c.Fetch(self.session, limit=limit, keys=keys), self._caught_released)
+            self._pages.ask(c.Fetch(self.session, limit=limit, keys=keys, bytes_max=PAGE_BYTES), self._caught_released)
             return
         if self._replay:
             self._replay = self._replay[bisect_left(self._replay, self._next_key, key=lambda item: item.key) :]
         # One more than the limit, so that the page ends before the first delivery that does not fit.
         replay = self._replay[: limit + 1]
         fetch = c.Fetch(
-            self.session, after=self._next_key - 1, limit=limit, unoffered_until=self._unoffered_until, replay=replay
+            self.session,
+            after=self._next_key - 1,
+            limit=limit,
+            unoffered_until=self._unoffered_until,
+            replay=replay,
+            bytes_max=PAGE_BYTES,
         )
         self._pages.ask(fetch, self._caught)
 

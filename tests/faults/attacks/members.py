@@ -168,3 +168,39 @@ async def _post(hub: WatchedHub, path: str, body: bytes) -> None:
         writer.write(head(hub, "POST", path, *accepted) + b"\r\n" + body)
         async with asyncio.timeout(_READ_SECONDS):
             assert await reader.readuntil(b"\r\n")
+
+
+# Backlog.
+
+_WAITING = 100 if SOAK else 12
+_STREAMS = 4
+
+
+async def open_streams(hub: WatchedHub) -> None:
+    """Streams of `/mcp` for a member with large messages in its inbox, which nobody reads."""
+    token = hub.tokens[CROWD[0]]
+    async with await connect(token=hub.tokens[MALLORY], home=hub.home) as client:
+        for _ in range(_WAITING):
+            await client.send(f"@{CROWD[0]}", "x" * 1_000_000)
+    await all_at_once(*(_open_stream(hub, token) for _ in range(_STREAMS)))
+
+
+async def _open_stream(hub: WatchedHub, token: str) -> None:
+    version, method = "2026-07-28", "subscriptions/listen"
+    known = {f"io.modelcontextprotocol/{key}": value for key, value in _CLIENT.items()}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": known, "notifications": {}}})
+    headers = (
+        ("authorization", f"Bearer {token}"),
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+        ("mcp-protocol-version", version),
+        ("mcp-method", method),
+        ("content-length", str(len(body))),
+    )
+    async with dialled(hub) as (reader, writer):
+        writer.write(head(hub, "POST", "/mcp", *headers) + b"\r\n" + body.encode())
+        assert b" 200 " in await reader.readuntil(b"\r\n")
+        await asyncio.sleep(2 * _IDLE_SECONDS)  # the attack is not to read
+
+
+_CLIENT = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}

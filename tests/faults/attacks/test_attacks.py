@@ -82,3 +82,7 @@ def test_batches_of_a_member_hold_nobody_up(hub: WatchedHub) -> None:
 
 def test_small_values_of_a_member_hold_nobody_up(hub: WatchedHub) -> None:
     attack("members' values", hub, members.send_values)
+
+
+def test_streams_of_a_member_with_a_large_backlog_stay_small(hub: WatchedHub) -> None:
+    attack("members' streams", hub, members.open_streams)

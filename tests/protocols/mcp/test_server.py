@@ -12,6 +12,7 @@ from tests.protocols.mcp.web import META, STATELESS, VERSION, Web, call, request
 from tests.server.hubs import HubHarness, until
 from tieline.contract.limits import DEFAULT_LIMITS, MEBIBYTE
 from tieline.protocols.mcp import codec, server
+from tieline.protocols.mcp.listener import UNPROVED_BYTES_MAX
 from tieline.protocols.mcp.server import Mcp
 
 
@@ -254,6 +255,9 @@ async def test_a_client_that_does_not_read_delays_no_other_and_loses_nothing(
     assert "bob" in await other.call("members")
     came = [((await stream.event()) or {})["params"]["content"].split()[0] for _ in range(50)]
     assert came == [str(number) for number in range(50)]
+    # Little of it is kept for a stream that is opened again.
+    kept = [len(session.listener._unproved or ()) for session in served(place)._sessions.values()]
+    assert 0 < max(kept) <= UNPROVED_BYTES_MAX // len(body)
 
 
 # Messages that were taken and not shown.

@@ -8,7 +8,7 @@ from tests.server.hubs import HubHarness, take, until
 from tieline.client import Disconnected, HubRefused
 from tieline.contract.hub import Hub
 from tieline.contract.refusal import Code
-from tieline.wire.native.in_process import open_session
+from tieline.wire.native.in_process import UNREAD_BYTES_MAX, open_session
 
 
 def hub_of(home: HubHarness) -> Hub:
@@ -27,17 +27,30 @@ async def test_a_session_sends_receives_and_ends(home: HubHarness) -> None:
         sent = await alice.send("@bob", "hello")
         (came,) = await take(bob, 1, ack=True)
         assert (came.message.id, came.message.protocol) == (sent.id, "x")
-        # While its reader is slow, deliveries stay in the inbox.
-        bob.pause()
-        await alice.send("@bob", "later")
-        await alice.members()
-        assert bob._deliveries.empty()
-        bob.resume()
-        assert [one.message.body for one in await take(bob, 1)] == ["later"]
     operator = await home.operator()
     assert not any(one.sessions for one in await operator.members())
     with pytest.raises(Disconnected):
         await bob.members()
+
+
+async def test_deliveries_that_are_not_read_stay_in_the_inbox_beyond_a_number_of_bytes(home: HubHarness) -> None:
+    hub = hub_of(home)
+    body = "x" * (UNREAD_BYTES_MAX // 8)
+    async with await open_session(hub, home.tokens["alice"], "x") as alice:
+        sent = [(await alice.send("@bob", body)).id for _ in range(32)]
+        async with await open_session(hub, home.tokens["bob"], "x", receive=True, window=1024) as bob:
+            most = 0
+            came = []
+            for _ in range(4):
+                # Requests are answered, however much waits to be read.
+                assert len((await bob.inbox(limit=1)).items) == 1
+                await alice.send("@bob", body)
+                most = max(most, bob._unread.bytes)
+                came += [one.message.id for one in await take(bob, 9)]
+            assert came[:32] == sent
+            assert len(came) == len(set(came)) == 36
+            # Beyond the limit is what was written at once.
+            assert UNREAD_BYTES_MAX < most < 2 * UNREAD_BYTES_MAX
 
 
 async def test_a_token_that_is_not_valid_opens_no_session(home: HubHarness) -> None:

@@ -25,6 +25,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import to_member
 from tieline.wire.native import frames as f
 from tieline.wire.native.server import _ENCODED_BYTES_MAX, PROTOCOL, NativeConnection, Transport, _Encoded
+from tieline.wire.session_pump import PAGE_BYTES
 
 BOB = MemberName("bob")
 SESSION = SessionId("session-1")
@@ -429,7 +430,7 @@ async def test_an_acknowledgement_gives_credit_and_so_does_a_claim_that_was_won(
     assert len(line.transport.frames) == 2
     line.say(f.Claim(9, "m2"))
     line.hub.answer(r.Claimed(Delivery(2, 2, State.OFFERED, message(2))))
-    assert line.hub.asked(c.Fetch)[-1] == c.Fetch(SESSION, after=2, limit=1)
+    assert line.hub.asked(c.Fetch)[-1] == c.Fetch(SESSION, after=2, limit=1, bytes_max=PAGE_BYTES)
 
 
 async def test_a_session_that_does_not_receive_is_pushed_nothing_when_it_acknowledges_or_claims() -> None:

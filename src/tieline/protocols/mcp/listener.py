@@ -30,7 +30,9 @@ from tieline.wire.native.in_process import Session, open_session
 from tieline.wire.sse import HEADERS, comment, event
 
 UNPROVED_MAX = 256
-"""Events kept for a client that opens its stream again, since its last tool call. The inbox has all messages."""
+UNPROVED_BYTES_MAX = 512 * 1024
+"""Events, and their bytes, that are kept for a client that opens its stream again, since its last tool call. The inbox
+has all messages."""
 
 
 class Stream:
@@ -87,6 +89,7 @@ class Listener:
         "_telling",
         "_token",
         "_unproved",
+        "_unproved_bytes",
         "_wants_tools",
     )
 
@@ -115,6 +118,7 @@ class Listener:
         # Number of the last event, and the events since the client's last tool call, with their numbers.
         self._number = 0
         self._unproved: deque[tuple[int, bytes]] | None = None
+        self._unproved_bytes = 0
         self._telling: asyncio.Task[None] | None = None
         self._pushing: asyncio.Task[None] | None = None
 
@@ -163,6 +167,7 @@ class Listener:
     def proved(self) -> None:
         """Forget the events for a stream that is opened again: the client called a tool, so it has them."""
         self._unproved = None
+        self._unproved_bytes = 0
 
     # Pushes.
 
@@ -206,16 +211,16 @@ class Listener:
     async def _notify(self, method: str, params: dict[str, Any]) -> None:
         chunk = self._event(method, params)
         if self._unproved is None:
-            self._unproved = deque(maxlen=UNPROVED_MAX)
+            self._unproved = deque()
         self._unproved.append((self._number, chunk))
-        if self._stream is None:
-            return
-        if self._session is not None:
-            # While the client reads slowly, deliveries stay in the inbox.
-            self._session.pause()
-        await self._stream.write(chunk)
-        if self._session is not None:
-            self._session.resume()
+        self._unproved_bytes += len(chunk)
+        while len(self._unproved) > UNPROVED_MAX or self._unproved_bytes > UNPROVED_BYTES_MAX:
+            self._unproved_bytes -= len(self._unproved.popleft()[1])
+        if self._stream is not None:
+            # Returns when the client reads. Meanwhile deliveries stay in the inbox.
+            await self._stream.write(chunk)
+        # A long text takes 10 ms to write, and a backlog has many. Others have their turn in between.
+        await asyncio.sleep(0)
 
     def _event(self, method: str, params: dict[str, Any] | None) -> bytes:
         if self._subscription is not None:

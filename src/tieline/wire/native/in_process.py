@@ -4,10 +4,16 @@ Above: protocols that use the hub as a program of the SDK does, such as the tool
 `native.server`. Requests and answers are encoded as on a socket, so both sides are the same code in both places.
 """
 
+from collections.abc import Callable
+
 from tieline.contract.hub import Hub
 from tieline.wire.native import frames as f
-from tieline.wire.native.client import Client
+from tieline.wire.native.client import Arriving, Client
 from tieline.wire.native.server import NativeConnection, Transport
+
+UNREAD_BYTES_MAX = 512 * 1024
+"""Bytes of deliveries that wait in a session for its reader, and of a page of the inbox. The others wait in the inbox,
+on disk."""
 
 _HUNG_UP = "the hub hung up"
 
@@ -62,24 +68,64 @@ class _ToHub:
         self._connection.connection_lost()
 
 
+class _Unread(Arriving[f.Deliver]):
+    """Deliveries that the client has not read yet. `full` is called beyond `UNREAD_BYTES_MAX`, `drained` at half."""
+
+    __slots__ = ("_bytes", "_drained", "_full", "_is_full", "_sizes")
+
+    def __init__(self, full: Callable[[], None], drained: Callable[[], None]) -> None:
+        super().__init__()
+        self._full = full
+        self._drained = drained
+        self._is_full = False
+        # Size of each delivery, and of all of them. A list, because an empty deque is large and most are empty.
+        self._sizes: list[int] = []
+        self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """Size of all deliveries that were not read."""
+        return self._bytes
+
+    def weigh(self, batch_bytes: int) -> None:
+        """Count the deliveries of the batch that just came. Each has the same share of the batch's size."""
+        fresh = len(self._items or ()) - len(self._sizes)
+        if fresh:
+            self._sizes.extend([batch_bytes // fresh] * fresh)
+            self._bytes += batch_bytes // fresh * fresh
+        if self._bytes > UNREAD_BYTES_MAX and not self._is_full:
+            self._is_full = True
+            self._full()
+
+    async def get(self) -> f.Deliver:
+        """Wait for the next delivery. Raises the reason after the last one."""
+        delivery = await super().get()
+        self._bytes -= self._sizes.pop(0)
+        if self._is_full and self._bytes <= UNREAD_BYTES_MAX // 2:
+            self._is_full = False
+            self._drained()
+        return delivery
+
+
 class Session(Client):
-    """A client in the hub's own process."""
+    """A client in the hub's own process. While it has many bytes to read, further deliveries stay in the inbox."""
 
     def __init__(self, hub: Hub, protocol: str) -> None:
         super().__init__()
-        self._connection = NativeConnection(hub, _ToClient(self), local=False, protocol=protocol)
+        self._connection = NativeConnection(
+            hub, _ToClient(self), local=False, protocol=protocol, page_bytes_max=UNREAD_BYTES_MAX
+        )
+        self._unread = _Unread(self._connection.pause_deliveries, self._connection.resume_deliveries)
+        self._deliveries = self._unread
 
     async def open(self, token: str, *, receive: bool, window: int) -> None:
         """Open the session of the token's member. Raises `HubRefused`."""
         await self.greet(_ToHub(self._connection), f.Hello(token=token, receive=receive, window=window))
 
-    def pause(self) -> None:
-        """Stop deliveries, because their reader is too slow: they stay in the inbox."""
-        self._connection.pause_writing()
-
-    def resume(self) -> None:
-        """Continue with deliveries."""
-        self._connection.resume_writing()
+    def receive_batch(self, payload: bytes | str) -> None:
+        """Handle a batch of frames that came from the hub."""
+        super().receive_batch(payload)
+        self._unread.weigh(len(payload))
 
 
 async def open_session(hub: Hub, token: str, protocol: str, *, receive: bool = False, window: int = 1) -> Session:

@@ -145,6 +145,7 @@ class NativeConnection:
 
     `local` is true for a socket of the hub's own user. `token` is a token that the transport found, as in a cookie.
     `protocol` is the name of the session's protocol: another one if a protocol uses this connection inside the hub.
+    `page_bytes_max` makes pages of the inbox smaller than the hub's limit.
     """
 
     __slots__ = (
@@ -152,6 +153,7 @@ class NativeConnection:
         "_hub",
         "_local",
         "_missed",
+        "_page_bytes_max",
         "_protocol",
         "_pump",
         "_tail",
@@ -162,10 +164,18 @@ class NativeConnection:
     )
 
     def __init__(
-        self, hub: Hub, transport: Transport, *, local: bool, token: str | None = None, protocol: str = PROTOCOL
+        self,
+        hub: Hub,
+        transport: Transport,
+        *,
+        local: bool,
+        token: str | None = None,
+        protocol: str = PROTOCOL,
+        page_bytes_max: int | None = None,
     ) -> None:
         self._hub = hub
         self._protocol = protocol
+        self._page_bytes_max = page_bytes_max
         # The token from the carrier, for example from a browser's cookie. A token in `hello` takes precedence.
         self._token = token
         self._transport: Transport = transport
@@ -217,6 +227,14 @@ class NativeConnection:
         if self._tail is not None:
             self._tail.resume()
         self._release()
+
+    def pause_deliveries(self) -> None:
+        """Stop sending deliveries, because the client has not read enough of them. Requests are still answered."""
+        self._pump.pause_writing()
+
+    def resume_deliveries(self) -> None:
+        """Send deliveries again."""
+        self._pump.resume_writing()
 
     def connection_lost(self) -> None:
         """End the session, because the connection is lost."""
@@ -453,7 +471,10 @@ class NativeConnection:
         if isinstance(frame, f.Hello):
             return Refusal(Code.INVALID_REQUEST, "hello comes once")
         assert not isinstance(frame, f.FollowAll), "looked at before"
-        return frame.command(session)
+        command = frame.command(session)
+        if isinstance(command, c.Fetch):
+            return structs.replace(command, bytes_max=self._page_bytes_max)
+        return command
 
 
 def _parts(command: c.Command, ranges_max: int) -> Sequence[c.Command]:
