@@ -1,9 +1,10 @@
 """The uploader: sends the activity of an agent to the hub in batches.
 
-Above: the runner, which puts events in: markers of objectives, the program's telemetry, and calls through the proxy.
-Below: the current session with the hub. The program never waits for the uploader: `put` is quick, events that do not
-fit are dropped and counted, and a failed upload does not disturb the program. The uploader redacts secrets before the
-upload, so that secrets never leave the process. The redaction runs on a thread, because long texts take time.
+Above: the runner, which queues events: marks for objectives that open or close, the program's telemetry, and model
+calls that passed the proxy. Below: the current session with the hub. The program never waits for the uploader. `put`
+returns at once. If the queue is full, the oldest events are dropped and counted. A failed upload does not disturb the
+program. The uploader redacts secrets before the upload, so that secrets never leave the process. The redaction runs on
+a thread, because long texts take time.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from tieline.wire.json_text import VALUES_MAX, estimate_values
 
 WAITING_MAX = 5_000
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of events that wait for the upload: some hours of work. Above this limit the oldest events are dropped."""
+"""Most bytes of events that wait for the upload: some hours of work. Above this limit the oldest events are dropped."""
 
 BATCH_MAX = 200
 BATCH_BYTES_MAX = 4 * 1024 * 1024
@@ -34,7 +35,7 @@ FLUSH_SECONDS = 3.0
 
 _PAUSE_SECONDS = 0.2
 _PASSING = frozenset({Code.ACTIVITY_FULL, Code.SHUTTING_DOWN, Code.STORE_FAILED, Code.UNKNOWN_SESSION})
-"""Temporary refusals: a retry, or another session, may succeed."""
+"""Codes of temporary refusals. After such a refusal the upload is tried again."""
 
 
 class Uploader:
@@ -76,7 +77,7 @@ class Uploader:
             await self._upload()
 
     async def finish(self, running: "asyncio.Task[None]") -> None:
-        """Wait until the queue is uploaded, at most `FLUSH_SECONDS`, then end `running`, the task of `run`."""
+        """Wait at most `FLUSH_SECONDS` until the queue is uploaded. Then cancel `running`, the task that runs `run`."""
         self._finishing = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS):

@@ -1,14 +1,13 @@
-"""Claude Code under a runner: runs on this terminal with our tools for this run only, and leaves nothing behind.
+"""Claude Code under a runner: starts the program on this terminal, with our tools, and leaves no files behind.
 
-Above: the command line. Below: the runner and the program. The runner does not touch the program's own files. The
-runner configures the program by its command line (a file with one MCP server, in the folder of the run) and by its
-environment.
+Above: the command line. Below: the runner and the program. The runner does not change the program's own files. It
+configures the program by command line options, which name files in the folder of the run, and by environment variables.
 
-Hooks for this run bring messages at the boundaries of turns, and a waiting hook wakes an idle agent. Messages are also
-pushed. The program shows a push as `<channel …>` at once, but only for MCP servers that it loads as channels (Claude
-Code's own, not the hub's), and in many installations these are off. The hooks show what no push has shown. Nobody tells
-us whether pushes are shown, so neither a push nor a tool call proves that a message was read: the hooks find the proof
-in the program's transcript.
+Hooks of this run show messages at turn boundaries, and a waiting hook wakes an idle agent. Messages are also pushed.
+The program shows a pushed message at once, as `<channel …>`, but only if it has loaded our MCP server as a channel.
+These are channels of Claude Code, not of the hub, and in many installations they are switched off. The hooks show every
+message that no push has shown. The program does not tell us if it shows pushes. So neither a push nor a tool call
+proves that a message was read. The hooks find the proof in the program's transcript.
 """
 
 import asyncio
@@ -36,18 +35,18 @@ _ONE_SHOT = frozenset({"-p", "--print"})
 _SETTINGS = "--settings"
 _BASE_URL = "ANTHROPIC_BASE_URL"
 _OWN_TELEMETRY = ("CLAUDE_CODE_ENABLE_TELEMETRY", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
-"""If one of these is set, telemetry already goes elsewhere, and the runner leaves it alone."""
+"""Environment variables with which the user sends telemetry elsewhere. If one is set, the runner does not change it."""
 
 
 def upstream(environment: Mapping[str, str]) -> str | None:
-    """Return the base URL for the program's API calls that the environment names; `None` if it names none."""
+    """Return the base URL of the model's API from the environment; `None` if the environment names none."""
     return environment.get(_BASE_URL)
 
 
 def shows_pushes(arguments: Sequence[str]) -> bool:
     """True if the program, started with these arguments, can show pushed messages.
 
-    The program asks its user for permission to show them. In one-shot mode nobody is there to answer, so it shows none.
+    The program asks its user for permission to show pushed messages. In one-shot mode nobody can answer this question.
     """
     return _ONE_SHOT.isdisjoint(arguments)
 
@@ -58,7 +57,7 @@ def command_of(program: str, arguments: Sequence[str], *, config: Path, settings
     `config` and `settings` are the paths of our files. With `push`, the program loads our server as one of Claude
     Code's channels, so that it can show pushed messages.
 
-    Some of these flags take any number of values. So each flag has its value after `=`, and takes no further argument.
+    Each flag is written as `flag=value`. Otherwise some flags would also take the following arguments as values.
     """
     ours = [f"--mcp-config={config}", f"{_SETTINGS}={settings}"]
     if push:
@@ -69,7 +68,8 @@ def command_of(program: str, arguments: Sequence[str], *, config: Path, settings
 def without_settings(arguments: Sequence[str]) -> tuple[list[str], str | None]:
     """Return the user's arguments without `--settings`, and the value of `--settings`: a path or JSON.
 
-    The program takes only one `--settings`, and ours is that one: the user's settings are merged into it.
+    The program accepts only one `--settings` option, and we need it for our file. So the caller adds the user's
+    settings to our file.
     """
     rest: list[str] = []
     given: str | None = None
@@ -101,7 +101,7 @@ def settings_of(users: str, *, wake: bool, ask: bool) -> bytes:
     """Return the user's settings (`users`) with our hooks added. Raises `BadSettings`.
 
     `wake` adds the hook that wakes an idle agent. With `ask`, the program asks its user before it uses our tools. The
-    hooks take their member from the environment of the run.
+    hooks find the name of their member in the environment of the run.
     """
     beside = Path(sys.executable).with_name("tieline")
     command = hooks.command_line(hooks.Program.CLAUDE_CODE, str(beside) if beside.exists() else "tieline")
@@ -112,7 +112,8 @@ def settings_of(users: str, *, wake: bool, ask: bool) -> bytes:
 def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool) -> dict[str, str]:
     """Return the program's environment, made from `given`.
 
-    With `trace`, the program's API calls go through the proxy of `loopback`. Otherwise the program reports telemetry.
+    With `trace`, the program's API calls go through the proxy of `loopback`. Without `trace`, the program sends its
+    telemetry to `loopback`, unless the user already sends it elsewhere.
     """
     environment = dict(given)
     if trace:

@@ -3,22 +3,22 @@
 Above: `codex_session.py`, which owns the process and its pipes, and passes the time in. Below: nothing; it does no I/O.
 
 The wire is JSON-RPC without the `jsonrpc` field, one message per line. After `initialize` and `initialized` the client
-starts or resumes a thread: Codex's word for a conversation with the model. Then the client hands messages for the
-member over as input of a turn: by `turn/start` when the thread is idle, by `turn/steer` when a turn runs. Messages that
-arrive within `BUNDLE_SECONDS` are handed over together, because each turn costs a whole context. Only one hand-over is
-under way at a time, so that order is kept. The first one waits until the program has loaded our tools, because the
-agent could not answer without them.
+starts or resumes a thread. A thread, in Codex, is a conversation with the model. Then the client hands over messages
+for the member as input of a turn: by `turn/start` when the thread is idle, by `turn/steer` when a turn runs. Messages
+that arrive within `BUNDLE_SECONDS` are handed over together, because each turn costs a whole context. Only one
+hand-over is under way at a time, so that order is kept. The first hand-over waits until the program has loaded our
+tools, because the agent could not answer without them.
 
-The answer to a hand-over says only that the program has the messages. The program puts them before its model later: a
-running turn takes its input after its tools have ended. It notifies the client of this by an item `userMessage` with
-the text. The next item that the model made is the evidence that the model was asked with these messages. The successful
-end of the turn is evidence that the program has handled them.
+The answer to a hand-over says only that the program has the messages. The program shows them to its model later,
+because a running turn takes new input only after its tools have ended. When this happens, the program notifies the
+client by an item `userMessage` with the text. The next item that the model makes is the evidence that the model has
+received the messages. The successful end of the turn is the evidence that the messages were handled.
 
-A steered turn may end before the request arrives, or another turn may run by then. The server then says so, and the
-same messages are handed over again: by `turn/start`, or by `turn/steer` to the other turn. While a turn takes no input
-(a review, a compaction), the client waits for its end.
+A turn may end before a `turn/steer` request arrives, or another turn may run by then. The server answers with an error,
+and the client hands over the same messages again: by `turn/start`, or by `turn/steer` to the other turn. While a turn
+takes no input (a review, a compaction), the client waits for the end of that turn.
 
-The server also sends requests: approve a command, approve a file change, answer a question. Nobody is there to decide,
+The server also sends requests: approve a command, approve a file change, answer a question. No person can answer them,
 so the client declines. If the person who started the program approved everything beforehand, the client accepts
 commands, file changes and permissions. Calls of our own tools are always accepted, because the agent answers through
 these tools.
@@ -34,29 +34,31 @@ import msgspec
 from msgspec import Struct
 
 BUNDLE_SECONDS = 0.2
-"""Messages that arrive within this time are handed over together. Longer than a burst, too short to be noticed."""
+"""Messages that arrive within this time are handed over together. Nobody notices so short a delay."""
 
 BUNDLE_MAX = 32
 BUNDLE_CHARS_MAX = 131_072
-"""Limits of one hand-over. Further messages go with the next one, so that messages do not fill a whole turn."""
+"""Most messages and characters of one hand-over. Further messages wait for the next hand-over, because messages must
+not fill a whole turn."""
 
 WAITING_MAX = 1024
-"""Messages that wait for a hand-over: as many as the hub may have in flight to one session."""
+"""Most messages that wait for a hand-over. The hub sends no more unacknowledged deliveries to one session."""
 
 TOOLS_SECONDS = 10.0
-"""Time for the program to load our tools. After that messages are handed over without them."""
+"""Longest wait until the program has loaded our tools. After this time messages are handed over all the same."""
 
 RETRY_SECONDS = (0.5, 2.0, 5.0)
-"""Pauses before the retries of a refused hand-over. After the last retry the client gives the hand-over up."""
+"""Pauses before the retries of a refused hand-over. If the last retry is refused, the client gives up the hand-over."""
 
 SERVER_NAME = "tieline"
 """Name of our MCP server in the program's configuration."""
 
 _STEERS_MAX = 3
-"""Attempts of `turn/steer` for one hand-over. After these the messages start a turn of their own."""
+"""Most attempts of `turn/steer` for one hand-over. After these attempts the messages start a new turn."""
 
 _UNPROVED_MAX = 64
-"""Hand-overs without evidence that are remembered. Messages of older ones stay unseen; the next run repeats them."""
+"""Most hand-overs without evidence that are remembered. Messages of older hand-overs stay unseen, and the next run
+hands them over again."""
 
 _ENDED_MAX = 16  # ended turns that are remembered: an answer or notification may come after the end
 _METHOD_NOT_FOUND = -32601
@@ -77,7 +79,7 @@ MODEL_ITEMS = frozenset(
         "imageGeneration",
     }
 )
-"""Types of items that the model makes. An unknown type proves nothing."""
+"""Types of items that only a model makes. Such an item proves that the model was called; another item does not."""
 
 QUIET = (
     "item/agentMessage/delta",
@@ -108,7 +110,7 @@ class Failed(Struct, frozen=True):
 
 
 class Seen(Struct, frozen=True):
-    """Event: the model was asked with these messages and made something, so their deliveries count as seen."""
+    """Event: the model received these messages and produced an item, so their deliveries count as seen."""
 
     keys: tuple[int, ...]
 
@@ -140,14 +142,14 @@ class Used(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """Event: the program asked for approval or input. `granted` is the answer that we have sent; the person is told."""
+    """Event: the program asked for approval or input, and we sent the answer `granted`. The person is told of both."""
 
     what: str
     granted: bool
 
 
 class Trouble(Struct, frozen=True):
-    """Event: something went wrong in the program, as its `message` tells the person."""
+    """Event: the program reported an error. Its `message` is printed for the person."""
 
     message: str
 
@@ -163,16 +165,16 @@ class _State(Enum):
 
 
 class _HandOver(Struct):
-    """Messages that go into one turn of the model together, and how far they have come."""
+    """Messages that are handed over to the program together, and the progress of this hand-over."""
 
     keys: tuple[int, ...]
     text: str
     steers: int = 0
     refusals: int = 0
     shown: bool = False
-    """True once the program has put the text before its model."""
+    """True once the program has shown the text to its model."""
     finished: bool = False
-    """True if the turn has ended without a failure."""
+    """True if the turn that took the messages has ended without a failure."""
 
 
 class AppServerProtocol:
@@ -202,7 +204,7 @@ class AppServerProtocol:
         self._handing: _HandOver | None = None
         self._asked_for = False
         self._again_at: float | None = None
-        # Set while the program loads our tools: the time until which hand-overs wait for that.
+        # While the program loads our tools: the time until which hand-overs wait for the tools. Otherwise `None`.
         self._tools_until: float | None = None
         # The running turn; true if this turn takes input; the last ended turns, each with true if the turn failed.
         # Ended turns are kept because answers about them may come late.
@@ -230,7 +232,7 @@ class AppServerProtocol:
         return WAITING_MAX - len(self._pending)
 
     def offer(self, key: int, text: str, now: float) -> None:
-        """Queue a message, to be handed over to the program: the delivery's key, and the text for the model."""
+        """Queue a message for a hand-over. `key` is the key of its delivery, `text` is the text for the model."""
         assert self.room > 0, "whoever offers looks whether there is room"
         if not self._pending:
             self._pending_since = now
@@ -238,7 +240,7 @@ class AppServerProtocol:
         self.advance(now)
 
     def receive_line(self, line: bytes, now: float) -> None:
-        """Handle a line from the server. A line that is no protocol message is skipped: programs print other text."""
+        """Handle a line from the server. Skip other lines than protocol messages, because programs also print text."""
         self._now = now
         try:
             message = msgspec.json.decode(line)
@@ -278,17 +280,17 @@ class AppServerProtocol:
     # Output.
 
     def next_lines(self) -> list[bytes]:
-        """Take the lines that are to be written to the server, with their line ends."""
+        """Remove and return the lines to write to the server, with their line ends."""
         lines, self._outgoing = self._outgoing, []
         return lines
 
     def next_events(self) -> list[Event]:
-        """Take the new events (`Seen`, `Said`, …) that the caller, the Codex session, has to handle."""
+        """Remove and return the new events (`Seen`, `Said`, …), which the Codex session has to handle."""
         events, self._events = self._events, []
         return events
 
     def next_timeout(self, now: float) -> float | None:
-        """Seconds until a hand-over is due; `None` if nothing is due before the next line from the server or offer."""
+        """Return the seconds until a hand-over is due; `None` if none is due before the next server line or `offer`."""
         if self._state is not _State.OPEN or self._asked_for or (self.turn is not None and not self._steerable):
             return None
         if self._handing is not None:
@@ -442,9 +444,9 @@ class AppServerProtocol:
                 self._events.append(Finished(bundle.keys))
 
     def _finish(self, keys: Sequence[int]) -> None:
-        """Report the messages that a turn took as finished, because the turn has ended without a failure.
+        """Report the messages of a turn as finished, because the turn has ended without a failure.
 
-        A message that the model was not asked with yet is reported later, when a turn has shown it to the model.
+        A message without evidence that the model received it is reported later, when there is evidence.
         """
         unproved: set[int] = set()
         for bundle in self._unproved:
@@ -506,7 +508,7 @@ class AppServerProtocol:
 
 
 def _is_our_tool(params: dict[str, Any]) -> bool:
-    """True if the server asks for approval of a call of our own tools, which is always given."""
+    """Return true if the server asks for approval of a call of one of our own tools. Such a call is always approved."""
     about_tool = _object(params.get("_meta")).get("codex_approval_kind") == "mcp_tool_call"
     return about_tool and params.get("serverName") == SERVER_NAME
 

@@ -1,11 +1,12 @@
-"""Codex under a runner: runs its app-server as a child, feeds it the member's messages, and leaves nothing behind.
+"""Codex under a runner: starts its app-server as a child process, hands it messages, and leaves no files behind.
 
-Above: the command line. Below: `codex.py`, which knows the protocol, and the runner. The program has no screen: a
-callback prints the agent's words, and the agent gets its input through the hub. The program's own files are not
-touched: its command line names our tools.
+Above: the command line. Below: `codex.py`, which knows the protocol, and the runner. The program has no screen. A
+callback prints the agent's words, and the agent gets all its input through the hub. The program's own files are not
+changed, because its command line names our tools.
 
-The first thing that the model makes after a hand-over is the evidence that the messages were seen. A tool call alone is
-no evidence here, because a message may still wait for its hand-over. The end of the turn settles the message.
+After a hand-over the program shows the messages to its model. The next item that the model makes is the evidence that
+the messages were seen. A tool call alone is no evidence here, because a message may still wait for its hand-over. If
+the turn ends without a failure, its messages are acknowledged.
 """
 
 import asyncio
@@ -40,10 +41,10 @@ INSTRUCTIONS = (
 )
 
 EVIDENCE = "answer of the model in codex"
-"""Evidence that a message was seen, as its sender reads it."""
+"""Text of the evidence that a message was seen. The sender of the message can read it."""
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of one message of the server, which may contain whole files. A longer message is skipped."""
+"""Most bytes of one message from the app-server, which may contain whole files. A longer message is skipped."""
 
 INTERRUPT_SECONDS = 1.0
 """Time for an interrupted turn to end, before the program is ended anyway."""
@@ -51,20 +52,20 @@ INTERRUPT_SECONDS = 1.0
 _BASE_URL = "OPENAI_BASE_URL"
 _FAILED = 1
 _NO_KEY = 0
-"""Key of a text that is no delivery. Keys of deliveries begin with 1."""
+"""Key for a text that belongs to no delivery. Keys of deliveries begin with 1."""
 
 Print = Callable[[str], None]
 
 
 def upstream(environment: Mapping[str, str]) -> str | None:
-    """Return the base URL for the program's API calls that the environment names; `None` if it names none."""
+    """Return the base URL of the model's API from the environment; `None` if the environment names none."""
     return environment.get(_BASE_URL)
 
 
 def command_of(arguments: Sequence[str], folder: RunFolder, environment: Mapping[str, str]) -> list[str]:
     """Return the command line: Codex's app-server, our tools, and the user's arguments.
 
-    It has no secrets, because other users can see it.
+    The command line has no secrets, because other users of the machine can see it.
     """
     name = f"mcp_servers.{codex.SERVER_NAME}"
     settings = {
@@ -85,7 +86,7 @@ def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool)
 
 
 class CodexSession:
-    """Connects one app-server with the hub: hands the member's messages over to it, and reports what was seen."""
+    """Connects one app-server with the hub: hands over the member's messages, and reports which of them were seen."""
 
     def __init__(self, program: Program, protocol: codex.AppServerProtocol, run: Run, say: Print) -> None:
         self._program = program
@@ -175,7 +176,7 @@ class CodexSession:
         self._settle()
 
     def _settle(self) -> None:
-        """After any input: write the protocol's lines, handle its events, and set a timer for its next timeout."""
+        """Write the protocol's lines, handle its events, and set a timer for its timeout. Called after every input."""
         with contextlib.suppress(OSError, RuntimeError):
             self._program.stdin.writelines(self._protocol.next_lines())
         for event in self._protocol.next_events():

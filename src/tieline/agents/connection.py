@@ -1,8 +1,9 @@
 """The connection of an agent program to the hub: our entries in the settings files of the program.
 
-Above: `tieline connect` and `disconnect`. Below: `hooks`, `settings` and `toml_settings`. It does no I/O: text of
-settings in, text out. Three entries connect a program: our MCP server, which gives the agent its tools; our hooks,
-which show it its messages; and the permission to use our tools without a question to the user.
+Above: `tieline connect` and `disconnect`. Below: `hooks`, `settings` and `toml_settings`. This module does no I/O: its
+functions get the text of a settings file and return the changed text. Three entries connect a program: our MCP server,
+which gives the agent its tools; our hooks, which show the agent its messages; and the permission to use our tools
+without a question to the user.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,21 +23,21 @@ RULE = f"mcp__{SERVER}"
 """Rule of Claude Code that allows all tools of our MCP server."""
 
 MEMBERS = {Program.CLAUDE_CODE: "claude", Program.CODEX: "codex", Program.GEMINI: "gemini"}
-"""Member names that programs get, unless another one is chosen."""
+"""Default member name of each program."""
 
 _JSON_SERVERS = "mcpServers"
 _TOML_SERVERS = "mcp_servers"
 
 
 class Connection(Struct, frozen=True):
-    """One program's connection: its member, and the commands of ours that it runs."""
+    """The connection of one program to the hub: its member, and the data for our entries in its settings."""
 
     program: Program
     tieline: str
-    """Path of our command."""
+    """Path of the command `tieline`."""
     member: str
     where: tuple[str, ...]
-    """Options that name the hub. No secret is among them, because other users can see a command line."""
+    """Command line options that name the hub. They contain no secret, because other users can see a command line."""
     wake: bool = False
     """True if a hook can wake this version of the program."""
     ask: bool = False
@@ -44,14 +45,14 @@ class Connection(Struct, frozen=True):
 
     @property
     def hook(self) -> str:
-        """The command of our hooks."""
+        """The command that our hooks run."""
         return hooks.command_line(self.program, self.tieline, member=self.member, where=self.where, tools=True)
 
     @property
     def server(self) -> dict[str, Any]:
         """The entry of our MCP server in the program's settings.
 
-        The server pushes nothing: the program would drop a push silently, and hooks show the messages.
+        This server pushes no messages, because the program would drop them silently. Hooks show the messages instead.
         """
         entry: dict[str, Any] = {
             "command": self.tieline,
@@ -68,19 +69,20 @@ class Connection(Struct, frozen=True):
 
 
 class SettingsPart(Struct, frozen=True):
-    """One settings file of a program, and the way to add our entries to its text and to remove them again."""
+    """One settings file of a program, with functions that add our entries to its text and remove them again."""
 
     path: Path
     add: Callable[[str, Connection], str]
     """Returns the text with our entries. Raises `BadSettings`."""
     remove: Callable[[str, str], str]
-    """Returns the text without our entries. The second argument is the text before we came. Raises `BadSettings`."""
+    """Returns the text without our entries. The second argument is the text before our change. Raises `BadSettings`."""
 
 
 def parts_of(program: Program, folder: Path, *, is_usual: bool) -> list[SettingsPart]:
-    """Return the settings files of a program with its settings in `folder`.
+    """Return the settings files of a program whose settings folder is `folder`.
 
-    `is_usual` means that nobody named the folder. Then Claude Code keeps one of its files beside the folder.
+    `is_usual` is true for the program's default folder. Claude Code keeps one file beside its default folder, and not
+    in it.
     """
     main = folder / FORMS[program].file
     match program:
@@ -123,7 +125,7 @@ def member_of(entry: Mapping[str, Any]) -> str | None:
 
 
 def is_connected(program: Program, text: str) -> bool:
-    """True if the settings have hooks of a connection, whose agent has our tools."""
+    """Return true if the settings have hooks of `tieline connect`. Only these say that the agent has our tools."""
     hook = hooks.command_in(text, program)
     return hook is not None and TOOLS_OPTION in hook.split()
 
@@ -169,7 +171,7 @@ def _remove_server(text: str, before: str) -> str:
 
 
 def _without_child(text: str, *, keep: bool) -> str:
-    """Return the text without our server. If no server is left, the object that held it stays only with `keep`."""
+    """Return the text without our server. If it was the only server, also remove the servers' object, unless `keep`."""
     root = settings.parse_object(text)
     place = max(place for place, each in enumerate(root.children) if each.key == _JSON_SERVERS)
     holder = root.children[place].node

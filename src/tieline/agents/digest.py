@@ -48,8 +48,8 @@ def sort_out(
 ) -> tuple[list[Item], list[Obsolete]]:
     """Split waiting items into current and obsolete ones. Obsolete items are old, and their thread has newer messages.
 
-    The newer message is in `items` or in `past`, which holds other known messages. Only a thread that the sender named
-    counts: two messages from the same member may have different subjects.
+    The newer message is in `items` or in `past`, which holds other known messages. A message without a thread is always
+    current, because two messages from the same member may have different subjects.
     """
     latest: dict[str, Message] = {}
     for message in (*past, *(item.message for item in items)):
@@ -85,7 +85,7 @@ def suspects(past: Sequence[Message], waiting: Sequence[Item], *, member: str, n
 
 
 def ending(receipts: Sequence[ReceiptView], member: str) -> str | None:
-    """Return the reason why a message expired for a member; `None` if it did not. `receipts` are the message's ones."""
+    """Return the reason why a message expired for a member; `None` if it did not. `receipts` are its receipts."""
     for receipt in receipts:
         if receipt.member == member and receipt.state == "expired":
             return receipt.steps[-1].evidence or receipt.state

@@ -54,7 +54,7 @@ class Guard:
             self.signal(signal.SIGKILL)
 
     def signal(self, number: int) -> None:
-        """Pass a signal on to the program, if it still runs. A lock keeps its process id valid meanwhile."""
+        """Pass a signal on to the program, if it still runs. A lock keeps the process id valid while this happens."""
         with self._reaping, contextlib.suppress(ProcessLookupError, PermissionError):
             if not self._ended.is_set():
                 os.killpg(self._process.pid, number) if self._own_group else os.kill(self._process.pid, number)
@@ -79,13 +79,13 @@ class Guard:
     def _stop_with_the_program(self) -> None:
         """Suspend our whole process group too, because the program was suspended (Ctrl-Z).
 
-        A shell sees a job as suspended, and continues it, only as a whole.
+        A shell suspends and continues a job only as a whole.
         """
         if not self._own_group and os.isatty(0):
             os.kill(0, signal.SIGSTOP)
 
     def _end_group(self) -> None:
-        """End the processes that the program left running in its group: they were started for this run."""
+        """End the processes that the program left running in its group, because they were started for this run."""
         deadline = time.monotonic() + GRACE_SECONDS
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -95,7 +95,7 @@ class Guard:
 
 
 def _others_in_group(leader: int) -> bool:
-    """True if a process group has processes other than its ended leader. False if `/proc` cannot tell."""
+    """True if a process group has processes other than its ended leader. False also if the system has no `/proc`."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
@@ -105,7 +105,10 @@ def _others_in_group(leader: int) -> bool:
 
 
 def _kept_terminal() -> Callable[[], None]:
-    """Save the terminal's attributes, and return a function that restores them. Without a terminal it does nothing."""
+    """Save the terminal's attributes, and return a function that restores them.
+
+    Without a terminal the function does nothing.
+    """
     try:
         attributes = termios.tcgetattr(0)
     except termios.error:
@@ -121,18 +124,24 @@ def _kept_terminal() -> Callable[[], None]:
 
 
 def _no_action(_number: int, _frame: object) -> None:
-    """Handle a signal by doing nothing. The program would inherit an ignored signal; it does not inherit a handler."""
+    """Handle a signal by doing nothing.
+
+    If we ignored the signal instead, the program would inherit this setting and ignore the signal too.
+    """
 
 
 def main(arguments: list[str]) -> int:
-    """Run a program until it or its runner ends, and return its exit code. `arguments` are those of this script."""
+    """Run a program until the program or its runner ends, and return the program's exit code.
+
+    `arguments` are the arguments of this script.
+    """
     alive, folder, group, *command = arguments
     own_group = group == OWN_GROUP
     put_back_terminal = _kept_terminal()
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, _no_action)
     try:
-        # `Popen` closes the pipe and the lock of the folder in the program: neither may outlive the guard there.
+        # `Popen` does not pass the pipe and the folder's lock to the program: the program may outlive the guard.
         process = subprocess.Popen(command, process_group=0 if own_group else None)  # noqa: S603 - that is its purpose
     except OSError as error:
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE

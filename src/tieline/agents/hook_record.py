@@ -1,12 +1,12 @@
 """The record of one session of an agent's program: the messages that our hooks have shown in it.
 
 Above: `tieline drain --hook`. Below: one small file, locked while a hook works with it. Hooks are short processes, and
-a program runs several of them at once: without the record two hooks would show the same message. A shown message is not
-yet read: the record keeps it until there is proof that the model was asked. If the program dies before that, its record
-has no effect any more, and the next session shows the message again.
+a program runs several of them at once. Without the record, two hooks would show the same message. A message that was
+shown is not read yet. The record keeps its id until there is proof that the model has received the message. If the
+program dies before that, its record has no effect any more, and the next session shows the message again.
 
-The file is removed when the session has ended and nothing is to be remembered. What a killed program left behind, the
-next hook removes.
+The file is removed when it has nothing to remember. If a killed program leaves its file behind, the next hook removes
+the file.
 """
 
 import contextlib
@@ -20,16 +20,18 @@ import msgspec
 from msgspec import Struct
 
 FOLDER_VARIABLE = "TIELINE_RUN_FOLDER"
-"""Environment variable with the folder of a run. Records of the run are in it, and removed with it."""
+"""Environment variable with the path of a run's folder. The records of the run are in this folder, and are removed
+with it."""
 
 PUSHES_VARIABLE = "TIELINE_RUN_PUSHES"
 """Environment variable that is set if the runner also pushes messages to the program."""
 
 READY = "ready"
-"""File in the folder of a run that is there once the program has read the list of our tools."""
+"""Name of a file in the folder of a run. The file exists once the program has read the list of our tools."""
 
 FOLDER = "hooks"
-"""The folder of the records of programs that no run has started, in the folder of all runs."""
+"""Name of the folder with the records. It is in the folder of a run or, for programs outside of a run, in the folder
+of all runs."""
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"})
 _START_FIELD = 19  # of /proc/PID/stat, counted behind the name
@@ -54,7 +56,7 @@ class Record(Struct):
 
     program: Process | None = None
     shown: list[str] = []
-    """Ids of messages that were shown, without proof yet that the model was asked."""
+    """Ids of messages that were shown, and for which there is no proof yet that the model has received them."""
     waiter: Process | None = None
     """The hook that waits for the next message."""
     told: bool = False
@@ -71,14 +73,14 @@ def locked_record(folder: Path, session: str) -> Iterator[Record]:
     """Yield the record of a program's session, locked for one hook at a time. Changes are written at exit."""
     if not os.environ.get(FOLDER_VARIABLE):
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The folder of a run that is over stays away.
+    # The folder of a run that is over is not made again: `mkdir` raises an error.
     folder.mkdir(mode=0o700, exist_ok=True)
     path = _path(folder, session)
     file = _opened(path)
     try:
         record = _decoded(os.pread(file, _BYTES_MAX, 0))
         if record.program is None or record.is_over:
-            # A new session, or one that another process of the program goes on with.
+            # A new session, or a session that a new process of the program continues.
             record = Record(program())
         yield record
         if record.program is not None and (
@@ -94,7 +96,7 @@ def locked_record(folder: Path, session: str) -> Iterator[Record]:
 
 
 def forget(folder: Path, session: str) -> None:
-    """Remove the record of a session: nothing of it was shown to a model."""
+    """Remove the record of a session that was only a test of the hook, without a model."""
     _path(folder, session).unlink(missing_ok=True)
 
 
@@ -118,13 +120,16 @@ def sweep(folder: Path) -> None:
 
 
 def program() -> Process | None:
-    """Return the program that started this hook: the parent, behind any shells. `None` if it has ended before."""
+    """Return the process of the program that started this hook; `None` if the program has ended.
+
+    Shells between the program and the hook are skipped.
+    """
     pid = os.getppid()
     fields = _fields(pid)
     while fields is not None and fields[0] in _SHELLS:
         pid = int(fields[1 + _PARENT_FIELD])
         fields = _fields(pid)
-    # The first process of the system takes over the children of others.
+    # Process 1 becomes the parent of a hook whose program has ended.
     return process_of(pid) if pid > 1 else None
 
 
@@ -154,7 +159,7 @@ def _fields(pid: int) -> list[str] | None:
 
 
 _BYTES_MAX = 1024 * 1024
-"""Length of a record's file: far more than the ids that one session can wait for."""
+"""Most bytes of a record's file. The ids of one session need far less."""
 
 
 def _decoded(content: bytes) -> Record:
@@ -166,7 +171,7 @@ def _decoded(content: bytes) -> Record:
 
 
 def _opened(path: Path) -> int:
-    """Open and lock a record's file, and return its descriptor. Try again if another hook removes it in between."""
+    """Open and lock a record's file, and return its descriptor. Try again if another hook has removed this file."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(file, fcntl.LOCK_EX)

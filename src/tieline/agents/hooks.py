@@ -1,7 +1,7 @@
 """Hooks: settings that make an agent program run a command of ours at the boundaries of its turns.
 
-Above: `tieline hooks`, `connection`, and the runner of Claude Code. Below: `settings`. It does no I/O: text of settings
-in, text out. The answer of such a command is made in `unread`.
+Above: `tieline hooks`, `connection`, and the runner of Claude Code. Below: `settings`. This module does no I/O: its
+functions get the text of a settings file and return the changed text. `unread` makes the answer of our command.
 
 Some programs can also run a hook in the background, and begin a turn when the hook ends with a certain exit code. Such
 a hook waits for a message and so wakes an idle agent.
@@ -25,10 +25,10 @@ _SECONDS_MAX = 10
 _OURS = re.compile(r"tieline\S* drain --hook (?:claude-code|codex|gemini)(?:\s|$)")
 
 _WAIT_SECONDS_MAX = 7 * 24 * 3600
-"""Timeout of a waiting hook. Programs keep it in milliseconds, in 32 bits, so it cannot be much longer."""
+"""Timeout of a waiting hook. Programs store it as milliseconds in 32 bits, so it cannot be much longer."""
 
 TOOLS_OPTION = "--tools"
-"""Option of our hook: the agent has our tools."""
+"""Option of our hook's command, which says that the agent has our tools."""
 
 SESSION_START = "SessionStart"
 STOP = "Stop"
@@ -48,11 +48,11 @@ class Form(Struct, frozen=True):
     folder: str
     """Folder of the program's configuration, in the user's home."""
     variable: str
-    """Environment variable that names another folder, if it is set."""
+    """Environment variable with which the user can name another folder; empty if the program has none."""
     file: str
     events: tuple[str, ...]
     prompted: str
-    """The event after a prompt of the user. This event is assumed if the program names none."""
+    """The event after a prompt of the user. We assume this event if the program does not name a known one."""
     timeout: int = _SECONDS_MAX
     advice: str = ""
     """Advice to the user about further steps."""
@@ -60,17 +60,17 @@ class Form(Struct, frozen=True):
     """Events at which the program can start a waiting hook. Empty if no hook can wake the program."""
     executable: str = ""
     path_variable: str = ""
-    """The program's command, and the environment variable that names another one."""
+    """`executable` is the program's command. `path_variable` is the environment variable that names another command."""
     wakes_since: tuple[int, ...] = ()
-    """The first version of the program that knows waiting hooks. An older one would wait for such a hook to end."""
+    """The first version of the program that knows waiting hooks. An older version would wait until the hook ends."""
     answer_mark: str = ""
     """Text that marks an answer of the model in the program's transcript. Empty if its transcript is not read."""
     tool_mark: str = ""
     """Text that marks the result of a tool in the transcript of a program that also shows pushed messages."""
     transcript_optional: bool = False
-    """True if the program may give no transcript. Without one a message counts as seen when it is shown."""
+    """True if the program may run without a transcript. In this case a message counts as seen when it is shown."""
     stopped: str = STOP
-    """The event at the end of a turn. A hook can ask for another turn then."""
+    """The event at the end of a turn. At this event a hook can ask for another turn."""
     escapes: bool = False
     """True if the program itself escapes `<` and `>` in the text of a hook, but not `&`."""
 
@@ -127,7 +127,7 @@ def command_line(
 ) -> str:
     """Return the command that a hook runs (`tieline drain --hook …`), quoted for the program's shell.
 
-    `where` are the options that name the hub. With `tools`, the agent has our tools and is told to answer by them.
+    `where` are the options that name the hub. With `tools`, the agent has our tools and is told to answer with them.
     """
     words = [tieline, "drain", "--hook", program.value]
     words += ["--as", member] if member else []
@@ -163,7 +163,10 @@ def with_hooks(text: str, program: Program, command: str, *, wake: bool = False)
 
 
 def with_permission(text: str, rule: str) -> str:
-    """Return settings with one more `rule`: what is allowed without a question to the user. Raises `BadSettings`."""
+    """Return settings with the permission `rule` added. Raises `BadSettings`.
+
+    A rule names tools that the program may use without a question to the user.
+    """
     text = text if text.strip() else "{}\n"
     return text if _rule_at(text, rule) is not None else _with(text, rule, *_RULES)
 
@@ -183,7 +186,7 @@ def has_permission(text: str, rule: str) -> bool:
 
 
 def _rule_at(text: str, rule: str) -> list[tuple[settings.Node, int]] | None:
-    """Return the path to a rule: each step is a container and an index in it; `None` if there is no such rule."""
+    """Return the path to a rule; `None` if there is no such rule. Each step of the path is a container and an index."""
     node: settings.Node = _root(text)
     path = []
     for key in _RULES:
@@ -198,7 +201,7 @@ def _rule_at(text: str, rule: str) -> list[tuple[settings.Node, int]] | None:
 
 
 def _wanted(program: Program, command: str, *, wake: bool) -> list[tuple[str, dict[str, Any]]]:
-    """Return the hooks that we want in a program's settings: the event of each, and the hook."""
+    """Return the hooks that a program's settings shall have. Each is a pair of an event and a hook."""
     form = FORMS[program]
     shows = {"type": "command", "command": command, "timeout": form.timeout}
     if not wake:
@@ -206,7 +209,7 @@ def _wanted(program: Program, command: str, *, wake: bool) -> list[tuple[str, di
     # `async` keeps a version that does not know `asyncRewake` from waiting for the hook.
     waits = {"type": "command", "command": f"{command} --wait", "timeout": _WAIT_SECONDS_MAX}
     waits |= {"async": True, "asyncRewake": True}
-    # A session begins idle, and would read a text at its first prompt only. So the waiting hook alone runs then.
+    # A new session is idle, and would read the text of a hook only at its first prompt. So only the waiting hook runs.
     shown_at = [event for event in form.events if event != SESSION_START]
     return [*((event, shows) for event in shown_at), *((event, waits) for event in form.wakes_at)]
 
@@ -279,7 +282,7 @@ def _root(text: str) -> settings.Node:
 
 
 def _without_one(text: str) -> str | None:
-    """Return settings without our first hook and containers that held only this hook; `None` if there is no hook."""
+    """Return settings without our first hook and containers that held only it; `None` if they have no hook of ours."""
     if not text.strip():
         return None
     root = _root(text)

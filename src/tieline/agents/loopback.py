@@ -35,13 +35,14 @@ from tieline.services import otlp
 ANTHROPIC, OPENAI, OTLP = "anthropic", "openai", "otlp"
 
 UPSTREAMS = {ANTHROPIC: "https://api.anthropic.com", OPENAI: "https://api.openai.com/v1"}
-"""Destinations of API calls, unless the environment names others."""
+"""Default base URL of the API of each provider. The environment can name another one."""
 
 CAPTURED_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of a body that are kept for the event. A longer body still passes, and the event says that it was cut."""
+"""Most bytes of a body that are kept for the activity event. A longer body still passes the proxy, and the event says
+that the body was cut."""
 
 CONNECT_SECONDS = 30.0
-"""Timeout of a connection to the API: as long as programs wait themselves."""
+"""Timeout for a new connection to the API. Programs wait about as long for a direct connection."""
 
 _REUSE_SECONDS = 3.0
 """Idle time after which a connection is not reused: servers close idle connections a little later."""
@@ -54,7 +55,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 class _Far(Side):
-    """The connection from the proxy to the API of the program's model. Later requests reuse it."""
+    """The connection from the proxy to the API of the program's model. Later requests reuse the connection."""
 
     def __init__(self, key: tuple[str, str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(h11.CLIENT, reader, writer)
@@ -268,7 +269,10 @@ class _ProxiedCall:
         return far.start_next()
 
     async def swallow(self) -> None:
-        """Read the rest of a request and drop it. If the connection closed earlier, our answer could be lost."""
+        """Read the rest of the request, but do not pass it on.
+
+        If the proxy answered and closed the connection before that, the program could miss the answer.
+        """
         while isinstance(event := await self.near.receive(), h11.Data):
             self._request.add(event.data)
 

@@ -34,7 +34,10 @@ class Side:
         return not self._reader.at_eof() and not self._writer.is_closing()
 
     async def receive(self) -> h11.Event | type[h11.PAUSED]:
-        """Wait for the next HTTP event of the other side. `PAUSED`: the next request comes only after `start_next`."""
+        """Wait for the next HTTP event from the other side, and return it.
+
+        `PAUSED` means that the next request can be read only after `start_next`.
+        """
         while True:
             event = self._http.next_event()
             if not isinstance(event, type) or event is h11.PAUSED:
@@ -54,7 +57,7 @@ class Side:
         await self.send(h11.EndOfMessage())
 
     def start_next(self) -> bool:
-        """Get ready for another request. False if no request can follow on this connection."""
+        """Get ready for another request. Return false if no request can follow on this connection."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()

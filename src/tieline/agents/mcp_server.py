@@ -1,13 +1,13 @@
 """The MCP server on stdio, through which an agent sends messages to the hub and receives messages from it.
 
 Above: an agent's program, which starts the server as a child. Below: a backend, which is an agent session or the runner
-that started the program. The server pushes: a message reaches the agent as `notifications/claude/channel`, and the
-agent need not poll.
+that started the program. The server pushes each message to the agent as `notifications/claude/channel`, so the agent
+need not poll.
 
-The server supports both eras of MCP (protocol versions with and without `initialized`); the client's first request
-decides. In the older era nothing is pushed before the client has sent `initialized`. The newer era has no
-`initialized`, so the server pushes after the first request. In the older era a notification announces a changed tool
-list. In the newer era clients subscribe to such changes.
+The server supports the older protocol versions of MCP, which have the notification `initialized`, and the newer ones,
+which do not. The client's first request decides which version is used. With an older version, the server pushes after
+the client has sent `initialized`. With a newer version, it pushes after the first request. With an older version, a
+notification announces a changed tool list. With a newer version, clients subscribe to such changes.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from tieline.protocols.mcp.agent_session import AgentSession, UnknownTool, resul
 from tieline.protocols.mcp.codec import EXPERIMENTAL, INSTRUCTIONS, NAME, TITLE, TOOLS_CHANGED_METHOD
 
 PROGRESS_SECONDS = 5.0
-"""Time between two notifications about the progress of a tool call that waits. Programs wait longer for the first."""
+"""Interval of progress notifications while a tool call waits. It is shorter than the timeouts of programs."""
 
 
 class Backend(Protocol):
-    """Lists and calls tools for the MCP server: with its own session with the hub, or through a runner."""
+    """Lists and calls tools for the MCP server, through its own session with the hub or through a runner."""
 
     def begin(self) -> None:
-        """Start to notify the agent: its program is ready."""
+        """Start to notify the agent. Called when the agent's program is ready."""
 
     async def list_tools(self) -> Mapping[str, Any]:
         """Return the result of MCP's `tools/list`."""
@@ -52,7 +52,7 @@ class HubBackend:
         self._agent_session = agent_session
 
     def begin(self) -> None:
-        """Start to notify the agent: its program is ready."""
+        """Start to notify the agent. Called when the agent's program is ready."""
         self._agent_session.begin()
 
     async def list_tools(self) -> Mapping[str, Any]:
@@ -75,7 +75,7 @@ class RunnerBackend:
         self._runner = runner
 
     def begin(self) -> None:
-        """Start to notify the agent: its program is ready."""
+        """Start to notify the agent. Called when the agent's program is ready."""
         self._runner.begin()
 
     async def list_tools(self) -> Mapping[str, Any]:
@@ -96,7 +96,7 @@ class RunnerBackend:
 
 
 class _ChannelServer(Server[Any]):
-    """The MCP SDK's server, changed to announce `EXPERIMENTAL` in both eras of MCP, not only in the older one."""
+    """The MCP SDK's server, changed to announce `EXPERIMENTAL` with all protocol versions, not only with older ones."""
 
     def get_capabilities(
         self,
@@ -141,13 +141,13 @@ class McpServer:
         if self._session is None:
             return
         if method == TOOLS_CHANGED_METHOD:
-            # Clients of the newer era only take this notification through a subscription.
+            # Clients with a newer protocol version take this notification only through a subscription.
             await self._bus.publish(ToolsListChanged())
         notification = types.Notification[dict[str, Any] | None, str](method=method, params=params)
         await self._session.send_notification(cast(types.ServerNotification, notification))
 
     async def serve(self, backend: Backend, keep: Callable[[], Awaitable[None]]) -> None:
-        """Serve the agent's program until stdin closes. Meanwhile `keep` runs as a task: it keeps the backend alive."""
+        """Serve the agent's program until stdin closes. Meanwhile run `keep`, which keeps the backend connected."""
         self._backend = backend
         keeping = asyncio.ensure_future(keep())
         keeping.add_done_callback(_report)
@@ -197,7 +197,7 @@ class McpServer:
 
 
 async def _tell_progress(context: ServerRequestContext[Any]) -> None:
-    """Tell the client for how long its call waits, if the client gave a token for that."""
+    """Tell the client how long its call has been waiting, if the client gave a progress token."""
     seconds = 0.0
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
@@ -206,7 +206,7 @@ async def _tell_progress(context: ServerRequestContext[Any]) -> None:
 
 
 def _report(keeping: asyncio.Future[None]) -> None:
-    """Report the exception of the backend's task at once, if a bug ended it. Otherwise nobody would see it for long."""
+    """Report the exception that ended the backend's task, if any. Without this, a bug would stay hidden."""
     error = None if keeping.cancelled() else keeping.exception()
     if error is not None:
         text = "the MCP server's backend ended"

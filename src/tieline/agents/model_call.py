@@ -1,12 +1,13 @@
-"""A call to a model's API that passed the proxy, as an activity event: an `llm_exchange`, or a request unknown to us.
+"""Turns a call to a model's API into an activity event: `llm_exchange`, or `opaque_http` if we cannot read the call.
 
-Above: `loopback.py`, which has the bytes. Below: nothing; it does no I/O. The event has the form that clients of the
-activity log know: Anthropic's Messages with other spellings of the names. All providers get this form, and `provider`
-names the provider. Token counts have Anthropic's meaning: input tokens do not include the tokens that were read from a
-cache. OpenAI's input tokens do include cached tokens.
+Above: `loopback.py`, which has the bytes of the call. Below: nothing; this module does no I/O. The event has the form
+of Anthropic's Messages, with other spellings of the field names, because clients of the activity log know this form.
+Calls to every provider get this form, and the field `provider` names the provider. Token counts have Anthropic's
+meaning: input tokens do not include tokens that were read from a cache. OpenAI's counts include them, so they are
+subtracted.
 
-Images and files are named, but their content is not kept: people read the activity to see what an agent did. An event
-that was too long is marked as truncated.
+Images and files are named, but their content is not kept, because people read the activity to see what an agent did. An
+event that was too long is marked as truncated.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,11 +46,11 @@ class ModelCall(Struct, frozen=True):
     response_headers: tuple[tuple[str, str], ...] = ()
     response: bytes = b""
     cut: bool = False
-    """True if a body was longer than its captured part."""
+    """True if the body of the request or of the response was longer than its captured part."""
 
 
 def event_of(passed: ModelCall) -> _Object:
-    """Return the activity event for a call: `llm_exchange`, or `opaque_http` if it is no call that we can read."""
+    """Return the activity event for a call: `llm_exchange`, or `opaque_http` if we cannot read the call."""
     path = urlsplit(passed.url).path.rstrip("/")
     entry = None
     if passed.method == "POST" and not passed.cut:

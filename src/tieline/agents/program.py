@@ -1,7 +1,7 @@
 """A program under a guard: started for one run, and ended with the run, however the run ends.
 
-Above: the runners. Below: `guard.py`, in a process of its own between us and the program. It refuses to know the kind
-of program and its output.
+Above: the runners. Below: `guard.py`, in a process of its own between us and the program. This module does not know
+which program it runs, and does not look at the output.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from tieline.agents import guard
 from tieline.agents.run_folder import RunFolder
 
 END_SECONDS = 2 * guard.GRACE_SECONDS + 2.0
-"""Timeout of the guard: longer than it needs to kill a program and its leftover processes."""
+"""Longest wait for the end of the guard. The guard needs less to kill a program and its leftover processes."""
 
 
 _VERSION_SECONDS = 5.0
-"""Time for a program to print its version. Programs do so in well under a second."""
+"""Timeout for a program to print its version. Programs need well under a second."""
 
 CAUGHT = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
@@ -60,7 +60,7 @@ class Signals:
 
 @contextlib.contextmanager
 def caught_signals() -> Iterator[Signals]:
-    """Catch the signals in `CAUGHT`, except those that this process already ignores."""
+    """Catch the signals in `CAUGHT`, except signals that this process already ignores."""
     loop = asyncio.get_running_loop()
     signals = Signals()
     caught = [number for number in CAUGHT if signal.getsignal(number) is not signal.SIG_IGN]
@@ -74,7 +74,7 @@ def caught_signals() -> Iterator[Signals]:
 
 
 class NotStarted(OSError):
-    """The program cannot be started, and nothing is left running."""
+    """Raised if the program cannot be started. Nothing is left running."""
 
 
 class Program:
@@ -131,8 +131,9 @@ async def start_program(
 ) -> Program:
     """Start a program under a guard. Raises `NotStarted` if the command cannot be found.
 
-    With `pipes`, we have its input and output, and it gets its own process group. Without, it uses our terminal and our
-    process group. The guard removes `folder` if this process is killed. `read_max` limits a line of the output.
+    With `pipes`, we have the program's input and output, and the program gets its own process group. Without `pipes`,
+    the program uses our terminal and our process group. The guard removes `folder` if this process is killed.
+    `read_max` is the greatest length of an output line.
     """
     found = shutil.which(command[0], path=environment.get("PATH"))
     if found is None:

@@ -1,6 +1,6 @@
 """The pty that a program runs in, the process session that the program leads, and the person's own terminal.
 
-Above: `terminal`. Below: the kernel. It refuses to know the text that is printed or typed.
+Above: `terminal`. Below: the kernel. This module does not look at the text that is printed or typed.
 """
 
 import contextlib
@@ -44,19 +44,19 @@ class Pty:
         os.close(self.master)
 
     def close_slave(self) -> None:
-        """Close the slave here, so that the output ends when the last other process closes the terminal."""
+        """Close the slave in this process. Then the output ends when the program's last process closes the terminal."""
         if self._slave_open:
             self._slave_open = False
             os.close(self._slave)
 
     def copy_size(self) -> None:
-        """Set the pty to the size of the person's terminal. The kernel tells the program."""
+        """Set the pty to the size of the person's terminal. The kernel tells the program about the new size."""
         with contextlib.suppress(OSError, termios.error):
             size = SIZE_DEFAULT if self._outer is None else termios.tcgetwinsize(self._outer)
             termios.tcsetwinsize(self.master, size)
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], stdin: int | None) -> int:
-        """Start a command in a new session whose controlling terminal is the pty, and return its process id.
+        """Start a command in a new process session, with the pty as its terminal, and return its process id.
 
         The first terminal that a session leader opens becomes the controlling terminal. So the new process opens the
         slave by name.
@@ -89,7 +89,7 @@ class Pty:
 
 
 class RawMode:
-    """The person's terminal in raw mode: every key goes to the program."""
+    """Switches the person's terminal to raw mode, in which every key goes to the program, and back."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -110,7 +110,7 @@ class RawMode:
             self._saved = saved
 
     def leave(self) -> None:
-        """Restore the terminal. A terminal that is gone needs nothing."""
+        """Restore the terminal. Do nothing if the terminal is gone."""
         if self._saved is not None:
             with contextlib.suppress(OSError, termios.error):
                 termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)

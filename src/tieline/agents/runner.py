@@ -5,9 +5,9 @@ the uploader; and a socket. The program starts our MCP server, which connects to
 with the hub and one record of pushed messages, however often the program restarts its MCP server.
 
 Only this user can use the socket. An MCP server sends requests and gets answers and notifications for the agent. If
-several MCP servers are connected, only the newest one gets messages, or the model would read them twice. All of them
-are told when the tools change. If an MCP server disconnects before its agent acted on a message, another MCP server
-gets the message.
+several MCP servers are connected, only the newest one gets messages, because otherwise the model would read them twice.
+All MCP servers are told when the tools change. If an MCP server disconnects before its agent acted on a message,
+another MCP server gets the message.
 
 The runner marks in the activity when an objective of the agent opens and closes, so that readers can find everything
 between two marks.
@@ -44,10 +44,10 @@ REQUESTS_MAX = 64
 """Concurrent requests of one MCP server. Above this limit the runner stops reading until some are answered."""
 
 MCP_SERVERS_MAX = 16
-"""Concurrent MCP servers: a program starts one, and one more during a restart."""
+"""Most concurrent MCP servers. A program usually has one, and a second one during a restart."""
 
 UNPROVED_MAX = 1024
-"""Messages kept per MCP server since the agent's last tool call: as many as the hub pushes at a time."""
+"""Most messages that are kept per MCP server since the agent's last tool call. The hub pushes no more at a time."""
 
 CLOSE_SECONDS = 1.0
 """Time for an MCP server to read its last frames. An MCP server that does not read must not delay the run's end."""
@@ -282,7 +282,10 @@ class _McpConnection:
                 return
 
     async def tell(self, frame: frames.McpNotification) -> bool:
-        """Send a notification for the agent. Keep it in `unproved` until the agent acts. Return false if it failed."""
+        """Send a notification for the agent, and keep it in `unproved` until the agent's next tool call.
+
+        Return false if it could not be sent.
+        """
         if not await self.write(frame):
             return False
         self.unproved.append(frame)
@@ -381,8 +384,9 @@ async def prepared_run(  # noqa: PLR0913 - what a run needs to know of the hub, 
     """Prepare a run in the hub's folder `home` with the open session `client`, yield it, and clean up at exit.
 
     With `upstreams` (base URLs of APIs) the run is traced: API calls go through our proxy. Without `push` no messages
-    are pushed to the agent: a message that nobody is shown must not count as seen. With `hooked`, hooks show messages
-    to the agent and report which ones it has seen. `takes` selects messages by scope, `tell` prints for the person.
+    are pushed to the agent, for a program that does not show them. With `hooked`, hooks show messages to the agent and
+    report which ones it has seen. `takes` decides by its scope if a message is for this agent. `tell` prints a line for
+    the person.
     """
     running = Runner(open_session, client, tools=tools, push=push, hooked=hooked, takes=takes, tell=tell)
     with caught_signals() as signals, run_folder(home) as folder:

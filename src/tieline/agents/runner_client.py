@@ -1,4 +1,4 @@
-"""The MCP server's end of a runner's socket: requests out, answers and notifications in.
+"""The MCP server's end of a runner's socket: sends requests, and receives answers and notifications.
 
 Above: `agents.mcp_server`, in the process that an agent starts as its MCP server. Below: a Unix socket and
 `runner_frames`. The runner has the session with the hub. The client has no session, and ends when the runner ends.
@@ -23,7 +23,7 @@ from tieline.agents.runner_frames import (
 )
 
 HELD_MAX = 1024
-"""Notifications that wait while the agent is not ready or reads slowly: as many as the hub pushes at a time."""
+"""Most notifications that wait while the agent is not ready or reads slowly. The hub pushes no more at a time."""
 
 _CHUNK_BYTES = 64 * 1024  # as much as a socket usually holds
 
@@ -31,11 +31,11 @@ Notify = Callable[[str, dict[str, Any] | None], Awaitable[None]]
 
 
 class RunnerGone(Exception):
-    """The runner cannot be reached, or has ended."""
+    """Raised if the runner cannot be reached or has ended."""
 
 
 class RunnerRefused(Exception):
-    """The runner answered a request with an error."""
+    """Raised if the runner answers a request with an error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class RunnerClient:
         return cls(reader, writer, notify)
 
     def begin(self) -> None:
-        """Start to pass notifications on: the agent is ready for them."""
+        """Start to pass notifications on to the agent. Called when the agent is ready for them."""
         self._ready.set()
 
     async def keep(self) -> None:

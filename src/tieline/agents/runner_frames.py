@@ -15,10 +15,10 @@ SOCKET_VARIABLE = "TIELINE_RUNNER_SOCKET"
 """Environment variable with the path of the runner's socket. Without it the MCP server talks to the hub itself."""
 
 CANCELLED_METHOD = "notifications/cancelled"
-"""Method of the notification by which the MCP server cancels a request: the agent does not want the answer."""
+"""Method of the notification by which the MCP server cancels a request whose answer the agent no longer wants."""
 
 LINE_BYTES_MAX = 1024 * 1024
-"""Bytes of one frame: a page of tools or of messages, never a document."""
+"""Most bytes of one frame. A frame holds a page of tools or of messages, never a document."""
 
 
 class Frame(Struct, frozen=True, omit_defaults=True, tag_field="kind"):
@@ -52,7 +52,7 @@ class McpResponse(Frame, frozen=True, omit_defaults=True, tag="mcp_response"):
 class McpNotification(Frame, frozen=True, omit_defaults=True, tag="mcp_notification"):
     """Frame from the runner: a notification, which the MCP server passes on to the agent.
 
-    To the runner, the only notification is `CANCELLED_METHOD`, with the `requestId` of a request.
+    The MCP server itself sends only one notification to the runner: `CANCELLED_METHOD`, with a `requestId`.
     """
 
     method: str
@@ -60,13 +60,13 @@ class McpNotification(Frame, frozen=True, omit_defaults=True, tag="mcp_notificat
 
 
 class Shutdown(Frame, frozen=True, omit_defaults=True, tag="shutdown"):
-    """Frame of either side: the sender closes the connection on purpose."""
+    """Frame from either side: the sender closes the connection on purpose."""
 
     reason: str = ""
 
 
 class Error(Frame, frozen=True, omit_defaults=True, tag="error"):
-    """Frame of either side: the other side has sent a frame that is invalid or not allowed, so the connection ends."""
+    """Frame from either side: its sender has received an invalid or forbidden frame, so the connection ends."""
 
     message: str
 
@@ -75,7 +75,7 @@ AnyFrame = McpRequest | McpResponse | McpNotification | Shutdown | Error
 
 
 class BadLine(ValueError):
-    """A line is no valid frame, or is longer than `LINE_BYTES_MAX`."""
+    """Raised if a line is no valid frame, or is longer than `LINE_BYTES_MAX`."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -101,7 +101,7 @@ class LineBuffer:
         self._bytes += data
 
     def next_frames(self) -> Iterator[AnyFrame]:
-        """Take the complete frames. An incomplete line stays in the buffer. Raises `BadLine`."""
+        """Yield the complete frames and remove them. An incomplete line stays in the buffer. Raises `BadLine`."""
         while (end := self._bytes.find(b"\n")) >= 0:
             line = bytes(self._bytes[:end])
             del self._bytes[: end + 1]

@@ -1,7 +1,7 @@
 """The screen: writes the output of a program, and prints messages between its lines.
 
-Above: `terminal`, which knows when a message disturbs nothing. Below: file descriptors. A write to a screen can
-block, so one thread does all writes. A lock keeps the writes in order.
+Above: `terminal`, which decides when a message does not disturb the program. Below: file descriptors. A write to a
+screen can block, so one thread does all writes. A lock keeps the writes in order.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _SCALAR = re.compile(r"-?[0-9][0-9.eE+-]*|true|false|null")
 _INDENT = re.compile(r"\n([ \t]+)\S")
 _DEPTH_MAX = 64
-"""Nesting limit, far deeper than real settings. Another kind of file must not exhaust the stack."""
+"""Nesting limit, far deeper than real settings. A file that is no settings file must not exhaust the stack."""
 
 
 class BadSettings(ValueError):
@@ -69,7 +69,7 @@ def child(node: Node, key: str) -> Node | None:
 
 
 def add_child(text: str, node: Node, value: Any, key: str | None = None) -> str:
-    """Return the text with one more child at the end of `node`, an object (then `key` is given) or an array."""
+    """Return the text with `value` added as the last child of `node`. `key` is its key, if `node` is an object."""
     level, unit, newline = _level(text, node.start), _unit(text), "\r\n" if "\r\n" in text else "\n"
     inline = bool(node.children) and "\n" not in text[node.start : node.end]
     if inline:

@@ -1,22 +1,22 @@
 r"""The terminal: runs a program in a pty between the program and the person, and carries messages both ways.
 
-Above: `tieline run`. Below: the extractor, which finds instructions to send in the program's output. It refuses to know
-the hub: instructions go to a callback, messages come from an iterator.
+Above: `tieline run`. Below: the extractor, which finds instructions to send in the program's output. This module does
+not know the hub: instructions go to a callback, and messages come from an iterator.
 
 The program runs as it would without us. The program leads a session of its own, with the pty as its controlling
 terminal. Keys, window sizes and signals reach the program. Its output reaches the screen byte for byte, except the
 instructions that the extractor consumes. Its exit code becomes our exit code. A SIGTERM ends the program and its whole
 session: processes that ignore SIGTERM, as an interactive shell does, get SIGHUP and then SIGKILL. The person's terminal
-is in raw mode meanwhile. We restore the terminal on every way out, and while we are stopped. Only the program's output
-must pass through us, so the program inherits a standard input that is no terminal. If input or output is no terminal,
-the pty does not translate line ends.
+is in raw mode meanwhile. We restore the terminal at the end, after every error, and while we are suspended (Ctrl-Z). If
+the standard input is no terminal, the program inherits it, because only the program's output must pass through us. If
+input or output is no terminal, the pty does not translate line ends.
 
 Showing messages
 ----------------
-A message is shown when the program has printed nothing for `idle_ms` and the person has no unfinished input. For a
-message on the screen, unfinished input counts only for `TYPING_SECONDS`. Until then the message waits, and later
-messages wait behind it: the next message is requested only after the last one was shown. A program that has printed
-nothing yet counts as starting for `START_SECONDS`.
+A message waits until the program has printed nothing for `idle_ms` and the person has no unfinished input. Then it is
+shown. Later messages wait behind it, because the next message is requested only after the last one was shown. For a
+message on the screen, unfinished input counts only for `TYPING_SECONDS`. A program that has printed nothing yet counts
+as starting for `START_SECONDS`.
 
 By default a message is printed on the screen, for the person. The program's input gets nothing: no text, and above all
 no Enter, which could approve an open dialog. While a program uses the alternate screen, nothing is printed. Status
@@ -26,10 +26,10 @@ With `inject` a message is typed into the program instead, on one line. A separa
 the person typed in between. **That is a risk**: nobody can tell from outside whether the program is at its prompt or
 asks for a permission, and Enter means yes. Use `inject` only for programs that may do anything where they run.
 
-Other people, often models, write the messages. Terminal control characters are made visible, and so is a tab in typed
-text, where a tab would be a key. On the screen, lines after the first are indented, so that no line looks like a line
-of ours. In typed text, instruction marks are broken: the program echoes the text, and the extractor must not take a
-wrapped echo for an instruction of the program.
+The messages come from other members, often models, and are not trusted. Terminal control characters are made visible,
+and so is a tab in typed text, where a tab would be a key. On the screen, lines after the first are indented, so that no
+line looks like a line of ours. In typed text, the marks of instructions are made invalid. The program echoes the text,
+and the extractor must not take such an echo for an instruction of the program.
 """
 
 import asyncio
@@ -49,19 +49,22 @@ from tieline.protocols import protocols
 from tieline.wire.extractor import Declined, Extracted, Extractor, Instruction, Output, Passed
 
 IDLE_MS = 400
-"""Silence after which a program counts as idle: longer than the pauses of a working program, too short to annoy."""
+"""Time without output after which a program counts as idle. A working program pauses for less, and a person hardly
+notices the delay."""
 
 START_SECONDS = 3.0
 """Time that a program without any output counts as starting, and so not as idle."""
 
 TYPING_SECONDS = 10.0
-"""Time that unfinished input of the person delays messages on the screen: not every key is part of a line."""
+"""Time for which unfinished input of the person delays messages on the screen. It is limited, because not every key
+belongs to a line that the person will finish."""
 
 SUBMIT_SECONDS = 0.3
 """Pause between typed text and its Enter. Without a pause, programs take both for a paste, and the Enter for text."""
 
 DRAIN_SECONDS = 0.2
-"""After the program has ended, its leftover processes may still print. After this silence, the output is over."""
+"""After the program has ended, its leftover processes may still print. If they print nothing for this time, the output
+is over."""
 
 DRAIN_BYTES_MAX = 1024 * 1024
 """Most output that is read after the program has ended. The kernel buffers far less of the program's own output."""
@@ -91,7 +94,7 @@ _PROGRAM_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR
 
 
 class NotStarted(OSError):
-    """The command cannot be started. The terminal is unchanged."""
+    """Raised if the command cannot be started. The terminal is unchanged."""
 
 
 async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is told, and where
@@ -110,12 +113,12 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
 ) -> int:
     """Run a command in a pty until the command ends, and return its exit code: 128 + n if signal n ended it.
 
-    `on_instruction` is called for each instruction of the program, in order. `on_declined` is called with
-    each request that is not offered. An exception from these callbacks hangs the program up. `incoming` yields the
-    messages to show, and `status_lines` yields lines that are printed even with `inject`. Each iterator is asked for
-    the next text only after the last one was shown. An exception from an iterator ends its messages, not the program,
-    and is raised after the program's end. Messages are printed to `screen`, by default to the standard output. A
-    command that cannot be started raises `NotStarted`.
+    `on_instruction` is called for each instruction of the program, in order. `on_declined` is called with each request
+    of the program that is not supported here. An exception from one of these callbacks ends the program. `incoming`
+    yields the messages to show, and `status_lines` yields lines that are printed even with `inject`. Each iterator is
+    asked for the next text only after the last one was shown. An exception from an iterator ends its messages, not the
+    program, and is raised after the program's end. Messages are printed to `screen`, by default to the standard output.
+    A command that cannot be started raises `NotStarted`.
     """
     with contextlib.ExitStack() as stack:
         both = os.isatty(stdin) and os.isatty(stdout)
@@ -161,8 +164,8 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
 class _Keyboard:
     """Reads the person's keys from the standard input, in a thread, not by the event loop.
 
-    An event loop may make a file that it watches non-blocking. But a terminal is shared with our own standard error,
-    with the shell and with later programs.
+    An event loop may make a watched file non-blocking. This would disturb our own standard error, the shell and later
+    programs, because they all share the terminal.
     """
 
     def __init__(self, fd: int) -> None:
@@ -195,9 +198,10 @@ class _Keyboard:
 
 @contextlib.contextmanager
 def _signals(pty: Pty, pid: int, raw: RawMode, told: asyncio.Event) -> Iterator[None]:
-    """Until exit, pass signals of this process on to the program `pid`. SIGTERM sets `told`.
+    """Until exit, pass signals of this process on to the program `pid`. SIGTERM also sets the event `told`.
 
-    Only the main thread can handle signals; in another one this does nothing. Signals that were ignored stay ignored.
+    Only the main thread can handle signals. In another thread this function does nothing. Signals that were ignored
+    before stay ignored.
     """
     loop = asyncio.get_running_loop()
 
@@ -241,7 +245,8 @@ def _signals(pty: Pty, pid: int, raw: RawMode, told: asyncio.Event) -> Iterator[
 def _extractor() -> Extractor:
     """Make the extractor, which finds instructions to send in the program's output.
 
-    A protocol declares it; the first by name, if several do. If none does, the extractor finds nothing.
+    A protocol declares the extractor. If several protocols declare one, the first by name is used. If none declares
+    one, the extractor finds nothing.
     """
     declared = next((protocol.extractor for protocol in protocols() if protocol.extractor is not None), None)
     return Extractor() if declared is None else declared()()
@@ -338,7 +343,7 @@ class _Run:
     # The program's input
 
     async def pass_input(self, stdin: int) -> None:
-        """Pass the person's keys on to the program. If the input is a terminal and ends, hang the program up."""
+        """Pass the person's keys on to the program. If the input is a terminal and ends, send SIGHUP to the program."""
         with _Keyboard(stdin) as keyboard:
             while data := await keyboard.wait_for_keys():
                 self._note_keys(data)
@@ -348,7 +353,7 @@ class _Run:
                 os.kill(self._pid, signal.SIGHUP)
 
     def _note_keys(self, data: bytes) -> None:
-        """Count the characters that the person has typed and not yet entered: no message may be shown in between."""
+        """Count the characters that the person has typed and not yet entered, because they delay messages."""
         self._keys += 1
         self._keyed_at = self._loop.time()
         for byte in _KEY_SEQUENCE.sub(b"", data):
@@ -376,7 +381,7 @@ class _Run:
     # Messages
 
     async def show_messages(self, incoming: AsyncIterator[str], *, inject: bool) -> None:
-        """Show each message when the program and the person are idle. With `inject`, type it into the program."""
+        """Show each message when the program and the person are idle; with `inject`, type it into the program."""
         async for text in incoming:
             await self._wait_until_idle(any_screen=inject)
             if inject:
@@ -416,7 +421,7 @@ class _Run:
 
 
 async def _wait_for_output(master: int) -> bytes:
-    """Wait for the next bytes of a pty. No bytes mean that no process has the slave open."""
+    """Wait for the next bytes of a pty. No bytes mean the end of the output, because no process has the slave open."""
     loop = asyncio.get_running_loop()
     while True:
         await _wait_for(loop.add_reader, loop.remove_reader, master)
@@ -425,7 +430,7 @@ async def _wait_for_output(master: int) -> bytes:
 
 
 def _read(fd: int) -> bytes:
-    """Read the available bytes. No bytes mean the end, which a terminal may report as an error."""
+    """Read the available bytes. Return no bytes at the end, also if a terminal reports the end as an error."""
     try:
         return os.read(fd, _READ_BYTES)
     except OSError as error:
@@ -463,7 +468,10 @@ async def _end_when_told(pid: int, told: asyncio.Event, exited: "asyncio.Task[tu
 
 
 async def _hang_up(pid: int, exited: "asyncio.Task[tuple[int, int]]") -> None:
-    """Send SIGHUP to the session of a program that still runs, as a closed terminal does; then SIGKILL."""
+    """If a program still runs, send SIGHUP to its process session, as a closed terminal does.
+
+    If the program does not end by that, send SIGKILL.
+    """
     for number, seconds in ((signal.SIGHUP, HANG_UP_SECONDS), (signal.SIGKILL, None)):
         if exited.done():
             return
@@ -472,7 +480,7 @@ async def _hang_up(pid: int, exited: "asyncio.Task[tuple[int, int]]") -> None:
 
 
 async def _end_session(pid: int) -> None:
-    """End the processes that a program left running in its session: they were started for this run."""
+    """End the processes that a program left running in its session, because they were started for this run."""
     signal_session(pid, signal.SIGHUP)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(HANG_UP_SECONDS):

@@ -1,7 +1,7 @@
 """Settings files in TOML, changed in place: one table of ours is added or removed.
 
 Above: `connection`. Below: nothing; text in, text out. All other text keeps its order, comments and spacing. Each
-change is checked: the changed text must mean exactly what the old text meant, with or without our table.
+change is checked: apart from our table, the changed text must have exactly the same data as the old text.
 """
 
 import json
@@ -31,7 +31,7 @@ def table(text: str, outer: str, inner: str) -> Any:
 
 
 def with_table(text: str, outer: str, inner: str, values: Mapping[str, str | list[str]]) -> str:
-    """Return the text with the table `outer.inner`, which replaces an older one. Raises `BadSettings`."""
+    """Return the text with the table `outer.inner`, which replaces an older one of this name. Raises `BadSettings`."""
     if table(text, outer, inner) == values:
         return text
     rest = without_table(text, outer, inner)
@@ -48,7 +48,7 @@ def with_table(text: str, outer: str, inner: str, values: Mapping[str, str | lis
 
 
 def without_table(text: str, outer: str, inner: str) -> str:
-    """Return the text without the table `outer.inner` and its own tables. Raises `BadSettings`."""
+    """Return the text without the table `outer.inner` and the tables inside it. Raises `BadSettings`."""
     expected = parse(text)
     if table(text, outer, inner) is None:
         return text
@@ -62,13 +62,17 @@ def without_table(text: str, outer: str, inner: str) -> str:
         made = _cut(made, start, end)
     rest = {key: each for key, each in expected[outer].items() if key != inner}
     del expected[outer]
-    # An empty table of tables may remain or not: it means nothing.
+    # An empty outer table may remain or not, because it has no meaning.
     _check(made, {**expected, outer: rest} if rest or outer in parse(made) else expected, outer, inner)
     return made
 
 
 def _cut(text: str, start: int, end: int) -> str:
-    """Return the text without this part and the empty line before it. Comments at its end belong to what follows."""
+    """Return the text without the part from `start` to `end`.
+
+    Comments at the end of the part stay, because they belong to the next table. If nothing follows the part, the empty
+    line before it is removed too.
+    """
     part = text[start:end]
     kept = re.search(r"(?:^[ \t]*(?:#[^\n]*)?(?:\n|\Z))*\Z", part, re.MULTILINE)
     tail = part[kept.start() :] if kept is not None and "#" in part[kept.start() :] else ""
@@ -88,7 +92,7 @@ def _name(written: str) -> list[str]:
 
 
 def _check(made: str, expected: dict[str, Any], outer: str, inner: str) -> None:
-    """Raise `BadSettings` if the changed text does not mean what it should."""
+    """Raise `BadSettings` if the changed text does not contain exactly the `expected` data."""
     try:
         is_right = tomllib.loads(made) == expected
     except tomllib.TOMLDecodeError:

@@ -1,7 +1,7 @@
-"""Makes the answer of our hook in an agent's program: the unread messages, in the program's format, within a budget.
+"""Makes the answer of our hook in an agent's program: the unread messages that fit, in the program's format.
 
-Above: `tieline drain --hook`. Below: `framing`, `digest`. It does no I/O. A hook must never break a turn: without
-unread messages the hook prints nothing.
+Above: `tieline drain --hook`. Below: `framing`, `digest`. This module does no I/O. A hook must never disturb a turn, so
+it prints nothing if there are no unread messages.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -24,11 +24,12 @@ _BY_TOOLS = "Your tieline tools answer them, with the msg_id as reply_to."
 
 
 class Asked(Struct, frozen=True):
-    """The fields that we need of a program's input to a hook: event, session, transcript and the user's prompt."""
+    """The input that a program gives to our hook, as far as we need it: event, session, transcript, user's prompt."""
 
     hook_event_name: str = ""
     stop_hook_active: bool = False
-    """True if a hook has already kept the program from ending its turn. To do it again could repeat forever."""
+    """True if a hook has already kept the program from ending this turn. A hook that always did so would never let the
+    turn end."""
     session_id: str = ""
     transcript_path: str | None = None
     prompt: str = ""
@@ -48,8 +49,9 @@ def asked(program: Program, given: bytes) -> Asked:
 def may_speak(program: Program, question: Asked, shown: "Shown") -> bool:
     """True if the hook should print an answer.
 
-    A hook does not block a stop twice in a row. If no message fits, and only the line about waiting messages remains,
-    the hook prints this line when a session or turn begins, not at each step: nobody reads a constant reminder.
+    If a hook has already kept the program from ending its turn, the next hook lets the turn end. If no message fits,
+    only a line about waiting messages remains. The hook prints this line only when a session or a turn begins, because
+    nobody reads a constant reminder.
     """
     if not shown.text or (question.hook_event_name == FORMS[program].stopped and question.stop_hook_active):
         return False
@@ -57,13 +59,13 @@ def may_speak(program: Program, question: Asked, shown: "Shown") -> bool:
 
 
 def answer(program: Program, question: Asked, text: str, *, note: str = "") -> dict[str, Any]:
-    """Return the hook's answer for this program as JSON: it shows `text` to the model, and `note` to the user."""
+    """Return the hook's answer in this program's JSON format. It shows `text` to the model, and `note` to the user."""
     said: dict[str, Any] = {"systemMessage": note} if note else {}
     if not text:
         return said
     form = FORMS[program]
     if form.escapes:
-        # The program makes `&lt;` of our frames. A body has that already, and must stay different.
+        # The program writes `<` of our frames as `&lt;`. A body already has `&lt;`, and must not look like a frame.
         text = text.replace("&", "&amp;")
     if question.hook_event_name == form.stopped:
         # The turn is over. The model reads the text only if the hook asks for another turn.
@@ -81,7 +83,7 @@ class Sorted(Struct, frozen=True):
 
 
 def sort_items(items: Sequence[Item], shown: Set[str], transcript: Mapping[str, bool]) -> Sorted:
-    """Sort unread items into read and new ones; items that are shown but not proved as read are in neither.
+    """Sort unread items into read and new ones. Shown items without proof that they were read are in neither list.
 
     `shown` are the ids of messages that hooks have shown. `transcript` has the ids in the transcript, each with true if
     the model answered afterwards.

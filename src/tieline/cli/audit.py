@@ -1,7 +1,8 @@
 """`tieline audit`: checks and exports the tamper-evident log in a hub's home folder.
 
-Above: the command line. Below: `core.audit`, which decides, over a store's inspection (a read-only view of it). It
-reads the home directly, with the hub running or not: an audit through the hub would trust the hub that it checks.
+Above: the command line. Below: `core.audit`, which checks the log through a read-only view of the store (an
+inspection). The commands read the home directly, with the hub running or not. An audit through the hub would have to
+trust the hub that it checks.
 """
 
 import contextlib
@@ -205,7 +206,10 @@ def _inspection(home: Path | None) -> "Iterator[SqliteInspection]":
 
 @contextlib.contextmanager
 def _writing(out: Path | None) -> Iterator[BinaryIO]:
-    """Open a private file for writing that appears whole or not at all. Without `out`, yield stdout."""
+    """Yield a file for writing, which only its owner can read. Without `out`, yield stdout.
+
+    The file gets the name `out` only when it is complete.
+    """
     if out is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

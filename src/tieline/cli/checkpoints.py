@@ -1,4 +1,4 @@
-"""Checkpoints of the audit chain: signed notes of its length and last hash, one in each line of a file in the home.
+"""Checkpoints of the audit chain: signed records of its length and last hash, one per line of a file in the home.
 
 Above: `tieline audit`. Below: `core.checkpoints`, which signs, and `core.audit`, which compares.
 """
@@ -31,7 +31,7 @@ class Checkpoints:
         self._path = home / CHECKPOINTS_FILE
 
     def verify(self, inspection: "Inspection", kept: Sequence[Path]) -> "AuditReport":
-        """Check a log against the checkpoints in its home folder and in the files `kept`, stored elsewhere."""
+        """Check a log against the checkpoints in its home folder, and in the files `kept`, which are elsewhere."""
         from tieline.core.audit import FINDINGS_MAX, AuditFinding, verify
 
         checkpoints, problems = self.read(kept)
@@ -44,7 +44,8 @@ class Checkpoints:
     def read(self, kept: Sequence[Path]) -> tuple[list[Checkpoint], list[str]]:
         """Read the checkpoints in the home and in the files `kept`.
 
-        Return them, and a text for each one that is not valid.
+        Return the checkpoints, and a text for each problem: a wrong signature, a missing key, or a checkpoint that the
+        home has lost.
         """
         made = read_checkpoints(self._path) if self._path.exists() else []
         elsewhere = [one for path in kept for one in read_checkpoints(path)]

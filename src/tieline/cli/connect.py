@@ -1,8 +1,8 @@
-"""`tieline connect` and `tieline disconnect`: connect an agent program on this machine to the hub, and undo it.
+"""`tieline connect` and `tieline disconnect`: connect an agent program on this machine to the hub, or disconnect it.
 
 Above: the command line. Below: `agents.connection`, which knows our entries in a program's settings;
-`program_settings`, which changes the files; `connect_canary`, which tries the connection. Nothing is changed before the
-person says yes: no member is made, and no file is written.
+`program_settings`, which changes the files; `connect_canary`, which tries the connection. No member is made and no file
+is written before the person says yes.
 """
 
 import contextlib
@@ -47,12 +47,12 @@ class _Edit(Struct, frozen=True):
 
     @property
     def is_needed(self) -> bool:
-        """True if the file is not as it should be."""
+        """True if the new content differs from the current content of the file."""
         return self.after != self.file.before
 
 
 class _Plan(Struct, frozen=True):
-    """One program's connection, as it would be: the member, the token, and the change of each settings file."""
+    """The plan to connect one program: the member, the token, and the change of each settings file."""
 
     connection: "Connection"
     link: Link
@@ -62,9 +62,9 @@ class _Plan(Struct, frozen=True):
     is_new: bool
     """True if the member must be made."""
     near: tuple[str, ...]
-    """Members with a name like that of a new member."""
+    """Names of other members that are similar to the name of the new member."""
     token: str | None
-    """Token of the member, to be written into a file of its own; `None` on the hub's machine."""
+    """Token of the member, which is written into a separate file; `None` if the hub's home on this machine is used."""
 
     @property
     def token_file(self) -> Path:
@@ -166,7 +166,7 @@ async def _plan(link: Link, program: Program, config_home: Path | None, *, ask: 
 
 
 async def _speaker(link: Link, member: str) -> tuple[Link, bool, tuple[str, ...], str | None]:
-    """Return the link of the program's member, true if the member is new, names like it, and its token, if any."""
+    """Return four values for the program's member: its link, true if it is new, similar names, and its token."""
     from tieline.cli.hub_or_spool import named_token
     from tieline.client import HubRefused
     from tieline.contract.identifiers import parse_member_name
@@ -203,7 +203,7 @@ def _edit(part: "SettingsPart", file: SettingsFile, connection: "Connection") ->
             text = part.remove(file.text, file.original_text())
             base = text.encode()
         else:
-            # Entries of ours without a record are the user's own, but for hooks, which only we write.
+            # Without a record of our change, the user has written the entries. But hooks like ours only we write.
             text = file.text
             base = (without_hooks(text) if part.path.suffix == ".json" else text).encode()
         return _Edit(file, part.add(text, connection).encode(), base)
@@ -211,7 +211,7 @@ def _edit(part: "SettingsPart", file: SettingsFile, connection: "Connection") ->
 
 @contextlib.contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn an error of our reading of settings into a `Failure`."""
+    """Turn an error in the `with` block into a `Failure`, if it says that the settings file cannot be read."""
     from tieline.agents.settings import BadSettings
 
     try:
@@ -278,7 +278,7 @@ def _show(plan: _Plan) -> None:
 
 
 def _agrees(*, json: bool) -> bool:
-    """Ask the person if the change shall be made."""
+    """Ask the person, and return true if the change shall be made. Raise `Failure` if nobody can be asked."""
     import signal
 
     if json or not sys.stdin.isatty() or not sys.stdout.isatty():
@@ -315,7 +315,7 @@ async def _apply(plan: _Plan) -> None:
 
 
 def _next_steps(plan: _Plan) -> list[str]:
-    """Return commands to try next: the program, and a message to it."""
+    """Return two commands for the person to try next: one starts the program, one sends a message to it."""
     from tieline.cli.output import own_name
     from tieline.client.connection import MEMBER_VARIABLE
 
@@ -373,7 +373,7 @@ def _disconnect(program: Program, config_home: Path | None, *, dry_run: bool, js
         for edit in undone:
             edit.file.refuse_unchangeable()
         token_file.unlink(missing_ok=True)
-        # Backwards, so that a folder is empty when the file is removed for which the folder was made.
+        # In reverse order, so that a folder that we made is empty when its first file is removed.
         for edit in reversed(undone):
             edit.file.restore(edit.after)
     files = [{"path": str(edit.file.path), "exact": edit.file.is_ours} for edit in undone]

@@ -1,12 +1,12 @@
-"""The canary of a connection: a message goes through the commands that stand in a program's settings.
+"""The canary of a connection: a test message that goes through the commands in a program's settings.
 
-Above: `connect`. Below: the commands themselves, read from the files as they were written, and started as the program
-starts them. It costs no call of a model, so it cannot prove that the program runs the commands or that its model reads
-a message, and says so.
+Above: `connect`. Below: the commands themselves, read from the settings files, and started as the program starts them.
+The test calls no model. So it cannot prove that the program runs the commands, or that its model reads a message. The
+result says so.
 
-The message is for nobody else: its scope fits only the hook that is tried here, so that no running agent wakes for it.
-It is not counted as seen, and it is taken back at the end. If this process is killed, the message expires, and the next
-canary removes the sender.
+No running agent wakes for the message, because its scope matches only the hook that is tested here. The message does
+not count as seen, and it is taken out of the inbox at the end. If this process is killed, the message expires, and the
+next canary removes the sender.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ NOT_PROVED = "that the program itself runs these commands, and that its model re
 _SECONDS_MAX = 20.0
 """Time for one command or answer: each takes less than a second on a machine that is not overloaded."""
 _SAID_CHARS_MAX = 500
-"""Most characters of a failing command's own words: its first lines say why."""
+"""Most characters that are shown of a failed command's error output. Its first lines give the reason."""
 _NEWS_MS = 60_000  # nobody needs the canary's message later
 _SENDER = re.compile(r"connect-canary-([0-9]+)-[0-9a-f]+")
 
@@ -47,7 +47,7 @@ class _Problem(Exception):
 async def try_connection(
     link: "Link", connection: "Connection", parts: "Sequence[SettingsPart]"
 ) -> tuple[list[str], list[str]]:
-    """Try a connection as it stands in the settings. Return what is proved, and the problems."""
+    """Test a connection as it is defined in the settings files. Return sentences about what is proved, and problems."""
     proved: list[str] = []
     try:
         entry, hook = _commands(connection.program, parts)
@@ -87,7 +87,7 @@ def _commands(program: Program, parts: "Sequence[SettingsPart]") -> tuple[Mappin
 
 @contextlib.asynccontextmanager
 async def _sender(link: "Link") -> AsyncIterator[Client]:
-    """Open a session of a temporary member that sends the canary. The member is removed at the end."""
+    """Yield a session of a temporary member, which sends the test message. The member is removed at the end."""
     from tieline.cli.session import Link as AnyLink
 
     async with await AnyLink(home=link.folder).open_operator() as operator:
@@ -107,7 +107,10 @@ async def _sender(link: "Link") -> AsyncIterator[Client]:
 
 @contextlib.asynccontextmanager
 async def _message(link: "Link", sender: Client, member: str) -> AsyncIterator[tuple[str, str]]:
-    """Send the canary. Yield its id and its scope. Take it back at the end, if nobody has taken it."""
+    """Send the test message, and yield its id and its scope.
+
+    At the end, claim the message for its recipient, so that it does not stay in the inbox.
+    """
     scope = f"tieline-connect-{secrets.token_hex(8)}"
     sent = await sender.send(
         f"@{member}",
@@ -134,18 +137,18 @@ def _is_alive(pid: int) -> bool:
 
 
 async def _try_hook(link: "Link", connection: "Connection", command: str, message_id: str, scope: str) -> str:
-    """Run the hook as the program does after a prompt. Return what this proves."""
+    """Run the hook as the program does after a prompt. Return a sentence about what this proves."""
     from tieline.agents.hook_record import FOLDER, FOLDER_VARIABLE, PUSHES_VARIABLE, forget
     from tieline.agents.run_folder import RUNS
 
     session = f"tieline-connect-{secrets.token_hex(8)}"
-    # A session and a transcript without an answer: so nothing that the hook shows counts as seen.
+    # The transcript is empty, without an answer of a model. So nothing that the hook shows counts as seen.
     event = FORMS[connection.program].prompted
     question = {"hook_event_name": event, "session_id": session, "transcript_path": os.devnull}
-    # A run of this process (`tieline run`) is not the program's.
+    # This process may itself be in a run (`tieline run`). The tested program is not in that run.
     variables = {name: value for name, value in os.environ.items() if name not in (FOLDER_VARIABLE, PUSHES_VARIABLE)}
     if scope:
-        # The scope counts as the git remote of the folder.
+        # These variables make git report the scope as the remote of the folder.
         variables |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "remote.origin.url", "GIT_CONFIG_VALUE_0": scope}
     began = time.monotonic()
     try:
@@ -186,7 +189,10 @@ async def _run(command: str, question: Mapping[str, str], variables: Mapping[str
 async def _try_server(
     connection: "Connection", entry: Mapping[str, Any], sender: Client | None, message_id: str
 ) -> str:
-    """Start the MCP server as the program does, and answer the message by a tool. Return what this proves."""
+    """Start the MCP server as the program does, and answer the message by a tool.
+
+    Return a sentence about what this proves.
+    """
     from mcp import Client as McpClient
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -226,7 +232,7 @@ async def _call(client: Any, name: str, arguments: dict[str, Any]) -> None:
 
 
 async def _answer_to(sender: Client, message_id: str) -> None:
-    """Wait for the answer to the canary."""
+    """Wait until the sender gets the answer to the test message."""
     async for delivery in sender:
         sender.ack(delivery)
         if delivery.message.reply_to == message_id:

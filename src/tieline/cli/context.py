@@ -1,8 +1,8 @@
 """The context of a reader, such as a git remote: decides which messages with a scope the reader gets.
 
-Above: `drain` and `watch`. Below: git. A sender can limit a message to a scope; readers in another context do not get
-it. The default context is the git remote of the current folder. Such messages are rare, so git is asked only when one
-comes.
+Above: `drain` and `watch`. Below: git. A sender can limit a message to a scope. Readers in another context do not get
+this message. The default context is the git remote of the current folder. Messages with a scope are rare, so git is
+asked only when one comes.
 """
 
 import subprocess

@@ -31,10 +31,10 @@ _SUSPECTS_MAX = 50
 async def print_digest(
     client: "Client", items: "Sequence[Item]", match: str | None, older_hours: float, *, json: bool
 ) -> None:
-    """Print the digest of `items`: current messages, obsolete ones, and those that ended, one line for each.
+    """Print the digest of `items`: current messages, obsolete messages, and messages that expired, one line for each.
 
-    With `match`, only messages whose scope matches it. A message may be obsolete only if it is older than
-    `older_hours`.
+    With `match`, only current and obsolete messages whose scope matches it are printed. A message may be obsolete only
+    if it is older than `older_hours`.
     """
     from msgspec.structs import replace
 
@@ -82,7 +82,7 @@ async def _digest(client: "Client", items: "Sequence[Item]", older_hours: float)
 
 
 async def _over(client: "Client", messages: "Sequence[Message]", member: str) -> "list[Over]":
-    """Return those of the messages that expired for the member, with the reasons in their receipts, oldest first."""
+    """Return the messages that expired for the member, with the reasons from their receipts, oldest first."""
     from tieline.agents.digest import Over, ending
     from tieline.client import HubRefused
 

@@ -62,10 +62,10 @@ class _Examination:
         self._examined: list[Examined] = []
 
     def make(self, names: list[str], *, canary: bool, repair: bool, json: bool) -> None:
-        """Run the checks, print the findings, and end with the right exit code.
+        """Run the checks and print the findings. Raise `Failure` if something is wrong.
 
-        With `canary`, test each protocol by messages, and send one to each member in `names`. With `repair`, repair
-        faults.
+        With `canary`, test each protocol by messages, and send one message to each member in `names`. With `repair`,
+        repair faults.
         """
         if self._link.spool is None:
             try:

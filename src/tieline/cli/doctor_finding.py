@@ -1,4 +1,4 @@
-"""Findings of the doctor: well or not, why it matters, and the command to type.
+"""Findings of the doctor. Each says if a check passed, why a fault matters, and which command helps.
 
 Above: `doctor`, which prints findings. Below: nothing. Every check makes a finding, so that a person also sees the
 checks that passed.
@@ -14,7 +14,7 @@ class Grade(StrEnum):
 
     WELL = "ok"
     NOTE = "note"
-    """Worth knowing, and nothing to worry about."""
+    """Something that a person may want to know, but no fault."""
     WRONG = "wrong"
 
 
@@ -32,7 +32,7 @@ class DoctorFinding(Struct, frozen=True):
 
 
 class DataFault(Struct, frozen=True, kw_only=True):
-    """One fault in the data that a protocol keeps beside the hub, such as a spool. Some can be repaired at once."""
+    """One fault in the data that a protocol keeps beside the hub, such as a spool. Some faults can be repaired."""
 
     about: str
     """Part that has the fault, as in `DoctorFinding`."""

@@ -1,6 +1,7 @@
 """Checks of a hub's home folder: its permissions, its files, the free disk space, and the hub's listeners.
 
-Above: `doctor`. Below: the file system and the listeners. It reads, connects and hangs up; it changes nothing.
+Above: `doctor`. Below: the file system and the listeners. The checks only read files and open connections. They change
+nothing.
 """
 
 import contextlib
@@ -52,7 +53,7 @@ def look_at_home(home: Path) -> Iterator[DoctorFinding]:
 
 
 def look_at_place(home: Path) -> Iterator[DoctorFinding]:
-    """Check that a hub can start in an existing folder, with the same check that it makes when it starts."""
+    """Check that a hub can start in an existing folder, with the same check that a hub makes at its start."""
     if not home.exists():
         return
     try:
@@ -102,7 +103,7 @@ def _configuration(home: Path) -> Iterator[DoctorFinding]:
 
 
 def notifies(home: Path) -> bool:
-    """Return true if the configuration names a command that notifies a human. Also if it cannot be read."""
+    """Return true if the configuration names a command that notifies a human, or if it cannot be read."""
     from tieline.server.config import ConfigError, load_config
 
     try:
@@ -196,9 +197,9 @@ def _socket_problem(path: str) -> str:
 
 
 def _ask_health(url: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """Ask a running hub for its health. Return why it does not answer (else an empty text), and the faults it reports.
+    """Ask a running hub for its health. Return the reason why it does not answer, and the faults that it reports.
 
-    Each fault has its part, its reason and the advice.
+    The reason is empty if the hub answers. Each fault is the name of a part, the reason and the advice.
     """
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_ANSWER_SECONDS)
     with contextlib.closing(connection):

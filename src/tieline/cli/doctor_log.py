@@ -30,11 +30,12 @@ _ROW_BYTES = 50
 """Bytes of a row of the main log beside its event: 32 of the hash, 6 of the time, and about 12 by which SQLite finds
 the row (offset, lengths, pointer)."""
 GROWTH_BYTES_MAX = 300
-"""The audit chain is never deleted, so this is its cost on the disk for ever: 300 MB for a million messages."""
+"""Most bytes per message that the doctor accepts. The audit chain is never deleted, so a million such messages need
+300 MB of the disk for ever."""
 
 
 def logs(home: Path) -> Iterator[DoctorFinding]:
-    """Check both logs of a home: identity, readers, growth, and if the databases give free space back."""
+    """Check both logs of a home: epoch, readers, growth, and if the databases give free space back to the disk."""
     limits = _limits(home)
     for log, name in _FILES.items():
         path = home / name

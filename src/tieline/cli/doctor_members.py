@@ -1,4 +1,4 @@
-"""Checks of the members of a running hub: their connections, and messages that wait and nobody reads.
+"""Checks of the members of a running hub: their connections, and waiting messages that nobody reads.
 
 Above: `doctor`. Below: an operator's session, which asks and changes nothing.
 """

@@ -1,7 +1,7 @@
 """Checks of the store in a hub's home: that its databases are whole, their schemas, and the audit chain.
 
-Above: `doctor`. Below: the files, read without blocking a hub. A check is quick: it reads the pages of databases that
-are not large, and the end of the chain. With `deep` it reads everything.
+Above: `doctor`. Below: the files, read without blocking a hub. Without `deep`, the checks are quick: they do not read
+the pages of large databases, and read only the end of the chain. With `deep`, they read everything.
 """
 
 import contextlib
@@ -117,8 +117,8 @@ def _end_of_chain(home: Path) -> DoctorFinding:
 def _first_break(rows: list[tuple[int, int, bytes, bytes]]) -> int | None:
     """Return the offset of the first row whose hash does not follow from the row before; `None` if there is none.
 
-    Each row is its offset, time, event and hash. The hash before the first row is unknown, unless that row begins the
-    log.
+    Each row is its offset, time, event and hash. The hash of the first row is not checked, unless this row begins the
+    log, because the hash before it is unknown.
     """
     if not rows:
         return None

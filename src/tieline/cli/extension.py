@@ -1,7 +1,7 @@
 """Extensions: the protocols' parts of the command line, such as commands, formats and checks.
 
-Above: every command that uses extensions. Below: the folder of each protocol, whose declaration makes its extension. It
-refuses to know a protocol by its name.
+Above: every command that uses extensions. Below: the folder of each protocol, whose declaration makes its extension.
+This module does not name any protocol.
 """
 
 import inspect
@@ -102,9 +102,9 @@ class Extension:
         return ()
 
     def look_at_data(self, link: "Link", *, repair: bool) -> "Examined | None":
-        """Check for the doctor the data that the protocol keeps beside the hub; `None` if it has none.
+        """Check the data that the protocol keeps beside the hub, for the doctor. Return `None` if there is none.
 
-        With `repair`, repair faults if that loses nothing.
+        With `repair`, repair faults whose repair loses no data.
         """
         del link, repair
         return None

@@ -30,7 +30,7 @@ class Failure(Exception):
         self.hint = hint
         """Advice for the user."""
         self.word = word
-        """Code for the JSON output, if the failure is no refusal of the hub, which has a code already."""
+        """Code for the JSON output. A refusal of the hub needs none here, because it has its own code."""
 
 
 class NobodyNamed(Failure):

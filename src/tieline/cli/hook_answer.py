@@ -1,11 +1,11 @@
 """A hook of an agent's program: shows the agent its unread messages, or waits for one and wakes the agent.
 
-Above: `tieline drain --hook`, which agent programs run. Below: `agents.unread`, which makes the answer, the record of
-the program's session, and a session with the hub. An error in a hook goes to stderr, and the agent's turn continues.
+Above: `tieline drain --hook`, which agent programs run. Below: `agents.unread`, which makes the answer; the record of
+the program's session; and a session with the hub. An error in a hook goes to stderr, and the agent's turn continues.
 
-A message is `seen` when there is proof that the model was asked after it was shown: an answer of the model behind it in
-the program's transcript. Until then the record keeps it, so that no hook shows it again. A program without a readable
-transcript leaves no proof, and there a message counts as seen when it is shown.
+A message is `seen` when the program's transcript has an answer of the model after the message. This proves that the
+model has received the message. Until then the record keeps the id of the message, so that no hook shows the message
+again. A program without a readable transcript gives no such proof. There a message counts as seen when it is shown.
 """
 
 import asyncio
@@ -31,29 +31,30 @@ if TYPE_CHECKING:
     from tieline.client import Client, Item, Message
 
 _SECONDS_MAX = 4.0
-"""Timeout: a working hub answers in milliseconds, and an agent's turn must not wait longer for a broken one."""
+"""Timeout of a hook. A working hub answers in milliseconds, and a broken hub must not delay an agent's turn longer."""
 _INPUT_BYTES_MAX = 64 * 1024 * 1024
 """Limit of a hook's input: it may include the output of a tool."""
 _UNREAD_MAX = 1000
 """Most unread messages that one hook reads. The next hook reads the rest."""
 
 _WAKE_EXIT = 2
-"""The exit code with which a waiting hook begins a turn."""
+"""Exit code by which a waiting hook makes the program begin a turn."""
 _TOGETHER_SECONDS = 0.2
 """Messages that come within this time wake the agent together."""
 _PUSH_SECONDS = 0.5
 """Time for a program to show a pushed message by itself. After that a hook shows the message."""
 _READY_SECONDS = 10.0
-"""Time for a program to load our tools at its start. An agent that is woken before that cannot answer."""
+"""Longest wait until a program has loaded our tools at its start. An agent without its tools cannot answer."""
 _UNKNOWN_SECONDS = 2.0
-"""The same, if nobody tells us when the tools are loaded."""
+"""Time that we give a program to load our tools, if no runner tells us when they are loaded."""
 _LOOK_SECONDS = 1.0
-"""Time between two looks at the program: a waiting hook must not outlive it."""
+"""Interval at which a waiting hook checks that its program still runs. The hook must not outlive the program."""
 
 _READY_LOOKS = 200
 
 _INTERACTIVE_VARIABLE, _INTERACTIVE = "CLAUDE_CODE_ENTRYPOINT", "cli"
-"""Variable in which Claude Code names its mode to hooks. Its other modes end after a turn, and would wait for us."""
+"""Environment variable in which Claude Code tells hooks its mode, and the value for the interactive mode. In other
+modes the program ends after a turn, and a waiting hook would delay that end."""
 
 _WAYS = {
     True: "messages come at turn boundaries and wake it when idle",
@@ -64,7 +65,7 @@ _WAYS = {
 class HookOptions:
     """The options of one hook: the reader's context, the most tokens to show, and if the agent has our tools.
 
-    The environment adds what the run (`tieline run`), if any, tells its hooks: its folder, and if it pushes messages.
+    In a run (`tieline run`), environment variables add the folder of the run, and if its runner pushes messages.
     """
 
     def __init__(self, context: "Context", tokens_max: int, *, tools: bool = False) -> None:
@@ -98,7 +99,7 @@ async def show_unread(link: "Link", program: Program, options: HookOptions) -> N
 async def wait_for_unread(link: "Link", program: Program, options: HookOptions) -> None:
     """Wait for a message, print it for the model, and end with the exit code that begins a turn.
 
-    One hook of a session waits; a second one ends at once. A hook whose program has ended ends as well.
+    Only one hook of a session waits. A second hook returns at once. The wait also ends when the program has ended.
     """
     from tieline.agents import unread
 
@@ -218,9 +219,10 @@ async def _tools_loaded(run_folder: str | None) -> None:
 async def _take_new(link: "Link", client: "Client", program: Program, question: "Asked", options: HookOptions) -> str:
     """Return the text of the unread messages that no hook has shown, and record that they are shown now."""
     with _record(link, program, question) as record:
-        # Read under the lock: otherwise another hook could show a message that is not among these.
+        # Read under the lock. Otherwise another hook could record a message that is not in `items`, and `_sorted` would
+        # remove it from the record.
         items, more = await _unread(client, options)
-        # Whoever waits has given a push its time already.
+        # The waiting hook has already given a push the time to show the message.
         new, proved = _sorted(program, question, record, items, options, leave_young=False)
         await _report(client, program, proved)
         shown = _shown(client, new, options, more=more)
@@ -230,7 +232,7 @@ async def _take_new(link: "Link", client: "Client", program: Program, question: 
 
 
 async def _unread(client: "Client", options: HookOptions) -> "tuple[list[Item], bool]":
-    """Return the unread messages for this reader, and true if the inbox has more than were read."""
+    """Return the unread messages for this reader, and true if the inbox has further unread messages."""
     from tieline.cli.session import speaker_of
     from tieline.protocols.mcp.echo import should_suppress_self_echo
 
@@ -247,7 +249,7 @@ async def _unread(client: "Client", options: HookOptions) -> "tuple[list[Item], 
 async def _report(client: "Client", program: Program, proved: "tuple[Item, ...]") -> None:
     """Tell the hub that the model has read these messages, and wait until the hub knows it.
 
-    The record has forgotten them, so the next hook relies on the hub.
+    The record no longer has these messages, so the next hook relies on the hub.
     """
     if proved:
         client.see(*proved, evidence=f"answer of the model in {program}")
@@ -264,9 +266,10 @@ def _sorted(
     *,
     leave_young: bool,
 ) -> "tuple[tuple[Item, ...], tuple[Item, ...]]":
-    """Return the messages to show now, and those with proof that the model was asked after they were shown.
+    """Return two groups: the messages to show now, and the messages that the model has received, by the transcript.
 
-    The record forgets the latter. With `leave_young`, very new messages are not shown yet: a push may show them.
+    Messages of the second group are removed from the record. With `leave_young`, very new messages are in neither
+    group, because a push may show them.
     """
     from tieline.agents.transcript import answered_ids, framed_ids
     from tieline.agents.unread import sort_items
@@ -282,21 +285,21 @@ def _sorted(
         pushed = answered_ids(tail, form.answer_mark, skip=form.tool_mark)
         transcript = {**dict.fromkeys(framed_ids(question.prompt), False), **pushed, **transcript}
     by_proof = sort_items(items, shown, transcript)
-    # What is unread no more need not be remembered. Beyond the most that one hook reads, nothing is known.
+    # A message that is no longer unread need not be remembered. But a full page may leave out unread messages.
     settled = shown - {item.message.id for item in items} if len(items) < _UNREAD_MAX else set()
     settled |= {item.message.id for item in by_proof.read}
     record.shown = [one for one in record.shown if one not in settled]
     new = by_proof.new
     if leave_young:
-        # The program may be about to show it by itself.
+        # The program may be about to show a pushed message by itself.
         new = tuple(item for item in new if not 0 <= _now_ms() - item.message.sent_at_ms < _PUSH_SECONDS * 1000)
     return new, by_proof.read
 
 
 def _pushed(options: HookOptions, record: "Record | None") -> bool:
-    """True if a push may still show a message: a runner pushes, and the user was not told that pushes are off.
+    """Return true if a runner pushes messages, and the user was not yet told that the program shows no pushes.
 
-    Then a hook leaves a new message to the push for a short time.
+    In this case a hook gives the push a short time to show a new message.
     """
     return options.pushed and not (record is not None and record.told)
 
@@ -318,7 +321,7 @@ def _shown(client: "Client", items: "tuple[Item, ...]", options: HookOptions, *,
 def _note(question: "Asked", record: "Record | None", options: HookOptions, *, is_shown: bool) -> str:
     """Return a line for the user of a run that says how messages reach the agent.
 
-    It is told once: empty if it was told before, or is not known yet.
+    The line is shown once. Return an empty text if it was shown before, or if the way is not known yet.
     """
     if record is None or record.told or options.run_folder is None:
         return ""
@@ -361,7 +364,10 @@ def _folder(link: "Link") -> Path:
 
 
 def _begins_to_wait(link: "Link", question: "Asked") -> bool:
-    """Note this process as its session's waiting hook. Return false if another one waits or the program has ended."""
+    """Record this process as the waiting hook of its session.
+
+    Return false if another hook already waits, or if the program has ended.
+    """
     from tieline.agents.hook_record import locked_record, process_of, program
 
     with locked_record(_folder(link), question.session_id) as record:

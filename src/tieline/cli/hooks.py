@@ -116,7 +116,10 @@ def _speaker(member: str | None) -> str | None:
 
 
 def _where(home: Path | None) -> tuple[str, ...]:
-    """Return the option that names the hub's home, if it is named here: the program may start where none is named."""
+    """Return the option that names the hub's home, if `home` or the environment names it now.
+
+    The program may start later in an environment that does not name the home.
+    """
     from tieline.wire.home import HOME_VARIABLE
 
     named = home or os.environ.get(HOME_VARIABLE)

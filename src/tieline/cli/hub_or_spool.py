@@ -1,9 +1,9 @@
 """Decides if a command works on a hub or on a spool (a folder of messages), and as which member.
 
-Above: `session`. Below: the home of a hub, and the protocol that works without one. The order is: the spool that
-`--spool` names; the hub that an address or the home names; the hub or relay (a server that serves a spool) that `join`
-stored; the spool. A home that has a hub's database and no running hub is an error, because members of that hub would
-miss messages in a spool.
+Above: `session`. Below: the home of a hub, and the protocol that works without one. A command uses the first of these:
+the spool that `--spool` names; the hub that an address or the home names; the hub or relay (a server that serves a
+spool) that `join` stored; the default spool. A home that has a hub's database and no running hub is an error, because
+members of that hub would miss messages in a spool.
 """
 
 import os
@@ -23,16 +23,16 @@ _DATABASE = "tieline.db"
 def stored_identity(link: "Link") -> "Stored | None":
     """Return the name, address and token that `init` or `join` stored in the folder.
 
-    Environment variables override them.
+    Environment variables override the stored values.
     """
     provider = find_mailbox_provider()
     return None if provider is None else provider.stored(link)
 
 
 def joined_hub(link: "Link") -> "Stored | None":
-    """Return the stored identity if a command shall use the hub that `join` stored: nothing else is named.
+    """Return the stored identity if a command shall use the hub that `join` stored, else `None`.
 
-    `None` if `join` stored no hub's address, a spool or an address is named, or a hub runs in the home.
+    It is `None` if `join` stored no address of a hub, if a spool or an address is named, or if a hub runs in the home.
     """
     from tieline.wire.home import read_running
 
@@ -73,7 +73,7 @@ def named_token(link: "Link") -> str | None:
 
 
 def _refuse_stopped_hub(home: Path) -> None:
-    """Fail if this home belongs to a hub that does not run: its messages are only in the hub."""
+    """Raise `Failure` if this home belongs to a hub that does not run, because only the hub has its messages."""
     from tieline.wire.home import KEY_FILE
 
     if not any((home / name).exists() for name in (_DATABASE, KEY_FILE)):

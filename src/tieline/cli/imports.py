@@ -16,7 +16,7 @@ _SHOWN_MAX = 20  # a screen; --json has all
 
 
 def tell_left(left: Sequence[str]) -> None:
-    """Print the data that could not be imported, one line of `left` for each, and fail if there is any."""
+    """Print the lines of `left`, which name data that could not be imported. Raise `Failure` if there are any."""
     if not left:
         return
     for line in left[:_SHOWN_MAX]:

@@ -39,7 +39,8 @@ OlderOption = Annotated[
 ]
 
 _PAGE = 500
-"""Deliveries read or claimed at once: many for one commit, but few enough for one frame."""
+"""Most deliveries that are read or claimed at once. Many claims share one commit, and a page still fits into one
+frame."""
 
 _ID_CHARS = 36
 """Length of a whole id. A shorter text is the beginning of an id."""
@@ -223,9 +224,9 @@ async def unsettled(client: "Client") -> "list[Item]":
 
 
 async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[Item], BaseException | None]":
-    """Claim messages. Return those that were claimed, and the error that stopped it, if any.
+    """Claim messages. Return the messages that were claimed, and the error that stopped the claims, if any.
 
-    Claimed messages must be shown even if the hub goes away.
+    The caller must show the claimed messages even after an error, because no other session gets them.
     """
     import asyncio
 
@@ -248,7 +249,10 @@ async def complete_id(client: "Client", beginning: str) -> str:
 
 
 def complete(beginning: str, ids: Sequence[str]) -> str:
-    """Return the one id of `ids` with this beginning, which may be spelled as the hub or as commands print ids."""
+    """Return the one id of `ids` with this beginning. Raise `Failure` if there is none, or more than one.
+
+    The beginning may have the hub's spelling of ids, or the spelling that commands print.
+    """
     small = beginning.lower()
     spellings = {each: (each, to_prefix_id(each), from_prefix_id(each)) for each in ids}
     found = [each for each in ids if any(one.lower().startswith(small) for one in spellings[each])]

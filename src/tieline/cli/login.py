@@ -2,7 +2,8 @@
 
 Above: the command line. Below: a session with a running hub. The link has a token behind its `#`, and a browser never
 sends that part. The console exchanges the token for a session, and after that the link is useless. With the key in the
-hub's home folder the command also makes the person who runs the hub a member, as the link of the first start does.
+hub's home folder the command also makes the person who runs the hub a member. The link that the hub prints at its first
+start does the same.
 """
 
 import time

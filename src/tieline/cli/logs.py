@@ -1,4 +1,4 @@
-"""`tieline log`: the hub's logs and their readers, for which the hub keeps what they have not read.
+"""`tieline log`: lists the hub's logs and their readers. The hub keeps rows that a reader has not read yet.
 
 Above: the command line. Below: a session with a hub.
 """

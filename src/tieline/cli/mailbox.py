@@ -1,8 +1,8 @@
 """A mailbox: messages without a hub, in a folder (a spool) or through a relay (a server that serves a spool).
 
 Above: `session`, which asks for a mailbox if there is no hub, and the commands that also work without a hub. Below: the
-protocol that stores such messages and has a `MailboxProvider` in its extension of the command line. It refuses to know
-what is in the folder.
+protocol that stores such messages and has a `MailboxProvider` in its extension of the command line. This module does
+not know the content of the folder.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol
@@ -25,7 +25,10 @@ class Mailbox(Protocol):
         """
 
     def inbox(self, match: str | None, *, brief: bool, json: bool) -> None:
-        """Show waiting messages; with `match`, only those whose scope matches it; with `brief`, one line for each."""
+        """Show waiting messages.
+
+        With `match`, show only messages whose scope matches it. With `brief`, show one line for each message.
+        """
 
     def take(self, id: str, *, keep: bool, json: bool) -> None:
         """Take one message out of the inbox and print it. `id` may be the beginning of its id.
@@ -40,7 +43,7 @@ class Mailbox(Protocol):
         """
 
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
-        """Answer a program's hook with waiting messages, and take those that are shown out of the inbox.
+        """Answer a program's hook with waiting messages, and take the shown messages out of the inbox.
 
         `question` is the hook's input. The answer has at most `tokens_max` tokens.
         """
@@ -85,7 +88,7 @@ class Stored(Protocol):
 
 
 class MailboxProvider(Protocol):
-    """Opens mailboxes for commands that work without a hub, and reads who they act as. A protocol offers it."""
+    """Opens mailboxes for commands that work without a hub, and reads their stored identity. A protocol offers it."""
 
     def stored(self, link: "Link") -> Stored:
         """Return the name, address and token that are stored for commands with this link; empty if none is stored."""
@@ -93,7 +96,7 @@ class MailboxProvider(Protocol):
     def mailbox(self, link: "Link") -> Mailbox:
         """Return the mailbox for a link.
 
-        It is the spool that the link names or that is found, or the relay (a server that serves a spool) used instead.
+        It is a spool, which the link names or which is found by default, or a relay (a server that serves a spool).
         """
 
 

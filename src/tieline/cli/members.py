@@ -251,7 +251,7 @@ async def whoami(link: Link, json: JsonOption = False) -> None:
 
 
 async def open_member_admin(link: Link, *, make: bool = False) -> AbstractAsyncContextManager["MemberAdmin"]:
-    """Open a session with the running hub. If none runs on this machine, open its home folder without a hub.
+    """Open a session with the running hub. If no hub runs on this machine, open the hub's home folder directly.
 
     With `make`, create the home folder if there is none.
     """

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from tieline.client import Accepted, Client, ReceiptView
 
 _RUNGS = ("pending", "offered", "seen", "acked")
-"""The states that a delivery reaches one after the other. `expired` and `dead` are ends beside them."""
+"""The states that a delivery reaches one after the other. The states `expired` and `dead` are not in this order."""
 
 _RETRY_SECONDS = 10.0
-"""Time for which `send` tries to reach a hub that went away: a restarting hub is back by then."""
+"""Time for which `send` tries to reach a hub that went away. A restarting hub needs less."""
 
 
 class WaitFor(StrEnum):

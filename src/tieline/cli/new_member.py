@@ -1,9 +1,10 @@
 """New members: on the hub's machine, a command that acts under a new name makes the member first, and says so.
 
-Above: `send`, `inbox`, `run`, `mcp` and `connect`. Below: a session of the operator, by the home's key. Only that key
-makes members here: with a token, or at an address, an unknown name stays refused. The hub refuses reserved names and
-names that differ only in case. This module refuses aliases, because their messages belong to another member, and the
-name that is kept for the hub's owner, who becomes a member by the login link of the first start.
+Above: `send`, `inbox`, `run`, `mcp` and `connect`. Below: a session of the operator, by the home's key. Only this key
+can make members here. With a token, or with the address of a hub, an unknown name is still refused. The hub refuses
+reserved names, and names that differ from a member's name only in upper and lower case. This module refuses aliases,
+because their messages belong to another member. It also refuses the name of the hub's owner, who becomes a member by
+the login link of the first start.
 """
 
 import os
@@ -28,7 +29,8 @@ async def open_or_make(link: "Link", *, receive: bool = False, window: int = 256
     try:
         return await link.open(receive=receive, window=window)
     except HubRefused as error:
-        # The hub answers so to the home's key alone. A token has its own member, and a stranger is unauthorized.
+        # The hub gives this answer only to the home's key. A token names its own member, and a client without a key or
+        # token is refused as unauthorized.
         if error.code is not Code.UNKNOWN_MEMBER or link.way() != (None, None):
             raise
         near = error.near
@@ -54,7 +56,7 @@ async def make_member(link: "Link", name: str) -> bool:
 
 
 def _refuse_kept(link: "Link", name: str, aliases: "Mapping[str, str]") -> None:
-    """Raise `HubRefused` for a name that stands for somebody already, in any case: an alias, or the hub's owner."""
+    """Raise `HubRefused` if a name is an alias or the name of the hub's owner, in any mix of upper and lower case."""
     from tieline.server.config import load_config
 
     whose = next((member for alias, member in aliases.items() if alias.casefold() == name.casefold()), None)
@@ -66,14 +68,14 @@ def _refuse_kept(link: "Link", name: str, aliases: "Mapping[str, str]") -> None:
 
 
 def say_made(name: str, near: "Sequence[str]" = ()) -> None:
-    """Tell the person that a member was made. `near` are members with a similar name: the new one may be a typo."""
+    """Tell the person that a member was made. `near` are similar names of members, because the name may be a typo."""
     meant = f" Did you mean {' or '.join(near)}? 'tieline member remove {name}' removes {name}." if near else ""
     warn(neutral_line(f"tieline: {name} is a new member now.{meant}"))
 
 
 @contextmanager
 def _nobody_named() -> "Iterator[None]":
-    """Hide the member that the environment names, so that a session is the operator's."""
+    """Hide the environment variable that names a member, so that a session in the `with` block is the operator's."""
     named = os.environ.pop(MEMBER_VARIABLE, None)
     try:
         yield

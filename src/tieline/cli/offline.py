@@ -1,8 +1,8 @@
-"""The hub's members while no hub runs: the hub's decision logic (broker), in this process, over the home's store.
+"""Work on a hub's home while no hub runs: opens its store, and runs the broker (the hub's rules) in this process.
 
-Above: `tieline member` and `tieline import`. Below: `server.hub`. It holds the lock of the home, so that no hub starts
-at the same time. `OfflineHub` has the methods of the SDK's `Client` that manage members. `OfflineSession` has the
-methods of a member.
+Above: `tieline member` and `tieline import`. Below: `server`. `OfflineHub` holds the lock of the home, so that no hub
+starts at the same time. `OfflineHub` has the methods of the SDK's `Client` that manage members. `OfflineSession` has
+the methods of a member.
 """
 
 from collections.abc import Callable
@@ -137,7 +137,7 @@ class OfflineHub:
 
 
 class OfflineSession:
-    """A member's session with a hub that does not run."""
+    """A member's session with an `OfflineHub`."""
 
     def __init__(self, ask: Callable[..., Any], session: SessionId) -> None:
         self._ask = ask

@@ -2,10 +2,11 @@
 
 Above: every command. Below: the terminal. Names, titles and bodies come from other people or models, so they are not
 trusted. Control characters are neutralised, so that a terminal does not obey them and a body does not look like our
-output. Every line of a body is indented and cannot begin another line, so a body cannot forge a header. JSON carries
-the text unchanged, because JSON can escape it.
+output. Every line of a body is indented, so a body cannot forge a header line. JSON carries the text unchanged, because
+JSON can escape it.
 
-People see, type and copy the beginnings of ids, so text has prefix ids (`wire.prefix_ids`); JSON has the hub's own.
+People read, type and copy the beginnings of ids. So text has prefix ids (`wire.prefix_ids`), and JSON has the hub's own
+ids.
 """
 
 import re
@@ -152,9 +153,9 @@ _BRIEF_CHARS = 120
 
 
 def print_messages(found: "Sequence[Message]", *, json: bool, none: str) -> None:
-    """Print messages, which are given newest first: in that order as JSON, oldest first as text.
+    """Print messages: as JSON in the order of `found`, newest first, or as text, oldest first.
 
-    `none` is the text to print if there are none.
+    `none` is the text to print if there are no messages.
     """
     if json:
         print_json(found)

@@ -1,6 +1,6 @@
 """`tieline pipeline …`: turns a hub's logs into tables, queries the tables, and checks them. It needs no running hub.
 
-Above: `main`. Below: `tieline.pipeline`, which is imported only when a command runs, because it needs the extra.
+Above: `main`. Below: `tieline.pipeline`, which is imported only when a command runs, because it needs more packages.
 """
 
 import contextlib
@@ -172,7 +172,7 @@ def _where(home: Path | None, hub: str | None, token: str | None) -> dict[str, s
 
 
 def open_lake(home: Path | None, lake: Path | None) -> "Lake":
-    """Return the lake of a command: the folder `lake`, else the folder `lake` in the hub's home."""
+    """Return the lake that a command uses: the folder `lake` if it is given, else the default folder in the home."""
     from tieline.wire.home import find_home
 
     _require_extra()
@@ -218,7 +218,7 @@ def _told() -> Iterator[None]:
 def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
     """Start a Spark session with a temporary folder. An error inside the `with` block becomes a failure.
 
-    A `brief` session is for little work.
+    A `brief` session is configured for a small amount of work.
     """
     from tieline.pipeline.session import start_session
 

@@ -1,7 +1,7 @@
 """The work after a batch: write the report into the lake, and with `--alerts` send alerts to members.
 
-Above: `tieline pipeline run`. Below: the report and the alerts. It runs between batches, not within them. If a hub does
-not answer, no batch is lost, and its alerts are sent after the next batch.
+Above: `tieline pipeline run`. Below: the report and the alerts. This work runs between batches, not within them. If a
+hub does not answer, no batch is lost, and the alerts are sent after a later batch.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""The work of `tieline pipeline run`: reads batches until the log is read, or with `--follow` until it is stopped.
+"""The work of `tieline pipeline run`: reads batches until the end of the log, or with `--follow` until it is stopped.
 
 Above: the command. Below: `tieline.pipeline.run`. A signal abandons the current batch, and the next run reads its rows
-again. A second signal ends the process at once, and loses nothing more. If a remote hub goes away while it is followed,
-the run waits for it and continues after the last whole batch.
+again. A second signal ends the process at once, and loses nothing more. With `--follow`, if a remote hub goes away, the
+run waits until the hub is back, and continues after the last complete batch.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _PAUSE_SECONDS = 1.0
 _PAUSE_SECONDS_MAX = 30.0
-"""Longest pause between two attempts to reach a hub that is away. The constant before it is the first pause."""
+"""First and longest pause between two attempts to reach a hub that is away."""
 _POLL_SECONDS = 0.1  # how late Ctrl-C is noticed
 
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Record signals that ask to stop, instead of stopping at once: a batch is written whole or not at all.
+    """Record signals that ask to stop, instead of stopping at once, so that a batch is written whole or not at all.
 
     Yield the list of recorded signals. A second signal ends the process.
     """
@@ -51,7 +51,7 @@ def interrupts() -> Iterator[list[int]]:
 
 
 class Run:
-    """One run of the pipeline. If its hub was away, it continues when the hub is back."""
+    """One run of the pipeline. A run that follows the log waits for a hub that went away, and then continues."""
 
     def __init__(
         self, lake: "Lake", where: Mapping[str, str], display: "Display", after_batch: "AfterBatch", noted: list[int]
@@ -128,7 +128,8 @@ class Run:
     def _answers(self) -> bool:
         """Return true if the hub answers.
 
-        It is asked on another thread, so that a hanging hub does not delay a signal.
+        The hub is asked on another thread, so that a hanging hub does not delay a signal. Raise `Failure` if the hub
+        refuses the request.
         """
         from tieline.pipeline.http_log import LogRefused, LogUnreachable
         from tieline.pipeline.run import new_rows

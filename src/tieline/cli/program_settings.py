@@ -1,8 +1,8 @@
-"""The settings of an agent program on this machine: its folder, and each file, changed in one step and restored.
+"""The settings files of an agent program on this machine: finds them, changes each in one step, and restores them.
 
 Above: `hooks`, `connect` and `disconnect`. Below: the file system. A settings file belongs to its user: it is changed
 only on request, and only if nobody else changes it meanwhile. A copy of the original is kept beside the file until the
-change is undone. A process that is killed leaves the old file or the new one, never a part of it.
+change is undone. A killed process leaves the complete old file or the complete new file.
 """
 
 import base64
@@ -29,7 +29,10 @@ _NEW = ".new-by-tieline"
 
 
 def settings_folder(program: Program, named: Path | None) -> tuple[Path, bool]:
-    """Return the program's settings folder, and true if it is the usual one: neither `named` nor by a variable."""
+    """Return the program's settings folder, and true if it is the default folder.
+
+    The argument `named`, or an environment variable of the program, can name another folder.
+    """
     form = FORMS[program]
     other = named or (os.environ.get(form.variable) if form.variable else None)
     return (Path(other).expanduser().absolute(), False) if other else (Path.home() / form.folder, True)
@@ -105,7 +108,10 @@ class SettingsFile:
         return self._kept_bytes() if self.is_ours else None
 
     def original_text(self) -> str:
-        """Return the content before our change, also if another program has changed the file since. Empty if none."""
+        """Return the content before our change, also if another program has changed the file since.
+
+        Empty if we have not changed the file, or if there was no file.
+        """
         return self._kept_bytes().decode()
 
     def refuse_unchangeable(self) -> None:
@@ -123,7 +129,8 @@ class SettingsFile:
     def change(self, after: bytes, base: bytes) -> None:
         """Write the new content `after`. Keep the original beside the file, so that the change can be undone.
 
-        The original is what was kept before, else `base`: the current content without entries of ours.
+        If an original is already kept, and nobody else has changed the file since, it stays. Otherwise the original is
+        `base`, the current content without our entries.
         """
         self.refuse_unchangeable()
         if self._kept is not None:
@@ -173,7 +180,7 @@ class SettingsFile:
 
     @contextlib.contextmanager
     def _unchanged(self) -> Iterator[None]:
-        """Lock the folder against other commands of ours. Raise `Failure` if the file is not as it was when read."""
+        """Lock the folder against other commands of ours. Raise `Failure` if the file has changed since we read it."""
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -189,7 +196,7 @@ class SettingsFile:
             raise Failure(Exit.FAILED, f"{self.path} was changed meanwhile, and is left alone", "try again")
 
     def _keep(self, kept: _Kept | None) -> None:
-        """Write the copy beside the file, or remove it."""
+        """Write the data for the undo beside the file; with `None`, remove this data."""
         if kept is None:
             self._beside.unlink(missing_ok=True)
         else:
@@ -218,7 +225,10 @@ def _read(path: Path) -> bytes | None:
 
 
 def write(path: Path, content: bytes, mode: int, check: Callable[[], None] = lambda: None) -> None:
-    """Replace a file in one step. `check` is called just before it, and may raise: a slow disk takes its time."""
+    """Replace a file in one step.
+
+    `check` is called directly before the replacement. It may raise, if the old file has changed during a slow write.
+    """
     new = _hidden(path, _NEW)
     _remove_left(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
@@ -245,7 +255,7 @@ def write(path: Path, content: bytes, mode: int, check: Callable[[], None] = lam
 
 
 def _open_nameless(folder: int) -> int | None:
-    """Open a new file without a name in a folder; `None` if the system or its disk knows no such files."""
+    """Open a new file without a name in a folder; `None` if the system or its disk does not support such files."""
     if not hasattr(os, "O_TMPFILE"):
         return None
     try:
@@ -257,10 +267,10 @@ def _open_nameless(folder: int) -> int | None:
 
 
 def _remove_left(path: Path) -> None:
-    """Remove what a killed process may have left of a new content."""
+    """Remove the temporary file that a killed process may have left beside `path`."""
     _hidden(path, _NEW).unlink(missing_ok=True)
 
 
 def _hidden(path: Path, mark: str) -> Path:
-    """Return the path of a hidden file beside another one."""
+    """Return the path of a hidden file beside `path`. Its name ends with `mark`."""
     return path.with_name(f".{path.name.removeprefix('.')}{mark}")

@@ -5,10 +5,11 @@ it may become code. The message is on stdin and in environment variables (`TIELI
 as code.
 
 A command with templates (`{{body}}`) never goes to a shell. It is split into words here, the templates in the words are
-replaced, and the program is started with those words. Such a command is refused if it has shell syntax. It is also
+replaced, and the program is started with these words. Such a command is refused if it has shell syntax. It is also
 refused if a template stands where a word may become code: the value of an option (`git -c {{body}}`), the command of a
 wrapper (`env {{body}}`), or a word of a program that is known to read code (`sh -c {{body}}`). A message that would
-itself become an option is not passed to the program. No list of programs that read a word as code can be complete.
+itself become an option is not passed to the program. These checks do not catch everything, because no list of programs
+that read a word as code can be complete.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tieline.client import Message
 
 _BODY_BYTES_MAX = 100_000
-"""Limit of a body in a variable: an environment variable holds less than 128 KiB on Linux. Stdin has the whole."""
+"""Most bytes of a body in an environment variable, which holds less than 128 KiB on Linux. Stdin has the whole body."""
 
 _TEMPLATE = re.compile(r"\{\{(id|from|to|body|priority|scope|thread)\}\}")
 _PREFIX = "TIELINE_"
@@ -56,13 +57,13 @@ _PROGRAM_STARTERS = """
     torsocks unbuffer unshare uvx valgrind xargs xvfb-run
 """
 _WRAPPERS = frozenset(_PROGRAM_STARTERS.split())
-"""Programs that start another program, which their words name."""
+"""Programs that start another program, whose name is among their arguments."""
 _CODE_RUNNERS = """
     ash awk bash bun busybox csh dash deno fish gawk julia ksh lua luajit mawk nawk node nodejs perl php pypy python
     R Rscript ruby sed sh tclsh tcsh zsh
 """
 _INTERPRETERS = frozenset(_CODE_RUNNERS.split())
-"""Programs whose first word is code or a file of code. The words after it are arguments of that code."""
+"""Programs whose first argument is code or a file of code. The further arguments are passed to that code."""
 _VERSION = "0123456789.-"
 _END = ("--",)
 """The word that ends the options, for most programs."""
@@ -100,7 +101,7 @@ class Reaction:
     async def run(self, message: "Message", environment: dict[str, str]) -> int:
         """Run the command for a message and return its exit code. An interrupt ends the command and its children.
 
-        `environment` are the variables of the child process, to which those of the message are added.
+        The command gets the variables of `environment`, and the variables with the parts of the message.
         """
         from tieline.wire.native.client import to_json
 
@@ -160,7 +161,7 @@ def variables(message: "Message") -> dict[str, str]:
 def other_prefixes() -> list[str]:
     """Return the protocols' own prefixes for the environment variables of a message.
 
-    Commands that were written for the programs of these protocols expect them.
+    Commands that were written for the programs of these protocols expect these prefixes.
     """
     return [prefix for extension in extensions() for prefix in extension.prefixes]
 
@@ -181,7 +182,10 @@ def filled(words: list[Word], environment: Mapping[str, str]) -> list[str]:
 
 
 def words_of(command: str) -> list[Word]:
-    """Split a command with templates into words. Refuse shell syntax and places where a message could be code."""
+    """Split a command with templates into words.
+
+    Raise `Failure` for shell syntax, and for a template in a place where a message could become code.
+    """
     words = [_TEMPLATE.split(text) for text in _split(command)]
     made = [tuple(word) for word in words]
     _check_program(made)
@@ -263,7 +267,7 @@ def _check_program(words: list[Word]) -> None:
 
 
 def _check_reader(word: Word, following: list[Word]) -> None:
-    """Refuse a word that names a program that would read the following words as code."""
+    """Raise `Failure` if a word names a program that reads its arguments as code, or that starts another program."""
     if len(word) > 1:
         return
     path = word[0].removesuffix(".exe")
@@ -280,7 +284,7 @@ def _check_reader(word: Word, following: list[Word]) -> None:
 
 
 def _check_option(word: Word, before: Word) -> None:
-    """Refuse a template as the value of an option, because many programs read the value as code."""
+    """Raise `Failure` if a template is the value of an option, because many programs read such a value as code."""
     if len(word) == 1:
         return
     for option in (word, before):

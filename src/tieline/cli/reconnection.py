@@ -33,8 +33,8 @@ def opener(link: Link, *, window: int, make: bool = False) -> "Callable[[], Awai
     """Return a function that opens a receiving session, for callers that reconnect by themselves.
 
     `window` is the number of unacknowledged deliveries that the hub may send. A hub that accepts connections and does
-    not answer counts as unreachable. With `make`, the first session makes a member with a new name. Later ones do not:
-    a member that was removed meanwhile stays away.
+    not answer counts as unreachable. With `make`, the first session creates the member if its name is new. Later
+    sessions do not create it again, so that a member that was removed meanwhile stays removed.
     """
     may_make = make
 

@@ -1,7 +1,7 @@
 """The runners: `tieline run claude-code` and `tieline run codex`.
 
 Above: `run`. Below: `agents.claude_code` and `agents.codex_session`, in a run that `agents.runner` prepares. This
-module has only the knowledge of the command line: the hub, the member, and where to print.
+module adds only the parts that the command line knows: the hub, the member, and where to print.
 """
 
 import os
@@ -93,7 +93,7 @@ class _StatusLines:
 
 
 _LINES_MAX = 50
-"""Most lines that are stored: the first ones are the most useful."""
+"""Most lines that are stored. Later lines are dropped, because the first ones are the most useful."""
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,7 @@
-"""`tieline serve`: the hub as a process in the foreground.
+"""`tieline serve`: runs the hub as a process in the foreground.
 
-Above: a person, a service manager or `make run`. Below: `server.hub`. It adds the parts of a process: logs on stderr,
-a short overview on stdout with addresses and next steps, signals, and an exit code.
+Above: a person, a service manager or `make run`. Below: `server.hub`. The command adds the parts of a process: logs on
+stderr, a short overview on stdout with addresses and next steps, signals, and an exit code.
 """
 
 import contextlib
@@ -125,7 +125,7 @@ _add_flags()
 
 
 def configure_logs(level: LogLevel) -> None:
-    """Send logs to stderr: coloured lines on a terminal, JSON lines elsewhere. Other libraries' logs go there too."""
+    """Send our logs and the logs of libraries to stderr: coloured lines on a terminal, JSON lines elsewhere."""
     import logging
 
     import structlog

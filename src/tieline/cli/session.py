@@ -96,12 +96,12 @@ _LINK_OPTIONS = {
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the hub's JSON instead of text.")]
 
 _ANSWER_SECONDS = 10.0
-"""Longest time to wait for an answer: a working hub answers a connection at once, so a slower one hangs."""
+"""Longest wait for the answer to a new connection. A working hub answers at once, so a slower hub hangs."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """The hub and the member that a command uses, as flags name them. The environment has what flags do not name."""
+    """The hub and the member that a command uses, as its options name them. The environment can name the rest."""
 
     home: Path | None = None
     url: str | None = None
@@ -179,9 +179,10 @@ class Link:
             raise Failure(Exit.UNREACHABLE, f"the hub at {where} accepts connections but does not answer") from error
 
     def way(self) -> tuple[str | None, str | None]:
-        """Return the address and the token to use: those that are named, or those that `join` stored.
+        """Return the hub's address and the token, as they are named for this command or were stored by `join`.
 
-        `None` for each that comes from the home folder instead.
+        Without an address (`None`) the hub in the home folder is used. Without a token (`None`) the SDK takes it from
+        the environment, or uses the key in the home folder.
         """
         from tieline.cli.hub_or_spool import joined_hub
         from tieline.client.connection import TOKEN_VARIABLE
@@ -195,7 +196,7 @@ class Link:
     async def open_member(self, *, receive: bool = False, window: int = 256, make: bool = False) -> "Client":
         """Open a session as the member that `--as`, a token or the environment names, or that `init` stored.
 
-        With `make`, a member with a new name is made, on the hub's machine.
+        With `make`, create the member first if its name is new. This works only on the hub's machine.
         """
         speaking = self.with_speaker()
         if make:
@@ -205,7 +206,7 @@ class Link:
         return await speaking.open(receive=receive, window=window)
 
     def with_speaker(self) -> "Link":
-        """Return this link with a member. Raise `Failure` if no member is named or stored, before the hub is asked."""
+        """Return this link with the member that is named or stored. Raise `NobodyNamed` if there is none."""
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 
         link = self.or_stored()
@@ -228,10 +229,10 @@ class Link:
         return any(named)
 
     async def open_operator(self) -> "Client":
-        """Open a session that may manage members: the operator's by the home folder's key, else the named member's.
+        """Open a session to manage members: the operator's session, unless an address, a token or a member is given.
 
-        On the hub's machine `TIELINE_AGENT` and `TIELINE_TOKEN` name the usual speaker, not the manager of members: the
-        command may be about to make the member that they name.
+        The operator's session uses the key in the home folder. For it, the variables `TIELINE_AGENT` and
+        `TIELINE_TOKEN` are ignored, because they may name the member that the command is about to create.
         """
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 
@@ -248,9 +249,9 @@ def speaker_of(client: "Client") -> str:
 
 
 def talks(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[..., None]:
-    """Make a Typer command of a coroutine that takes a `Link`, with the options that fill the link.
+    """Turn a coroutine that takes a `Link` into a Typer command, with the options that fill the link.
 
-    A command that has an option of the same name keeps its own.
+    If the command already has an option of the same name, it keeps its own option.
     """
     return _talking(command, _LINK_OPTIONS)
 
@@ -299,7 +300,7 @@ def _talking(command: Callable[Concatenate[Link, P], Awaitable[None]], options: 
 
 
 def _read_token(file: Path, given: str | None) -> str:
-    """Return the token in a file. The file must be for its owner alone."""
+    """Return the token in a file. Raise `Failure` if other users can read the file."""
     if given:
         raise Failure(Exit.USAGE, "--token and --token-file exclude each other")
     path = file.expanduser()

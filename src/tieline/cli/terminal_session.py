@@ -1,19 +1,19 @@
 """A terminal session: connects a program under `tieline run` with the hub, also through restarts of the hub.
 
-Above: `run`, which has the program in a terminal. Below: a session with a hub, renewed when the hub restarts. It
-refuses to know the terminal: instructions (messages that the program prints to be sent) come in by `say`. Messages for
-the program go out by `incoming`, typed into the program or shown to the person. Lines for the person go out by
+Above: `run`, which has the program in a terminal. Below: a session with a hub, renewed when the hub restarts. This
+module does not know the terminal. Instructions (messages that the program prints to be sent) come in by `say`. Messages
+for the program go out by `incoming`, typed into the program or shown to the person. Lines for the person go out by
 `status_lines`.
 
 The program never waits for the hub. Its instructions go into an outbox, in order, each with a wire id. An instruction
 leaves the outbox when the hub has answered. If the hub goes away before that, the instruction is sent again, and the
-hub accepts it only once. The outbox and the lines to show are bounded. Beyond the bound, one line says what was left
-out.
+hub accepts it only once. The outbox and the lines to show are bounded. If one of them is full, a line says what was
+left out.
 
 A delivery counts as shown when the terminal asks for the next one. A message that was printed for a person is `seen`,
 with the evidence `shown`, and not acknowledged: the program may read its inbox by itself. A message that was typed into
-the program is `seen`, with the evidence `typed`, and then acknowledged. A message that was printed where nobody looks
-is neither.
+the program is `seen`, with the evidence `typed`, and then acknowledged. A message that was printed, but not on a
+terminal, is neither seen nor acknowledged.
 """
 
 import asyncio
@@ -54,8 +54,7 @@ AWAITS_MAX = 256
 """Most messages awaited at the same time: the hub follows each of them."""
 
 FINISH_SECONDS = 10.0
-"""Longest wait for the hub after the program's end: a restarting hub is back by then, and the person wants the shell.
-"""
+"""Longest wait for the hub after the program's end. A restarting hub needs less, and the person waits for the shell."""
 
 PRINTED_CHARS_MAX = 16_000
 """Most characters of one message on a screen: some pages. The whole message is in the inbox."""
@@ -198,7 +197,7 @@ class TerminalSession:
         self._on_screen = on_screen
         self.status_lines = StatusLines()
         self._outbox = Outbox()
-        # The open session, if there is one. Then: true once the hub has refused to go on.
+        # The open session, if there is one; and true once the hub has refused to go on.
         self._client: Client | None = None
         self._ended = False
         # Messages whose acknowledgement the program waits for, by id.
@@ -247,7 +246,7 @@ class TerminalSession:
     def _answer(self, text: str, *, to_person: bool = False) -> None:
         """Tell the outcome of an instruction: type it into the program if `inject` is on, else show it to the person.
 
-        The same answer twice in a row goes to the person: else a program that repeats itself would never end.
+        If the same answer comes twice in a row, the person gets it. Otherwise the program might react to it forever.
         """
         if self._inject and not to_person and text != self._last_answer and self._incoming.qsize() < _ANSWERS_MAX:
             self._last_answer = text
@@ -377,15 +376,15 @@ class TerminalSession:
     def _accepted(self, outgoing: Outgoing, accepted: Accepted) -> None:
         """If the hub accepted a message but holds it back, tell the person.
 
-        The program is not told: it would continue the conversation that is held.
+        The program is not told, because it would continue the conversation that is held.
         """
         if accepted.held.startswith(HELD):
             self._answer(f"to {outgoing.target}, kept for later: {accepted.held}", to_person=True)
 
     def _refused(self, outgoing: Outgoing, error: BaseException) -> None:
-        """Tell that the hub refused a message.
+        """Tell the program or the person that the hub refused a message.
 
-        If the error only ends the session, raise it instead: the message stays queued, and is sent again.
+        If the error only ended the session, raise it instead. Then the message stays in the outbox and is sent again.
         """
         if not isinstance(error, HubRefused) or (is_passing(error) and error.code is not Code.STORE_FAILED):
             raise error
@@ -464,7 +463,7 @@ class TerminalSession:
                 self._incoming.put_nowait((typed(message) if self._inject else printed(message), delivery))
 
     async def _deliveries(self, client: Client) -> AsyncIterator[Delivery | Item]:
-        """Yield the deliveries to show: first those that wait in the inbox, with their states, then new ones."""
+        """Yield the deliveries to show: first the waiting deliveries of the inbox, with their states, then new ones."""
         given = DeliveredKeys()
         async for item in unsettled(client):
             given.add(item.key)
@@ -484,7 +483,7 @@ class TerminalSession:
     def _was_seen(self, delivery: Delivery | Item) -> bool:
         """Return true if a person saw the delivery before this program started. With `inject` it is always false.
 
-        With `inject` a delivery is typed for the program, and the program has not seen it.
+        With `inject` a delivery is for the program, and the program has not seen it.
         """
         if self._inject or self._seen_before is None or not isinstance(delivery, Item) or delivery.state != "seen":
             return False

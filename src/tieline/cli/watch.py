@@ -166,7 +166,7 @@ class Watcher:
     async def _claim(self, client: "Client", message_id: str) -> "Item | None":
         """Claim a message; `None` if another watcher was first.
 
-        After an interrupt, still report a message that was taken: no other watcher will.
+        If an interrupt comes meanwhile, a message that was claimed is still reported, because no other watcher gets it.
         """
         import asyncio
 
@@ -184,7 +184,7 @@ class Watcher:
             raise
 
     async def _resolve(self, client: "Client") -> None:
-        """Find out from the receipts if a claim succeeded whose answer was lost. If so, handle the message."""
+        """If the answer to a claim was lost, read the receipts. If the claim succeeded, handle the message."""
         if self._unsure is None:
             return
         delivery, session = self._unsure

@@ -12,7 +12,8 @@ from tieline.wire.native.client import Carrier, Receiver
 from tieline.wire.native.errors import HubUnreachable
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-"""The largest batch that a client accepts: twice the limit of a hub, because answers of a hub have whole pages."""
+"""Size of the largest batch that a client accepts, in bytes. It is twice the limit of a hub, because a hub's answer may
+contain a whole page."""
 
 _READ_BYTES = 1 << 16  # as much as a socket usually holds
 
@@ -54,8 +55,12 @@ class UnixCarrier(asyncio.Protocol):
         self._receiver.connection_lost(str(exc) if exc else "the hub hung up")
 
     def _hear_out(self) -> None:
-        """Read the last frames that the hub sent. A failed write ends the connection before they are read."""
-        # A socket of asyncio is open until this returns. One of uvloop is closed, and its number may be reused already.
+        """Read the last frames that the hub sent before the connection ended.
+
+        After a failed write they are still unread.
+        """
+        # asyncio keeps the socket open until this method returns. uvloop has closed it already, and its number may be
+        # reused.
         if isinstance(self._transport, asyncio.Transport):
             socket = self._transport.get_extra_info("socket")
             with contextlib.suppress(OSError):
@@ -75,7 +80,7 @@ class UnixCarrier(asyncio.Protocol):
 
 
 async def dial_socket(path: Path, receiver: Receiver) -> Carrier:
-    """Connect to a hub's Unix socket. `receiver` gets everything that comes from the hub."""
+    """Connect to a hub's Unix socket. `receiver` gets every batch from the hub, and the end of the connection."""
     loop = asyncio.get_running_loop()
     factory: Callable[[], UnixCarrier] = lambda: UnixCarrier(receiver)  # noqa: E731 - mypy needs its type said
     try:

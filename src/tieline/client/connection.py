@@ -25,11 +25,12 @@ async def connect(
 ) -> Client:
     """Open a session with a hub.
 
-    The hub is at `url`, else at the environment's `TIELINE_URL`, else in `home` (or `TIELINE_HOME`, or the platform's
-    state folder). With a `token` (or `TIELINE_TOKEN`) the session is the member of that token. On the hub's machine
-    the key in its home is enough to be `member` (or `TIELINE_AGENT`); without a member the session is an operator,
-    who can manage members and read the log but cannot send. With `receive` the hub pushes deliveries, of which up to
-    `window` may be unacknowledged.
+    The hub is at `url` or, without it, at the URL in `TIELINE_URL`. Without a URL, it is the hub in the folder `home`
+    (or `TIELINE_HOME`, or the platform's default folder). With a `token` (or `TIELINE_TOKEN`), the session belongs to
+    the token's member. On the hub's machine no token is needed: with the key in the hub's home, the session may belong
+    to any `member` (or `TIELINE_AGENT`). Without a member, the session belongs to an operator, who can manage members
+    and read the log but cannot send messages. With `receive`, the hub pushes deliveries. At most `window` of them may
+    be unacknowledged.
     """
     token = token or os.environ.get(TOKEN_VARIABLE)
     member = member or os.environ.get(MEMBER_VARIABLE)

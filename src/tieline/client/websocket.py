@@ -1,4 +1,7 @@
-"""The connection (carrier) to a remote hub: a WebSocket at its `/api/stream`. A separate module: it imports slowly."""
+"""The connection (carrier) to a remote hub: a WebSocket at the hub's path `/api/stream`.
+
+This is a separate module, because its imports are slow.
+"""
 
 import asyncio
 
@@ -16,7 +19,7 @@ _UNAUTHORIZED = 401
 
 
 class WebSocketCarrier:
-    """The connection to a remote hub, over a WebSocket at its `/api/stream`."""
+    """The connection to a remote hub: a WebSocket at the hub's path `/api/stream`."""
 
     def __init__(self, connection: ClientConnection, receiver: Receiver) -> None:
         self._connection = connection
@@ -59,9 +62,9 @@ class WebSocketCarrier:
 
 
 async def dial_url(url: str, receiver: Receiver, token: str | None) -> Carrier:
-    """Connect to the hub at this URL. `receiver` gets everything that comes from the hub.
+    """Connect to the hub at this URL. `receiver` gets every batch from the hub, and the end of the connection.
 
-    The `token` of a room is in a header too, because it leads to the room.
+    If the `token` belongs to a room, it is also sent in a header, so that the hub finds the room.
     """
     address = url.rstrip("/").replace("http", "ws", 1) + "/api/stream"
     headers = {"authorization": f"Bearer {token}"} if token is not None and room_of_token(token) else None

@@ -1,7 +1,7 @@
 """Routes of the console in addition to the hub's own protocol: files, messages and objectives with files, devices.
 
-Above: the page. Below: the hub's services. A request shows a member's bearer token, or the cookie of a login session.
-It has the rights of that member. JSON keys are spelled as in the hub's own protocol.
+Above: the page. Below: the hub's services. A request carries a member's bearer token, or the cookie of a login session,
+and has the rights of that member. JSON keys have the same names as in the hub's own protocol.
 """
 
 from collections.abc import Sequence
@@ -161,9 +161,9 @@ class Authenticator(Struct, frozen=True):
 
 
 class ConsoleApp(RouteApp):
-    """HTTP application with these routes.
+    """HTTP application with the console's routes for files, messages, objectives and devices.
 
-    It also serves the OpenAPI document of them and of `others`, further routes of the hub.
+    It also serves an OpenAPI document that describes its own routes and `others`, further routes of the hub.
     """
 
     def __init__(self, hub: Hub, services: Services, unfinished: Unfinished, others: Sequence[Route] = ()) -> None:
@@ -176,7 +176,10 @@ class ConsoleApp(RouteApp):
 
     @cached_property
     def _description(self) -> Answer:
-        """The OpenAPI document. It is made when somebody asks for it, because that takes longer than all the rest."""
+        """Return the OpenAPI document.
+
+        This property makes it at the first request, because it would delay the hub's start.
+        """
         tables = (*self.table, *self._others)
         described = document(tables, "tieline", "HTTP routes of a hub in addition to its own protocol.")
         return Answer(200, msgspec.json.encode(described))
@@ -356,9 +359,9 @@ def _check(scope: Scope) -> None:
 
 
 async def _viewer_of(call: Call, target: Target) -> str:
-    """Return the name that gets read access to a message's files.
+    """Return the name that gets permission to read a message's files.
 
-    It is a member, a group such as `chan:<id>`, or `*`.
+    The name is a member, a group such as `chan:<id>`, or `*`.
     """
     match target.kind:
         case TargetKind.MEMBER:

@@ -1,8 +1,9 @@
 """Login and logout of the console: `/api/session`, and `/api/session/code` for a code of an authenticator app.
 
-Above: the page. Below: the hub's login sessions. A visitor who logs in with a token gets a new token in a cookie. No
-script can read the cookie, and no other site can make a browser send it. So a console's session is listed, expires and
-is revoked like any token, and the hub keeps only its hash. A *login link* has a token that is valid for one login.
+Above: the page. Below: the hub's login sessions. A visitor who logs in with a token gets a new token, in a cookie. No
+script can read the cookie, and pages of other sites cannot make a browser send it. So a console session is listed,
+expires and can be revoked like any other token, and the hub stores only the hash of the token. A *login link* contains
+a token that can be used for only one login.
 """
 
 from collections.abc import Sequence
@@ -129,7 +130,7 @@ class LoginApp(RouteApp):
         return Answer(200, answer(visitor).body, headers=(*cookies, *_cleared(scope)))
 
     async def _void(self, scope: Scope) -> None:
-        """End the sessions whose ids are in the cookies of a request. A session's cookie has one of two names."""
+        """End the login sessions whose ids are in the cookies of a request, of the console and of protocols."""
         token_id, _, token = (cookie(scope, SESSION_COOKIE) or "").partition(".")
         for session, known in ((token, token_id), *((login, "") for login in logins(scope).values())):
             held = await self._sessions.of(session) if session else None

@@ -1,7 +1,7 @@
-"""The console's page: serves the built files from memory, with headers that let a browser run nothing else.
+"""The console's page: serves the built files from memory. Its headers allow a browser to run only these files.
 
-Above: the hub's HTTP port. Below: `static/`, which the build of `web/` writes. The page is a client like any other: all
-its data comes through the hub's own protocol, so there is nothing here to authorize.
+Above: the hub's HTTP port. Below: `static/`, which the build of `web/` writes. The page gets all its data through the
+hub's own protocol, as any other client does. So this module need not check permissions.
 """
 
 import gzip
@@ -22,7 +22,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Content security policy: only the console's own script, no pictures from other sites, and no embedding in frames."""
+"""Content security policy: it allows only the console's own scripts. It forbids pictures from other sites, and
+frames."""
 
 _SECURITY = (
     (b"content-security-policy", POLICY.encode()),
@@ -78,7 +79,7 @@ class Site:
         await respond(send, Answer(200, body, file.media_type, headers=tuple(headers)))
 
     def close(self) -> None:
-        """Do nothing: there are no streams to end."""
+        """Do nothing, because there are no open streams to end."""
 
 
 def _file(body: bytes, name: str, *, lasting: bool) -> _File:
@@ -89,5 +90,5 @@ def _file(body: bytes, name: str, *, lasting: bool) -> _File:
 
 @lru_cache(maxsize=16)  # more than the page has files
 def _packed(body: bytes) -> bytes:
-    """Compress a file when a browser asks for it first, so that the start of a hub does not wait for it."""
+    """Compress a file at the first request for it, so that the start of the hub does not wait for the compression."""
     return gzip.compress(body, _GZIP_LEVEL, mtime=0)

@@ -1,5 +1,5 @@
 """The language of the hub: values that every other part agrees on.
 
-Above: everything. Below: nothing. It refuses to know sockets, clocks, SQL and JSON: a value here is
-frozen, valid by construction, and says the same thing on every wire.
+All other packages may import this one, and this one imports none of them. It has no code for sockets, clocks or SQL. A
+value here is frozen and valid by construction, and it means the same on every wire.
 """

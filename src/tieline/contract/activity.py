@@ -12,9 +12,9 @@ class ActivityRow(Struct, frozen=True, gc=False):
     """Position of the row in the activity log."""
     member: MemberName
     kind: str
-    """The kind that the event itself names; empty if the event names none."""
+    """The kind of the event, as its reporter wrote it into the event; empty if the event has no kind."""
     ts_ms: int
-    """Time of the event, as the event names it. If the event names no time: the time at which the hub received it."""
+    """Time of the event, as its reporter wrote it into the event. If the event has no time, this equals `at_ms`."""
     at_ms: int
     """Time at which the hub received the event."""
     event: bytes

@@ -1,11 +1,14 @@
 """The formulas of the audit chain: the hash of a row of the main log, and the seals (hashes) of stored records.
 
 `hash = blake3(hex of the previous hash ‖ time in decimal ‖ event)`. The time is the row's `at_ms`. An event is a JSON
-object, so its first brace ends the time. The hash before the first row is blake3 of nothing. Rows that were written
-before the chain covered times have the older link, `blake3(hex of the previous hash ‖ event)`. The two cannot be
-confused, and no row with the older link follows a row with the newer one. A row about a message, or about a change of
-an objective, carries the seal of the record, which is stored in another table. The hub writes by these formulas, and
-every audit computes them again. Stored logs depend on them, so they never change.
+object, so its opening brace marks the end of the time. The hash before the first row is blake3 of no bytes.
+
+Older versions of the hub left the time out: `blake3(hex of the previous hash ‖ event)`. Rows with that older formula
+stand only at the beginning of a log. No row can satisfy both formulas.
+
+A message, or a change of an objective, is stored in another table. Its row in the log contains the seal of that stored
+record. The hub computes hashes and seals with these formulas, and every audit computes them again. Stored logs depend
+on the formulas, so the formulas never change.
 """
 
 from enum import IntEnum
@@ -15,7 +18,7 @@ from blake3 import blake3
 from tieline.contract.message import Message
 
 GENESIS_DIGEST = blake3(b"").digest()
-"""The previous hash of the first row, as bytes: the hash of nothing."""
+"""The hash that stands before the first row, as bytes. It is the hash of no bytes."""
 GENESIS = GENESIS_DIGEST.hex()
 
 _SEPARATOR = "\x1f"
@@ -25,14 +28,14 @@ Stamps = tuple[str, str, str, int, int]
 
 
 class Link(IntEnum):
-    """The way in which a row follows from the row before it."""
+    """Result of checking the hash of a row against the row before it."""
 
     BROKEN = 0
-    """The row does not follow: it, its time or the row before it was changed."""
+    """The hash is wrong: somebody changed the row, its time or the row before it."""
     UNTIMED = 1
-    """The hash covers the event, and not the time of the row."""
+    """The hash is right by the older formula: it covers the event, but not the time of the row."""
     TIMED = 2
-    """The hash covers the event and the time of the row."""
+    """The hash is right. It covers the event and the time of the row."""
 
 
 def link(previous: str, at_ms: int, event: bytes) -> str:
@@ -41,14 +44,14 @@ def link(previous: str, at_ms: int, event: bytes) -> str:
 
 
 def link_digest(previous: bytes, at_ms: int, event: bytes) -> bytes:
-    """Return the same hash as `link`; the previous hash and the result are bytes instead of hex text."""
+    """Return the same hash as `link`. Here the previous hash and the result are bytes, not hex text."""
     return blake3(f"{previous.hex()}{at_ms}".encode("ascii") + event).digest()
 
 
 def check_link(previous: bytes, at_ms: int, event: bytes, own: bytes) -> Link:
-    """Return the way in which a row with hash `own` follows from the row with hash `previous`."""
+    """Check the hash `own` of a row with this time and event. `previous` is the hash of the row before it."""
     if event[:1].isdigit():
-        # Digits of the time were moved into the event, which changes no hash.
+        # Somebody moved digits from the end of the time to the start of the event. The hash stays the same then.
         return Link.BROKEN
     if link_digest(previous, at_ms, event) == own:
         return Link.TIMED
@@ -57,14 +60,17 @@ def check_link(previous: bytes, at_ms: int, event: bytes, own: bytes) -> Link:
 
 
 def follows(before: Link | None, own: Link) -> bool:
-    """True if a row with the link `own` may follow a row with the link `before`; `None` if that row is not known."""
+    """True if a row with the check result `own` may follow a row with the check result `before`.
+
+    `before` is `None` if there is no row before, or if it was not checked.
+    """
     return own is Link.TIMED or (own is Link.UNTIMED and before is not Link.TIMED)
 
 
 def digest(data: bytes) -> str:
     """Return the hash (hex) of a message's content.
 
-    If a wire id comes again, the hash tells a repeated message from other content under the same id.
+    A sender may use the same wire id twice. The hash then shows if the sender repeated a message or sent other content.
     """
     return blake3(data).hexdigest()
 

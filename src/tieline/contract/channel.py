@@ -1,7 +1,7 @@
-"""Channels: named sets of subscribers, with an identity that outlives their names, and roles.
+"""Channels: named sets of subscribers with roles. A channel has an id, which stays the same when its name changes.
 
-The admins of a channel rename it, archive it and choose its members. Anybody may enter a channel. A command creates a
-channel, and so does its first subscription; that subscriber becomes its admin.
+The admins of a channel rename it, archive it and choose its members. Anybody may enter a channel. A channel is created
+by a command, or when a member subscribes to a name that no channel has. The member that creates it becomes its admin.
 """
 
 from enum import StrEnum

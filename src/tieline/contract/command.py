@@ -1,11 +1,12 @@
-"""Commands: everything a protocol can ask of the hub, as imperatives.
+"""Commands: everything that a protocol can ask the hub to do.
 
-A command belongs to a session, named by its id; the broker takes the speaker from the session, so no command
-carries a sender. Commands of one connection are handled in the order in which they were submitted.
+A command contains the id of its session. The broker takes the sender from the session, so no command has a sender.
+Commands of one connection are handled in the order in which they were submitted.
 
-A command names its reply as its base: `Claim(Request[Claimed])`. A command that a member may give over the hub's own
-protocol is a `Request`. The frames of that protocol and the methods of the SDK are generated from the requests: run
-`make derive` after a change. A frame repeats the first paragraph of a request's docstring, an SDK method all of it.
+The base class of a command names the type of its reply: `Claim(Request[Claimed])`. A command that a member may give
+over the hub's own protocol is a `Request`. The frames of that protocol and the methods of the SDK are generated from
+the requests, so run `make derive` after a change. The docstring of a frame is the first paragraph of the request's
+docstring. The docstring of an SDK method is all of it.
 """
 
 from typing import Any, Generic, TypeVar
@@ -48,23 +49,23 @@ class Attach(AnsweredBy[r.Attached], frozen=True, kw_only=True):
     protocol: str
     credential: Credential
     member: MemberName | None = None
-    """The member that the session wants to act as; a token alone is enough, because it names its member."""
+    """The member that the session wants to act as. A client with its own token may leave it out."""
     acknowledges: bool = True
-    """True if the client can acknowledge. If not, a delivery through this session never gets past `offered`."""
+    """True if the client can acknowledge. If it cannot, deliveries through this session stay at the state `offered`."""
     kind: MemberKind = MemberKind.AGENT
     """Kind of the member, if this session creates one."""
     exclusive: bool = False
-    """End the member's other sessions through this protocol: the newest connection wins."""
+    """True to end the member's other sessions through this protocol, so that only the newest connection stays."""
     resumable: bool = False
-    """Issue a token that can resume the session later."""
+    """True to issue a token that can resume the session later."""
     resume_token: str | None = None
-    """Resume the session that this token was issued for."""
+    """The token of an earlier session. The new session resumes that earlier session."""
     resume_id: str | None = None
-    """Resume the session with this id, which only the owner of the session knows."""
+    """The id of an earlier session to resume. Only the client that owned that session knows the id."""
 
 
 class Confirm(SessionCommand[r.Done], frozen=True, kw_only=True):
-    """Make the earlier resume token of the session invalid, because the client already uses the new one."""
+    """Make the old resume token of the session invalid. The client has shown that it received the new token."""
 
 
 class Detach(SessionCommand[r.Done], frozen=True, kw_only=True):
@@ -80,34 +81,38 @@ class Send(Request[r.Accepted], frozen=True, kw_only=True, gc=False):
     content: Content
     wire_id: str | None = None
     allow_empty: bool = False
-    """Accept a message to a channel without other subscribers; the message is kept in the log."""
+    """True to accept a message to a channel that has no other subscribers. The message is only kept in the log."""
     shared_id: Internal[bool] = False
     """True if the wire id must be unique among all senders of the protocol, because recipients acknowledge by it."""
     signature: Internal[Signature] = Signature.NONE
     members_only: Internal[bool] = False
-    """Refuse a message to a channel that the sender itself is not in."""
+    """True to refuse a message to a channel that the sender itself is not in."""
     only: Internal[tuple[MemberName, ...]] = ()
-    """Names of the recipients, already chosen by the sender; the target does not matter then. Empty: see the target."""
+    """Names of the recipients, if the sender has chosen them. Then they get the message, whatever the target is."""
     unverified: Internal[bool] = False
-    """True if nothing proves the name of the sender: it was only written in a file, for example."""
+    """True if nothing proves the name of the sender, for example because it was only written in a file."""
     attempt: Internal[int | None] = None
-    """On a wire that cannot report refusals: the number of failed attempts so far. When a send fails, later sends with
-    the same number fail too, so that no message is accepted before an earlier one."""
+    """Number of failed attempts so far, for a wire that cannot report refusals. When a send fails, later sends with the
+    same number fail too. So no message is accepted before an earlier message."""
 
 
 class Offered(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
-    """Report that the deliveries with keys `first` to `last` were sent to the client. Stored with the next commit."""
+    """Report that the deliveries with keys `first` to `last` were sent to the client.
+
+    The hub stores the report together with the next commit.
+    """
 
     first: int
     last: int
     ackless: bool = False
-    """True if the deliveries were sent in a form without acknowledgement, on a wire that has acknowledgements."""
+    """True if the deliveries were sent in a form that cannot be acknowledged, though the wire has acknowledgements."""
 
 
 class Advance(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
     """Report, with evidence, that deliveries of the session's own member were seen or acknowledged (`state`).
 
-    Deliveries in a final state stay; unknown keys are ignored. The hub's own protocol has the frames `ack` and `see`.
+    Deliveries in a final state do not change, and unknown keys are ignored. The hub's own protocol has the frames `ack`
+    and `see` for this command.
     """
 
     ranges: Keys
@@ -152,26 +157,26 @@ class Fetch(Request[r.Fetched], frozen=True, kw_only=True):
     after: int = 0
     limit: int = 100
     unoffered_until: Internal[int] = 0
-    """Leave out deliveries with keys below this one that were offered before."""
+    """Leave out deliveries that were offered before, if their key is below this number."""
     replay: Internal[tuple[Replayed, ...]] = ()
-    """Deliveries to return again, in key order among the others, although they are acknowledged, expired or dead."""
+    """Settled deliveries (acknowledged, expired or dead) to return once more. All deliveries come in key order."""
     unseen: bool = False
-    """Leave out deliveries with evidence that they were read."""
+    """True to leave out deliveries that the member has read, according to the evidence."""
     keys: Internal[tuple[int, ...]] = ()
-    """Only the deliveries with these keys, in this order: they were held when the reader came to their keys."""
+    """Return only the deliveries with these keys, in this order. The reader skipped them while they were held."""
     bytes_max: Internal[int | None] = None
-    """Stored bytes of the messages in the page, if the reader takes less than `page_bytes_max`."""
+    """Most stored bytes of the messages in the page, for a reader that takes less than `page_bytes_max`."""
 
 
 class ReadStreams(SessionCommand[r.Streams], frozen=True, kw_only=True):
-    """Read the state of the member's streams, and the deliveries to repeat so that it can continue at these positions.
+    """Read the state of the member's streams, and the settled deliveries that came after the given positions.
 
-    A stream without a position continues after its last acknowledgement.
+    A stream for which no position is given continues after its last acknowledgement.
     """
 
     positions: tuple[Position, ...] = ()
     following: StreamCursor | None = None
-    """The cursor of an earlier reply that was incomplete: continue there, with the same positions."""
+    """The cursor from the previous reply, if that reply was incomplete. Give the same positions with it."""
 
 
 class Follow(Request[r.Receipts], frozen=True, kw_only=True):
@@ -193,7 +198,7 @@ class Subscribe(Request[r.Done], frozen=True, kw_only=True):
 
     channel: ChannelName
     member: Internal[MemberName | None] = None
-    """The member that joins, if not the session's own. Only those who manage members may set it."""
+    """The member that joins; `None` for the session's own member. Only a member that manages members may set it."""
 
 
 class Unsubscribe(Request[r.Done], frozen=True, kw_only=True):
@@ -204,7 +209,7 @@ class Unsubscribe(Request[r.Done], frozen=True, kw_only=True):
 
     channel: ChannelName
     member: Internal[MemberName | None] = None
-    """The member that leaves, if not the session's own. Only those who manage members may set it."""
+    """The member that leaves; `None` for the session's own member. Only a member that manages members may set it."""
 
 
 class PauseThread(Request[r.Done], frozen=True, kw_only=True):
@@ -234,7 +239,7 @@ class AddMember(Request[r.Issued], frozen=True, kw_only=True):
     token: str | None = None
     """A token chosen by the operator. Without one, the hub creates a token."""
     self_named: Internal[bool] = False
-    """True if the client chose the name and has only a shared token. Then the name of the hub's owner is refused."""
+    """True if the client chose the name itself and has only a shared token. It may not choose the name of the owner."""
     title: Internal[str] = ""
     description: Internal[str] = ""
     instructions: Internal[str] = ""
@@ -259,7 +264,7 @@ class RotateToken(Request[r.Issued], frozen=True, kw_only=True):
 
 
 class Retoken(Request[r.Done], frozen=True, kw_only=True):
-    """Let another shared token own a member. Sessions of the old token end."""
+    """Let another shared token own a member, and close the sessions of the old token."""
 
     name: MemberName
     token: str
@@ -296,14 +301,14 @@ class ReadHistory(Request[r.History], frozen=True, kw_only=True):
     after: int = -1
     """Only messages with a higher log offset."""
     forward: Internal[bool] = False
-    """True for the order oldest first, of all messages that the member may see. A live view uses it."""
+    """True to read all messages that the member may see, oldest first. A live view uses this."""
     everything: bool = False
-    """Include messages between other members; only for a member that may read the log."""
+    """True to include messages between other members. Only a member that may read the log may set it."""
     after_id: Internal[MessageId | None] = None
-    """Only messages with a higher log offset than this message, instead of `after`."""
+    """Only messages after the message with this id. If it is set, `after` has no effect."""
     offers: Internal[bool] = False
-    """True if the messages are sent to the session's client. Then the member's deliveries among them count as offered,
-    and held ones are left out."""
+    """True if the messages are sent to the session's client. Then the deliveries of these messages to the member count
+    as offered, and messages whose delivery is held are left out."""
 
 
 class Search(Request[r.History], frozen=True, kw_only=True):
@@ -316,7 +321,7 @@ class Search(Request[r.History], frozen=True, kw_only=True):
     """Words, "phrases in quotes" and prefixes with a star. A message must contain all of them."""
     sender: str | None = None
     place: str | None = None
-    """Only messages with this `@member` or in this `#channel`, `chan:<id>` or `obj:<id>`; other text is a thread."""
+    """Only messages with this `@member` or in this `#channel`, `chan:<id>` or `obj:<id>`. Other text names a thread."""
     from_ms: int | None = None
     to_ms: int | None = None
     """Only messages sent from `from_ms` to `to_ms`, both included."""
@@ -347,9 +352,10 @@ class AdvanceReader(Request[r.ReaderState], frozen=True, kw_only=True):
     position: int
     log: str = "main"
     epoch: str = ""
-    """The epoch of the log that the reader knows. If it is given and wrong, the command is refused."""
+    """The epoch (random id) of the log, as the reader knows it. If the log has another epoch, the hub refuses the
+    command. Empty if the reader knows none."""
     rewind: bool = False
-    """Allow a position before the current one, to read again."""
+    """True to allow a position before the current one, so that the reader can read rows again."""
 
 
 class ForgetReader(Request[r.Done], frozen=True, kw_only=True):
@@ -399,7 +405,7 @@ class CreateObjective(Request[r.ObjectiveState], frozen=True, kw_only=True):
     watchers: tuple[MemberName, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     objective_id: Internal[ObjectiveId | None] = None
-    """Id of the new objective, if the caller chose it: the attachments are already stored under this id."""
+    """Id of the new objective, if the caller has already stored its attachments under this id."""
 
 
 class ChangeObjective(Request[r.ObjectiveState], frozen=True, kw_only=True):
@@ -481,7 +487,7 @@ class ListTokens(Request[r.Tokens], frozen=True, kw_only=True):
 class RevokeToken(Request[r.Done], frozen=True, kw_only=True):
     """Revoke one token.
 
-    Sessions that it opened end.
+    The sessions that were opened with this token are closed.
     """
 
     name: MemberName
@@ -505,26 +511,26 @@ class UpdateTeam(Request[r.TeamState], frozen=True, kw_only=True):
 
 
 class ListPauses(Request[r.Pauses], frozen=True, kw_only=True):
-    """List conversations that are paused, or without the limit of agents' answers."""
+    """List paused conversations, and those in which agents may answer without a limit."""
 
 
 class AllowThread(Request[r.Done], frozen=True, kw_only=True):
-    """Turn the limit of agents' answers off for a conversation for a while, and end its pause."""
+    """Let agents in a conversation answer without a limit for a while, and end its pause."""
 
     thread: str
     for_ms: int | None = None
-    """Duration in milliseconds; without one, the hub's limit `allow_ms`."""
+    """Duration in milliseconds; `None` for the hub's limit `allow_ms`."""
 
 
 class RecordActivity(Request[r.Recorded], frozen=True, kw_only=True):
     """Report activity of the member.
 
-    It is kept in the activity log.
+    The hub keeps the activity in the activity log.
     """
 
     events: tuple[dict[str, Any], ...]
     size: Internal[int] = 0
-    """Size of the upload, in bytes. It counts towards the limit on activity that waits to be stored."""
+    """Size of the upload in bytes. There is a limit on the bytes of activity that wait to be stored."""
 
 
 class ReadActivity(Request[r.Activity], frozen=True, kw_only=True):
@@ -545,32 +551,35 @@ class ReadActivity(Request[r.Activity], frozen=True, kw_only=True):
 class FollowActivity(Request[r.Done], frozen=True, kw_only=True):
     """Follow the activity of a member.
 
-    From now on, `Hub.tail` delivers it.
+    From now on, `Hub.tail` gets each new activity of that member.
     """
 
     member: MemberName
 
 
 class RecordRefusal(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Write a refusal into the main log that a protocol decided by itself. The hub logs its own refusals, too."""
+    """Write a refusal to the main log that a protocol decided by itself. The hub logs its own refusals without this."""
 
     protocol: str
     code: Code
     what: str
-    """The attempted action. Use only a few fixed texts, because each text has its own rows in the log."""
+    """The refused action. Use only a few fixed texts, because refusals with different texts need separate log rows."""
     session: SessionId = SessionId("")
     """The session that made the attempt; empty if the client had not said who it is."""
 
 
 class Tick(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Do what is due at this time, such as expiring deliveries and ending pauses. The hub sends it to itself."""
+    """Do the work that is due now, such as escalation and retention. The hub gives this command to itself."""
 
     late: tuple[str, ...] = ()
-    """Sentences about late readers of the activity log, which people must be told."""
+    """Sentences about readers of the activity log that are late. The hub tells them to people."""
 
 
 class Settle(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Bring deliveries to a final state, after their member's external inbox won them. The hub sends it to itself."""
+    """Settle deliveries of a member with an external inbox, after the inbox reserved them for the hub.
+
+    The hub gives this command to itself.
+    """
 
     member: MemberName
     ranges: Keys

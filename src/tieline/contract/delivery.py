@@ -1,6 +1,6 @@
-"""Deliveries: one message for one recipient each, with its states (the ladder) and the evidence for each state.
+"""Deliveries: each is one message for one recipient, with its states (the ladder) and the evidence for each state.
 
-The table `TRANSITIONS` alone says which state may follow which. The documentation draws its diagram from the table.
+The table `TRANSITIONS` alone says which state may follow which. The diagram in the documentation is made from it.
 """
 
 from enum import IntEnum
@@ -12,12 +12,12 @@ from tieline.contract.message import Message
 
 
 class State(IntEnum):
-    """State of a delivery. The number never gets lower. The last three states are final: the delivery is settled."""
+    """State of a delivery. A delivery moves only to a higher state. In one of the last three, it is settled."""
 
     PENDING = 0
     """Stored durably, but not sent to any session yet."""
     OFFERED = 1
-    """Sent to a session of the recipient, without evidence that the recipient read it."""
+    """Sent to a session of the recipient. Nothing shows yet that the recipient read it."""
     SEEN = 2
     """Evidence shows that the recipient read it."""
     ACKED = 3
@@ -25,7 +25,7 @@ class State(IntEnum):
     EXPIRED = 4
     """Ended without acknowledgement: its time to live ran out, a message superseded it, or its recipient discarded it.
 
-    A discarded delivery is not acknowledged, because nobody handled it. It is not dead, because it could be delivered.
+    A discarded delivery is not `acked`, because nobody handled it. It is not `dead`, because it could be delivered.
     """
     DEAD = 5
     """Can never be delivered: the member was removed, or the message does not fit the member's wire."""
@@ -46,22 +46,22 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 SETTLED = frozenset(state for state, following in TRANSITIONS.items() if not following)
-"""Final states (acked, expired, dead): no other state follows them. A delivery in one of them is settled."""
+"""The final states: acked, expired and dead. A delivery in one of these states is settled and never changes again."""
 
 
 HELD = "held: "
-"""Beginning of the reason why a delivery is held: it waits until its conversation is resumed or the pause ends."""
+"""First word of the reason text of a held delivery. Such a delivery waits until the pause of its conversation ends."""
 SLOWED = "slowed: "
-"""Beginning of the reason why a delivery is delayed: it is delivered by itself within about `space_ms_max`."""
+"""First word of the reason text of a slowed delivery. The hub releases it by itself within about `space_ms_max`."""
 REMEDY = "; this "
-"""Separator in such a reason; the command that ends the hold follows it."""
+"""Separator in the reason text of a held delivery. After it comes the command by which a person ends the hold."""
 
 
 class Delivery(Struct, frozen=True):
     """One message for one recipient, as a reader of the recipient's inbox sees it."""
 
     key: int
-    """Number of the delivery among all deliveries of its recipient: 1, 2, 3… Commands name deliveries by it."""
+    """Number of the delivery, counted per recipient: 1, 2, 3… Commands name a delivery by this number."""
     stream_seq: int
     """Number of the message in its stream: 1, 2, 3… for each topic, sender and recipient."""
     state: State
@@ -74,21 +74,24 @@ class Position(Struct, frozen=True):
     topic: str
     last_seq: int
     peer: str | None = None
-    """The sender of one stream. `None`: every stream of the topic that has no position of its own."""
+    """The sender of the stream. `None` means every stream of this topic for which no other position is given."""
 
 
 class StreamCursor(Struct, frozen=True):
-    """Position in the search for deliveries that a recipient missed. The search goes backwards, stream by stream."""
+    """Place at which to continue a search for deliveries that a recipient missed.
+
+    The hub searches one stream after the other. In each stream it goes from the newest message to older ones.
+    """
 
     stream: str
     before: int | None
-    """The search of that stream continues with messages before this log offset; `None`: from its end."""
+    """Log offset: continue with messages of the stream before it. `None` means start with the newest message."""
     left: int
-    """Number of missing messages of that stream that are not found yet."""
+    """Number of missed messages of the stream that the search has not found yet."""
 
 
 class Replayed(Struct, frozen=True):
-    """A delivery that is already settled (acked, expired or dead), and that its recipient asks for again."""
+    """A settled delivery (acked, expired or dead) that its recipient asks to get once more."""
 
     key: int
     offset: int
@@ -96,7 +99,7 @@ class Replayed(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True, omit_defaults=True):
-    """One change of a delivery: the state that it reached, the time and the evidence. Or an escalation; see `way`."""
+    """One step in the history of a delivery: a change of its state, or (if `way` is set) an escalation."""
 
     state: State
     at_ms: int
@@ -104,7 +107,7 @@ class Step(Struct, frozen=True, omit_defaults=True):
     protocol: str = ""
     evidence: str = ""
     way: str = ""
-    """If this is an escalation, and no change of state: the way (such as `hook`) that the hub uses now. Else empty."""
+    """For an escalation: the way (such as `hook`) that the hub uses from now on. Empty for a change of state."""
 
 
 class Fall(Struct, frozen=True):
@@ -115,17 +118,17 @@ class Fall(Struct, frozen=True):
     at_ms: int
     way: str
     after: str
-    """The way that was used before, and after which no evidence came."""
+    """The way that the hub used before, without getting evidence."""
 
 
 class Receipt(Struct, frozen=True):
-    """The state of a message for one recipient, and all changes that led to it."""
+    """The state of a message for one recipient, with the steps that led to this state."""
 
     member: str
     key: Internal[int]
     state: State
     steps: tuple[Step, ...]
-    """The changes of the delivery, oldest first. The first one is `pending`."""
+    """The steps of the delivery, oldest first. The state of the first step is `pending`."""
     way: str = ""
     """The way by which the hub reaches the member now; empty if the member has no ways, or has seen the message."""
     held: str = ""

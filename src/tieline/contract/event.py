@@ -1,7 +1,8 @@
 """Events: the facts in the main log (the hub's event log), one per row. The audit chain links the rows by hashes.
 
-Stored events are hashed, so the meaning of their fields never changes: a field may be added with a default, never
-renamed. One event may cover many deliveries (`keys` are inclusive ranges), so that a message to many needs few rows.
+Stored events are hashed, so the meaning of their fields never changes. A new field needs a default, and no field is
+ever renamed. One event may cover many deliveries of a member (`keys` are inclusive ranges), so that the log needs fewer
+rows.
 """
 
 from msgspec import Struct, field
@@ -21,14 +22,14 @@ class Sent(Event, frozen=True, omit_defaults=True, tag="send", gc=False):
     target: str
     recipients: int
     digest: str
-    """Hash (hex blake3) of the stored message. The message is in another table; the hash shows if it was changed."""
+    """Hash (hex blake3) of the message. The message itself is in another table. The hash shows if it was changed."""
     thread: str = ""
-    """The message's thread, empty if it has none. This and the next two fields stay when retention deletes the
-    message, so that tables which count threads, answers and hops do not change then."""
+    """The thread of the message; empty if it has none. This field, `reply_to` and `hops` stay in the log when retention
+    deletes the message. So statistics about threads, answers and hops do not change then."""
     reply_to: str = ""
     """The id of the message that this one answers, empty if there is none."""
     hops: int = 0
-    """Number of answers of agents to each other before this message."""
+    """Number of quick replies between agents, each caused by the one before, that led to this message."""
 
 
 class Moved(Event, frozen=True, omit_defaults=True, gc=False):
@@ -36,15 +37,15 @@ class Moved(Event, frozen=True, omit_defaults=True, gc=False):
 
     member: str
     number: int
-    """The member's number. A name may be reused; a number never is."""
+    """The member's number. Another member may get the name later, but no other member ever gets the number."""
     keys: Keys
     at_ms: int = 0
-    """Time of the row, in rows whose hash does not cover it. Newer rows leave it out."""
+    """Time of the row. Only old rows have this field, because their hash does not cover the row's own time."""
     session: str = ""
     protocol: str = ""
     evidence: str = ""
     ackless: bool = field(default=False, name="mute")
-    """True if the deliveries were sent in a form without acknowledgement. The stored name of the field is `mute`."""
+    """True if the deliveries were sent in a form that cannot be acknowledged. The field is stored as `mute`."""
 
 
 class Delivered(Moved, frozen=True, omit_defaults=True, tag="deliver", gc=False):
@@ -90,7 +91,7 @@ class Fell(Event, frozen=True, omit_defaults=True, tag="fall", gc=False):
     keys: Keys
     way: str
     after: str
-    """The way that was used before, and after which no evidence came."""
+    """The way that the hub used before, without getting evidence."""
 
 
 class Registered(Event, frozen=True, omit_defaults=True, tag="register", gc=False):
@@ -125,7 +126,7 @@ class Refused(Event, frozen=True, omit_defaults=True, tag="refuse", gc=False):
     protocol: str
     what: str
     count: int = 1
-    """Number of refusals that this row stands for: this one, and all of the same kind since the last such row."""
+    """Number of refusals of this kind that this row stands for: all since the previous row of the same kind."""
     claimed: tuple[str, ...] = ()
     """If there is no speaker: the first few names that clients gave without proof."""
 
@@ -173,7 +174,7 @@ class ObjectiveChanged(Event, frozen=True, omit_defaults=True, tag="objective", 
     digest: str
     """Hex blake3 of the entry for this change in the objective's event log."""
     state: str
-    """Hex blake3 of the objective as it stood afterwards."""
+    """Hex blake3 of the objective after this change."""
 
 
 class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
@@ -182,7 +183,7 @@ class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
     thread: str
     message: str
     by: str = ""
-    """Name of whoever asked for the pause; empty if the hub paused the conversation."""
+    """Name of the member or operator that asked for the pause; empty if the hub itself paused the conversation."""
 
 
 class Resumed(Event, frozen=True, omit_defaults=True, tag="resume", gc=False):
@@ -190,11 +191,11 @@ class Resumed(Event, frozen=True, omit_defaults=True, tag="resume", gc=False):
 
     thread: str
     by: str
-    """Name of whoever ended the pause; empty if the pause ended by itself."""
+    """Name of the member or operator that ended the pause; empty if the time of the pause was over."""
 
 
 class Allowed(Event, frozen=True, omit_defaults=True, tag="allow", gc=False):
-    """For a while, agents may answer each other in a conversation without limit: the loop rule is off for it."""
+    """Somebody turned the loop rule off for a conversation. Until `until_ms`, its agents may answer without limit."""
 
     thread: str
     by: str

@@ -1,7 +1,7 @@
-"""Files that members keep in the hub, as entries of one tree, and the port that stores the entries.
+"""Files that members keep in the hub. All files and folders are entries of one tree. A port stores the entries.
 
-An entry is metadata. The bytes of a file are stored elsewhere under their digest, once for all entries with that
-digest.
+An entry has only metadata. The bytes of a file are stored elsewhere, under their digest (hash). Entries with the same
+digest share the same stored bytes.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from typing import Protocol
 from msgspec import Struct
 
 EVERYBODY = "*"
-"""A share lets a viewer read a file. This viewer stands for every member; no member can have this name.
+"""Viewer name that stands for every member. A viewer is a name that a file is shared with. No member is called `*`.
 
-The viewers `chan:<id>` and `obj:<id>` stand for everybody who is in the channel, or in the objective's thread, at the
-time. No member can have a name with a colon.
+Two other viewers stand for groups: `chan:<id>` for the present members of a channel, and `obj:<id>` for the present
+members of an objective's thread. No member has a name with a colon.
 """
 
 
@@ -33,14 +33,14 @@ class FileEntry(Struct, frozen=True, gc=False):
     """Metadata of one file or folder, without the bytes."""
 
     path: str
-    """Absolute path. Its first segment names the top folder: the one of a member, or `objectives`."""
+    """Absolute path. Its first segment is the top folder: the name of a member, or `objectives`."""
     kind: FileKind
     owner: str
     created_at_ms: int
     created_by: str
     updated_at_ms: int
     size: int | None = None
-    """Only a file has a size, a media type and a digest; a folder has none of them."""
+    """Size of a file in bytes. For a folder, size, media type and digest are `None`."""
     media_type: str | None = None
     digest: str | None = None
 
@@ -51,11 +51,11 @@ class FileEntry(Struct, frozen=True, gc=False):
 
 
 class FileChange(Struct, frozen=True):
-    """Changes of entries that happen together or not at all, in this order: removed, moved, put."""
+    """Changes of entries. Either all of them happen or none. The order is: removed, moved, put."""
 
     removed: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
-    """Pairs of an old path and a new path. No entry has the new path before."""
+    """Pairs of an old path and a new path. The new path must be free."""
     put: tuple[FileEntry, ...] = ()
     """New entries, and entries that get new content."""
     at_ms: int = 0
@@ -73,7 +73,7 @@ class FileCatalogue(Protocol):
         ...
 
     def children(self, path: str, limit: int) -> Sequence[FileEntry]:
-        """Return the entries directly in a folder: folders first, then sorted by name."""
+        """Return at most `limit` entries directly in a folder: folders first, then files, each sorted by name."""
         ...
 
     def beneath(self, path: str) -> Sequence[FileEntry]:
@@ -92,7 +92,7 @@ class FileCatalogue(Protocol):
         ...
 
     def apply(self, change: FileChange) -> Sequence[str]:
-        """Make a change. Return the digests of contents that no entry has any more because of it."""
+        """Make a change. Return the digests that no entry has any more because of it. Their bytes can be deleted."""
         ...
 
     def refers(self, digest: str) -> bool:
@@ -100,16 +100,16 @@ class FileCatalogue(Protocol):
         ...
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let viewers read the entries at these paths. A share ends and moves with its entry.
+        """Let viewers read the entries at these paths. A share moves with its entry. It ends when the entry is removed.
 
-        `via` is a random id for this sharing. By it, `settle` and `unshare` find its shares again.
+        `via` is a random id for the shares that this call makes. `settle` and `unshare` find the shares by this id.
         """
         ...
 
     def settle(self, via: str, viewer: str) -> None:
         """Make permanent the shares that were made for this viewer with the id `via`.
 
-        They lose the id, so `unshare` no longer finds them. A path keeps at most one permanent share for each viewer.
+        The shares lose the id, so `unshare` cannot find them. A path has at most one permanent share per viewer.
         """
         ...
 

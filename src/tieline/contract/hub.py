@@ -1,32 +1,34 @@
-"""The Hub port: all that a protocol sees of the hub.
+"""The Hub port: the interface through which protocols use the hub.
 
-Above: protocols, the hub's own wire, the console. Below: the local hub, in process, or a remote hub. A protocol cannot
-tell a local hub from a remote one. Everything here happens on one event loop, and every value that crosses the port can
-be encoded.
+Protocols, the hub's own wire and the console call this interface. The local hub (in this process) and the remote hub
+implement it. A protocol cannot tell a local hub from a remote one. Everything here happens on one event loop, and every
+value that goes through the port can be encoded.
 
 Order:
 
-- Commands of one session are decided in the order of their submission. Commands of different sessions have no order,
-  except that a session that replaces others opens after all earlier commands of those sessions.
+- Commands of one session are decided in the order in which they were submitted. Commands of different sessions have no
+  order, with one exception. If a new session replaces other sessions, it opens after all earlier commands of the
+  replaced sessions.
 - Replies, notices and offers come in the order of the decisions. Decisions that share a commit are published together:
   first all replies, then changes, `Said`, each message as `Posted` and then as offers, releases, progress, ends of
   sessions. So a reply comes before the notices about the effects of its command.
-- A command that settles deliveries (acknowledges or ends them) of a member with an external inbox waits for the inbox's
-  answer, and later commands of the same session wait behind it. If nobody can answer the question any more, the
-  delivery stays as it is.
-- Replies about activity, about readers of the logs, and to searches are outside this order: they may come after
-  replies to later commands.
+- A member may have an external inbox. A command that settles (acknowledges or ends) deliveries of such a member waits
+  for the answer of the external inbox. Later commands of the same session wait behind that command. If no answer can
+  come any more, the deliveries stay as they are.
+- Replies about activity, about readers of the logs, and to searches are outside this order. They may come after replies
+  to later commands.
 
 Losses:
 
-- Replies, notices and offers report durable facts, with one exception: the fact that a delivery was offered or
-  acknowledged. A crash may undo that fact, and then the delivery comes again under the same key.
-- When the hub is lost, commands that wait for a reply are refused and all sessions end (`Listener.end`). A refused
-  command may still have been decided: a wire id makes it safe to send again.
+- Replies, notices and offers report durable facts, with one exception. A crash may undo the fact that a delivery was
+  offered or acknowledged. The delivery then comes again under the same key.
+- When the connection to the hub is lost, commands that wait for a reply are refused and all sessions end
+  (`Listener.end`). The hub may still have carried out a refused command. A client that gave its message a wire id can
+  safely send the message again.
 - An offer is made once. A client that skipped offers, or that reconnects, fetches them from its last key on (`Fetch`).
-- A notice is given once, to the watchers of that moment, and never repeated. A client that keeps a copy of the state
-  behind notices starts to watch first and then reads the whole state (`ListMembers`, `ListChannels`). The client reads
-  the whole state again after its sessions ended, because notices may have been lost with them.
+- A notice is given once, to the watchers of that moment, and never repeated. A client that keeps its own copy of the
+  members or channels starts to watch first, and then reads the whole list (`ListMembers`, `ListChannels`). When its
+  sessions have ended, the client reads the whole list again, because it may have missed notices.
 - `Said` stands for any number of messages. A client that receives `Said` reads on from its last offset.
 """
 
@@ -72,7 +74,7 @@ class ChannelVanished(Struct, frozen=True, tag=True):
 
     name: ChannelName
     ended: bool = False
-    """True if the channel got another name or was archived; false if its last subscriber left."""
+    """True if the channel was renamed or archived. False if it was removed because its last subscriber left."""
 
 
 class SubscriptionsChanged(Struct, frozen=True, tag=True):
@@ -102,65 +104,66 @@ class Interest(Struct, frozen=True, kw_only=True):
     """The kinds of notices that a watcher wants to get; see `Hub.watch`."""
 
     members: bool = False
-    """`MemberAppeared` and `MemberVanished`."""
+    """True to get `MemberAppeared` and `MemberVanished`."""
     channels: bool = False
-    """`ChannelAppeared` and `ChannelVanished`."""
+    """True to get `ChannelAppeared` and `ChannelVanished`."""
     subscriptions: bool = False
-    """`SubscriptionsChanged`."""
+    """True to get `SubscriptionsChanged`."""
     targets: tuple[Target, ...] = ()
-    """`Posted` for every message that is addressed to one of these."""
+    """Get `Posted` for every message to one of these targets."""
     senders: tuple[MemberName, ...] = ()
-    """`Posted` for every message from one of these names, to any target; see `Message.verified`."""
+    """Get `Posted` for every message from one of these senders. The name may be unproven; see `Message.verified`."""
     said: bool = False
-    """`Said` after messages were accepted. One notice may stand for several messages."""
+    """True to get `Said` after messages were accepted. One notice may stand for several messages."""
 
 
 class Listener(Protocol):
-    """The callbacks of a session: the hub calls them with news. They must return at once and never raise."""
+    """The callbacks of a session. The hub calls them when there is news. They must return at once and never raise."""
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Take a new delivery of the session's member. Keys ascend; a skipped key is a delivery that is held.
+        """Receive a new delivery for the session's member.
 
-        `key` is the delivery's key, `stream_seq` its number in its stream.
+        `key` is the key of the delivery, and `stream_seq` is its number in its stream. Keys ascend. If a key is
+        skipped, the delivery with that key is held.
         """
 
     def released(self, keys: Sequence[int]) -> None:
-        """Take the keys of deliveries that were skipped because they were held. `Fetch` returns them now."""
+        """Receive the keys of deliveries that were held and are released now. `Fetch` returns these deliveries."""
 
     def progress(self, step: Progress) -> None:
-        """Take a change of state of a delivery, of a message that the session follows (`Follow`)."""
+        """Receive a change of a delivery. The session follows the message of this delivery (`Follow`)."""
 
     def end(self, why: Refusal) -> None:
-        """Take the reason for which the hub ended the session."""
+        """Receive the reason why the hub ended the session."""
 
 
 class Question(Struct, frozen=True):
-    """Question to a member's external inbox: may the hub acknowledge or end these deliveries?
+    """Question to a member's external inbox: may the hub settle (acknowledge or end) these deliveries?
 
-    The inbox must win them first, because somebody outside the hub may already have taken them.
+    A process outside the hub may already have taken some of them. The inbox reserves the others for the hub.
     """
 
     number: int
     member: MemberName
     deliveries: tuple[tuple[int, Message], ...]
-    """The deliveries: the key and the message of each."""
+    """The key and the message of each delivery that the hub asks about."""
 
 
 class ExternalInbox(Protocol):
-    """A second place, outside the hub, that also holds a member's deliveries, such as files in a folder.
+    """A place outside the hub that also holds a member's deliveries, for example as files in a folder.
 
-    Others can take deliveries there, and the first to take one has it. The hub calls the methods in the order of its
-    decisions. They must return at once and never raise.
+    Processes outside the hub can take deliveries from this place. A delivery belongs to the first one that takes it.
+    The hub calls the methods in the order of its decisions. They must return at once and never raise.
     """
 
     def asked(self, question: Question) -> None:
-        """Take back the deliveries that nobody outside has taken yet, and report by `Hub.resolve`."""
+        """Reserve for the hub each delivery that no process outside has taken. Report the result by `Hub.resolve`."""
 
     def finish(self, keys: Sequence[int]) -> None:
-        """Remove deliveries that this inbox won: the hub has stored that they are acknowledged or ended."""
+        """Remove these deliveries from this inbox. They were reserved for the hub, and the hub has settled them."""
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """Put deliveries that this inbox won back outside, where anybody can take them: the hub did not end them."""
+        """Let processes outside take these deliveries again. They were reserved, but the hub did not settle them."""
 
 
 class Hub(Protocol):
@@ -169,7 +172,7 @@ class Hub(Protocol):
     limits: Limits
 
     def submit(self, commands: Sequence[Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
-        """Give commands to the hub. `done` gets their replies, in order, when the results are stored durably."""
+        """Give commands to the hub. When their results are durable, the hub calls `done` with the replies, in order."""
 
     async def ask(self, command: AnsweredBy[_R]) -> _R | Refusal:
         """Give one command to the hub, wait, and return its reply or a refusal."""
@@ -177,7 +180,8 @@ class Hub(Protocol):
     def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
         """Call this listener with news about the session, until `forget`.
 
-        With `member`, also offer it every new delivery of that member from now on; a second call may add `member`.
+        With `member`, the listener is also offered every new delivery of that member from now on. A second call for the
+        same session may add `member`.
         """
 
     def forget(self, session: SessionId) -> None:
@@ -188,8 +192,8 @@ class Hub(Protocol):
     ) -> Callable[[], None]:
         """Call `receiver` with every new activity of a member, when it is stored durably.
 
-        It ends with the session, or when the returned function is called. Call this method only after `FollowActivity`
-        was answered by `Done`. The receiver must return at once and never raise.
+        The calls stop when the session ends, or when the returned function is called. Use this method only after the
+        hub has replied `Done` to `FollowActivity`. The receiver must return at once and never raise.
         """
 
     def watch(self, interest: Interest, receiver: Callable[[Notice], None]) -> Callable[[], None]:
@@ -199,13 +203,14 @@ class Hub(Protocol):
         """
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """Ask this external inbox before a delivery of the member is acknowledged or ended; `None` removes the inbox.
+        """Ask this external inbox from now on, before the hub settles a delivery of the member. `None` removes it.
 
-        `session` is the inbox's own session. For deliveries that this session acknowledges, the hub does not ask.
+        `session` is the inbox's own session. The hub does not ask about deliveries that this session itself settles.
         """
 
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
-        """Answer the question with this number: the external inbox won the keys `won`, others had taken `taken`.
+        """Answer a question of the hub (`ExternalInbox.asked`). `question` is its number.
 
-        The outcome of any other key is unknown. The hub then decides the commands that waited, and replies to them.
+        The inbox reserved the deliveries `won` for the hub. Other processes took the deliveries `taken` before. About
+        any other delivery, nothing is known. The hub now decides the commands that waited for this answer.
         """

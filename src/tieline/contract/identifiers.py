@@ -15,10 +15,10 @@ GENERAL = ChannelName("general")
 """The channel of all members: every member is in it without joining."""
 
 USERS = ChannelName("users")
-"""The channel of all human members, who are in it without joining. It takes messages, but is not listed."""
+"""The channel of all human members. They are in it without joining. It accepts messages, but no list shows it."""
 
 RESERVED_NAMES = frozenset({"all", "everybody", "hub", "operator", "system", "tieline", "users"})
-"""Names of groups, and names under which the hub itself sends. Protocols reserve more names by `reserve`."""
+"""Names that no member may have: names of groups, and sender names of the hub itself. `reserve` adds more names."""
 
 INBOX_PREFIX = "inbox-"
 """No channel name may begin with this, because the socket `inbox-<name>.sock` is a member's inbox."""
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 
 def reserve(names: Iterable[str]) -> None:
-    """Reserve names while this process runs: a protocol sends under them, so no member may have them."""
+    """Reserve names that a protocol uses as sender names. No member may have them while this process runs."""
     _reserved_by_protocols.update(name.lower() for name in names)
 
 

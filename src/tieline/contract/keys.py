@@ -1,6 +1,6 @@
 """Sets of delivery keys, written as inclusive ranges, so that a short value stands for many keys.
 
-Ranges are plain pairs: on every wire and in every stored event they are lists of two numbers. The functions here build
+A range is a plain pair. On every wire and in every stored event it is a list of two numbers. The functions here build
 ranges, count their keys and iterate over them.
 """
 
@@ -12,7 +12,7 @@ Range = tuple[int, int]
 Ranges = Sequence[Range]
 
 Keys = tuple[Range, ...]
-"""A set of keys as ranges. Commands, events and wires have it in this form."""
+"""A set of keys as ranges. Commands, events and wires use this form."""
 
 
 def one_key(key: int) -> Keys:
@@ -40,7 +40,7 @@ def join_keys(keys: Collection[int]) -> Keys:
 
 
 def extend_ranges(ranges: list[Range], more: Iterable[Range]) -> None:
-    """Append `more` ranges to a list, in their order. A range that continues the last one is joined with it."""
+    """Append `more` to the list `ranges`. A range that starts right after the last range of the list extends it."""
     for first, last in more:
         if ranges and ranges[-1][1] + 1 == first:
             ranges[-1] = (ranges[-1][0], last)

@@ -1,8 +1,8 @@
-"""Lifecycle messages: the hub's messages that tell the members in an objective's thread about a change of it.
+"""Lifecycle messages: messages of the hub that tell the members of an objective's thread about a change of it.
 
-Above: code that makes or reads such messages. The data holds the change as an object, `event`, and beside it flat
-keys for clients that read scalars only. The body says the same to a person or a model: one line for each field. A text
-of several lines is indented, so that no text can look like a field.
+The structured data of such a message has the change as an object, `event`. Clients that cannot read objects find the
+same facts in plain keys beside `event`. The body tells the change to a person or a model, with one line for each field.
+If a field has several lines of text, the later lines are indented, so that none of them looks like a field.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ def thread_of(objective_id: str) -> Target:
 
 
 def is_lifecycle(kind: Kind, target: str, data: Mapping[str, Any] | None) -> bool:
-    """True if a message tells what happened to an objective. Only the hub makes such messages."""
+    """True if a message is a lifecycle message, which reports a change of an objective. Only the hub makes them."""
     return kind is Kind.EVENT and target.startswith("obj:") and (data or {}).get("kind") == KIND
 
 
 def content_of(objective: o.Objective, happening: o.AnyHappening, actor: str) -> Content:
-    """Make the message about one change. `happening` is the change by `actor`, `objective` its state afterwards."""
+    """Make the message about one change of an objective. `objective` is its state after the change by `actor`."""
     target = thread_of(objective.id)
     data = {
         "kind": KIND,
@@ -71,7 +71,7 @@ def _body(objective: o.Objective, happening: o.AnyHappening) -> str:
 
 
 def _fields(objective: o.Objective, happening: o.AnyHappening) -> dict[str, str]:
-    """Return the fields of the message's body after the title, by name: those that matter for this kind of change."""
+    """Return the fields that the body shows after the title, by name. Each kind of change shows other fields."""
     match happening:
         case o.Assigned():
             who = {"assignee": objective.assignee, "originator": objective.originator}

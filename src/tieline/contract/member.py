@@ -1,4 +1,4 @@
-"""Members, and the credentials by which a session proves to be one."""
+"""Members, and the credentials by which a client proves which member it is."""
 
 from enum import StrEnum
 
@@ -14,16 +14,16 @@ class MemberKind(StrEnum):
     AGENT = "agent"
     HUMAN = "human"
     SCRIPT = "script"
-    """A program without a model behind it. Its messages are never slowed, and never held for their hops."""
+    """A program without a model behind it. The loop rule never slows or holds its messages."""
 
 
 class Origin(StrEnum):
-    """Kind of credential with which a member was created. A client with another kind cannot take over its name."""
+    """Kind of credential with which a member was created. A client with another kind cannot use the member's name."""
 
     TOKEN = "token"
     LOCAL = "local"
     SHARED = "shared"
-    """A token that several members share; the hub knows which token created the member."""
+    """A token that several members share. The hub remembers with which shared token the member was created."""
 
 
 class Member(Struct, frozen=True):
@@ -32,7 +32,7 @@ class Member(Struct, frozen=True):
     name: MemberName
     kind: MemberKind = MemberKind.AGENT
     permissions: tuple[str, ...] = ()
-    """The member's own permissions, and those of its presets."""
+    """The member's own permissions, and the permissions from its presets."""
     origin: Internal[Origin] = Origin.TOKEN
     created_at_ms: int = 0
     title: str = ""
@@ -52,15 +52,15 @@ class Presence(Struct, frozen=True):
     sessions: tuple[str, ...]
     """The protocol of each of the member's open sessions, one entry per session."""
     backlog: int
-    """Number of deliveries that wait for the member: no session has offered them, or one that can acknowledge has, and
-    nobody acknowledged them. A delivery that went out on a wire without acknowledgement does not wait."""
+    """Number of deliveries that the member must still acknowledge. A delivery that was sent on a wire without
+    acknowledgement does not count."""
     last_seen_ms: int | None
     busy: bool = False
     """True if the member reported lately that it is busy."""
     held: int = 0
     """Number of deliveries in the backlog that are held: the hub does not deliver them yet."""
     unoffered: Internal[int] = 0
-    """Number of deliveries in the backlog that were sent to no session yet and are not held."""
+    """Number of deliveries in the backlog that are not held and were not sent to any session yet."""
 
 
 class TokenView(Struct, frozen=True):
@@ -72,7 +72,7 @@ class TokenView(Struct, frozen=True):
     created_at_ms: int
     expires_at_ms: int | None
     last_used_ms: int | None
-    """Time at which this token last opened a session; `None` if it opened none since the hub started."""
+    """Time at which a session was last opened with this token; `None` if none was since the hub started."""
 
 
 class ByToken(Struct, frozen=True, tag=True):
@@ -82,9 +82,9 @@ class ByToken(Struct, frozen=True, tag=True):
 
 
 class ByShared(Struct, frozen=True, tag=True):
-    """Credential of several members: a token of the protocol's configuration, which the protocol has checked.
+    """Credential that several members share: a token from the configuration of a protocol. The protocol has checked it.
 
-    A session with it may act as the members that were created with the same token, and create new ones; see
+    A session with this token may act as any member that was created with it. It may also create new members. See
     `core.shared_tokens`.
     """
 
@@ -92,7 +92,7 @@ class ByShared(Struct, frozen=True, tag=True):
 
 
 class ByHomeKey(Struct, frozen=True, tag=True):
-    """Credential of the user who runs the hub: the key in the hub's folder. Its holder may act as any member."""
+    """Credential of the user who runs the hub: the key in the hub's folder. A client with it may act as any member."""
 
     key: str
 
@@ -100,7 +100,7 @@ class ByHomeKey(Struct, frozen=True, tag=True):
 class ByUser(Struct, frozen=True, tag=True):
     """Credential of a client on a local socket that only the hub's own user can open.
 
-    A session with it may act as the members that such sessions created, and create new ones.
+    Its session may act as any member that a client on such a socket created. It may also create new members.
     """
 
 
@@ -109,7 +109,7 @@ class ByPlace(Struct, frozen=True, tag=True):
 
 
 class Unnamed(Struct, frozen=True, tag=True):
-    """Credential of a client without any identity: it sends as `<label>@<place>`, never as a member."""
+    """Credential of a client without an identity. Its messages have the sender `<label>@<place>`, never a member."""
 
     label: str
     place: str

@@ -52,11 +52,14 @@ class Signature(StrEnum):
     """The hub has no secret to check the signature with."""
     FAILED = "failed"
     MISNAMED = "misnamed"
-    """Signed under another name than the session's; the signature itself is right, or cannot be checked."""
+    """Signed with another name than the name of the session. The signature itself is right or cannot be checked."""
 
 
 _CONFINED = frozenset({Signature.FAILED, Signature.MISNAMED})
-"""Messages with these results are delivered only through their own protocol, where recipients check for themselves."""
+"""Bad results of the signature check. A message with such a result is delivered only through its own protocol.
+
+Recipients on that protocol check the signature themselves.
+"""
 
 
 class Attachment(Struct, frozen=True, omit_defaults=True):
@@ -80,10 +83,10 @@ class Content(Struct, frozen=True, omit_defaults=True, gc=False):
     priority: Priority = Priority.NORMAL
     kind: Kind = Kind.CHAT
     topic: str = ""
-    """Topic, any word of the sender. Messages of one topic, sender and recipient are one ordered stream."""
+    """Topic: any word that the sender chooses. Messages with the same topic, sender and recipient are one stream."""
     scope: str | None = None
-    """The project that the message is for, such as a repository. Readers in other projects skip the message; see
-    `scope.matches`."""
+    """The project that the message is for, such as a repository. Readers that work in other projects skip the message;
+    see `scope.matches`."""
     thread: str | None = None
     reply_to: MessageId | None = None
     refs: tuple[str, ...] = ()
@@ -91,7 +94,7 @@ class Content(Struct, frozen=True, omit_defaults=True, gc=False):
     ttl_ms: int | None = None
     """Time to live: deliveries that are not acknowledged this long after sending expire."""
     original: Internal[bytes | None] = None
-    """Data for the sender's protocol alone. If that protocol signs messages: the message as it came, byte for byte."""
+    """Data that only the sender's protocol uses. If that protocol signs messages, this is the message as it came."""
     notes: tuple[str, ...] = ()
     """One note for each part of the sender's message that could not be translated into this content."""
     supersedes: MessageId | None = None
@@ -123,7 +126,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 def _bytes(text: str) -> int:
-    """Return the length of a text in UTF-8. Half a surrogate pair raises `UnicodeEncodeError`."""
+    """Return the number of bytes of a text in UTF-8. Raise `UnicodeEncodeError` if it has half a surrogate pair."""
     return len(text) if text.isascii() else len(text.encode())
 
 
@@ -147,7 +150,7 @@ def _label_problem(content: Content, limits: Limits) -> str | None:
 
 
 def nested_deeper(value: Any, levels: int) -> bool:
-    """True if lists and objects are nested deeper than this many levels. The search goes level by level."""
+    """True if lists and objects in `value` are nested deeper than this many levels."""
     level = [value]
     for _ in range(levels):
         children = (node.values() if isinstance(node, dict) else node for node in level)
@@ -158,7 +161,7 @@ def nested_deeper(value: Any, levels: int) -> bool:
 
 
 def check_content(content: Content, limits: Limits) -> Refusal | None:
-    """Check content against the limits of its parts. Return the refusal, or `None` if the content is accepted."""
+    """Check that a message's content keeps the limits. Return a refusal, or `None` if it does."""
     if not content.body:
         return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
     ttl_ms = content.ttl_ms

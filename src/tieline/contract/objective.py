@@ -1,7 +1,7 @@
 """Objectives: work with an outcome, an assignee, watchers and a lifecycle.
 
-`TRANSITIONS` alone says which changes an objective allows in which status. The documentation draws its diagram from
-that table. Each change is kept as a happening in the objective's own event log, which only grows.
+The table `TRANSITIONS` alone says which changes are allowed in which status. The diagram in the documentation is made
+from it. Each change is kept as a happening in the objective's own event log. Entries of this log are never deleted.
 """
 
 from enum import StrEnum
@@ -18,7 +18,7 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def base36(number: int) -> str:
-    """Write a number in base 36, as ids of objectives have it."""
+    """Return a number as text in base 36. Ids of objectives use this form."""
     digits = ""
     while number:
         number, digit = divmod(number, len(_DIGITS))
@@ -53,8 +53,8 @@ class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: Status = Status.ACTIVE
     body: str = ""
     watchers: tuple[MemberName, ...] = ()
-    """Members who also get the messages of the thread, in the order in which they were added. Nobody is added while
-    being the assignee or the originator."""
+    """Members that also get the messages of the thread, in the order in which they were added. A member is not added
+    while it is the assignee or the originator, because it gets the messages anyway."""
     completed_at_ms: int | None = None
     result: str | None = None
     block_reason: str | None = None
@@ -114,10 +114,10 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     Reassign: {Status.ACTIVE: Status.ACTIVE, Status.BLOCKED: Status.BLOCKED},
     Watch: {Status.ACTIVE: Status.ACTIVE, Status.BLOCKED: Status.BLOCKED},
 }
-"""The status after each change, by the status before it. A change that is not listed here is not allowed."""
+"""For each change and each status before it: the status after it. A change that is not listed is not allowed."""
 
 TERMINAL = frozenset(Status) - {status for before in TRANSITIONS.values() for status in before}
-"""Final statuses: no other status follows them."""
+"""Final statuses (done, cancelled): an objective in one of them cannot change any more."""
 
 
 # Happenings: records of changes.

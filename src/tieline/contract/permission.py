@@ -1,4 +1,4 @@
-"""Permissions for actions other than sending messages. They are plain strings, so a hub can store unknown ones."""
+"""Permissions for actions other than sending messages. They are plain strings, so a hub can also store unknown ones."""
 
 TEAM_MANAGE = "team.manage"
 MEMBERS_MANAGE = "members.manage"
@@ -17,16 +17,16 @@ TEAM_PERMISSIONS = (
     OBJECTIVES_WATCH,
     ACTIVITY_READ,
 )
-"""The seven permissions that every wire with permissions knows."""
+"""The seven permissions that every protocol with permissions knows."""
 
 LOG_READ = "log.read"
-"""Permission of this hub: read the whole main log and activity log."""
+"""Permission to read the whole main log and the whole activity log. Only Tieline has this permission."""
 
 OWNER_PERMISSIONS = (*TEAM_PERMISSIONS, LOG_READ)
-"""Permissions of the person who runs a hub, given by the link of its first start or by `tieline login`."""
+"""Permissions of the person who runs the hub. That person gets them at the hub's first start, or by `tieline login`."""
 
 MESSAGES_SHADOW = "messages.shadow"
-"""Permission of this hub: read (shadow) the messages from and to other members, even those that have a token."""
+"""Permission to read (shadow) the messages from and to any other member. Only Tieline has this permission."""
 
 KNOWN = frozenset((*TEAM_PERMISSIONS, LOG_READ, MESSAGES_SHADOW))
-"""All permissions that this hub knows. No preset has the name of one of them."""
+"""All permissions that this hub knows. No preset may have the same name as one of them."""

@@ -1,7 +1,7 @@
 """Reach: the ways to reach a member, tried one after the other until evidence shows that the member saw a message.
 
-Each way has a timeout. A delivery without evidence by then is escalated to the next way; at the last way it stays. The
-sender of a message sees the state of each delivery on the ladder (`contract.delivery`) and its current way.
+Each way has a timeout. If there is no evidence when the timeout ends, the delivery is escalated to the next way. A
+delivery at the last way stays there. The sender of a message sees the state and the current way of each delivery.
 """
 
 from enum import StrEnum
@@ -36,12 +36,12 @@ class Reach(Struct, frozen=True, omit_defaults=True):
 
     legs: tuple[Leg, ...] = ()
     urgent_ms: int | None = None
-    """Longest timeout of each way for an urgent message; `None` for the same timeout as for any other message."""
+    """Longest timeout of each way for an urgent message. `None` means that urgent messages have the usual timeouts."""
     notify: str = ""
-    """Name of the member that gets a message from the way `notify`; if empty, only the configured command runs."""
+    """Name of the member that gets a message by the way `notify`. If empty, `notify` only runs the hub's command."""
 
     def wait_ms(self, index: int, *, urgent: bool) -> int:
-        """Return the time that the way at this index has before the next way is tried."""
+        """Return the timeout of the way at this index, in milliseconds. After it, the hub tries the next way."""
         leg_ms = self.legs[index].wait_ms
         return leg_ms if not urgent or self.urgent_ms is None else min(leg_ms, self.urgent_ms)
 

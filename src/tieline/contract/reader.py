@@ -1,4 +1,4 @@
-"""Readers of the logs: programs with a name, such as the pipeline, for which the hub keeps what they have not read."""
+"""Readers of the logs: programs with a name, such as the pipeline. The hub keeps rows that they have not read yet."""
 
 from msgspec import Struct
 
@@ -9,7 +9,7 @@ class Reader(Struct, frozen=True, kw_only=True):
     name: str
     log: str
     position: int
-    """Offset of the next row that the reader will read. It has read all rows before it."""
+    """Offset of the next row that the reader will read. The reader has read all earlier rows."""
     by: str
     """Name of the member, or `operator`, that set the position last."""
     at_ms: int
@@ -17,10 +17,10 @@ class Reader(Struct, frozen=True, kw_only=True):
     missed: int = 0
     """Number of rows (in the main log: messages) that retention deleted before this reader read them."""
     missed_first: int | None = None
-    """Offset of the first of those rows; `None` if there are none."""
+    """Offset of the first row that the reader missed in this way; `None` if it missed none."""
     missed_last: int | None = None
     warned: bool = False
-    """True if people were told that retention will soon stop waiting for this reader."""
+    """True if people were told that retention will soon delete rows that this reader has not read."""
 
 
 class LogState(Struct, frozen=True, kw_only=True):
@@ -28,8 +28,9 @@ class LogState(Struct, frozen=True, kw_only=True):
 
     log: str
     epoch: str
-    """Random id of the log. A hub that is restored from a backup gets a new one, because its offsets are given anew."""
+    """Random id of the log, made together with the log. A new log has a new epoch, so a reader notices that its offsets
+    mean other rows. A copy of the log has the same epoch."""
     kept_from: int
-    """Retention has deleted nothing from this offset on. Of the main log it deletes messages and never rows."""
+    """Retention has deleted nothing at or after this offset. In the main log it deletes only messages, never rows."""
     end: int
     """The offset that the next row will have."""

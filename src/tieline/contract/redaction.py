@@ -1,13 +1,14 @@
 """Redaction: removes secrets from the activity of agents before any of it is stored.
 
-A value is secret by its key (`authorization`, `apiKey`, `set-cookie`…): the key of an object, the first of a pair, the
-`name` of an object with a `value`, or the left side of an assignment inside a string. A value is also secret by its own
-form (a bearer token, a provider's key). Anything that looks like a secret is removed, because a stored secret cannot be
-taken back. Numbers under `token` stay, because they are counts.
+A value is secret if its key is the name of a secret, such as `authorization`, `apiKey` or `set-cookie`. The key may be
+the key of an object, the first item of a pair, the `name` of an object with a `value`, or the left side of an
+assignment inside a string. A value is also secret if it looks like a secret, for example a bearer token or an API key.
+Everything that looks like a secret is removed, because a stored secret cannot be taken back. Numbers under `token`
+stay, because they are counts.
 
-Redaction is pure and may run twice. It handles long strings in pieces, so that other threads get their turn. Agents
-choose the text, so the time must be linear in its length for any text: no pattern may scan the same characters once for
-each place where a secret could begin.
+Redaction has no side effects, and a second run changes nothing. It handles long strings in pieces, so that other
+threads get their turn. Agents choose the text, so redaction must be fast for any text: the time must be linear in its
+length. So no pattern may scan the same characters once for each place where a secret could begin.
 """
 
 import re
@@ -38,13 +39,13 @@ _WORDS = frozenset(
 )
 _ENDINGS = ("_token", "_secret", "_password", "_api_key", "_apikey", "_private_key", "_cookie", "_authorization")
 _COUNTED = "token"
-"""A number under a key with this ending is no secret: it is a count, or the id of a piece of text."""
+"""A number under a key with this ending is not secret. It is a count of tokens, or the id of a piece of text."""
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _KEY_CHARS_MAX = 128
 """Longest text that is checked as a key. No name of a header or field is longer."""
 _KEYS_MAX = 4096
-"""Size of the cache of keys; the same keys come again and again."""
+"""Number of keys for which the result is cached. The same keys come again and again."""
 
 _FORMS: dict[str, re.Pattern[str]] = {
     # The key must occur in the lower-case text for its pattern to match. That check is much cheaper.
@@ -64,7 +65,10 @@ _FORMS: dict[str, re.Pattern[str]] = {
 
 _JWT_MARK = "eyj"
 _JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,})?")
-"""The other parts are optional, so that a first part alone is consumed too and not scanned again from its middle."""
+"""A JWT has three parts. The last two are optional here, so that a first part alone also matches.
+
+Otherwise the search would scan such a first part again from each place in its middle.
+"""
 
 _PRIVATE_KEY_BEGIN = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _PRIVATE_KEY_END = re.compile(r"-----END [A-Z ]*PRIVATE KEY-----")
@@ -75,18 +79,21 @@ _ASSIGNED = re.compile(
     (?: \\?" (?P<quoted>[^"\\]{4,}) | ' (?P<single>[^'\\]{4,}) | (?P<bare>[^\s"'\\,;&{}\[\]]{6}) )
     """
 )
-"""Matches the assignment after such a word, with the whole value if quoted, or the beginning of a bare value."""
+"""Matches the text right after one of `_ASSIGNED_WORDS`: the sign `=` or `:`, and a value.
+
+It matches a quoted value to its end, but only the first characters of a value without quotes.
+"""
 _BARE = re.compile(r"""[^\s"'\\,;&{}\[\]]*""")
 
 _FORM_CHARS_MIN = 10
-"""Shorter texts are not searched: no secret, together with the word that it is assigned to, is shorter."""
+"""Shorter texts are not searched, because no secret is shorter, counted with the word that it is assigned to."""
 
 _PIECE_CHARS = 16_384
 """Length of the pieces in which a long text is searched. One piece takes well under a millisecond."""
 
 
 def redact(value: Any) -> Any:
-    """Return a JSON value with each secret in it replaced by a mark. A value without secrets stays the same."""
+    """Return a JSON value in which the mark `[redacted]` replaces each secret. All else stays the same."""
     match value:
         case str():
             return redact_text(value)
@@ -112,7 +119,7 @@ def _names_secret(key: str) -> bool:
 
 
 def redact_text(text: str) -> str:
-    """Return the text with everything that has the form of a secret replaced by a mark."""
+    """Return the text with the mark `[redacted]` in place of everything that looks like a secret."""
     if len(text) < _FORM_CHARS_MIN:
         return text
     if "PRIVATE KEY-----" in text:
@@ -135,7 +142,7 @@ def _redact_object(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _without(value: Any, key: str) -> Any:
-    """Return the value under a secret key with its texts and numbers replaced by a mark. Counts of tokens stay."""
+    """Replace all texts and numbers in the value of a secret key by a mark. Counts of tokens stay."""
     match value:
         case None | bool():
             return value
@@ -162,7 +169,7 @@ def _redact_piece(text: str) -> str:
 
 
 def _redact_private_keys(text: str) -> str:
-    """Return the text with private keys replaced by a mark. A key without its last line goes to the end of the text."""
+    """Replace private keys in the text by a mark. If a key has no last line, replace the rest of the text."""
     kept: list[str] = []
     position = 0
     while begin := _PRIVATE_KEY_BEGIN.search(text, position):
@@ -173,9 +180,9 @@ def _redact_private_keys(text: str) -> str:
 
 
 def _redact_assigned(text: str) -> str:
-    """Return the text with every value replaced that is assigned to a secret word, as in `password=…`.
+    """Replace by a mark every value that is assigned to a secret word, as in `password=…`.
 
-    The words are searched first, which is quick.
+    The function looks for the words first, because that is fast.
     """
     small = text.lower()
     if len(small) != len(text):
@@ -223,7 +230,7 @@ def _is_harmless(text: str, start: int, stop: int) -> bool:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield the text in pieces. If possible, none ends in the middle of a word or between a key and its value."""
+    """Yield the text in pieces. If possible, no piece ends in the middle of a word or between a key and its value."""
     start = 0
     while start < len(text):
         end = start + _PIECE_CHARS

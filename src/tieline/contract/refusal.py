@@ -1,7 +1,7 @@
-"""Refusals: every "no" the hub can say, with a stable code and a sentence.
+"""Refusals: every "no" of the hub, with a stable code and a sentence.
 
-A refusal is a value, not an exception: rules return it, the dispatcher hands it back as the reply, and each
-protocol maps the code to its own wire form. Exceptions are left for bugs and broken I/O.
+A refusal is a value, not an exception. A rule returns it, and it becomes the reply to the command. Each protocol
+translates the code to its own wire format. Exceptions are only for bugs and I/O errors.
 """
 
 from enum import StrEnum
@@ -114,10 +114,10 @@ class Refusal(Struct, frozen=True):
 
     @property
     def hint(self) -> str:
-        """Return a sentence that suggests similar names; empty if there are none. For a protocol with its own texts."""
+        """Text that suggests similar names; empty if there are none. Protocols with their own texts append it."""
         return f"; did you mean {' or '.join(self.near)}?" if self.near else ""
 
     @property
     def fatal(self) -> bool:
-        """True if this refusal ends the session that asked."""
+        """True if the session that gave the refused command cannot go on."""
         return self.code in FATAL

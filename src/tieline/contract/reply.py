@@ -27,13 +27,13 @@ class Attached(Struct, frozen=True):
     session: SessionId
     member: MemberName | None
     speaker: str
-    """The sender name that the hub stamps on messages of this session."""
+    """The sender name that the hub gives to messages of this session."""
     next_key: int = 1
     """The key that the member's next delivery will get."""
     resume_id: str | None = None
-    """Id of a resumable session, which stays the same from connection to connection."""
+    """Id of the session, if it can be resumed. The resumed session keeps this id."""
     resume_token: str | None = None
-    """Token that resumes the session the next time."""
+    """Token with which the client can resume the session the next time."""
     resumed: bool = False
     """True if the session resumes an earlier one."""
 
@@ -48,11 +48,11 @@ class Accepted(Struct, frozen=True, gc=False):
     offset: int
     recipients: int
     duplicate: bool = False
-    """True if the same wire id with the same content was accepted before; nothing was sent again."""
+    """True if the hub accepted the same wire id with the same content before. It did not send the message again."""
     backlog: Internal[int] = 0
-    """Number of waiting deliveries of the recipient that has the most."""
+    """The largest backlog (number of waiting deliveries) of any recipient."""
     held: str = ""
-    """Reason why the message is held for a recipient: it is kept and delivered later. Empty if it is not held."""
+    """Reason why the message is held for a recipient, which gets it later. Empty if it is not held for anybody."""
 
 
 class Claimed(Struct, frozen=True):
@@ -73,10 +73,10 @@ class Fetched(Struct, frozen=True):
     complete: bool
     """True if `through` is the end of the inbox."""
     held: int = 0
-    """Number of held deliveries in the inbox. They are in no page before they are released."""
+    """Number of held deliveries in the inbox. No page contains them before they are released."""
     held_in: tuple[str, ...] = ()
-    """Names of the paused conversations because of which deliveries are held; only some if there are many. Deliveries
-    that are only slowed have no such conversation."""
+    """Names of paused conversations in which deliveries of this inbox are held; only some if there are many. A slowed
+    delivery does not wait for a pause, so its conversation is not listed."""
 
 
 class StreamView(Struct, frozen=True):
@@ -85,7 +85,7 @@ class StreamView(Struct, frozen=True):
     topic: str
     peer: str
     position: int | None
-    """Position that the member gave for the stream, if it gave one."""
+    """Position that the member gave for the stream; `None` if it gave none."""
     last_seq: int
     """Last sequence number that the hub assigned in the stream."""
 
@@ -170,7 +170,7 @@ class ChannelView(Struct, frozen=True):
     name: ChannelName
     subscribers: tuple[MemberName, ...]
     id: ChannelId = ChannelId("")
-    """Id of the channel. For a channel that nobody needs to join, it is the name; empty if there is no such channel."""
+    """Id of the channel. For a channel that nobody needs to join, it is the name. Empty if no such channel exists."""
     created_by: str = ""
     """Creator of the channel; empty if the hub itself made it."""
     created_at_ms: int = 0
@@ -234,13 +234,14 @@ class LogRows(Struct, frozen=True):
     end: int
     """The offset that the next row of this log will have."""
     epoch: str = ""
-    """Random id of the log. It changes if the hub is restored from a backup: then offsets mean other rows."""
+    """Random id of the log, made together with the log. If the reader knows another epoch, its offsets mean other
+    rows."""
     kept_from: int = 0
-    """Retention has deleted nothing from this offset on. Of the main log it deletes messages and never rows."""
+    """Retention has deleted nothing at or after this offset. In the main log it deletes only messages, never rows."""
 
     @property
     def next(self) -> int:
-        """Offset to read on from: after the last of these rows, or the end of the log."""
+        """Offset at which the next read starts: after the last of these rows. Without rows, the end of the log."""
         return self.rows[-1].offset + 1 if self.rows else self.end
 
 
@@ -249,7 +250,7 @@ class Readers(Struct, frozen=True):
 
     logs: tuple[LogState, ...]
     readers: tuple[Reader, ...]
-    """By log and name."""
+    """Sorted by log and by name."""
 
 
 class ReaderState(Struct, frozen=True):
@@ -282,7 +283,7 @@ class Progress(Struct, frozen=True):
     state: State
     at_ms: int
     way: str = ""
-    """If this is an escalation, and no change of state: the way (such as `hook`) that the hub uses now. Else empty."""
+    """For an escalation: the way (such as `hook`) that the hub uses from now on. Empty for a change of state."""
 
 
 class Pause(Struct, frozen=True):
@@ -290,11 +291,11 @@ class Pause(Struct, frozen=True):
 
     conversation: str
     until_ms: int
-    """Time at which the pause or the permission ends. If the hub itself holds the conversation: time at which the next
-    message may pass."""
+    """Time at which the pause or the permission ends. If the hub itself holds the conversation, this is the time at
+    which it delivers the next held message."""
     by: str = ""
-    """Name of the member who asked for it; empty if the hub holds the conversation because agents answered each other
-    too often."""
+    """Name of the member that asked for the pause or the permission. Empty if the hub itself holds the conversation,
+    because agents answered each other too often."""
     held: int = 0
     """Number of deliveries that wait for the end of the pause."""
     reason: str = ""

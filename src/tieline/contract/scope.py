@@ -1,4 +1,7 @@
-"""Scopes: the project that a message is meant for, e.g. a repository. Readers compare scopes; the hub does not."""
+"""Scopes: the scope of a message is the project that it is meant for, for example a repository.
+
+Readers compare scopes with their own project. The hub does not look at scopes.
+"""
 
 import re
 
@@ -6,16 +9,16 @@ _SCHEME = re.compile(r"^https?://")
 
 
 def normalize(text: str) -> str:
-    """Return the name of a repository or folder in one form, whichever way it was written (URL, `git@host:…`, case)."""
+    """Return the name of a repository or folder in one standard form. It may be given as a URL or as `git@host:…`."""
     text = _SCHEME.sub("", text.lower())
     text = text.removeprefix("git@").removesuffix(".git").rstrip("/")
     return text.replace(":", "/")
 
 
 def matches(scope: str | None, context: str | None) -> bool:
-    """True if a message with this scope is for a reader in `context`, its own repository or folder.
+    """True if a message with this scope is for a reader that works in the repository or folder `context`.
 
-    The scope must be a part of the context. A message without a scope is for every reader.
+    The scope must be a part of the text `context`. A message without a scope is for every reader.
     """
     if not scope:
         return True

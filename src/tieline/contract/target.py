@@ -53,11 +53,11 @@ def to_channel(name: ChannelName) -> Target:
 
 
 _TEXT_MAX = 140
-"""Longer than any target. A longer text is neither cached nor repeated in the refusal."""
+"""Longest text that is parsed as a target. A longer text is refused at once: it is not cached, and not quoted."""
 
 
 def parse_target(text: str) -> Target | Refusal:
-    """Parse a target such as `@bob`, `#dev`, `*` or `obj:<id>`. Return a refusal if the text is none."""
+    """Parse a target such as `@bob`, `#dev`, `*` or `obj:<id>`. Return a refusal if the text is not a target."""
     if len(text) > _TEXT_MAX:
         return Refusal(Code.INVALID_TARGET, f"a target has at most {_TEXT_MAX} characters")
     return _parse(text)

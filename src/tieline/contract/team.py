@@ -8,7 +8,7 @@ from tieline.contract.permission import KNOWN
 
 
 class Team(Struct, frozen=True, omit_defaults=True):
-    """The team of a hub: its name and purpose, which the hub tells every member, and its permission sets."""
+    """The team of a hub. The hub tells its name and purpose to every member. The team also has sets of permissions."""
 
     name: str = ""
     directive: str = ""
@@ -16,13 +16,13 @@ class Team(Struct, frozen=True, omit_defaults=True):
     context: str = ""
     """Background that every member of the team should know."""
     presets: dict[str, tuple[str, ...]] = {}
-    """Named sets of permissions. A member refers to a set by its name: a permission that the set loses, the member
-    loses, too."""
+    """Named sets of permissions. A member refers to a set by its name. If a permission is removed from the set, the
+    member loses the permission too."""
     aliases: dict[str, str] = {}
-    """Other names by which members can be addressed: alias → name of the member."""
+    """Other names for members. The key is the alias, and the value is the member's own name."""
 
     def presets_among(self, words: Iterable[str]) -> tuple[str, ...]:
-        """Return the words that are names of presets."""
+        """Return those of the words that are names of presets."""
         return tuple(word for word in words if word in self.presets and word not in KNOWN)
 
     def permissions_of(self, words: Iterable[str]) -> tuple[str, ...]:

@@ -1,11 +1,11 @@
 """Makes text from other members safe to print: escapes control characters and invisible characters.
 
-Above: code that prints or types names, titles and bodies, and the frames that agents read. Below: nothing.
+Code that prints or types names, titles and bodies uses this module, and so do the frames that agents read.
 
-All format characters of Unicode (category Cf) and all characters that are invisible by default are escaped: they
-reorder a line, hide words between visible ones, or make two different words look alike. Two kinds are part of normal
-spelling and stay there: the joiners between letters of Arabic and Indic scripts or between emoji, and the selectors
-U+FE0E and U+FE0F after an emoji. Ordinary text in such scripts, and joined emoji, stay legible.
+All format characters of Unicode (category Cf) and all characters that are invisible by default are escaped. Such
+characters can reorder a line, hide words between visible ones, or make two different words look alike. Two kinds stay,
+because normal spelling needs them: joiners between emoji or between letters of Arabic and Indic scripts, and the
+selectors U+FE0E and U+FE0F after an emoji. So ordinary text in such scripts, and joined emoji, stay legible.
 """
 
 import re
@@ -13,7 +13,7 @@ import re
 _LETTERS = "\u0620-\u064a\u066e-\u06d3\u06fa-\u06ff\u0750-\u077f\u08a0-\u08c9\u0900-\u0dff"
 _EMOJI = "\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _SIGNS = "\u00a9\u00ae\u203c\u2049\u2122\u2139"
-"""Characters of other blocks that are shown as emoji when a selector follows."""
+"""Characters outside the emoji blocks that are shown as emoji if a selector follows them."""
 _KEYS = "#*0-9"
 """A keycap is one of these characters, a selector, and U+20E3."""
 
@@ -37,7 +37,7 @@ UNSAFE = re.compile(
 
 
 def neutral(text: str) -> str:
-    """Return a text of several lines with every unsafe character escaped, so that a terminal only prints it."""
+    """Return a text with every unsafe character escaped, so that a terminal obeys none of them. Line breaks stay."""
     return UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
 
 

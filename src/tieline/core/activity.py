@@ -1,7 +1,7 @@
 """Activity, the record of an agent's actions: decides who may report it and who may read it.
 
-The broker only checks that the session may make the request, which is fast. The journal does the work, and its reply
-comes later.
+The broker only checks that the session may make the request, which is fast. The journal does the work later and then
+makes the reply.
 """
 
 from tieline.contract import command as c
@@ -36,7 +36,7 @@ class ActivityRules:
         return Deferred(work)
 
     def read(self, session: Session, command: c.ReadActivity) -> Reply | Deferred:
-        """Check that the session may read a member's activity. Then the journal finds it, and replies later."""
+        """Check that the session may read a member's activity. The journal reads the activity and replies later."""
         account = self._directory.find_for(session, ACTIVITY_READ, command.member)
         if isinstance(account, Refusal):
             return account
@@ -52,7 +52,7 @@ class ActivityRules:
         return Deferred(Select(account.name, query))
 
     def follow(self, session: Session, command: c.FollowActivity) -> Reply:
-        """Check that the session may follow a member's activity, so that it gets new activity as it happens."""
+        """Check that the session may follow a member's activity, that is, get new activity as soon as it is stored."""
         account = self._directory.find_for(session, ACTIVITY_READ, command.member)
         if isinstance(account, Refusal):
             return account

@@ -1,11 +1,13 @@
 """The audit: checks the stored event log (the main log) from outside, without using any state of the broker.
 
-Integrity: offsets are dense, and every hash follows from the previous hash, the time and the event. Rows of older
-programs have hashes without the time; the report says from which row on times are covered. Completeness: every message
-has a `send` row with the hash of its content. Every stored status change of a delivery (a step) has the log row that
-made it. Every delivery that a snapshot shows as settled has the row that settled it. Every objective, and every entry
-of its event log, has its row, and every such row has its entry. The audit reads in log order, so it never holds the
-whole log in memory.
+Integrity: offsets have no gaps, and every hash is right for the previous hash, the time and the event. Older versions
+of the hub wrote hashes that do not cover the time. The report says from which row on the hashes cover it.
+
+Completeness: every message has a `send` row with the hash of the stored message. Every stored status change of a
+delivery (a step) has the log row that made it. Every delivery that a snapshot shows as settled has the row that settled
+it. Every objective, and every entry of its event log, has its row. Every row about an objective has its entry.
+
+The audit reads in log order, so it never holds the whole log in memory.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +25,7 @@ from tieline.core.inbox import Image
 from tieline.core.ladder import STATES
 
 FINDINGS_MAX = 100
-"""Largest number of findings in one report. One broken row causes many findings, and more than these do not help."""
+"""Largest number of findings in one report. One broken row can cause many findings, and a longer list helps nobody."""
 
 
 class StoredMessage(Struct, frozen=True):
@@ -72,7 +74,7 @@ class StoredObjective(Struct, frozen=True):
 
 
 class StoredObjectiveEvent(Struct, frozen=True):
-    """A stored entry of an objective's event log. `offset` is the row of the main log about the same change."""
+    """A stored entry of an objective's event log. `offset` is the offset of the main log row about the same change."""
 
     offset: int
     id: str
@@ -82,7 +84,7 @@ class StoredObjectiveEvent(Struct, frozen=True):
 
 
 class Inspection(Protocol):
-    """Read access to a hub's store for the audit. All methods see the same moment, even while the hub writes."""
+    """Read access to a hub's store for the audit. All methods see the store at one moment, even if the hub writes."""
 
     def objectives(self) -> Iterator[StoredObjective]:
         """Yield all objectives, ordered by the log offset of their last change."""
@@ -120,10 +122,10 @@ class AuditReport(Struct, frozen=True):
     rows: int
     messages: int
     head: str
-    """Hash of the last row. Store a copy elsewhere to detect a log that was cut off."""
+    """Hash of the last row. If you keep a copy elsewhere, you can detect later that the end of the log was removed."""
     findings: tuple[AuditFinding, ...]
     times_from: int = 0
-    """The chain covers the times of the rows from this offset on. It does not cover the times of rows before it."""
+    """From this offset on, the hashes also cover the times of the rows. The hashes of earlier rows do not."""
 
     @property
     def intact(self) -> bool:
@@ -132,7 +134,7 @@ class AuditReport(Struct, frozen=True):
 
 
 class _Ranges:
-    """The keys of one member's deliveries that are settled, according to the log, as ranges."""
+    """Ranges of keys: the deliveries of one member that are settled according to the log."""
 
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
@@ -141,7 +143,7 @@ class _Ranges:
         self._ends[first] = max(last, self._ends.get(first, last))
 
     def gaps(self, first: int, last: int) -> Iterator[int]:
-        """Yield the first key of each gap: of each run of keys between `first` and `last` that are in no range."""
+        """Yield the first key of each gap. A gap is a run of keys from `first` to `last` that are in no range."""
         at = first
         for start, end in sorted(self._ends.items()):
             if start > last:
@@ -236,7 +238,7 @@ class _Audit:
             self._objective = next(self._objectives, None)
 
     def finish(self, inspection: Inspection, end: int) -> None:
-        """Report stored items that have no row in the log, which ends at `end`; then check the snapshot."""
+        """Report stored items without a row in the log, and check the snapshot. `end` is the end of the log."""
         while self._message is not None:
             self.message_count += 1
             self.find(self._message.offset, f"message {self._message.id} has no send row: the log ends at {end}")
@@ -265,9 +267,10 @@ class _Audit:
 
 
 def verify(inspection: Inspection, checkpoints: Sequence[Checkpoint] = ()) -> AuditReport:
-    """Check the whole log and the data stored beside it, and return the faults.
+    """Check the whole log and the data stored beside it. Return a report with the faults.
 
-    `checkpoints` are signed records of earlier lengths of the log. They show if the end of the log was removed.
+    `checkpoints` are signed records of the length that the log had at earlier times. They show if the end of the log
+    was removed.
     """
     audit = _Audit(inspection)
     heads = {checkpoint.rows: checkpoint.head for checkpoint in checkpoints}

@@ -1,7 +1,7 @@
-"""The batch of commands that the broker decides now: its time, its limits, its outcome and its uncommitted writes.
+"""The batch: the commands that the broker decides together, with their time, outcome and uncommitted writes.
 
-Every rule gets the batch and the parts of memory that the rule works with. Only `core.memory` begins a batch, commits
-it or rolls it back.
+Every rule gets the batch and those parts of memory that the rule works with. Only `core.memory` commits a batch or
+rolls it back.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from tieline.core.outcome import Outcome
 from tieline.core.store import Grant, Store
 
 Work = Move | tuple[Event, int] | Grant
-"""A stored change that no client waits for.
+"""A change whose commit no client waits for.
 
 It is a status change of deliveries (`Move`), an event with its time, or a changed right to resume a session (`Grant`).
 """
@@ -55,7 +55,10 @@ class Batch:
         self.start_over(Ledger())
 
     def start_over(self, ledger: Ledger) -> None:
-        """Drop the outcome and the collected moves, as after a rollback. `ledger` is the end of the committed log."""
+        """Drop the outcome and the collected status changes, for example after a rollback.
+
+        `ledger` is the end of the committed log.
+        """
         self.ledger = ledger
         self.ladder = Ladder()
         self.outcome = Outcome()
@@ -67,7 +70,7 @@ class Batch:
     def record(self, event: Event, *, urgent: bool = True) -> None:
         """Append an event to the main log. Events of messages, deliveries and objectives are appended elsewhere.
 
-        With `urgent`, a client waits until the event is committed. Otherwise the commit may wait for more batches.
+        With `urgent`, a client waits for the commit of the event. Otherwise the commit may wait for later batches.
         """
         self.changed = self.dirty = True
         self.store.record(self.ledger.append(event, self.now_ms))
@@ -92,6 +95,6 @@ class Batch:
                 self.store.record(row)
             else:
                 self.store.advance(row, move.account.number, move.step.state, move.ranges)
-            # Holds and releases wait for the commit, like messages, so they are never owed.
+            # Holds and releases are published only after their commit, so no rollback needs to apply them again.
             if move.step.state is not State.PENDING:
                 self.lazy.append(move)

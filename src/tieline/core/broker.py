@@ -1,10 +1,10 @@
 """The broker (the hub's decision logic): decides every command, one after the other, and buffers the writes to commit.
 
-Above: the implementation of the Hub port (the local hub, or a test). Below: the Store port. `handle` changes memory and
-buffers writes. `commit` makes the writes durable. Only then may the outcome be published. An outcome that no client
-waits for may be published before the commit, after `owe`, which protects it from a rollback. If a commit fails,
-`roll_back` restores memory to the state that is committed or owed, and sessions stay open. If a command raises, only
-that command is refused; see `handle`.
+The caller is the local hub (the implementation of the Hub port) or a test. The broker uses the Store port. `handle`
+changes memory and buffers writes. `commit` makes the writes durable. Only then may the caller publish the outcome, with
+one exception. If no client waits for the commit, the caller may call `owe` and publish the outcome before the commit.
+After `owe`, a rollback keeps these changes. If a commit fails, `roll_back` restores memory to the last state that was
+committed or passed to `owe`, and sessions stay open. If a command raises, only that command is refused; see `handle`.
 
 The broker looks up the session of a command once, and passes both to the rule of the command. A rule gets the parts of
 memory that it works with, and never the broker itself.
@@ -57,7 +57,7 @@ _Rule = Callable[[Session, Any], Reply | Deferred]
 _Rules = Iterator[tuple[type[Any], _Rule]]
 
 _QUIET = frozenset({Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN, Code.INTERNAL_ERROR, Code.STORE_FAILED})
-"""Refusals that say nothing about what the client tried to do. They are not written to the log."""
+"""Codes of refusals that are not written to the log, because they say nothing about what the client tried to do."""
 
 _CAREFUL = frozenset(
     {c.Send, c.Offered, c.Advance, c.AcknowledgeIds, c.Discard, c.Claim, c.Attach, c.Confirm, c.Detach, c.Follow}
@@ -67,20 +67,21 @@ _CAREFUL = frozenset(
 )
 """Commands whose rules set `Batch.changed` before they change stored state.
 
-If such a command raises before that, only that command is undone. Any other command may change stored state without
-setting `Batch.changed`, so the broker rolls back whenever it raises.
+If one of these commands raises while `Batch.changed` is still false, the broker undoes only this command. A command
+that is not listed here may change stored state without setting `Batch.changed`. So the broker rolls back whenever such
+a command raises.
 """
 
 _CHORE_REST_MS = 60_000
-"""Delay before a failed chore (a regular task of the hub, such as expiry) is retried.
+"""Delay before a failed chore (a regular task of the hub, such as expiry) is tried again.
 
-Without the delay, the chore could fail at every tick and cost a rollback each time.
+Without the delay, the chore could fail in every batch and cause a rollback each time.
 """
 
 _CHORES_MAX = 2048
 """Largest number of deliveries that one batch expires, and largest number that it releases.
 
-Each of the two takes about ten milliseconds then. The next batch continues.
+To expire or to release this many takes about ten milliseconds. The next batch continues with the rest.
 """
 
 _DONE = Done()
@@ -90,7 +91,7 @@ SESSIONLESS = frozenset({c.Attach, c.RecordRefusal, c.Settle, c.Tick})
 """Commands that need no session."""
 
 _IDLE = frozenset({c.Offered, c.Detach})
-"""Commands that succeed without effect if their session has ended."""
+"""Commands that do nothing, and are not refused, if their session has already ended."""
 
 
 class Broker(Memory):
@@ -127,7 +128,7 @@ class Broker(Memory):
     def _load(self, escalation: Escalation | None, holds: Holds | None) -> None:
         """Read the stored state, and create the rules that work on it.
 
-        After a rollback, `escalation` and `holds` are the parts before it, whose waiting times are kept.
+        In a rollback, `escalation` and `holds` are the objects from before it. Their waiting times are kept.
         """
         super()._load(escalation, holds)
         batch, directory = self.batch, self.directory
@@ -151,7 +152,7 @@ class Broker(Memory):
         self._evidence = EvidenceRules(batch, self._deliveries, self.loops, self._notices)
         self._staleness = StalenessRules(batch, directory, self._deliveries)
         self._acknowledging = WireIdRules(batch, self._deliveries)
-        # Finds the deliveries that an external inbox must win before a command is decided.
+        # Finds the deliveries that an external inbox must reserve for the hub before a command is decided.
         self.settlement = SettlementRules(
             batch,
             directory,
@@ -265,12 +266,13 @@ class Broker(Memory):
         yield _rule(c.FollowActivity, activity.follow)
 
     def handle(self, commands: Sequence[c.Command], *, releases: bool = True) -> Outcome:
-        """Decide commands in turn. Publish the outcome only after `commit`, or, if it is not urgent, after `owe`.
+        """Decide commands in turn, and return their outcome.
 
-        A command that raises is refused, and its changes are undone. If the command had begun to change something, the
-        broker rolls back and decides the commands before it again. The commands after it are left for the next call,
-        so the outcome has fewer replies than there are commands. With `releases`, deliveries that need not be held any
-        more are released in the same batch.
+        Publish the outcome only after `commit`. An outcome that is not urgent may also be published after `owe`. If a
+        command raises, it is refused and its changes are undone. If it had already begun to change stored state, the
+        broker rolls back and decides the commands before it again. The commands after it are not decided, so the
+        outcome has fewer replies than there are commands. The caller gives them again in the next call. With
+        `releases`, the batch also releases held deliveries that are due.
         """
         self.batch.now_ms = self.clock_and_ids.now_ms()
         step_ms = self.clock_and_ids.take_step_ms()
@@ -294,9 +296,9 @@ class Broker(Memory):
         return self.batch.outcome
 
     def _decide_all(self, commands: Sequence[c.Command]) -> Fault | None:
-        """Decide commands in turn, and return `None` if all are decided.
+        """Decide commands in turn. Return `None` if all are decided.
 
-        If a command raises after it has begun to change something, stop there and return its fault.
+        If a command raises after it has begun to change stored state, stop there and return its fault.
         """
         batch = self.batch
         outcome = batch.outcome = Outcome()
@@ -361,9 +363,9 @@ class Broker(Memory):
         self.refusals.record(command, session, code)
 
     def replaced(self, command: c.Attach) -> list[SessionId]:
-        """Return the sessions that may end because `command` opens a new one. Empty if its credential is not valid.
+        """Return the sessions that may end when `command` opens a new session. Empty if its credential is not valid.
 
-        The caller lets their earlier commands be decided first.
+        Before the caller gives `command` to the broker, it lets the earlier commands of these sessions be decided.
         """
         return self._sessions.replaced(command)
 
@@ -384,7 +386,7 @@ class Broker(Memory):
         return _DONE
 
     def _expire(self) -> bool:
-        """Expire due deliveries; returns true if some are left for the next batch. After a fault, retry this later."""
+        """Expire due deliveries. Return true if some are left for the next batch. If this fails, retry it later."""
         now_ms = self.batch.now_ms
         try:
             return self._expiry.work(self.deadlines, self.directory, self._deliveries, now_ms, _CHORES_MAX)
@@ -396,7 +398,7 @@ class Broker(Memory):
             return False
 
     def _prefetch(self, commands: Sequence[c.Command]) -> None:
-        """Let the store read the wire ids of all commands at once, to save time. If this fails, each reads its own."""
+        """Let the store look up the wire ids of all commands at once, to save time. If this fails, nothing is lost."""
         try:
             self._wire_ids.prefetch(commands, self.directory.sessions)
         except Exception as error:  # noqa: BLE001 - a prefetch is optional
@@ -405,9 +407,9 @@ class Broker(Memory):
                 self.roll_back()
 
     def _let_go(self, place: int) -> Fault | None:
-        """Release held deliveries that are due. If this raises, returns the fault, with `place` as its index.
+        """Release held deliveries that are due. If this fails, return the fault, with `place` as its index.
 
-        This runs after all commands, so that no reply of this batch depends on a released delivery.
+        This runs after all commands of the batch, so that no reply of the batch depends on a released delivery.
         """
         if self._resting("holds"):
             return None
@@ -422,7 +424,7 @@ class Broker(Memory):
         return None
 
     def _follow_clock(self, step_ms: int) -> None:
-        """Adjust deadlines after the system clock was changed, so that each wait lasts as long as before."""
+        """Adjust deadlines after somebody set the system clock, so that each wait lasts as long as planned."""
         self.escalation.shift(step_ms)
         self.loops.shift(step_ms)
         self.holds.shift(step_ms)
@@ -434,7 +436,7 @@ class Broker(Memory):
             account.busy_until_ms += step_ms if account.busy_until_ms else 0
 
     def _resting(self, chore: str) -> bool:
-        """True while a failed chore (a regular task, given by its name) waits for its retry."""
+        """True if the chore (regular task) with this name has failed and must still wait for its retry."""
         return self._rests.get(chore, 0) > self.batch.now_ms
 
     def _fault(self, place: int, command: c.Command, error: Exception) -> Fault:

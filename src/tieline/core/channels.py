@@ -1,9 +1,9 @@
 """Channels: their members and roles, how they are created, changed and removed, and which messages belong to them.
 
 The id of a channel never changes. The name can change, and another channel can use the name later. So each channel
-keeps the spans of the log in which it had a name. The first subscriber to a name creates the channel and is its admin.
-When the last admin leaves, the member who joined first becomes admin. When the last member leaves, the channel is
-removed. A `Dismiss` or `Admit` command is refused if other members would be left without an admin.
+keeps its spans: the parts of the log in which it had a certain name. The first subscriber to a name creates the channel
+and is its admin. When the last admin leaves, the member who joined first becomes admin. When the last member leaves,
+the channel is removed. A `Dismiss` or `Admit` command is refused if it would leave the other members without an admin.
 """
 
 from collections import Counter
@@ -30,7 +30,10 @@ IMPLICIT = (GENERAL, USERS)
 
 
 class Channel:
-    """A channel in the broker's memory: its row and its subscriptions. The directory keeps its recipients, by name."""
+    """A channel in the broker's memory: its stored row and its subscriptions.
+
+    The recipients of its messages are in `Directory.channels`, by the channel's name.
+    """
 
     __slots__ = ("row", "subscriptions")
 
@@ -63,7 +66,7 @@ class Channels:
         # Channels of each member by number, with archived ones; and the number of channels each member created.
         self._of: dict[int, dict[ch.ChannelId, Channel]] = {}
         self._made: Counter[str] = Counter()
-        # By target: the end of the last finished span of that name.
+        # By target (`#name`): the log offset at which the last channel with this name gave the name up.
         self._ends: dict[str, int] = {}
         for one in foundation.subscriptions:
             self.note_subscription(self._by_id[one.channel], one)
@@ -85,15 +88,15 @@ class Channels:
         return len(self._by_id)
 
     def named(self, name: ChannelName) -> Channel | None:
-        """The active channel with this name. Otherwise the last channel that was archived under this name."""
+        """Return the active channel with this name. If there is none, return the last channel archived under it."""
         return self._by_name.get(name) or self._archived.get(name)
 
     def find(self, wanted: str) -> Channel | None:
-        """The channel with this id. Otherwise the channel with this name."""
+        """Return the channel with this id. If there is none, return the channel with this name."""
         return self._by_id.get(ch.ChannelId(wanted)) or self.named(ChannelName(wanted))
 
     def refuse_archived(self, name: str) -> Refusal | None:
-        """The refusal if the name belongs only to an archived channel; otherwise `None`."""
+        """Return a refusal if only an archived channel has this name; otherwise `None`."""
         if name in self._archived and name not in self._by_name:
             return Refusal(Code.CHANNEL_ARCHIVED, f"#{name} is archived: it can be read and not written to")
         return None
@@ -116,7 +119,7 @@ class Channels:
         return self._made[name]
 
     def note_subscription(self, channel: Channel, one: Subscription) -> None:
-        """Remember that a member joined a channel, or has a new role in it. `one` is its subscription."""
+        """Remember that a member joined a channel, or has a new role in it. `one` is the member's subscription."""
         channel.subscriptions[one.number] = one
         self._of.setdefault(one.number, {})[channel.row.id] = channel
 
@@ -129,20 +132,20 @@ class Channels:
             del self._of[number]
 
     def note_spans(self, channel: Channel) -> None:
-        """Remember the log offsets at which a channel gave up its earlier names; `freed` returns them."""
+        """Remember the log offsets at which a channel gave up its names, for `freed`."""
         for span in channel.row.spans:
             if span.end is not None:
                 self._ends[span.target] = max(span.end, self._ends.get(span.target, 0))
 
     def freed(self, name: ChannelName) -> int:
-        """Log offset at which the last earlier channel of this name gave the name up; 0 if there was none.
+        """Return the log offset at which the last channel with this name gave the name up; 0 if there was none.
 
-        If somebody subscribes to the name, the channel that this creates has the messages from this offset on.
+        If somebody subscribes to the name now, a new channel is created. It has the messages from this offset on.
         """
         return self._ends.get(f"#{name}", 0)
 
     def enter(self, channel: Channel) -> None:
-        """Add a new channel to the index, or an existing channel under its new name."""
+        """Add a channel to the index under its name: a new channel, or an existing channel with a new name."""
         if channel.row.id not in self._by_id:
             self._by_id[channel.row.id] = channel
             self._made[channel.row.created_by] += 1
@@ -151,7 +154,7 @@ class Channels:
         self._directory.channels.setdefault(channel.name, {})
 
     def strike(self, channel: Channel) -> dict[int, Account]:
-        """Remove the name of a channel from the index. Returns the recipients under that name, by number."""
+        """Remove the name of a channel from the index. Return the channel's recipients, by number."""
         del self._by_name[channel.name]
         return self._directory.channels.pop(channel.name)
 
@@ -167,13 +170,13 @@ class Channels:
         del self._by_id[channel.row.id]
         self._made[channel.row.created_by] -= 1
         if len(channel.row.spans) > 1:
-            # The channel had other names before. Its spans may be the last of those names, so compute the ends again.
+            # The channel had other names before, and `_ends` may have offsets from its spans. So compute it again.
             self._ends.clear()
             for other in self._by_id.values():
                 self.note_spans(other)
 
     def describe(self, name: ChannelName) -> ChannelView:
-        """View of the channel with this name. Without such an active channel, the view has only name and members."""
+        """Return the view of the active channel with this name. Without one, the view has only name and subscribers."""
         channel = self._by_name.get(name)
         if channel is not None:
             return self.view(channel)
@@ -183,7 +186,7 @@ class Channels:
         )
 
     def view(self, channel: Channel) -> ChannelView:
-        """View of a channel with all its data."""
+        """Return the view of a channel, with all its data."""
         accounts = self._directory.accounts
         found = [(accounts[number], one) for number, one in channel.subscriptions.items()]
         found.sort(key=lambda pair: (pair[1].role is not ch.Role.ADMIN, pair[1].joined_at_ms, pair[0].number))
@@ -215,7 +218,7 @@ class ChannelRules:
     # Commands for every protocol.
 
     def subscribe(self, session: Session, command: c.Subscribe) -> Reply:
-        """Add a member to a channel: the session's own member, or `command.member` if the session manages members."""
+        """Add the session's own member to a channel. If the session manages members, it may name another member."""
         account = self._subscriber(session, command.member)
         if isinstance(account, Refusal):
             return account
@@ -228,9 +231,9 @@ class ChannelRules:
         return self._join(channel, account)
 
     def unsubscribe(self, session: Session, command: c.Unsubscribe) -> Reply:
-        """Remove a member from a channel: the session's own member, or `command.member`.
+        """Remove the session's own member from a channel. If the session manages members, it may name another member.
 
-        A channel without members is deleted; a channel without an admin gets a new one.
+        If the channel has no members then, it is deleted. If it has no admin then, it gets a new one.
         """
         account = self._subscriber(session, command.member)
         if isinstance(account, Refusal):
@@ -284,14 +287,14 @@ class ChannelRules:
         return channel
 
     def _refuse_more(self, account: Account) -> Refusal | None:
-        """The refusal if a member is in too many channels already; otherwise `None`."""
+        """Return a refusal if a member is already in too many channels; otherwise `None`."""
         most = self._limits.subscriptions_max
         if len(self._channels.of(account)) >= most:
             return Refusal(Code.TOO_MANY_CHANNELS, f"{account.name} is in {most} channels already")
         return None
 
     def _enter(self, channel: Channel, account: Account, role: ch.Role = ch.Role.MEMBER) -> Refusal | None:
-        """Add a member to an existing channel. Refuses if the member is in too many channels."""
+        """Add a member to an existing channel. Return a refusal if the member is already in too many channels."""
         if account.number in channel.subscriptions:
             return None
         refusal = self._refuse_more(account)
@@ -451,7 +454,7 @@ class ChannelRules:
 
 
 def _refuse(session: Session, channel: Channel, change: ch.AnyChange) -> Refusal | None:
-    """The refusal if the session may not make this change; otherwise `None`."""
+    """Return a refusal if the session may not make this change; otherwise `None`."""
     account = session.account
     own = channel.subscriptions.get(account.number) if account is not None else None
     if isinstance(change, ch.Enter):

@@ -2,13 +2,13 @@
 
 The chain alone cannot show that its last rows are missing, because the remaining rows are still a valid chain. A
 checkpoint has the number of rows at some time, and the hash of the last row. Its signature is a keyed hash, which also
-covers the checkpoint before it. So without the key nobody can change or add a checkpoint, or remove one from the
-middle.
+covers the signature of the checkpoint before it. So without the key, nobody can change or add a checkpoint, or remove
+one from the middle.
 
-Checkpoints protect against a person who can change the database but cannot read the key beside it: for example with a
-restored backup, with a copy, or as another user. With a checkpoint stored elsewhere, they also protect against a person
-who has the whole home. They do not protect against a person who has the key and all checkpoints, who can sign any
-history.
+Checkpoints detect changes by a person who can change the database but cannot read the key beside it. Such a person may
+have a copy or a backup, or be another user of the machine. If one checkpoint is also stored elsewhere, checkpoints
+detect even changes by a person who has the whole home. A person who has the key and all checkpoints can sign any
+history, and checkpoints cannot detect that.
 """
 
 import hmac
@@ -31,7 +31,7 @@ class Checkpoint(Struct, frozen=True):
     """Hash of the last row."""
     at_ms: int
     mac: str
-    """The signature: a keyed hash of all other fields."""
+    """The signature: a keyed hash of all other fields of this checkpoint."""
     previous: str = ""
     """The `mac` of the checkpoint before this one."""
 
@@ -42,7 +42,7 @@ def sign(key: bytes, rows: int, head: str, at_ms: int, previous: str) -> Checkpo
 
 
 def forged(key: bytes, checkpoints: Sequence[Checkpoint]) -> Iterator[str]:
-    """Describe each fault in a sequence of checkpoints: a bad signature, or a missing checkpoint."""
+    """Yield a sentence about each fault in a sequence of checkpoints: a bad signature, or a missing checkpoint."""
     before: Checkpoint | None = None
     for number, one in enumerate(checkpoints, start=1):
         if not genuine(key, one):

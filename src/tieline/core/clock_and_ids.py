@@ -9,10 +9,10 @@ class ClockAndIds(Protocol):
     """Gives the broker the time, new ids and new tokens. The server and the tests have their own versions."""
 
     def now_ms(self) -> int:
-        """Return the milliseconds since the epoch. Time never goes backwards, unless `take_step_ms` reports it."""
+        """Return the current time in milliseconds since 1970. It goes backwards only if `take_step_ms` reports it."""
 
     def take_step_ms(self) -> int:
-        """Return by how much the clock was set since the last call; negative for backwards, 0 if it was not set."""
+        """Return by how many milliseconds somebody set the clock forward since the last call; negative if backward."""
 
     def doubts_time(self) -> bool:
         """True if the time may be wrong. Then nothing may be deleted because of its age."""

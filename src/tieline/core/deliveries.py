@@ -1,8 +1,8 @@
 """Deliveries: moves them up the ladder of states, from `pending` to `acked`, `expired` or `dead`.
 
-Above: every rule that has evidence about a delivery. Below: the inboxes. Their moves are collected for the log.
-Followers, the loop rule and holds are told about each move. If a member has an external inbox, the external inbox must
-win a delivery before the hub settles it (`core.external_inboxes`).
+Every rule that has evidence about a delivery calls this module. It changes the inboxes, and collects the moves (status
+changes) for the log. It tells followers, the loop rule and holds about each move. If a member has an external inbox,
+the external inbox must reserve a delivery for the hub before the hub settles it (`core.external_inboxes`).
 """
 
 from tieline.contract.delivery import SETTLED, State, Step
@@ -17,11 +17,11 @@ from tieline.core.holds import Holds
 from tieline.core.loops import Loops
 
 _NEWEST = 8
-"""Number of newest deliveries of a range that are reported to the loop rule."""
+"""For each range of keys, only this many of the newest deliveries are reported to the loop rule."""
 
 
 class Deliveries:
-    """Moves deliveries up the ladder of states, and tells the parts of the broker that depend on a move."""
+    """Moves deliveries up the ladder of states, and tells other parts of the broker about each move."""
 
     __slots__ = ("_batch", "_directory", "_external_inboxes", "_followers", "_holds", "_loops")
 
@@ -52,11 +52,12 @@ class Deliveries:
         claimed: bool = False,
         ackless: bool = False,
     ) -> bool:
-        """Move deliveries of a member (`ranges` of keys) to a state. Returns true if any of them moved.
+        """Move deliveries of a member (`ranges` of keys) to a state. Return true if any of them moved.
 
-        `session` is the session that gave the `evidence`, or `None` if the hub itself moves them. With `claimed`, the
-        log says that the session claimed them. With `ackless`, they were offered on a wire without acknowledgement. If
-        the member has an external inbox, only the deliveries that it has won are settled.
+        `session` is the session that gave the `evidence`, or `None` if the hub itself moves the deliveries. With
+        `claimed`, the log says that the session claimed them. With `ackless`, they were offered on a wire without
+        acknowledgement. If the member has an external inbox, a delivery is settled only if the external inbox has
+        reserved it for the hub.
         """
         if self._external_inboxes.sessions and state in SETTLED:
             inbox_session = self._external_inboxes.session_to_ask(account, session)
@@ -78,7 +79,7 @@ class Deliveries:
         claimed: bool = False,
         ackless: bool = False,
     ) -> bool:
-        """Move deliveries to a state, like `move`, whether or not an external inbox has won them."""
+        """Move deliveries to a state, like `move`, but without a look at external inboxes."""
         batch = self._batch
         now_ms, followers = batch.now_ms, self._followers
         ackless = state is State.OFFERED and (ackless or (session is not None and not session.acknowledges))
@@ -91,7 +92,7 @@ class Deliveries:
             if followed:
                 followers.tell(account, first, last, state)
             if session is not None and state <= State.ACKED:
-                # Only the newest few, because an agent answers the newest. A client may name keys not given yet.
+                # Report only the newest few, because an agent answers the newest. A client may name keys too high.
                 newest = min(last, inbox.next_key - 1)
                 for key in range(max(first, newest - _NEWEST + 1), newest + 1):
                     offset = inbox.offset(key)

@@ -19,9 +19,9 @@ from tieline.core.store import Foundation, MemberImage, MemberRow, TokenRow
 
 _NEAR_MAX = 3
 _NEAR_CANDIDATES_MAX = 256
-"""Largest number of names that are compared with an unknown name, to suggest similar ones.
+"""Largest number of existing names that are compared with an unknown name, to suggest similar names.
 
-One comparison takes tens of microseconds on the thread that all clients share.
+One comparison takes tens of microseconds, and all clients share the thread on which it runs.
 """
 _NEAR_LENGTH_MAX = 64
 HINTS_MAX = 16
@@ -56,7 +56,7 @@ class Account:
 
     def __init__(self, row: MemberRow) -> None:
         self.number = row.number
-        # The member as everybody sees it: with the permissions that its words give.
+        # The member as everybody sees it. Its presets are replaced by the permissions that they give.
         self.member = member = row.member
         # Permissions and names of presets, as they are stored.
         self.words = member.permissions
@@ -77,7 +77,7 @@ class Account:
 
     @property
     def present(self) -> bool:
-        """True if the member gets messages to everybody. Members without a token count only while connected."""
+        """True if messages to everybody go to this member now. Without its own token, it must be connected."""
         return self.member.origin is Origin.TOKEN or bool(self.sessions)
 
     def touch(self, now_ms: int) -> None:
@@ -90,7 +90,7 @@ class Account:
         return MemberRow(self.number, replace(self.member, permissions=self.words, presets=()), self.since)
 
     def image(self) -> MemberImage:
-        """Return the inbox and the streams of this member, for a snapshot."""
+        """Return a copy of the inbox and the streams of this member, for a snapshot."""
         return MemberImage(self.number, self.inbox.image(), dict(self.streams), self.last_seen_ms)
 
 
@@ -138,11 +138,14 @@ class Session:
         return self.operator or (self.account is not None and permission in self.account.member.permissions)
 
     def said(self, message: Message) -> bool:
-        """True if this session's member sent the message. A former member with the same name does not count."""
+        """True if this session's member sent the message. An earlier member with the same name is another member."""
         return message.sender == self.speaker and (self.account is None or message.offset >= self.account.since)
 
     def refuse_without(self, permission: str, *, itself: str | None = None) -> Refusal | None:
-        """Return a refusal if the session lacks a permission and is not a session of the member named `itself`."""
+        """Return a refusal if the session lacks a permission; otherwise `None`.
+
+        A session of the member named `itself` needs no permission.
+        """
         if self.may(permission) or (self.account is not None and self.account.name == itself):
             return None
         return Refusal(Code.FORBIDDEN, f"{self.speaker} lacks the permission {permission}")
@@ -195,36 +198,39 @@ class Directory:
         return account
 
     def find(self, name: str) -> Account | None:
-        """The member with exactly this name."""
+        """Return the member with exactly this name; `None` if there is none."""
         account = self._by_name.get(name.casefold())
         return account if account is not None and account.member.name == name else None
 
     def refuse_alias(self, name: str) -> Refusal | None:
-        """Refuse a new member whose name is an alias, in any case: it would get the messages to another member."""
+        """Return a refusal if this name for a new member is already an alias (case is ignored); otherwise `None`.
+
+        A new member with that name would get messages that are meant for another member.
+        """
         owner = next((own for alias, own in self.team.aliases.items() if alias.casefold() == name.casefold()), None)
         return None if owner is None else Refusal(Code.NAME_TAKEN, f"the name {name!r} is an alias of {owner!r}")
 
     def find_any_case(self, name: str) -> Account | None:
-        """The member with this name, ignoring case."""
+        """Return the member with this name, ignoring case; `None` if there is none."""
         return self._by_name.get(name.casefold())
 
     def find_managed(self, session: Session, permission: str, name: str) -> Account | Refusal:
-        """The member with this name, if the session has the permission; otherwise a refusal."""
+        """Return the member with this name, if the session has the permission; otherwise a refusal."""
         return session.refuse_without(permission) or self.find(name) or self.unknown_member(name)
 
     def find_for(self, session: Session, permission: str, name: str) -> Account | Refusal:
-        """The member with this name, if the session belongs to it or has the permission; otherwise a refusal."""
+        """Return the member with this name, if the session belongs to it or has the permission; otherwise a refusal."""
         refusal = session.refuse_without(permission, itself=name)
         return refusal or self.find(name) or self.unknown_member(name)
 
     def unknown_member(self, name: str) -> Refusal:
-        """The refusal for the name of an unknown member, with similar names as a hint."""
+        """Return the refusal for the name of an unknown member, with similar names as a hint."""
         near = self._near(name, (account.member.name for account in self.accounts.values()))
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         return Refusal(Code.UNKNOWN_MEMBER, f"no member is called {name!r}{hint}", near)
 
     def unknown_channel(self, name: str) -> Refusal:
-        """The refusal for an unknown channel, with similar names as a hint."""
+        """Return the refusal for an unknown channel, with similar names as a hint."""
         near = tuple(f"#{channel}" for channel in self._near(name, self.channels))
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         return Refusal(Code.UNKNOWN_CHANNEL, f"there is no channel #{name}{hint}", near)
@@ -254,7 +260,7 @@ class Directory:
             self.drop_token(row)
 
     def update(self, account: Account, member: Member, words: tuple[str, ...]) -> None:
-        """Replace the data of a member. `words` are its permissions, and names of presets, which are sets of them."""
+        """Replace the data of a member. Each of `words` is a permission, or the name of a preset (permission set)."""
         permissions, presets = self.team.permissions_of(words), self.team.presets_among(words)
         account.words = words
         account.member = replace(member, permissions=permissions, presets=presets)
@@ -289,7 +295,7 @@ class Directory:
         return expired
 
     def tokens_of(self, account: Account) -> list[TokenRow]:
-        """All tokens of a member."""
+        """Return all tokens of a member."""
         return list(self._tokens_of.get(account.number, {}).values())
 
     def note_use(self, digest: bytes, now_ms: int) -> None:
@@ -297,11 +303,11 @@ class Directory:
         self._used[digest] = now_ms
 
     def last_use(self, digest: bytes) -> int | None:
-        """Return when the token with this hash last opened a session; `None` if not since the hub started."""
+        """Return the time when the token with this hash last opened a session; `None` if not since the hub started."""
         return self._used.get(digest)
 
     def owner_of(self, token: str, now_ms: int) -> Account | None:
-        """The member that owns a token. `None` if the token is unknown or expired."""
+        """Return the member that owns a token; `None` if the token is unknown or expired."""
         digest = token_digest(token)
         row = self._tokens.get(digest)
         if row is None or not hmac.compare_digest(row.digest, digest):
@@ -319,7 +325,7 @@ class Directory:
         return digest in self._tokens
 
     def subscribers(self, channel: ChannelName) -> dict[int, Account] | None:
-        """The members of a channel by number, or `None` if there is no such channel."""
+        """Return the members of a channel by number; `None` if there is no such channel."""
         if channel == GENERAL:
             return self.accounts
         if channel == USERS:
@@ -340,9 +346,10 @@ class Directory:
             session.account.sessions.remove(session)
 
     def carry_over(self, before: "Directory") -> None:
-        """Take over what is not stored from the directory before a rollback, so that the rollback does not lose it.
+        """Copy the data that is only in memory from the directory before a rollback, so that it is not lost.
 
-        That is: the open sessions, when each member was last seen, until when it is busy, and when tokens were used.
+        These data are the open sessions, the times when members were last seen, the times until which they are busy,
+        and the times when tokens were last used.
         """
         self._used = before._used
         for number, account in before.accounts.items():
@@ -359,7 +366,7 @@ class Directory:
     def roster(self, name: str | None = None, now_ms: int = 0) -> tuple[Presence, ...]:
         """Return all members with their connections and backlog, sorted by name.
 
-        With `name`, return only that member, ignoring case. `now_ms` decides which members still count as busy.
+        With `name`, return only that member, ignoring case. `now_ms` is the current time: it decides who is still busy.
         """
         one = None if name is None else self.find_any_case(name)
         accounts = self.accounts.values() if name is None else [one] if one else []

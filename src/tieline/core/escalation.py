@@ -1,11 +1,11 @@
 """Escalation: tries the ways to reach a member, one after the other, until evidence shows that a delivery was seen.
 
-The ways are push, hook, pty, pull and notify (`contract.reach`). Only members with ways are tracked, so a message to
-any other member costs nothing here. Waiting deliveries are stored as ranges of keys that came at about the same time:
-one entry per member and moment, for any number of messages.
+The ways are push, hook, pty, pull and notify (`contract.reach`). Only members for which ways are set are tracked, so a
+message to any other member costs nothing here. Deliveries that came at about the same time wait together as one range
+of keys. So there is one entry per member and moment, for any number of messages.
 
-The log says at which way a delivery is, but not since when. After a restart the delivery gets the full time of that way
-again, because nobody could send evidence to a hub that was down.
+The log says at which way a delivery is, but not since when. After a restart, the delivery gets the full time of that
+way again, because nobody could send evidence to a hub that was down.
 """
 
 import heapq
@@ -31,13 +31,13 @@ from tieline.core.outcome import Post
 
 _KEY = "reach:"
 _GRAIN = 10
-"""Deliveries are escalated together if their deadlines differ by less than the waiting time divided by this."""
+"""Deadlines are rounded, so that deliveries are escalated together. The step is the waiting time divided by this."""
 _GRAIN_MS_MAX = 1000
-"""Deliveries are escalated together only if their deadlines differ by less than this."""
+"""Deadlines are rounded, so that deliveries are escalated together. This is the largest step."""
 _HELD = 255
-"""Marks a held delivery, in place of the index of its way. It is not escalated until it is released."""
+"""Stands for a held delivery, in place of the index of a way. A held delivery is not escalated before its release."""
 TellUnseen = Callable[[Account, Reach, Ranges], None]
-"""Callback that tells a human about unseen deliveries: the member, its ways, and ranges of keys."""
+"""Callback that tells a human about unseen deliveries. Arguments: the member, its ways, and ranges of keys."""
 
 _reach_decoder = msgspec.json.Decoder(Reach)
 
@@ -45,7 +45,7 @@ _reach_decoder = msgspec.json.Decoder(Reach)
 class _Wait(msgspec.Struct, order=True):
     """Deliveries of one member, `first` to `last`, that wait at one way until they are seen or escalated.
 
-    `place` is the index of the way in the member's list. Some of the deliveries may have been seen since.
+    `place` is the index of the way in the member's list of ways. Some of the deliveries may already have been seen.
     """
 
     deadline_ms: int
@@ -54,11 +54,11 @@ class _Wait(msgspec.Struct, order=True):
     urgent: bool
     first: int
     last: int
-    """Key of the last delivery. It may grow while the entry is queued; the other fields alone decide the sort order."""
+    """Key of the last delivery. It may grow while the entry is in the heap. The fields before it decide the order."""
 
     @property
     def moment(self) -> tuple[int, int, int, bool]:
-        """Return the deadline, member, way and urgency. Entries with the same values are escalated by one event."""
+        """Deadline, member, way and urgency. Entries with the same four values are escalated together, by one event."""
         return self.deadline_ms, self.number, self.place, self.urgent
 
 
@@ -76,13 +76,13 @@ class Escalation:
         # Key: the number of the member.
         self.reaches: dict[int, Reach] = {}
         self._waits: list[_Wait] = []
-        # By member and urgency: the entry that the next delivery may join.
+        # By member and urgency: the newest entry, which the next delivery may extend.
         self._latest: dict[tuple[int, bool], _Wait] = {}
 
     def restore(self, settings: Mapping[str, bytes], now_ms: int, before: "Escalation | None" = None) -> None:
         """Restore the ways of members from the stored `settings`.
 
-        `before` is the state before a rollback. If it has the same ways for a member, keep that member's deadlines.
+        In a rollback, `before` is the state before it. A member that had the same ways there keeps its deadlines.
         """
         waits: dict[int, list[_Wait]] = {}
         for wait in before._waits if before else ():
@@ -116,7 +116,7 @@ class Escalation:
     def expect_released(self, number: int, key: int) -> None:
         """Begin to wait for evidence that a released delivery is seen. `number` is the member's number.
 
-        It counts as not urgent, because its priority is not read.
+        The delivery counts as not urgent, because the priority of its message is not read from the store.
         """
         reach = self.reaches.get(number)
         if reach is not None:
@@ -135,10 +135,10 @@ class Escalation:
         heapq.heappush(self._waits, entry)
 
     def _take_up(self, account: Account, now_ms: int) -> None:
-        """Begin to wait for each unsettled delivery of a member, at the way that it was last escalated to."""
+        """Begin to wait for each unsettled delivery of a member, at the way that the delivery was escalated to last."""
         reach, inbox = self.reaches[account.number], account.inbox
         start, end = inbox.first_unsettled, inbox.next_key
-        # The place of each delivery, one byte each. Later escalations overwrite earlier ones.
+        # The index of the way of each delivery, one byte each. Later escalations overwrite earlier ones.
         places = bytearray(end - start)
         for fall in self._store.falls(account.number, start, end - 1):
             low, high = max(fall.first, start) - start, min(fall.last + 1, end) - start
@@ -169,7 +169,7 @@ class Escalation:
     def work(self, tell_unseen: TellUnseen) -> None:
         """Escalate the deliveries whose time at their current way is over.
 
-        `tell_unseen` is called for those that are escalated to a human.
+        `tell_unseen` is called with the deliveries that are escalated to a human.
         """
         waits = self._waits
         if waits and waits[0].deadline_ms <= self._batch.now_ms:
@@ -193,7 +193,7 @@ class Escalation:
         return wait
 
     def shift(self, step_ms: int) -> None:
-        """Shift all deadlines by a change of the clock, so that each wait lasts as long as before."""
+        """Shift all deadlines by `step_ms`, because somebody set the clock. So each wait lasts as long as planned."""
         for wait in self._waits:
             wait.deadline_ms += step_ms
 
@@ -211,7 +211,7 @@ class Escalation:
         unseen: list[list[Range]],
         tell_unseen: TellUnseen,
     ) -> None:
-        """Escalate unseen deliveries of a member together, from the way of `wait` to the next, with one event.
+        """Escalate unseen deliveries of a member from the way of `wait` to the next way. One event covers all of them.
 
         `unseen` has a list of key ranges for each waiting entry. `tell_unseen` is called if the next way is `notify`.
         """
@@ -224,7 +224,7 @@ class Escalation:
         if self._followers.by_offset:
             self._followers.tell_fall(account, ranges, way)
         for part in unseen:
-            # The new range may include seen deliveries; they are skipped when it is due. Held ones are in no entry.
+            # The new range may include seen deliveries. They are skipped when the range is due.
             keys = (part[0][0], part[-1][1])
             self._wait(reach, account.number, wait.place + 1, keys, self._batch.now_ms, urgent=wait.urgent)
         if way is Way.NOTIFY:
@@ -259,7 +259,7 @@ class ReachRules:
         self._notifies = notifies
 
     def set_reach(self, session: Session, command: c.SetReach) -> Reply:
-        """Set or read the ways to reach a member. Only the member and managers of members may do that."""
+        """Set or read the ways to reach a member. Only the member itself and members who manage members may do that."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account

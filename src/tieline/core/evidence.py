@@ -1,9 +1,9 @@
 """Evidence: proof that a delivery was written to a wire, read or handled.
 
-A session reports on the deliveries of its own member: offered, seen, acknowledged, given up, or claimed. Some wires
-cannot acknowledge. For a delivery on such a wire, a reply that names the message counts as the acknowledgement, because
-the sender of the reply has read the message. This works only for recent messages, which the loop rule remembers.
-Looking further back would cost a read from the store for every reply.
+A session reports that deliveries of its own member were offered, seen, acknowledged, given up or claimed. Some wires
+cannot acknowledge. If a delivery went out on such a wire, a reply to its message counts as the acknowledgement, because
+the sender of the reply has read the message. This works only for recent messages, which the loop rule remembers. For
+older messages, every reply would cost a read from the store.
 """
 
 from tieline.contract import command as c
@@ -42,9 +42,9 @@ class EvidenceRules:
         return _DONE
 
     def advance(self, session: Session, command: c.Advance) -> Reply:
-        """Move deliveries to the state that the session reports: seen, acked, or dead if the session gives them up.
+        """Move deliveries to the state that the session reports: seen, acked, or dead (the session gives them up).
 
-        They do not become dead if another session of the member may still acknowledge them.
+        Deliveries do not become dead while another session of the member may still acknowledge them.
         """
         account, limits = session.account, self._limits
         if account is None or command.state not in (State.SEEN, State.ACKED, State.DEAD):
@@ -100,7 +100,7 @@ class EvidenceRules:
             self._deliveries.move(account, one_key(key), State.ACKED, session=session, evidence=REPLY)
 
     def find_answered(self, account: Account, message_id: MessageId) -> int | None:
-        """The key of the delivery that a member's reply to this message acknowledges, if there is one."""
+        """Return the key of the delivery that a reply of this member to this message acknowledges; `None` for none."""
         offset = self._loops.offset_of(message_id)
         key = account.inbox.find(offset) if offset is not None else None
         return key if key is not None and account.inbox.is_ackless(key) else None

@@ -1,8 +1,8 @@
 """Expiry: marks deliveries as `expired` when their time to live has passed.
 
-Above: the broker, at the beginning of each batch. Below: the heap of deadlines, which is part of the broker's memory.
-After a fault, expiry pauses for a while, and the pause of the failed delivery doubles each time. Otherwise the same
-delivery would raise in every batch, and no command could be decided.
+The broker calls this at the beginning of each batch. The heap of deadlines is part of the broker's memory. If a
+delivery fails to expire, it is tried again after a delay, which doubles with each failure. Without the delay, the same
+delivery could fail in every batch, and no command could be decided.
 """
 
 import heapq
@@ -21,7 +21,7 @@ _REST_MS_MAX = 3_600_000
 
 
 class Expiry:
-    """Expires deliveries, and remembers those that failed, to try them again later."""
+    """Expires deliveries. Remembers the deliveries that failed to expire, and tries them again later."""
 
     __slots__ = ("_stuck",)
 
@@ -32,9 +32,9 @@ class Expiry:
     def work(
         self, deadlines: list[Deadline], directory: Directory, deliveries: Deliveries, now_ms: int, most: int
     ) -> bool:
-        """Expire at most `most` due deliveries. Returns true if some may be left for the next batch.
+        """Expire at most `most` due deliveries. Return true if some may be left for the next batch.
 
-        If this raises, the delivery that failed is noted for a later retry.
+        If a delivery fails, note it for a later retry and raise.
         """
         for _ in range(most):
             if not deadlines or deadlines[0][0] > now_ms:
@@ -50,7 +50,7 @@ class Expiry:
                     held = " while it was held" if account.inbox.is_held(key) else ""
                     deliveries.move(account, one_key(key), State.EXPIRED, evidence=f"time to live passed{held}")
                     if account.inbox.entry(key) is not None:
-                        # Its external inbox must win it first. If that does not happen, try again.
+                        # The external inbox must reserve the delivery for the hub first. Try again later.
                         heapq.heappush(deadlines, (now_ms + _REST_MS_MIN, number, key))
             except Exception:
                 # Pause this delivery longer than the chore, so that it does not block the others again.

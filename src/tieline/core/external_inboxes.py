@@ -1,11 +1,15 @@
-"""External inboxes: deliveries that a process outside the hub can also take. The first to take a delivery has it.
+"""External inboxes: places outside the hub from which other processes can also take deliveries of a member.
 
-The unread messages of a local agent are files, and any process of the agent may claim a file. So before the hub settles
-such a delivery, for any reason and session, the member's external inbox must win the delivery. `core.settlement` finds
-the deliveries to win before a command is decided. The caller of the broker asks the external inbox, and puts the
-answers here. The hub may settle a delivery that was won. A delivery that was lost was taken outside, which acknowledges
-it. The external inbox lets go of a won delivery only after the commit, so that after a crash it can give the delivery
-back. A delivery that was won and then not settled is also given back.
+A delivery belongs to the first process that takes it.
+
+The unread messages of a local agent are files, and any process of the agent may take a file. So before the hub settles
+such a delivery, it asks the member's external inbox. The external inbox tries to reserve the delivery for the hub. In
+this code, a delivery that was reserved for the hub is *won*, and a delivery that a process took first is *taken*.
+
+`core.settlement` finds the deliveries to ask for, before a command is decided. The caller of the broker asks the
+external inbox, and puts the answers here. The hub may settle a won delivery. A taken delivery counts as acknowledged.
+The external inbox removes a won delivery only after the commit, so that it can give the delivery back after a crash. It
+also gives back a won delivery that no command settled.
 """
 
 from collections.abc import Iterator
@@ -23,27 +27,31 @@ PAGE = 256
 """Number of deliveries in one question to an external inbox."""
 
 Won = tuple[MemberName, int]
-"""A delivery that an external inbox won, by member and key."""
+"""A delivery, by member and key, that an external inbox has reserved for the hub."""
 
 
 class Answers:
-    """Answers of external inboxes, for the commands decided next: which deliveries they won, or found taken outside."""
+    """Answers of external inboxes: which deliveries are reserved for the hub (won), and which were taken outside.
+
+    They are for the commands that the broker decides next.
+    """
 
     __slots__ = ("asked_through", "by_delivery")
 
     def __init__(self) -> None:
-        # By member and key: true if the delivery was won, false if it was taken outside, `None` if unknown.
+        # By member and key: true if the delivery is reserved for the hub, false if a process outside took it, `None` if
+        # that is not known.
         self.by_delivery: dict[tuple[MemberName, int], bool | None] = {}
-        # By member: the highest key that was asked for. Keys are asked for in ascending order.
+        # By member: the highest key that the hub has asked about. It asks in ascending order of keys.
         self.asked_through: dict[MemberName, int] = {}
 
     def won(self) -> list[Won]:
-        """Return the deliveries that the external inboxes won, so that the hub may settle them."""
+        """Return the deliveries that are reserved for the hub, so that it may settle them."""
         return [delivery for delivery, answer in self.by_delivery.items() if answer]
 
 
 class ExternalInboxes:
-    """The open external inboxes, their answers to the hub's questions, and the deliveries won from them."""
+    """The open external inboxes, their answers to the hub's questions, and the deliveries reserved for the hub."""
 
     __slots__ = ("_batch", "_owed", "_won", "answers", "finished", "sessions")
 
@@ -56,17 +64,17 @@ class ExternalInboxes:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forget all won deliveries, as after a start."""
+        """Forget all deliveries that were reserved for the hub, for example at a start."""
         self._won: list[Won] = []
-        # Number of won deliveries, from the start of the list, that are owed.
+        # Number of deliveries, from the start of the list `_won`, that a rollback must keep; see `owe`.
         self._owed = 0
-        # Won deliveries whose settlement is committed. The caller of the broker tells the external inboxes.
+        # Reserved deliveries whose settlement is committed. The caller of the broker tells the external inboxes.
         self.finished: list[Won] = []
 
     def session_to_ask(self, account: Account, session: Session | None) -> SessionId | None:
-        """Return the session of the external inbox that must be asked before a delivery of this member is settled.
+        """Return the session of the external inbox that the hub must ask before it settles a delivery of this member.
 
-        `None` if the member has no external inbox, or if the external inbox itself (`session`) settles the delivery.
+        Return `None` if the member has no external inbox, or if `session` is the session of the external inbox itself.
         """
         inbox_session = self.sessions.get(account.name)
         return None if session is not None and session.id == inbox_session else inbox_session
@@ -74,10 +82,11 @@ class ExternalInboxes:
     def win(
         self, account: Account, ranges: Ranges, state: State, session: Session | None, why: str
     ) -> tuple[Ranges, Ranges]:
-        """Split deliveries by the external inbox's answers: those that the hub may settle, and those taken outside.
+        """Return two parts of these deliveries: those that the hub may settle, and those that were taken outside.
 
-        A delivery without an answer is in neither result. If the hub itself settles it (`session` is `None`), it is
-        added to the outcome, so that the external inbox is asked. `state` and `why` say how it will be settled then.
+        The external inbox's answers decide. A delivery without an answer is in neither part. If the hub itself settles
+        deliveries (`session` is `None`), a delivery without an answer is added to the outcome, so that the external
+        inbox is asked. `state` and `why` are the state and the evidence for settling it after the answer.
         """
         # The external inbox does not have a held delivery yet, so the hub may settle it.
         won = [key for first, last in ranges for key in _held(account, first, last)]
@@ -99,17 +108,20 @@ class ExternalInboxes:
         return join_keys(won), join_keys(taken)
 
     def owe(self) -> None:
-        """Keep the deliveries won so far through a rollback: their settlement is published, but not committed yet."""
+        """Make a rollback keep the deliveries that were reserved for the hub so far.
+
+        That they are settled is published already, but not committed yet.
+        """
         self._owed = len(self._won)
 
     def commit(self) -> None:
-        """Add the deliveries won so far to `finished`, because their settlement is committed."""
+        """Add the deliveries that were reserved so far to `finished`, because their settlement is committed."""
         self._owed = 0
         self.finished += self._won
         self._won.clear()
 
     def roll_back(self) -> None:
-        """Forget the won deliveries that are not owed, because a rollback undid their settlement."""
+        """Forget the deliveries that were reserved since the last `owe`, because a rollback undid their settlement."""
         del self._won[self._owed :]
 
 

@@ -1,7 +1,7 @@
 """Followers: sessions that asked to be told about each status change of a message's deliveries.
 
-Above: the rules that move deliveries, escalate them, or end sessions. This state is kept in memory only. A rollback
-undoes the changes that its batch made here.
+The rules that move deliveries, escalate them, or end sessions call this module. The followers are kept in memory only.
+A rollback undoes the changes that the failed batch made here.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from tieline.core.outcome import Followed
 
 
 class Followers:
-    """The messages that sessions follow. Such a session is told when a delivery of the message changes its status."""
+    """The messages that sessions follow. A session is told about each status change of a message that it follows."""
 
     __slots__ = ("_batch", "_limits", "by_offset")
 
@@ -31,9 +31,10 @@ class Followers:
         self.by_offset: dict[int, Followed] = {}
 
     def follow(self, session: Session, message: Message, unsettled: set[int]) -> Refusal | None:
-        """From now on, tell a session about each status change of a message. Refuses if too many messages are followed.
+        """From now on, tell a session about each status change of a message's deliveries.
 
-        `unsettled` has the numbers of the recipients whose delivery is not settled yet.
+        Return a refusal if too many messages are followed. `unsettled` has the numbers of the recipients whose delivery
+        is not settled yet.
         """
         followers, limits = self.by_offset, self._limits
         own = sum(session.id in other.sessions for other in followers.values())
@@ -48,7 +49,7 @@ class Followers:
         return None
 
     def drop(self, session: Session) -> None:
-        """Remove a session from all messages that it follows."""
+        """Stop telling a session about the messages that it follows."""
         followers = self.by_offset
         for offset in [offset for offset, one in followers.items() if session.id in one.sessions]:
             followed = followers[offset]
@@ -58,7 +59,7 @@ class Followers:
                 del followers[offset]
 
     def tell(self, account: Account, first: int, last: int, state: State) -> None:
-        """Tell followers which of a member's deliveries, with keys `first` to `last`, are about to move to `state`."""
+        """Tell followers that deliveries of a member, with keys `first` to `last`, are about to move to `state`."""
         inbox, followers, batch = account.inbox, self.by_offset, self._batch
         keys: Iterable[int] = range(max(first, inbox.first_unsettled), min(last, inbox.next_key - 1) + 1)
         if len(followers) < last - first:
@@ -83,7 +84,7 @@ class Followers:
                     del followers[entry.offset]
 
     def tell_fall(self, account: Account, ranges: Ranges, way: Way) -> None:
-        """Tell followers that deliveries of a member (`ranges` of keys) were not seen, and were escalated to `way`."""
+        """Tell followers that unseen deliveries of a member (`ranges` of keys) were escalated to `way`."""
         for key in each_key(ranges):
             entry = account.inbox.entry(key)
             followed = self.by_offset.get(entry.offset) if entry else None
@@ -104,7 +105,7 @@ class Followers:
         self._batch.outcome.progress.extend((session, step) for session in followed.sessions)
 
     def _unfollow(self, offset: int, session: SessionId) -> None:
-        # Later changes are undone already, so the message is followed again as it was then.
+        # The changes that were made later are undone already, so the message is followed here.
         followed = self.by_offset[offset]
         followed.sessions.remove(session)
         if not followed.sessions:

@@ -1,21 +1,22 @@
 """Holds: messages that are accepted and stored now, and delivered later.
 
-Above: the broker, which asks here before it accepts a message, and releases due deliveries after each batch. Below: the
-inboxes, where a held delivery is `pending` and cannot be read, claimed or acknowledged.
+The broker asks this module before it accepts a message. At the end of each batch it lets this module release the
+deliveries that are due. In its inbox, a held delivery is `pending` and cannot be read, claimed or acknowledged.
 
 A delivery is held for one of three reasons:
 
-- its conversation is *paused* until the pause ends: by a person, or by the loop rule, because agents answered each
-  other too often in a row (their *hops* exceeded the limit, see `core.loops`);
-- it is *slowed* until a given time, because agents answered each other often in a row;
-- it is *behind* a held delivery in its stream (topic, sender, recipient), because a stream keeps its order.
+- Its conversation is *paused*. A person paused it, or the loop rule did because agents answered each other too often in
+  a row (their *hops* exceeded the hard limit, see `core.loops`). The delivery waits until the pause ends.
+- It is *slowed*, because agents answered each other often in a row. The delivery waits until a given time.
+- It is *behind* another held delivery in its stream (topic, sender, recipient). It waits because a stream keeps its
+  order.
 
-Each stream with held deliveries has a queue, and only the first delivery of a queue is checked. If a conversation is
-paused for its hops, one delivery is released every `pause_ms` until none is left. So a message storm stays slow, and
-a conversation that was no storm is not stuck for ever.
+Each stream with held deliveries has a queue, and only the first delivery of a queue is checked. If the loop rule paused
+a conversation, one delivery is released every `pause_ms` until none is left. So an endless exchange becomes very slow,
+and useful work does not stop for ever.
 
-The store keeps which conversations are paused or have their limits lifted, and the log says which deliveries are held.
-The due time of a slowed delivery is not stored: after a restart the delivery is due at once.
+The store keeps the list of conversations that are paused or have their limits lifted. The log says which deliveries are
+held. The time at which a slowed delivery is due is not stored, so after a restart the delivery is due at once.
 """
 
 import heapq
@@ -45,10 +46,10 @@ from tieline.core.streams import stream_name
 
 _SETTING = "holds"
 _PAGE = 256
-"""Number of held deliveries whose messages are read in one page at a start."""
+"""Number of held deliveries in one page, when their messages are read at a start."""
 
 _NAMES_MAX = 8
-"""Largest number of paused conversations named to the reader of an inbox: as many as fit a line."""
+"""Largest number of paused conversations that the reader of an inbox is told: as many as fit a line of text."""
 
 _BEHIND = "an earlier message of the same sender is held, and order is kept"
 
@@ -67,17 +68,17 @@ _decoder = msgspec.json.Decoder(list[_Standing])
 
 
 class Verdict(Struct, frozen=True):
-    """The decision to hold a message: why, and for which pause or time it waits."""
+    """The decision to hold a message: the reason, and the pause or the time that the message waits for."""
 
     reason: str
     name: str = ""
     """The paused conversation that the message belongs to. Empty if it is held for another reason."""
     due_ms: int = 0
-    """The time when a slowed message is delivered; 0 if it is not slowed."""
+    """The time at which a slowed message is released; 0 if it is not slowed."""
 
 
 class _Part:
-    """Adjacent deliveries in the queue of a stream that wait for the same pause or time."""
+    """Neighbouring deliveries in the queue of a stream. All of them wait for the same pause or the same time."""
 
     __slots__ = ("due_ms", "keys", "name", "start")
 
@@ -138,20 +139,20 @@ class Holds:
         self._queues: dict[_Stream, deque[_Part]] = {}
         # By paused conversation and stream: the number of deliveries that wait for the end of the pause.
         self._waiting: dict[str, dict[_Stream, int]] = {}
-        # Heap of (time, 0, conversation) and, for slowed deliveries, (time, recipient, stream). Some are outdated.
+        # Heap of (time, 0, conversation), and of (time, recipient, stream) for slowed deliveries. Some may be outdated.
         self._due: list[tuple[int, int, str]] = []
         # Streams to check again, because their first delivery may be due.
         self._recheck: set[_Stream] = set()
         # Numbers of members whose streams must all be checked again.
         self._recheck_members: set[int] = set()
-        # True if a pause changed since the last commit; and the total clock change since then.
+        # True if a pause changed since the last commit. The second is the sum of all clock changes since then.
         self._unsaved = False
         self._unsaved_ms = 0
 
     def restore(self, settings: Mapping[str, bytes], before: "Holds | None") -> None:
-        """Restore pauses from the stored `settings`.
+        """Restore pauses from the stored `settings`, and the queues of held deliveries from the inboxes.
 
-        `before` is the state before a rollback. Deliveries that were held there too keep their pause or due time.
+        In a rollback, `before` is the state before it. Deliveries that were held there keep their pause or due time.
         """
         self._unsaved_ms = before._unsaved_ms if before else 0
         for standing in _decoder.decode(settings.get(_SETTING) or b"[]"):
@@ -167,7 +168,7 @@ class Holds:
                 self._take_up(account, known.get(account.number, {}))
 
     def _take_up(self, account: Account, known: dict[int, tuple[str, _Part]]) -> None:
-        """Restore the queues of a member's held deliveries, in order. Reads the messages that are not in `known`."""
+        """Restore the queues of a member's held deliveries. For deliveries not in `known`, read the messages first."""
         entries = list(account.inbox.held_entries())
         self._read([entry for entry in entries if entry.key not in known], known)
         for entry in entries:
@@ -178,7 +179,10 @@ class Holds:
             self._recheck.add(stream)
 
     def _read(self, entries: list[Entry], known: dict[int, tuple[str, _Part]]) -> None:
-        """Read the stream and conversation of held deliveries from the store. Due times are not stored."""
+        """Read the stream and the conversation of held deliveries from the store, and add them to `known`.
+
+        Their due times are not stored, so they are due at once.
+        """
         for start in range(0, len(entries), _PAGE):
             page = entries[start : start + _PAGE]
             while page:
@@ -198,7 +202,7 @@ class Holds:
         return bool(self._queues)
 
     def allows(self, content: Content, sender: str, now_ms: int) -> bool:
-        """True if somebody has lifted the limits for the conversation of this message."""
+        """True if somebody has lifted the limits of the conversation to which this message belongs."""
         standing = self._standing.get(conversation(content, sender)) if self._standing else None
         return standing is not None and standing.allowed and standing.until_ms > now_ms
 
@@ -210,7 +214,8 @@ class Holds:
     def verdict(self, name: str, *, agent: bool) -> Verdict | None:
         """Return the decision to hold a message, if its conversation `name` is paused; otherwise `None`.
 
-        If the loop rule paused the conversation, only messages of agents are held. `agent` is true for such a message.
+        If the loop rule paused the conversation, only messages of agents are held. `agent` is true if an agent sent the
+        message.
         """
         standing = self._standing.get(name)
         if standing is None or standing.allowed or not (agent or standing.by):
@@ -218,10 +223,11 @@ class Holds:
         return Verdict(standing.reason, name)
 
     def keep(self, post: Post, stream: str, verdict: Verdict | None) -> str:
-        """Hold the deliveries of a message that must wait. Returns the reason, or an empty string if none is held.
+        """Hold those deliveries of a message that must wait. Return the reason, or an empty string if none is held.
 
-        With a `verdict`, all deliveries must wait. Without, a delivery waits only behind held ones of its `stream`.
-        A delivery for an external inbox is never held, because any process can take it there in the order of keys.
+        With a `verdict`, all deliveries must wait. Without one, a delivery waits only if its `stream` has held
+        deliveries for the same recipient. A delivery to a member with an external inbox is never held, because other
+        processes take deliveries from there in the order of keys.
         """
         reason = ""
         for name, number, key in zip(post.recipients, post.numbers, post.keys, strict=True):
@@ -256,7 +262,8 @@ class Holds:
     def pause(self, name: str, by: str, reason: str = "", judgement: Judgement | None = None) -> None:
         """Pause a conversation. New messages in the conversation are held from now on.
 
-        `by` is the member who asked for the pause. If it is empty, the loop rule did, by its `judgement` of a message.
+        `by` is the member who asked for the pause. It is empty if the loop rule pauses the conversation because of its
+        `judgement` about a message.
         """
         reason = reason or f"{HELD}{by} paused {name}{REMEDY}delivers it: {command('resume', name)}"
         self._stand(_Standing(name, self._batch.now_ms + self._limits.pause_ms, by, reason))
@@ -271,7 +278,7 @@ class Holds:
         self._batch.record(Allowed(name, by, until_ms))
 
     def resume(self, name: str, by: str = "") -> None:
-        """End the pause of a conversation, or the lifting of its limits. Without either, this does nothing."""
+        """End the pause of a conversation, or apply its limits again. If there is neither, do nothing."""
         standing = self._standing.pop(name, None)
         if standing is None:
             return
@@ -282,7 +289,7 @@ class Holds:
             self._batch.record(Resumed(name, by))
 
     def list(self, now_ms: int) -> tuple[Pause, ...]:
-        """Return the conversations that are paused or whose limits are lifted. The one that ends first comes first."""
+        """Return the conversations that are paused or whose limits are lifted, sorted by the time when that ends."""
         listed = [
             Pause(
                 conversation=each.name,
@@ -305,7 +312,7 @@ class Holds:
         return tuple(sorted(islice(names, _NAMES_MAX)))
 
     def shift(self, step_ms: int) -> None:
-        """Shift all times by a change of the clock, so that each wait lasts as long as before."""
+        """Shift all times by `step_ms`, because somebody set the clock. So each wait lasts as long as planned."""
         self._due = []
         for standing in self._standing.values():
             standing.until_ms += step_ms
@@ -318,12 +325,12 @@ class Holds:
         self._unsaved_ms += step_ms
 
     def save(self, store: Store) -> None:
-        """Write the pauses if any changed, once for each batch. All pauses together are one row."""
+        """Write all pauses to the store if any changed. They are stored together, in one row."""
         if self._unsaved or self._unsaved_ms:
             store.save_setting(_SETTING, msgspec.json.encode(list(self._standing.values())))
 
     def committed(self) -> None:
-        """Note that the saved pauses are durable, so that they are not written again before one changes."""
+        """Note that the saved pauses are durable. They are written again only after one of them changes."""
         self._unsaved = False
         self._unsaved_ms = 0
 
@@ -332,7 +339,7 @@ class Holds:
         heapq.heappush(self._due, (standing.until_ms, 0, standing.name))
 
     def _change(self) -> None:
-        """Note that a pause changed, so that `save` writes it. Of too many pauses, drop those that end first."""
+        """Note that a pause changed, so that `save` writes it. Drop the pauses that end first if there are too many."""
         self._batch.changed = self._batch.dirty = self._unsaved = True
         while len(self._standing) > self._limits.holds_max:
             first = min(self._standing.values(), key=lambda standing: standing.until_ms)
@@ -342,11 +349,14 @@ class Holds:
     # Releases.
 
     def recheck(self, account: Account) -> None:
-        """Check soon if held deliveries of this member are due: one has expired, or it has an external inbox now."""
+        """Make the next `work` check if held deliveries of this member are due.
+
+        Call this after one of them expired, or when the member gets an external inbox.
+        """
         self._recheck_members.add(account.number)
 
     def work(self, most: int) -> bool:
-        """Release at most `most` due deliveries. Returns true if some are left for the next batch.
+        """Release at most `most` due deliveries. Return true if some may be left for the next batch.
 
         This runs after all commands of a batch, so that no reply of the batch depends on a released delivery.
         """
@@ -369,7 +379,7 @@ class Holds:
         return self._go_on_all(left) <= 0
 
     def _go_on_all(self, most: int) -> int:
-        """Release at most `most` due deliveries of the streams to check again. Returns `most` minus those released."""
+        """Release at most `most` due deliveries of the streams in `_recheck`. Return `most` minus their number."""
         while self._recheck and most > 0:
             stream = self._recheck.pop()
             most -= self._go_on(stream, most)
@@ -378,7 +388,7 @@ class Holds:
         return most
 
     def _end(self, standing: _Standing) -> None:
-        """End a pause whose time is over. If the loop rule made it, release one delivery and pause again."""
+        """End a pause whose time is over. If the loop rule made it and deliveries wait, release one and pause again."""
         waiting = self._waiting.get(standing.name, {})
         if standing.by or not waiting:
             self.resume(standing.name)
@@ -399,7 +409,7 @@ class Holds:
         return part.keys[part.start]
 
     def _go_on(self, stream: _Stream, most: int) -> int:
-        """Release deliveries from the front of a stream until one must still wait. Returns their number."""
+        """Release at most `most` deliveries of a stream, up to the first that must still wait. Return their number."""
         account = self._directory.accounts.get(stream[0])
         released = 0
         while released < most and (queue := self._queues.get(stream)) is not None:

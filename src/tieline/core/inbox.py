@@ -1,11 +1,12 @@
 """An inbox: the deliveries of one member, in the order in which they were accepted.
 
-Keys count 1, 2, 3… and are never used twice. Settled deliveries at the front are dropped from memory, so memory grows
-with the backlog and not with the history. One delivery takes 17 bytes in three parallel arrays.
+Keys count 1, 2, 3… and are never used twice. The oldest deliveries are dropped from memory when they are settled, so
+memory grows with the backlog and not with the history. One delivery takes 17 bytes in three parallel arrays.
 
-A rung is stored as `2 × State`, plus one for two special cases. A delivery that was offered on a wire without
-acknowledgement stays readable, but no acknowledgement is expected, so it is not backlog. A pending delivery that is
-*held* is backlog, but no session can read, claim or acknowledge it before it is released (`core.holds`).
+A rung is stored as the number `2 × State`, or one more in two special cases. First, a delivery was offered on a wire
+without acknowledgement: it stays readable, but it is not backlog, because nobody can acknowledge it there. Second, a
+pending delivery is *held*: it is backlog, but no session can read, claim or acknowledge it before it is released
+(`core.holds`).
 """
 
 import re
@@ -26,7 +27,7 @@ _HELD = 2 * State.PENDING + 1
 _RUN = re.compile(rb"\x01+")
 _COMPACT_AT = 256
 _LOOKED_AT = 4096
-"""A page scans at most this many deliveries, plus four times its limit. The caller continues after them."""
+"""One `read` scans at most this many deliveries, plus four times its limit. The caller then reads on from there."""
 _IS_AWAITED = bytes(rung < _SETTLED and rung != _ACKLESS for rung in range(256))
 """For each rung: 1 if somebody may still acknowledge a delivery on that rung, otherwise 0."""
 
@@ -34,7 +35,7 @@ _IS_AWAITED = bytes(rung < _SETTLED and rung != _ACKLESS for rung in range(256))
 class Image(Struct, frozen=True):
     """An inbox as bytes, for a snapshot.
 
-    `base` is the key of the first delivery. Each other field has one value for each delivery.
+    `base` is the key of the first delivery. Each of the other fields has one value for each delivery.
     """
 
     base: int
@@ -82,11 +83,11 @@ class Inbox:
 
     @property
     def unoffered(self) -> int:
-        """Number of deliveries that no session has offered. Held ones do not count."""
+        """Number of deliveries that were not offered to the member yet. Held deliveries do not count."""
         return self._rungs.count(2 * State.PENDING, self._head)
 
     def append(self, offset: int, stream_seq: int) -> int:
-        """Add a delivery of the message at this log offset, with its number in its stream. Returns its key."""
+        """Add a delivery of the message at this log offset, with its number in its stream. Return the new key."""
         key = self._base + len(self._rungs)
         self._offsets.append(offset)
         self._stream_seqs.append(stream_seq)
@@ -95,19 +96,22 @@ class Inbox:
         return key
 
     def state(self, key: int) -> State | None:
-        """The state of a delivery. `None` if it is settled and dropped from memory, or if the key was never given."""
+        """Return the state of a delivery.
+
+        Return `None` if the delivery is settled and dropped from memory, or if no delivery has this key yet.
+        """
         index = key - self._base
         if index < self._head or index >= len(self._rungs):
             return None
         return State(self._rungs[index] >> 1)
 
     def offset(self, key: int) -> int | None:
-        """The log offset of a delivery's message. `None` if the delivery is settled and dropped from memory."""
+        """Return the log offset of a delivery's message; `None` if the delivery is not in memory."""
         index = key - self._base
         return self._offsets[index] if self._head <= index < len(self._rungs) else None
 
     def entry(self, key: int) -> Entry | None:
-        """The delivery with this key, or `None` if it is settled or unknown."""
+        """Return the delivery with this key; `None` if it is settled or unknown."""
         state = self.state(key)
         if state is None or state >= State.ACKED:
             return None
@@ -115,7 +119,7 @@ class Inbox:
         return Entry(key, self._offsets[index], self._stream_seqs[index], state)
 
     def find(self, offset: int) -> int | None:
-        """Return the key of the unsettled delivery of the message at this log offset, or `None`."""
+        """Return the key of the delivery of the message at this log offset; `None` if it is settled or unknown."""
         # Offsets grow with keys.
         index = bisect_left(self._offsets, offset, self._head)
         if index == len(self._offsets) or self._offsets[index] != offset or self._rungs[index] >= _SETTLED:
@@ -123,11 +127,11 @@ class Inbox:
         return self._base + index
 
     def move(self, first: int, last: int, state: State, *, ackless: bool = False) -> list[Range]:
-        """Move the deliveries with keys `first` to `last` to `state`. Returns the ranges of keys that really moved.
+        """Move the deliveries with keys `first` to `last` to `state`. Return the ranges of keys that really moved.
 
-        A delivery moves only upwards and never out of a settled state, so the same move twice has no further effect.
-        With `ackless`, the deliveries were offered on a wire without acknowledgement.
-        Nobody has received a held delivery, so a held delivery can only expire or die.
+        A delivery moves only to a higher state and never out of a settled state, so a second equal move changes
+        nothing. With `ackless`, the deliveries were offered on a wire without acknowledgement. A held delivery can only
+        become `expired` or `dead`, because nobody has received it.
         """
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
@@ -140,7 +144,7 @@ class Inbox:
         if max(segment) < below and not stuck:
             ranges = [(low + self._base, high + self._base - 1)]
         else:
-            # An ackless delivery that is offered again on a wire with acknowledgement is awaited again.
+            # If an ackless delivery is offered again on a wire with acknowledgement, somebody may acknowledge it now.
             awaited_again = _ACKLESS if rung == _ACKLESS - 1 else -1
             ranges = list(_runs(segment, below, awaited_again, low + self._base, without=_HELD if stuck else -1))
         for start, end in ranges:
@@ -152,7 +156,7 @@ class Inbox:
     def hold(self, first: int, last: int, *, held: bool = True) -> list[Range]:
         """Hold the pending deliveries with keys `first` to `last`. With `held=False`, release the held ones.
 
-        Returns the ranges of keys that changed.
+        Return the ranges of keys that changed.
         """
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
@@ -207,10 +211,10 @@ class Inbox:
     def read(
         self, after: int, limit: int, *, last: int | None = None, unoffered_until: int = 0, unseen: bool = False
     ) -> tuple[list[Entry], int]:
-        """Return unsettled deliveries with keys above `after` that are not held, and the last key that was considered.
+        """Return unsettled deliveries with keys above `after`, and the last key that was scanned. Leave out held ones.
 
-        With `last`, no later key is considered. Deliveries below `unoffered_until` are returned only if they were not
-        offered yet. With `unseen`, deliveries are returned only if nothing proves that they were seen.
+        With `last`, no later key is scanned. Deliveries with keys below `unoffered_until` are returned only if they
+        were not offered yet. With `unseen`, deliveries are returned only if nothing proves that they were seen.
         """
         entries: list[Entry] = []
         index = max(after + 1 - self._base, self._head)
@@ -236,19 +240,19 @@ class Inbox:
         return list(_runs(self._rungs[low:high], 2 * State.SEEN, -1, low + self._base, without=_HELD))
 
     def is_ackless(self, key: int) -> bool:
-        """True if a delivery went out on a wire without acknowledgement, and nothing has proved it was seen."""
+        """True if a delivery was offered on a wire without acknowledgement, and nothing shows that it was seen."""
         index = key - self._base
         return self._head <= index < len(self._rungs) and self._rungs[index] == _ACKLESS
 
     def awaited_offsets(self) -> Iterator[int]:
-        """Log offsets of all messages here that somebody may still acknowledge, so that retention keeps them."""
+        """Yield the log offsets of messages that somebody may still acknowledge. Retention keeps these messages."""
         awaited = self._rungs[self._head :].translate(_IS_AWAITED)
         yield from compress(self._offsets[self._head :], awaited)
 
     def ackless_until(self, offset: int) -> list[Range]:
-        """Return the keys of ackless deliveries (see `is_ackless`) of messages up to a log offset, as ranges.
+        """Return, as ranges, the keys of ackless deliveries (see `is_ackless`) whose messages are up to a log offset.
 
-        They expire when retention deletes their messages.
+        Such a delivery expires when retention deletes its message.
         """
         keys: list[Range] = []
         # Offsets grow with keys.
@@ -286,7 +290,7 @@ class Inbox:
 def _runs(segment: bytearray, below: int, exception: int, base: int, *, without: int = -1) -> Iterator[Range]:
     """Yield the ranges of keys whose stored rung is below `below` and not `without`, or equal to `exception`.
 
-    `segment` has the rungs of adjacent deliveries. `base` is the key of the first.
+    `segment` has the stored rungs of deliveries with consecutive keys. `base` is the key of the first delivery.
     """
     # The regular expression runs in C. A member may have a million deliveries.
     for run in _RUN.finditer(segment.translate(_moving(below, exception, without))):
@@ -295,5 +299,5 @@ def _runs(segment: bytearray, below: int, exception: int, base: int, *, without:
 
 @cache
 def _moving(below: int, exception: int, without: int) -> bytes:
-    """Table for `_runs`, over all rungs: 1 if the rung is below `below` and not `without`, or equal to `exception`."""
+    """Return a table for `_runs` with a byte for each stored rung: 1 if `_runs` yields keys with this rung, else 0."""
     return bytes((rung < below and rung != without) or rung == exception for rung in range(256))

@@ -1,8 +1,8 @@
 """The journal: stores the activity of agents in a separate log.
 
-Above: the recorder, which runs the journal on a separate thread, so that large traces never delay a message. Below: an
-`ActivityStore`. The broker has checked the request before. An upload is stored as a whole or not at all, and secrets
-are removed from it.
+The recorder runs the journal on a separate thread, so that a large upload never delays a message. The journal writes to
+an `ActivityStore`. The broker checks each request before the journal gets it. An upload is stored as a whole or not at
+all. Secrets are removed before it is stored.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,17 +56,17 @@ class ReadRows(Struct, frozen=True):
 
 
 class Prune(Struct, frozen=True):
-    """Request of the hub itself to delete some rows that are older than the retention time."""
+    """Request, from the hub itself, to delete some rows that are older than the retention time."""
 
     at_ms: int
 
 
 class GiveBack(Struct, frozen=True):
-    """Request of the hub itself to give some free space back to the file system."""
+    """Request, from the hub itself, to give some free space of the database back to the file system."""
 
 
 class Tell(Struct, frozen=True):
-    """Request to complete a list of logs and readers, which has those of the main log already."""
+    """Request to add the activity log and its readers to a list that already has the main log and its readers."""
 
     log: LogState
     readers: tuple[Reader, ...]
@@ -91,21 +91,21 @@ Work = Record | Select | ReadRows | Prune | GiveBack | Tell | Advance | Forget
 
 
 class Journal:
-    """The activity log over its own store. Not thread-safe: one caller at a time."""
+    """The activity log, which has its own store. Not thread-safe: only one thread may call it at a time."""
 
     def __init__(self, store: ActivityStore, limits: Limits, breathe: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._limits = limits
-        # Callback between events, now and then, so that other threads get a turn.
+        # Callback that is called now and then between events, so that other threads get a turn.
         self._breathe = breathe
-        # Reasons why people must know about readers that are late. The caller takes them from here after `commit`.
+        # Sentences for people about readers that are late. The caller takes the sentences from here after `commit`.
         self.late: tuple[str, ...] = ()
         # True if there are writes to commit.
         self.dirty = False
         self.restore()
 
     def carry_out(self, work: Work) -> tuple[Reply, Sequence[ActivityRow]]:
-        """Carry out a request. Returns the reply and the new rows for followers. Publish both only after `commit`."""
+        """Carry out a request. Return the reply, and the new rows for followers. Publish both only after `commit`."""
         match work:
             case Record():
                 return self._record(work)
@@ -145,7 +145,7 @@ class Journal:
         self.dirty = False
 
     def retry(self) -> None:
-        """Check, after a failure, that the store can write again. Raises if it cannot."""
+        """Check, after a failure, that the store can write again. Raise if it cannot."""
         self._store.retry()
 
     def restore(self) -> None:
@@ -201,7 +201,7 @@ class Journal:
 
 
 def _time(event: dict[str, Any], at_ms: int) -> int:
-    """The time of an event: its `ts` if that is a valid time, otherwise the time of the upload."""
+    """Return the time of an event: its field `ts` if that is a valid time, otherwise the time of the upload."""
     ts = event.get("ts")
     return ts if isinstance(ts, int) and not isinstance(ts, bool) and 0 <= ts <= _NUMBER_MAX else at_ms
 

@@ -16,18 +16,21 @@ EVENTS: dict[State, type[Moved]] = {
     State.EXPIRED: event.Expired,
     State.DEAD: event.Died,
 }
-"""The type of the log event for each state that deliveries reach. `PENDING` means held. A claim has its own event."""
+"""For each state, the type of the log event that says that deliveries reached it. `PENDING` means held here.
+
+A claim has an event type of its own.
+"""
 
 STATES: dict[type[Moved], State] = {
     **{kind: state for state, kind in EVENTS.items()},
     event.Claimed: State.ACKED,
     event.Released: State.PENDING,
 }
-"""The state that deliveries reach by each kind of event."""
+"""For each type of log event, the state that the deliveries have after the event."""
 
 
 class Move:
-    """Deliveries of one member that reached the same state at the same time, with the same evidence."""
+    """A status change of deliveries of one member: all reached the same state at the same time by the same evidence."""
 
     __slots__ = ("account", "ackless", "kind", "ranges", "step")
 
@@ -85,6 +88,6 @@ class Ladder:
         move.add(ranges)
 
     def take(self) -> Iterator[Move]:
-        """Return all moves in the order in which they began, and empty the ladder."""
+        """Return all collected moves in the order in which they began, and remove them from the ladder."""
         moves, self._moves = self._moves, {}
         return iter(moves.values())

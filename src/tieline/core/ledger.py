@@ -1,7 +1,7 @@
 """The ledger: gives every event its offset in the main log (the event log) and its link in the audit chain.
 
-The formulas are in `contract/chain.py`. Offsets are dense, so a changed, dropped or reordered row breaks the chain at
-its place.
+The formulas are in `contract/chain.py`. Offsets have no gaps. So if a row is changed, removed or moved, the chain is
+broken at this row.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ def decode_event(event: bytes) -> AnyEvent:
 
 
 class Ledger:
-    """The end of the main log: the next offset and the last hash. Only the broker appends."""
+    """The end of the main log: the next offset and the last hash. Only the broker appends rows."""
 
     __slots__ = ("end", "head")
 
@@ -54,7 +54,7 @@ class Ledger:
         self.head = head
 
     def append(self, event: Event, at_ms: int) -> LogRow:
-        """Give `event` the next offset and link it to the audit chain. Returns its log row, which is not stored yet."""
+        """Give `event` the next offset, and link it to the audit chain. Return its log row, for the caller to store."""
         encoded = _encoder.encode(event)
         self.head = chain.link(self.head, at_ms, encoded)
         row = LogRow(offset=self.end, at_ms=at_ms, event=encoded, hash=self.head)

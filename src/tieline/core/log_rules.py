@@ -1,6 +1,6 @@
 """The logs: decides who may read them, and who may set the positions of their readers.
 
-The broker answers for the main log. The journal answers for the activity log, later.
+The broker answers commands about the main log at once. The journal answers commands about the activity log later.
 """
 
 from tieline.contract import command as c
@@ -41,7 +41,7 @@ class LogRules:
         return LogRows(tuple(rows), end, state.epoch, state.kept_from)
 
     def readers(self, session: Session, command: c.ListReaders) -> Reply | Deferred:
-        """Reply with both logs and all their readers. The journal adds those of the activity log."""
+        """Reply with both logs and all their readers. The journal later adds the activity log and its readers."""
         refusal = session.refuse_without(READ_LOG)
         if refusal is not None:
             return refusal
@@ -80,7 +80,7 @@ class LogRules:
         return Deferred(Forget(command.name, known))
 
     def _written(self) -> None:
-        """Note that the caller waits until the change is committed."""
+        """Note that stored state has changed, and that the client waits for the commit."""
         self._batch.changed = self._batch.dirty = self._batch.outcome.urgent = True
 
 

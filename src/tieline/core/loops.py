@@ -1,27 +1,28 @@
 """The loop rule: counts how often agents have answered each other in a row.
 
-The *hops* of a message are the number of agent answers, at the pace of agents, that led to it. Above a soft limit the
-hub slows the messages of such a chain, and above a hard limit it holds them (`core.holds`). The loop rule never refuses
-or drops a message.
+The *hops* of a message are the number of answers of agents, one caused by the other, that led to it. Above a soft limit
+the hub slows the messages of such a chain, and above a hard limit it holds them (`core.holds`). The loop rule never
+refuses or drops a message.
 
-**Cause.** Two messages at the same time need not be related. A message can be caused by a message that its sender
-received and had seen, claimed or acknowledged before. Each received message causes at most one message. An explicit
-reply comes first: the message that it names is the cause, and needs no acknowledgement. On a wire without
-acknowledgement, only explicit replies count. Otherwise the message answers everything that its target told the sender
-since the sender last wrote there. If some of that is in the same thread, only that part is answered. If several members
-wrote, as in a channel, the shortest of their chains continues, so that ten reports to one request are one hop and not
-ten. Chains without hops are left out, because otherwise a bystander would end a loop of others.
+**Cause.** The rule looks for the message that caused a new message. The sender must have received that message, and
+must have seen, claimed or acknowledged it. Each received message causes at most one new message. If the new message is
+an explicit reply, its cause is the message that it names, even without an acknowledgement. On a wire without
+acknowledgement, only explicit replies have a cause. Without an explicit reply, a new message answers all messages that
+came from its target since the sender last wrote there. If some of them are in the same thread, it answers only these.
+If several members wrote, for example in a channel, the rule continues the shortest of their chains, so that ten reports
+to one request count as one hop and not as ten. The rule prefers chains that have hops, because otherwise any message
+from a bystander would set the count of a loop back to zero.
 
-**Count.** Only hops of agents count: a message of a person or a script starts at zero. Only answers at the pace of
+**Count.** Only answers of agents count. A message of a person or a script has no hops. Only answers at the speed of
 agents count: from `hop_ms_min` to `reply_window_ms` after the cause reached the sender. Programs answer sooner.
 
-**Rings.** Agents that pass messages on (A to B, B to C, C to A) do not answer anybody. So the rule makes a guess for a
-message without a cause, to a target that has told the sender nothing lately. The guess is that the message was caused
-by the last message that the sender read, in the same thread or in any. A guess alone adds no hops, because delegated
-work looks the same. The guess counts when the ring closes: a few steps back, through guesses and explicit replies only,
-the same sender wrote to the same target. Each round adds its steps.
+**Rings.** Agents that pass messages on (A to B, B to C, C to A) do not answer each other. So the rule makes a guess for
+a message without a cause, if the target has not written to the sender lately. The guess is that the cause is the last
+message that the sender read, in the same thread or in any thread. A guess alone adds no hops, because delegated work
+looks the same. The guess counts if the messages form a ring: a few steps back, through guesses and explicit replies
+only, the same sender wrote to the same target. Each round adds its number of steps.
 
-The state is a bounded memory of recent messages. It is not durable.
+The rule remembers only a limited number of recent messages. This memory is lost at a restart.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -37,18 +38,18 @@ from tieline.contract.refusal import Code, Refusal
 
 _PAIR = 2
 _NAME_CHARACTERS_MAX = 1000
-"""Maximum length of a conversation name, far longer than real names. Paused names are kept in memory."""
+"""Maximum length of a conversation name, far longer than real names. The names of paused ones are kept in memory."""
 
 _RING_MAX = 16
-"""Largest number of steps in a ring of messages (A to B, B to C, C to A) that is detected.
+"""Largest number of steps in a ring of messages (A to B, B to C, C to A) for which the rule searches.
 
-A longer search would be slow, and would find more rings by chance.
+A search for longer rings would be slow, and would find more rings by chance.
 """
 
 _UNANSWERED_MAX = 32
-"""Largest number of unanswered messages from one place (a member or a channel) that are remembered.
+"""Largest number of unanswered messages from one place (a member or a channel) that are remembered for a member.
 
-A member does not answer more one by one.
+A member that has more of them does not answer each of them.
 """
 
 
@@ -65,13 +66,13 @@ class RecentMessage(Struct, frozen=True, gc=False):
     chain: MessageId
     """The first message of the chain of answers that this message belongs to."""
     parent: MessageId | None
-    """The message that caused this one, known or guessed."""
+    """The message that caused this one. The cause may be a guess."""
     answers: bool
-    """True if the message went back to the place of its cause. It is a step of a dialogue, not of a ring."""
+    """True if the message went back to the place of its cause. Then it belongs to a dialogue and not to a ring."""
 
     @property
     def place(self) -> str:
-        """Return the target that an answer to this message has: its sender, or its channel."""
+        """The target that an answer to this message has: the sender of this message, or its channel."""
         return f"@{self.sender}" if self.target.startswith("@") else self.target
 
     @property
@@ -81,7 +82,7 @@ class RecentMessage(Struct, frozen=True, gc=False):
 
 
 class _Heard:
-    """A message that reached a member: when, and whether the member has read it and answered it."""
+    """A message that reached a member: the time, and if the member has read it and answered it."""
 
     __slots__ = ("answered", "at_ms", "message", "seen")
 
@@ -96,7 +97,10 @@ class _Heard:
 
 
 class _Place:
-    """Messages from one place (a member or a channel) that a member has read. Its next message there answers them."""
+    """Messages from one place (a member or a channel) that a member has read and not answered.
+
+    The next message of the member to this place answers all of them.
+    """
 
     __slots__ = ("heard", "last_ms")
 
@@ -115,11 +119,11 @@ class Judgement(Struct, frozen=True, gc=False):
     hops: int
     cause: MessageId | None
     parent: MessageId | None = None
-    """The known or guessed cause, if the message may continue its chain."""
+    """The cause, which may be a guess. `None` if the message does not continue a chain."""
     chain: MessageId | None = None
     """The first message of the chain. `None` if the chain begins with this message."""
     since_ms: int = 0
-    """Time when the cause reached the sender, if there are hops."""
+    """Time at which the cause reached the sender; 0 if the message has no hops."""
     answers: bool = False
     """True if the message goes back to the place of its cause."""
 
@@ -130,7 +134,7 @@ _Value = TypeVar("_Value")
 
 
 def conversation(content: Content, sender: str) -> str:
-    """The name of the conversation that a message belongs to, such as `thread:ID`, `#channel` or `@one+@other`."""
+    """Return the name of the conversation that a message belongs to, such as `thread:ID`, `#channel` or `@a+@b`."""
     return _conversation(content.thread, str(content.target), sender)
 
 
@@ -155,9 +159,9 @@ def _conversation(thread: str | None, target: str, sender: str) -> str:
 
 
 class _Memory(Generic[_Key, _Value]):
-    """A cache of recent values in two generations. When the young one is full, the old one is dropped at once.
+    """A cache of recent values in two dictionaries, young and old. When the young one is full, it replaces the old one.
 
-    Dropping single keys would be more exact, but a dictionary becomes slow if its first key is removed often.
+    It does not remove the oldest key alone, because a dictionary becomes slow if its first key is removed often.
     """
 
     __slots__ = ("_generation_max", "_old", "_young")
@@ -192,7 +196,7 @@ class Loops:
     __slots__ = ("_by_id", "_by_offset", "_heard", "_latest", "_limits", "_places", "_told", "_undo")
 
     def __init__(self, limits: Limits, undo: list[Callable[[], object]]) -> None:
-        """Create an empty memory. `judge` adds functions to `undo` that take back its changes, if a batch fails."""
+        """Create an empty memory. Methods add functions to `undo` that take back their changes, if a batch fails."""
         self._limits = limits
         self._undo = undo
         size = limits.loop_memory_max
@@ -202,9 +206,9 @@ class Loops:
         self._heard: _Memory[tuple[str, int], _Heard] = _Memory(size)
         # Unanswered messages, by recipient and place.
         self._places: _Memory[tuple[str, str], _Place] = _Memory(size)
-        # The last message that each member read, by member and thread. With `None`, in any thread.
+        # The last message that each member read, by member and thread. The thread `None` stands for any thread.
         self._latest: _Memory[tuple[str, str | None], _Heard] = _Memory(size)
-        # Chains that people got a notice about, with the kind of notice.
+        # Chains about which people got a notice, with the kind of notice.
         self._told: _Memory[tuple[MessageId, str], bool] = _Memory(size)
 
     # Judging new messages.
@@ -212,7 +216,7 @@ class Loops:
     def judge(self, content: Content, sender: str, now_ms: int, *, counts: bool) -> Judgement:
         """Find the cause and the hops of a message before it is accepted.
 
-        Without `counts`, the hops are zero: the sender is no agent, or the limits of the conversation are lifted.
+        Without `counts`, the hops are zero. Then the sender is no agent, or the limits of the conversation are lifted.
         """
         if content.kind is not Kind.CHAT:
             return INNOCENT
@@ -231,12 +235,12 @@ class Loops:
             return known or INNOCENT
         place = self._places.get((sender, target))
         if place is not None and now_ms - place.last_ms <= self._limits.reply_window_ms:
-            # The target wrote to the sender lately. So this is a dialogue, and no message is passed on.
+            # The target wrote to the sender lately. So this is a dialogue, and the sender does not pass a message on.
             return known or INNOCENT
         return self._judge_guess(content, target, sender, guess)
 
     def _judge_guess(self, content: Content, target: str, sender: str, guess: _Heard) -> Judgement:
-        """Judge a message that may pass on `guess`, the last message its sender read. It has hops if a ring closes."""
+        """Judge a message that may pass on `guess`, the last message that its sender read. Only a ring gives hops."""
         last = guess.message
         before, steps = self._round_before(sender, target, last)
         if before is None or guess.answered:
@@ -248,8 +252,8 @@ class Loops:
     def _round_before(self, sender: str, target: str, last: RecentMessage) -> tuple[RecentMessage | None, int]:
         """Search back from `last`, from cause to cause, for a message of this sender to this target.
 
-        If there is one a few steps back, the messages form a ring: returns it and the number of steps. Otherwise
-        returns `None` and 0.
+        If there is one a few steps back, the messages form a ring. Then return that message and the number of steps.
+        Otherwise return `None` and 0.
         """
         recent: RecentMessage | None = last
         for steps in range(1, _RING_MAX + 1):
@@ -287,7 +291,7 @@ class Loops:
     def _take_named(self, message_id: MessageId, sender: str) -> _Heard | None:
         """Return the message that a reply names, and mark it as answered.
 
-        `None` if that message is not remembered, is of the same sender, or was answered before.
+        Return `None` if that message is not remembered, has the same sender, or was answered before.
         """
         recent = self._by_id.get(message_id)
         if recent is None or recent.sender == sender:
@@ -305,7 +309,10 @@ class Loops:
         return self._limits.hop_ms_min <= now_ms - heard.at_ms <= self._limits.reply_window_ms
 
     def _best(self, causes: list[_Heard]) -> _Heard | None:
-        """Choose the cause whose chain continues: of the longest chain of each sender, the shortest that has hops."""
+        """Choose the cause whose chain the new message continues.
+
+        Take the longest chain of each sender. Of these chains, choose the shortest that has hops.
+        """
         longest: dict[str, _Heard] = {}
         for heard in causes:
             other = longest.get(heard.message.sender)
@@ -330,7 +337,7 @@ class Loops:
         self._by_offset.put(offset, recent)
 
     def reached(self, recipient: str, offset: int, now_ms: int, *, seen: bool) -> None:
-        """Remember that the message at this offset was offered to a member, or with `seen`, that the member read it."""
+        """Remember that the message at this offset was offered to a member. With `seen`, the member has read it."""
         recent = self._by_offset.get(offset)
         if recent is None or recent.sender == recipient:
             return
@@ -366,7 +373,7 @@ class Loops:
     def is_news(self, judgement: Judgement, what: str) -> bool:
         """Return true if people have not had a notice of the kind `what` about this chain of messages yet.
 
-        From now on they count as told.
+        After this call, people count as told about it.
         """
         if judgement.chain is None or self._told.get((judgement.chain, what)):
             return False
@@ -376,7 +383,7 @@ class Loops:
         return True
 
     def take_back(self, offsets: range) -> None:
-        """Forget the messages at these log offsets. A rollback removed them; other messages will get these offsets."""
+        """Forget the messages at these log offsets. A rollback removed them, and new messages will get the offsets."""
         gone = [recent for recent in map(self._by_offset.get, offsets) if recent is not None]
         self._by_id.forget(recent.id for recent in gone)
         self._by_offset.forget(recent.offset for recent in gone)
@@ -393,7 +400,7 @@ class Loops:
                 heard.answered = True
 
     def shift(self, step_ms: int) -> None:
-        """Shift all times by a change of the clock, so that the age of each message stays the same."""
+        """Shift all times by `step_ms`, because somebody set the clock. So the age of each message stays the same."""
         for heard in self._heard.values():
             heard.at_ms += step_ms
         for place in self._places.values():

@@ -57,7 +57,7 @@ class MembershipRules:
         taken = self._directory.find_any_case(name)
         if taken is not None:
             return Refusal(Code.NAME_TAKEN, f"the name {name!r} is taken by {taken.member.name!r}")
-        # Whoever manages members may use an alias as a name: a member's own name comes before an alias.
+        # A member who manages members may use an alias as a new name. Messages then go to the member with that name.
         refusal = self._sessions.refuse_kept(name) or self._directory.refuse_alias(name) if command.self_named else None
         refusal = (
             refusal
@@ -79,7 +79,7 @@ class MembershipRules:
         return account.member.origin is Origin.LOCAL and not self._directory.has_token(account)
 
     def _adopt(self, account: Account, session: Session) -> Issued:
-        """Protect a local name with a token. Its sessions without a token end, because they could not open again."""
+        """Protect a local name with a token. Sessions that were opened without a token end; they need the token now."""
         account.member = structs.replace(account.member, origin=Origin.TOKEN)
         self._store.save_member(account.row())
         why = Refusal(Code.NAME_TAKEN, f"the name {account.name!r} belongs to a token now; show it")

@@ -1,9 +1,10 @@
 """The broker's memory: loaded from the store, committed to the store, and rolled back when something fails.
 
 A rollback treats three kinds of state differently. Stored state is read from the store again. State that is only in
-memory (sessions, followed messages, escalation times) is kept, after the changes of the batch were undone one by one.
-State that was published but not committed yet (offers, acknowledgements) is *owed*: it is applied again, because no
-client will send it twice. So no session ends when a commit fails, or when a command raises half-way.
+memory (sessions, followed messages, escalation times) is kept, but the changes of the failed batch are undone one by
+one. Changes that clients were told about before the commit (offers, acknowledgements) are called *owed*. They are
+applied again, because no client will report them twice. So no session ends when a commit fails, or when a command
+raises half-way.
 """
 
 import heapq
@@ -33,7 +34,7 @@ from tieline.core.store import MAIN, Foundation, Grant, MovedReplay, SentReplay,
 from tieline.core.streams import stream_name
 
 _REPLAY_ROWS = 2000
-"""Number of log rows from a rollback to the next snapshot. A replay of so many rows takes a few milliseconds."""
+"""After a rollback, the next snapshot comes after this many log rows. Their replay takes a few milliseconds."""
 
 
 class Memory:
@@ -60,7 +61,7 @@ class Memory:
         return self.batch.dirty
 
     def restore(self) -> None:
-        """Load the committed state from the store. Open sessions and uncommitted changes are dropped."""
+        """Load the committed state from the store. Drop open sessions and uncommitted changes."""
         batch, limits = self.batch, self.limits
         batch.undo.clear()
         batch.lazy.clear()
@@ -68,16 +69,17 @@ class Memory:
         self.refusals = Refusals(batch)
         self.retention = self._new_retention()
         self.followers = Followers(batch)
-        # Work of batches that are published but not committed.
+        # Changes that were published but are not committed. A rollback applies them again.
         self._owed: list[Work] = []
         self.external_inboxes.start_over()
         self.faults.clear()
         self._load(None, None)
 
     def roll_back(self) -> None:
-        """Go back to the state that is committed or owed. Sessions and other state that is only in memory are kept.
+        """Undo all changes that were neither committed nor published; see `owe`.
 
-        If this raises, do not use this memory any more.
+        Sessions, and other state that is only in memory, are kept. If this method raises, this object cannot be used
+        any more.
         """
         batch = self.batch
         for take_back in reversed(batch.undo):
@@ -100,7 +102,7 @@ class Memory:
         return Retention(self.batch, self.snapshot)
 
     def _load(self, escalation: Escalation | None, holds: Holds | None) -> None:
-        """Load the state from the store. Take waiting times from the earlier `escalation` and `holds`, if given."""
+        """Load the state from the store. In a rollback, keep the waiting times of the old `escalation` and `holds`."""
         foundation = self.store.restore()
         assert foundation.snapshot_end <= foundation.log_end, "a snapshot of what was never committed"
         batch, limits = self.batch, self.limits
@@ -121,7 +123,7 @@ class Memory:
         self.escalation.restore(foundation.settings, self.clock_and_ids.now_ms(), escalation)
 
     def _replay(self, foundation: Foundation) -> None:
-        """Replay the log since the last snapshot into inboxes and streams."""
+        """Apply the log rows since the last snapshot to the inboxes and streams."""
         for event in self.store.replay(foundation.snapshot_end):
             match event:
                 case SentReplay():
@@ -149,7 +151,7 @@ class Memory:
         return deadlines
 
     def _do_again(self, work: Work) -> None:
-        """Apply again, after a rollback, a change that was published before its commit, so that it is not lost."""
+        """Apply a change again after a rollback. The change was published before its commit, so it must not be lost."""
         batch = self.batch
         batch.dirty = True
         match work:
@@ -195,7 +197,7 @@ class Memory:
         self.external_inboxes.commit()
 
     def owe(self) -> None:
-        """Mark the work so far as owed. Its outcome is published before the commit, so a rollback must keep it."""
+        """Make rollbacks keep the changes so far. Call this before you publish an outcome that is not committed."""
         batch = self.batch
         batch.write_moves()
         batch.undo.clear()
@@ -213,7 +215,7 @@ class Memory:
         self.store.close()
 
     def snapshot(self) -> None:
-        """Save the state of all changed members at the end of the log, so that a start need not replay older rows."""
+        """Save the inboxes and streams of all changed members, so that a start need not replay the log up to now."""
         batch = self.batch
         assert not batch.ladder, "moves that are not in the log yet would be in the snapshot and replayed on top of it"
         changed = [account for account in self.directory.accounts.values() if account.changed]

@@ -1,7 +1,7 @@
 """Notices: messages from the hub itself in the inboxes of members.
 
-The kind of a notice is `event`, so the loop rule ignores it. Its sender is a name that no member can have. The causes
-of notices are rare, which limits their number: a conversation is not paused often, and a delivery dies only once.
+The kind of a notice is `event`, so the loop rule ignores it. Its sender is a name that no member can have. There are
+few notices, because their causes are rare: a conversation is not paused often, and a delivery becomes dead only once.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -26,7 +26,7 @@ _PROTOCOL = "tieline"
 _HUMANS_MAX = 16
 """Largest number of people who get a notice about a loop. One of them will react."""
 _LETTERS_MAX = 64
-"""If one command gives up many deliveries (marks them as `dead`), only the senders of this many get a notice."""
+"""Largest number of notices to senders, if one command gives up many deliveries (marks them as `dead`)."""
 _UNSEEN_MAX = 20
 """Largest number of unseen messages listed one by one in a notice. The rest is only counted."""
 _NAMED_MAX = 5  # as many as fit a line of text; the rest is only counted
@@ -51,12 +51,12 @@ class Notices:
                 self._posting.post(session, content, (account,))
 
     def people(self) -> dict[int, Account]:
-        """Return human members by number; if there are none, members who may manage members. At most `_HUMANS_MAX`."""
+        """Return at most `_HUMANS_MAX` human members, by number. Without humans, return members who manage members."""
         found = self._directory.subscribers(USERS) or self._directory.managers
         return dict(list(found.items())[:_HUMANS_MAX])
 
     def slowed(self, conversation: str, reason: str) -> None:
-        """Tell people that agents keep answering each other, and which commands stop or allow that."""
+        """Tell people that the hub slows agents that answer each other often, and which commands stop or allow that."""
         first, last = duration(self._limits.space_ms_min), duration(self._limits.space_ms_max)
         body = (
             f"{reason}. From now on its messages come {first} to {last} apart; nothing is lost. To stop it: "
@@ -84,7 +84,10 @@ class Notices:
         self.tell((told | self.people()).values(), "conversation held", body, data)
 
     def late_readers(self, sentences: Sequence[str]) -> None:
-        """Tell people, and the hub's log, that retention will soon delete what readers of the logs have not read."""
+        """Tell people that retention will soon delete rows that readers of the logs have not read.
+
+        Each of `sentences` is sent as a notice, and is also written to the log of the program.
+        """
         for sentence in sentences:
             self._batch.outcome.warnings.append(sentence)
             self.tell(self.people().values(), "a reader of the log is late", sentence, {"event": "reader_late"})
@@ -108,7 +111,10 @@ class Notices:
         self.tell((human,), "messages not seen", body, data)
 
     def doomed(self, account: Account, ranges: Ranges) -> list[Message]:
-        """Return the first messages of deliveries that a session is about to give up, to tell their senders."""
+        """Return the messages of the first few of these deliveries.
+
+        A session is about to give these deliveries up. The senders of the messages are told.
+        """
         return self._messages(account, ranges, _LETTERS_MAX)
 
     def _messages(self, account: Account, ranges: Ranges, most: int) -> list[Message]:

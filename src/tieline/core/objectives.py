@@ -1,9 +1,9 @@
 """Objectives: who may change them, and which data a change stores in one transaction.
 
 `TRANSITIONS` in the contract lists the allowed changes of status. `RIGHTS` here lists who may make a change. One
-transaction stores the changed objective, an entry of its event log, a link of the audit chain, and one lifecycle
-message with its deliveries. A session that takes no part in an objective and has no permission over objectives gets the
-same refusal as for an unknown id.
+transaction stores the changed objective, an entry of its event log, a row of the main log, and one lifecycle message
+with its deliveries. If a session takes no part in an objective and has no permission for objectives, it gets the same
+refusal as for an unknown id.
 """
 
 from collections.abc import Collection, Sequence
@@ -40,7 +40,7 @@ _NO_ACTOR = Refusal(Code.FORBIDDEN, "only a member can make or change an objecti
 class Right(Struct, frozen=True):
     """The right to make one kind of change to an objective.
 
-    It may belong to the assignee, to the originator (who created the objective), and to holders of `permission`.
+    The assignee, the originator (who created the objective) and members with `permission` may have this right.
     """
 
     permission: str | None = None
@@ -70,9 +70,9 @@ RIGHTS: dict[type[o.Change], Right] = {
 
 
 def rights_of(row: ObjectiveRow, session: Session) -> tuple[str, ...]:
-    """The changes that a session may make to an objective now, by name, in the order of `RIGHTS`.
+    """Return the names of the changes that a session may make to an objective now, in the order of `RIGHTS`.
 
-    Clients show exactly these changes, and have no rules of their own. A change without effect is left out.
+    Clients show exactly these changes, and have no rules of their own. A change that would have no effect is left out.
     """
     if session.account is None:
         return ()
@@ -120,23 +120,23 @@ class Objectives:
         return self._open.get(o.ObjectiveId(objective_id))
 
     def made_by(self, account: Account) -> int:
-        """The number of open objectives that a member has created."""
+        """Return the number of open objectives that a member has created."""
         return sum(row.originator == account.number for row in self._open.values())
 
     def serial(self) -> int:
-        """Take the next serial number, for a new objective."""
+        """Return the next serial number, for a new objective. Each call returns another number."""
         self._next_serial += 1
         return self._next_serial - 1
 
     def keep(self, row: ObjectiveRow) -> None:
-        """Keep the current state of an objective in memory. An objective that is done or cancelled is dropped."""
+        """Keep the current state of an objective in memory. If it is done or cancelled, remove it from memory."""
         if row.objective.status in o.TERMINAL:
             self._open.pop(row.objective.id, None)
         else:
             self._open[row.objective.id] = row
 
     def others_in_thread(self, objective_id: str, sender: Account | None, directory: Directory) -> list[Account] | None:
-        """The other members of an objective's thread. `None` if the sender takes no part in the thread."""
+        """Return all members of an objective's thread except the sender; `None` if the sender is not in the thread."""
         row = self.find(objective_id)
         if row is None or sender is None:
             return None
@@ -145,13 +145,16 @@ class Objectives:
 
 
 def thread(row: ObjectiveRow, directory: Directory) -> dict[int, Account]:
-    """All members of an objective's thread, by number: its parties, and members who may manage members."""
+    """Return all members of an objective's thread, by number.
+
+    They are its assignee, its originator, its watchers, and all members who may manage members.
+    """
     parties = {number: directory.accounts[number] for number in row.parties if number in directory.accounts}
     return {**parties, **directory.managers}
 
 
 def unknown(objective_id: str) -> Refusal:
-    """The refusal for an id that does not exist, or that the session may not see."""
+    """Return the refusal for an objective that does not exist, or that the session may not see."""
     return Refusal(Code.UNKNOWN_OBJECTIVE, f"there is no objective {objective_id[:140]!r}")
 
 
@@ -227,7 +230,7 @@ class ObjectiveRules:
         return self._carry_out(session, steps) if steps else ObjectiveState(_seen(row, session))
 
     def _steps(self, row: ObjectiveRow, status: o.Status | None, change: o.AnyChange) -> Sequence[_Step] | Refusal:
-        """Return the steps of a change, for its new `status`. Empty if the objective already is as the change asks."""
+        """Return the steps of a change to a new `status`. Empty if the change has no effect."""
         refusal = self._check_change(change)
         if refusal is not None:
             return refusal
@@ -325,9 +328,9 @@ class ObjectiveRules:
         return ObjectiveState(_seen(steps[-1].row, session))
 
     def _tell_actor(self, session: Session, post: Post) -> None:
-        """Count the lifecycle message to the member who made the change as offered, if its wire cannot acknowledge.
+        """Mark the lifecycle message to the member who made the change as offered, if its wire cannot acknowledge.
 
-        The reply to the command tells that member the same.
+        The reply to the command tells this member the same as the message.
         """
         account = session.account
         assert account is not None, "only a member changes an objective"
@@ -347,7 +350,7 @@ class ObjectiveRules:
     # Reading.
 
     def _visible(self, session: Session, objective_id: str) -> ObjectiveRow | Refusal:
-        """An objective that the session may see, or a refusal."""
+        """Return the objective with this id, or a refusal if the session may not see it."""
         row = self._objectives.find(objective_id)
         if row is None:
             return unknown(objective_id)
@@ -367,7 +370,7 @@ class ObjectiveRules:
         return ObjectiveView(_seen(row, session), tuple(shown), len(shown) == len(events))
 
     def select(self, session: Session, command: c.ListObjectives) -> Reply:
-        """List objectives. A session that may create objectives sees all; others see those they take part in."""
+        """List objectives. A session sees all if it may create objectives, else only those of its own member."""
         everything = session.may(OBJECTIVES_CREATE)
         if session.account is None and not everything:
             return Refusal(Code.FORBIDDEN, "objectives are for members")
@@ -422,12 +425,12 @@ class ObjectiveRules:
                 assert_never(change)
 
     def _check_attachments(self, attachments: tuple[Attachment, ...]) -> Refusal | None:
-        """Check the attachments of an objective against the limits for attachments of messages."""
+        """Check the attachments of an objective. They have the same limits as the attachments of a message."""
         said = replace(_NOTHING, attachments=attachments)
         return check_content(said, self._limits)
 
     def _check_room(self, accounts: Collection[Account], count: int) -> Refusal | None:
-        """Refuse if there are too many recipients, or if an inbox has no room for `count` more messages."""
+        """Return a refusal if there are too many recipients, or if an inbox has no room for `count` more messages."""
         limits = self._limits
         if len(accounts) > limits.recipients_max:
             return Refusal(Code.TOO_MANY_RECIPIENTS, f"more than {limits.recipients_max} members would hear of it")
@@ -443,7 +446,7 @@ class ObjectiveRules:
 
 
 def _audience(step: _Step, directory: Directory) -> dict[int, Account]:
-    """The members who get the message about a step: the thread, and a member who leaves it with this step."""
+    """Return the members who get the message about a step: the thread, and the member who leaves it by this step."""
     audience = thread(step.row, directory)
     if step.leaving in directory.accounts:
         audience[step.leaving] = directory.accounts[step.leaving]

@@ -1,4 +1,4 @@
-"""The outcome of a batch of commands: the replies, and what other sessions are told after the commit."""
+"""The outcome of a batch of commands: the replies, and the news for other sessions. Published after the commit."""
 
 from collections.abc import Sequence
 
@@ -20,8 +20,8 @@ from tieline.core.search_query import SearchQuery
 class Post(Struct):
     """An accepted message with its deliveries. `origin` is the session that sent it.
 
-    The lists have one value for each recipient, in the same order: its name, its member number, the key of its
-    delivery, and the sequence in its stream.
+    The four lists have one value for each recipient, in the same order: the name, the member number, the key of the
+    delivery, and the number of the message in its stream.
     """
 
     message: Message
@@ -51,10 +51,10 @@ class Followed(Struct):
 
 
 class Fault(Struct, frozen=True):
-    """An exception that a command, or a regular task of the hub, raised; and the refusal that answers the command."""
+    """An exception in a command or in a regular task of the hub, and the refusal that is the reply to the command."""
 
     place: int
-    """Index of the command in its batch; for a task after all commands, their number."""
+    """Index of the command in its batch. For a task that runs after all commands, it is the number of commands."""
     what: str
     error: Exception
     refusal: Refusal
@@ -76,14 +76,14 @@ class Outcome(Struct):
     changes: list[Change] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
     released: dict[MemberName, list[int]] = field(default_factory=dict)
-    """Keys of deliveries that are no longer held, by recipient. All replies of the batch were decided before."""
+    """Keys of deliveries that were released, by recipient. All commands of the batch were decided before that."""
     progress: list[tuple[SessionId, Progress]] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
     unsettled: dict[tuple[MemberName, State, str], list[int]] = field(default_factory=dict)
-    """Keys of deliveries to settle, by member, state and evidence. An external inbox must win the deliveries first."""
+    """Keys of deliveries to settle, by member, state and evidence. Their external inbox must be asked first."""
     warnings: list[str] = field(default_factory=list)
-    """Sentences for the program's log, for the person who runs the hub."""
+    """Sentences for the person who runs the hub. They are written to the log of the program."""
     faults: list[Fault] = field(default_factory=list)
     """Exceptions of commands and of regular tasks. The commands were refused."""
     awaited: list[int] = field(default_factory=list)
@@ -94,16 +94,17 @@ class Outcome(Struct):
     """True if a client waits for the commit. Otherwise the commit may wait briefly for more batches."""
 
     def settles(self) -> list[c.Settle]:
-        """Return the commands that settle the `unsettled` deliveries, for when their external inboxes were asked."""
+        """Return commands that settle the `unsettled` deliveries. Decide them after the external inboxes were asked."""
         return [
             c.Settle(member=member, ranges=join_keys(keys), state=state, evidence=evidence)
             for (member, state, evidence), keys in self.unsettled.items()
         ]
 
     def spread(self, places: Sequence[int], count: int, refusal: Refusal) -> "Outcome":
-        """Return this outcome as that of `count` commands, of which only those at the indexes `places` were decided.
+        """Return a copy of this outcome with `count` replies.
 
-        These get its replies, and all others get `refusal`.
+        Only some of `count` commands were decided: those at the indexes `places`. They get the replies of this outcome,
+        in order. All other commands get `refusal`.
         """
         replies: list[Reply | Deferred] = [refusal] * count
         for place, reply in zip(places, self.replies, strict=True):

@@ -1,8 +1,8 @@
 """Pacing: decides if a message of an agent is delivered at once, slowed, or held, and who gets a notice about it.
 
-Above: `core.sending`. Below: `core.loops`, which counts how often agents have answered each other in a row, and
-`core.holds`, which knows the paused conversations. Above the soft limit of hops, messages are slowed. Above the hard
-limit, the conversation is paused.
+`core.sending` calls this module. It uses `core.loops`, which counts how often agents have answered each other in a row
+(hops), and `core.holds`, which knows the paused conversations. Above the soft limit of hops, messages are slowed. Above
+the hard limit, the conversation is paused.
 """
 
 from collections.abc import Collection
@@ -39,7 +39,7 @@ class Pacing:
     def judge(self, session: Session, content: Content, found: Collection[Account]) -> tuple[Judgement, Verdict | None]:
         """Find the cause and the hops of a message to the recipients `found`, and decide if it is slowed or held.
 
-        `core.holds` decides later if it must wait behind a held message of its stream.
+        `core.holds` decides later if the message must wait behind a held message of the same stream.
         """
         account, sender, now_ms = session.account, session.speaker, self._batch.now_ms
         agent = account is not None and account.member.kind is MemberKind.AGENT
@@ -56,9 +56,9 @@ class Pacing:
     def _verdict(
         self, session: Session, content: Content, name: str, judgement: Judgement, found: Collection[Account]
     ) -> Verdict | None:
-        """Hold or slow a message of the conversation `name` if its hops exceed a limit. `None`: deliver it at once.
+        """Decide if a message of the conversation `name` is held or slowed because of its hops; `None` if neither.
 
-        To hold it, pause the conversation, and tell people and the agents involved.
+        If it is held, also pause the conversation, and tell people and the agents involved.
         """
         limits = self._limits
         soft, hard = self._limits_of(session, content)
@@ -83,7 +83,7 @@ class Pacing:
         return Verdict(reason, due_ms=due_ms) if due_ms > self._batch.now_ms else None
 
     def _limits_of(self, session: Session, content: Content) -> tuple[int, int]:
-        """The soft and the hard limit of hops for a message: above them, its chain is slowed or held."""
+        """Return the soft and the hard limit of hops for a message. Above the soft one it is slowed, then held."""
         limits = self._limits
         place = str(content.target) if content.target.kind is TargetKind.OBJECTIVE else content.thread or ""
         account = session.account
@@ -96,7 +96,10 @@ class Pacing:
 
 
 def _space_ms(limits: Limits, hops: int, soft: int, hard: int) -> int:
-    """Return the delay from the cause of a slowed message to its delivery. More hops make it longer."""
+    """Return the delay of a slowed message, counted from the time when its cause reached the sender.
+
+    More hops make the delay longer.
+    """
     more_ms = limits.space_ms_max - limits.space_ms_min
     return limits.space_ms_min + more_ms * (hops - soft - 1) // max(1, hard - soft - 1)
 

@@ -1,7 +1,7 @@
 """Pauses: decides who may pause a conversation, resume it, or lift its limits.
 
-Above: the broker. Below: `core.holds`, which holds the messages of a paused conversation. Only humans, and members who
-may manage members, may use these commands.
+The broker calls these rules. `core.holds` holds the messages of a paused conversation. Only humans, and members who may
+manage members, may use these commands.
 """
 
 from tieline.contract import command as c
@@ -40,7 +40,7 @@ class PauseRules:
         return Done()
 
     def allow(self, session: Session, command: c.AllowThread) -> Reply:
-        """Lift the limits on agents that answer each other in a conversation, for a while."""
+        """For a while, let agents answer each other in a conversation without limit."""
         name = self._named(session, command.thread)
         if isinstance(name, Refusal):
             return name
@@ -55,7 +55,7 @@ class PauseRules:
         return _refuse(session) or Pauses(self._holds.list(self._batch.now_ms))
 
     def _named(self, session: Session, thread: str) -> str | Refusal:
-        """The conversation that a session names, or a refusal if the session may not manage conversations."""
+        """Return the name of the conversation. Refuse an invalid name, or a session that may not pause and resume."""
         return _refuse(session) or find_conversation(thread)
 
 

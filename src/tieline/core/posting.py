@@ -1,7 +1,8 @@
 """Posting: gives an accepted message its id, sender and time, and stores it with its deliveries.
 
-Above: `core.sending` for messages of members, and the rules that send messages themselves. Below: the log, the inboxes,
-and the parts that track a new delivery: holds, deadlines, escalation, and the loop rule.
+`core.sending` uses this module for messages of members. Rules that send messages in the name of the hub use it too. It
+writes to the log and the inboxes, and tells the parts that track a new delivery: holds, deadlines, escalation, and the
+loop rule.
 """
 
 import heapq
@@ -63,10 +64,10 @@ class Posting:
         judgement: Judgement,
         verdict: Verdict | None = None,
     ) -> tuple[Post, str]:
-        """Store a message with its deliveries. Returns both, and the reason if any is held, else an empty string.
+        """Store a message with its deliveries. Return both, and the reason if a delivery is held (otherwise empty).
 
-        `encoded` is the content as stored, `stream` the name of its stream, and `found` are the recipients. `judgement`
-        has the cause and the hops of the message. With a `verdict`, the message is held.
+        `encoded` is the content as it is stored, `stream` is the name of its stream, and `found` are the recipients.
+        `judgement` has the cause and the hops of the message. With a `verdict`, the message is held.
         """
         batch, holds = self._batch, self._holds
         now_ms, outcome = batch.now_ms, batch.outcome

@@ -1,9 +1,9 @@
 """Readers of a log: their positions, and the rows that retention must keep for them.
 
-Retention waits for the slowest reader, but not for ever: it stops to wait when the unread rows are too old or the
-database is too large. People are told once before that. Rows that are deleted unread are counted for each reader, so
-that no reader misses rows without a word. Each log has its own readers, in its own store. Above: the broker for the
-main log, the journal for the activity log.
+Retention keeps rows for the slowest reader, but not for ever. It deletes unread rows when they are too old or when the
+database is too large. People are told once before that. The hub counts, for each reader, the rows that were deleted
+before the reader read them, so that every reader can know what it missed. Each log has its own readers, in its own
+store. The broker uses this module for the main log, and the journal for the activity log.
 """
 
 import re
@@ -20,22 +20,22 @@ from tieline.contract.refusal import Code, Refusal
 OFFSET_MAX = 2**63 - 1
 """An offset after the end of every log."""
 WARN_SHARE = 0.8
-"""Share of the bounds after which people are told. They have the rest of the time to start the reader again."""
+"""People are told when this share of the time or of the size is used up. Then they can start the reader again."""
 _CALM_SHARE = 0.5
-"""A reader that comes back under this share of the bounds counts as awake, and people are told anew the next time."""
+"""If a reader comes back under this share, it has caught up. People are told again the next time that it is late."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class Cutoff(Struct, frozen=True):
-    """The rows that retention deletes: those before a time, but unread ones only before an earlier time."""
+    """Decides which rows retention may delete: rows that are old enough. Unread rows must be older than other rows."""
 
     before_ms: int
     unread: int = OFFSET_MAX
-    """Rows from this offset on are unread."""
+    """Offset of the first row that some reader has not read."""
     unread_before_ms: int = 0
 
     def deletes(self, offset: int, at_ms: int) -> bool:
-        """True if a row of this time at this offset may be deleted."""
+        """True if the row at this offset, with this time, may be deleted."""
         return at_ms < (self.before_ms if offset < self.unread else self.unread_before_ms)
 
 
@@ -44,11 +44,11 @@ class ReaderStore(Protocol):
 
     @property
     def epoch(self) -> str:
-        """The random id of the log, made with it."""
+        """The random id of the log, made together with the log."""
 
     @property
     def kept_from(self) -> int:
-        """Retention has deleted nothing from this offset on."""
+        """Offset from which on retention has deleted nothing."""
 
     def rows(self) -> Sequence[Reader]:
         """Return all readers of this log, by name."""
@@ -60,15 +60,15 @@ class ReaderStore(Protocol):
         """Delete the reader with this name, if there is one."""
 
     def time_of(self, offset: int) -> int | None:
-        """Return the time of the first committed row from this offset on, or `None` if there is no such row."""
+        """Return the time of the first committed row at or after this offset; `None` if there is no such row."""
 
     def bytes_used(self) -> int:
         """Return the size of the database in bytes, without its free pages."""
 
     def give_back(self) -> bool:
-        """Give some free space back to the file system, in a few milliseconds. Returns false if there is little left.
+        """Give some free space back to the file system, in a few milliseconds. Return false if there was too little.
 
-        A store whose database does this by itself returns false.
+        A store whose database gives space back by itself always returns false.
         """
 
 
@@ -90,13 +90,13 @@ class Readers:
         return tuple(self._rows[name] for name in sorted(self._rows))
 
     def state(self, end: int) -> LogState:
-        """Describe the log, which ends at `end`."""
+        """Return the identity of the log and the offsets that can be read. The log ends at `end`."""
         return LogState(log=self.log, epoch=self.epoch, kept_from=self._store.kept_from, end=end)
 
     def advance(self, wish: Reader, end: int, epoch: str, *, rewind: bool) -> Reader | Refusal:
-        """Store a reader's new position, and the reader if it is new. The log ends at `end`.
+        """Store a reader's new position. If the reader is new, store it too. The log ends at `end`.
 
-        `epoch` is the epoch that the reader knows, or empty. Only with `rewind` does a position go backwards.
+        `epoch` is the epoch of the log that the reader knows, or empty. Without `rewind`, a lower position is refused.
         """
         known = self._rows.get(wish.name)
         if not _NAME.fullmatch(wish.name):
@@ -118,14 +118,14 @@ class Readers:
         return made
 
     def forget(self, name: str) -> bool:
-        """Delete a reader, so that nothing is kept for it. Returns false if there is no such reader."""
+        """Delete a reader, so that no rows are kept for it any more. Return false if there is no such reader."""
         if self._rows.pop(name, None) is None:
             return False
         self._store.drop(name)
         return True
 
     def cutoff(self, now_ms: int) -> Cutoff:
-        """Return the rows that retention may delete at this time."""
+        """Return the rule that says which rows retention may delete at this time."""
         before_ms = now_ms - self._retention_ms
         if not self._rows:
             return Cutoff(before_ms)
@@ -134,7 +134,7 @@ class Readers:
         return Cutoff(before_ms, min(row.position for row in self._rows.values()), unread_before_ms)
 
     def passed(self, deleted: Sequence[int]) -> None:
-        """Count the rows at these offsets, which are about to be deleted, for each reader that has not read them."""
+        """Count, for each reader, the rows at these offsets that it has not read. The rows are about to be deleted."""
         for row in self.rows:
             unread = [offset for offset in deleted if offset >= row.position]
             if unread:
@@ -143,7 +143,10 @@ class Readers:
                 self._keep(replace(row, missed=row.missed + len(unread), missed_first=first, missed_last=last))
 
     def late(self, now_ms: int) -> list[str]:
-        """Return a sentence for each reader for which retention will soon stop to wait, once until it catches up."""
+        """Return a sentence for each late reader, that is, a reader whose unread rows will soon be deleted.
+
+        A reader gets one sentence. It can get another one only after it has caught up.
+        """
         told = []
         for row in self.rows:
             waiting = self.waiting(row, now_ms)
@@ -155,7 +158,7 @@ class Readers:
         return told
 
     def waiting(self, row: Reader, now_ms: int) -> "Waiting":
-        """Return how much of the bounds is used up for a reader."""
+        """Return how much of the allowed time and of the allowed size is used up by keeping rows for a reader."""
         since_ms = self._store.time_of(row.position)
         kept_ms = 0 if since_ms is None else max(0, now_ms - since_ms - self._retention_ms)
         if not kept_ms:
@@ -171,14 +174,14 @@ class Readers:
 
 
 class Waiting(Struct, frozen=True):
-    """The shares of the two bounds that are used up by waiting for a reader: of the time, and of the size."""
+    """The shares of the allowed time and of the allowed database size that are used up by keeping rows for a reader."""
 
     time: float
     size: float
 
     @property
     def share(self) -> float:
-        """The larger of the two. Retention does not wait from 1 on."""
+        """The larger of the two shares. If it is 1 or more, retention deletes rows that the reader has not read."""
         return max(self.time, self.size)
 
 

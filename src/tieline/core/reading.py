@@ -134,7 +134,10 @@ class ReadingRules:
         return self._receipts(*found, command.after, command.members)
 
     def _visible(self, session: Session, message_id: MessageId) -> tuple[Message, DeliveryRoute] | Refusal:
-        """Return a message that the session sent, received, or may read in the log. Otherwise refuse it as unknown."""
+        """Return a message and its deliveries, if the session's member sent or received it, or may read the log.
+
+        Otherwise refuse the message as unknown.
+        """
         found = self._store.find_message(message_id)
         if found is not None:
             message, route = found
@@ -178,7 +181,7 @@ class ReadingRules:
         return Receipts(message.id, tuple(made), len(page) < len(wanted))
 
     def _hold_of(self, number: int, key: int, steps: Sequence[Step]) -> str:
-        """The reason why a delivery is held, or an empty string."""
+        """Return the reason why a delivery is held, or an empty string if it is not held."""
         account = self._directory.accounts.get(number)
         if account is None or not account.inbox.is_held(key):
             return ""
@@ -226,7 +229,7 @@ class ReadingRules:
         return History(tuple(found))
 
     def _offer(self, session: Session, account: Account, messages: Sequence[Message]) -> None:
-        """Count the deliveries of these messages as offered: the page goes out on the session's wire."""
+        """Mark the deliveries of these messages as offered, because the messages are sent on the session's wire."""
         keys = [key for one in messages if (key := account.inbox.find(one.offset)) is not None]
         if keys:
             self._deliveries.move(account, join_keys(keys), State.OFFERED, session=session)
@@ -253,10 +256,10 @@ class ReadingRules:
     def _past(
         self, session: Session, history_query: HistoryQuery, *, everything: bool, offered_to: Account | None
     ) -> list[Message]:
-        """Read a page of history. A badly signed message is left out, with three exceptions.
+        """Read a page of history, without messages that the session may not get.
 
-        The exceptions are: its sender reads it, a session of its protocol reads it, or `everything` is set. A message
-        whose delivery to `offered_to` is held is left out, too.
+        A badly signed message is left out. It is shown only to its sender, to sessions of its own protocol, and if
+        `everything` is set. A message is also left out if its delivery to the member `offered_to` is held.
         """
         found: list[Message] = []
         for _ in range(_PAGES_MAX):
@@ -278,7 +281,7 @@ class ReadingRules:
         return found
 
     def _places(self, account: Account | None, peer: str) -> Sequence[Span]:
-        """Return the spans of the log with the messages of a channel or thread. Empty if the reader is not in it."""
+        """Return the spans of the log with the messages of a channel or thread. Empty if the member is not in it."""
         if peer.startswith("obj:"):
             row = self._objectives.find(peer.removeprefix("obj:"))
             seen = row is not None and (account is None or account.number in thread(row, self._directory))
@@ -297,7 +300,10 @@ class ReadingRules:
 
 
 def _entries(inbox: Inbox, command: c.Fetch, limit: int) -> tuple[list[Entry], int]:
-    """Return the deliveries that the command asks for, by keys or after a key; and the last key that was considered."""
+    """Return the deliveries that the command asks for, and the last key that was considered.
+
+    The command lists keys, or asks for all deliveries after a key.
+    """
     if not command.keys:
         return inbox.read(command.after, limit, unoffered_until=command.unoffered_until, unseen=command.unseen)
     some = command.keys[:limit]
@@ -316,7 +322,7 @@ def _held_no_more(step: Step) -> Step:
 
 
 def _without_instructions(presence: Presence, session: Session) -> Presence:
-    """Hide the instructions of a member from others. Only the member and managers of members see them."""
+    """Hide the instructions of a member, unless the session belongs to this member."""
     member = presence.member
     if not member.instructions or member.name == session.speaker:
         return presence
@@ -324,7 +330,7 @@ def _without_instructions(presence: Presence, session: Session) -> Presence:
 
 
 _PAGES_MAX = 16
-"""Largest number of pages read for one answer, when hidden messages fill the pages."""
+"""Largest number of pages that are read for one answer. More than one is read if a page has messages to leave out."""
 
 
 def _is_name(peer: str) -> bool:

@@ -1,12 +1,14 @@
-"""Refusals in the log: one row counts many of a kind, because log rows are kept for ever and refusals are cheap.
+"""Refusals in the log: one row stands for many refusals of the same kind.
 
-Above: the broker. A *kind* is the code, the speaker, the protocol and the attempt. The speaker is the member whose
-session was refused. All callers without a member share the empty speaker, because a stranger can invent any number of
-names. A row keeps only a few of the names that they gave.
+Log rows are kept for ever, and a client can easily cause many refusals, so each refusal cannot have its own row. A
+*kind* is the code, the speaker, the protocol and the refused action. The speaker is the member whose session was
+refused. All clients without a member share the empty speaker, because a stranger can invent any number of names. A row
+keeps only a few of the names that strangers gave.
 
-**Bounds.** The first refusal of a kind is written at once. Later refusals are counted, and one more row has their
-count. A kind has at most one row in `refusal_row_ms`. After `refusal_rows_max` rows in this hour, a speaker has at most
-one row an hour for each kind. Codes, protocols and attempts are words of the hub itself, so there are few kinds.
+**Limits.** The first refusal of a kind is written at once. Later refusals are only counted, and the next row of the
+kind has their number. A kind has at most one row in `refusal_row_ms`. After `refusal_rows_max` rows in this hour, a
+speaker has at most one row an hour for each kind. Codes, protocols and actions are words of the hub itself, so there
+are few kinds.
 """
 
 from functools import partial
@@ -22,16 +24,19 @@ from tieline.core.directory import Session
 
 _HOUR_MS = 3600 * 1000
 _KINDS_MAX = 10_000
-"""Largest number of kinds in memory. Above it, the oldest is dropped, and may write a row again at once."""
+"""Largest number of kinds in memory. If there are more, the oldest is forgotten, and then counts as a new kind."""
 _CLAIMED_MAX = 3
 _CLAIMED_CHARS_MAX = 140
-"""Limit for names that strangers claim, because a stranger can send any text as its name."""
+"""Longest part of a stranger's name that is kept, because a stranger can send any text as its name."""
 
 _Kind = tuple[str, str, str, str]
 
 
 class _Unwritten(Struct):
-    """Refusals of one kind that are counted, but not yet in a row of the log; `claimed` are names of strangers."""
+    """Refusals of one kind that are counted, but not in a row of the log yet.
+
+    `claimed` has names that clients without a member gave.
+    """
 
     row_at_ms: int
     """Time of the kind's last row."""
@@ -92,7 +97,7 @@ class Refusals:
                 del self._kinds[kind]
 
     def _remember(self, kind: _Kind) -> None:
-        """Add a function to `undo` that restores the current state of this kind, if the batch fails."""
+        """Remember the current state of this kind, so that it is restored if the batch fails."""
         unwritten = self._kinds.get(kind)
         before = None if unwritten is None else replace(unwritten)
         self._batch.undo.append(partial(self._put_back, kind, before, self._rows.get(kind[1], 0)))
@@ -111,7 +116,7 @@ class Refusals:
                 self._batch.record(self._row(kind, unwritten, self._batch.now_ms), urgent=False)
 
     def _note(self, kind: _Kind, name: str, now_ms: int) -> Refused | None:
-        """Count a refusal. Returns a row for the log if one is due. `name` is the name of a stranger, or empty."""
+        """Count a refusal. Return a row for the log if one is due. `name` is the name of a stranger, or empty."""
         unwritten = self._kinds.get(kind)
         due = unwritten is None or now_ms - unwritten.row_at_ms >= self._window_ms(kind, now_ms)
         if unwritten is None:

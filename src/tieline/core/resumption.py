@@ -1,8 +1,8 @@
 """Resumption: tokens that let a member resume a session that lost its connection.
 
-A token belongs to one member and one session. It expires, and each use replaces it with a new token. The old token
-stays valid until the first frame after the new token was given, because the connection may have lost the reply with
-the new token. After that frame, the old token is refused as a replay.
+A token belongs to one member and one session. It expires, and each use replaces it with a new token. The reply with the
+new token may be lost with the connection. So the old token stays valid until the client sends its first frame after
+that reply. From then on, the old token is refused.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _REFUSED = Refusal(Code.RESUME_REFUSED, "the resume token is unknown, expired, u
 
 
 class Resumption:
-    """The grants: rights of members to resume a lost session by a token. Only the broker changes them."""
+    """All grants. A grant is a member's right to resume a lost session by a token. Only the broker changes them."""
 
     def __init__(self, grants: Sequence[Grant]) -> None:
         self._by_id = {grant.id: grant for grant in grants}
@@ -32,7 +32,7 @@ class Resumption:
         return self._usable(self._by_digest.get(digest), number, now_ms)
 
     def of_id(self, resume_id: str, number: int, now_ms: int) -> Grant | Refusal:
-        """Return the grant to resume with this id, or a refusal if the member `number` may not use it now."""
+        """Return the grant for the session with this id, or a refusal if the member `number` may not use it now."""
         return self._usable(self._by_id.get(resume_id), number, now_ms)
 
     def _usable(self, grant: Grant | None, number: int, now_ms: int) -> Grant | Refusal:
@@ -41,7 +41,7 @@ class Resumption:
         return grant
 
     def issue(self, resume_id: str, number: int, digest: bytes, expires_at_ms: int) -> Grant:
-        """Give a session its next resume token, by its hash. The previous token stays valid until `confirm`."""
+        """Give a session its next resume token, with the hash `digest`. The old token stays valid until `confirm`."""
         before = self._by_id.get(resume_id)
         grant = Grant(resume_id, number, digest, before.digest if before else None, expires_at_ms)
         if before is not None and before.previous is not None:
@@ -51,7 +51,7 @@ class Resumption:
         return grant
 
     def confirm(self, resume_id: str) -> Grant | None:
-        """Note that the client has its new resume token, and void the previous one. Returns the grant if it changed."""
+        """Make the previous token invalid, because the client has the new one. Return the grant if it changed."""
         before = self._by_id.get(resume_id)
         if before is None or before.previous is None:
             return None

@@ -1,4 +1,4 @@
-"""Retention: deletes old messages that need no acknowledgement any more, a few at a time, so that nothing stalls.
+"""Retention: deletes old messages that nobody must acknowledge any more. It deletes a few at a time, so nothing waits.
 
 Messages that a reader of the log has not read are kept longer; see `core.readers`. The space that becomes free is given
 back to the file system while the hub is idle.
@@ -46,13 +46,13 @@ class Retention:
         # Offsets that the running pass must keep (`None` between passes), and the time when it began.
         self._keep: frozenset[int] | None = None
         self._begun_ms = 0
-        # The end of the log at the last call: the hub is idle if it is the same at the next one.
+        # The end of the log at the last call. If it is the same at the next call, the hub is idle.
         self._end = -1
         # The offset from which the running pass continues.
         self._start = 0
 
     def start_over(self) -> None:
-        """Stop the running pass, and begin a new one: after a rollback, settled deliveries may be unsettled again."""
+        """Stop the running pass, and begin a new one soon. A rollback may have made deliveries unsettled again."""
         if self._keep is not None:
             self._keep = None
             self._next_pass_ms = 0

@@ -26,7 +26,7 @@ class Routing:
         self._objectives = objectives
 
     def by_own_name(self, command: Send) -> Send:
-        """Replace an alias in the target by the name of its member, and add a note about the alias."""
+        """If the target is an alias, replace it by the name of the member, and add a note about the alias."""
         aliases = self._directory.team.aliases
         if not aliases:
             return command
@@ -77,7 +77,7 @@ class Routing:
         return _others(subscribers or {}, sender)
 
     def _named(self, names: Sequence[MemberName]) -> Collection[Account] | Refusal:
-        """The members that the sender listed by name (`Send.only`), or a refusal if one is unknown."""
+        """Return the members that the sender listed by name (`Send.only`), or a refusal if one is unknown."""
         accounts = []
         for name in dict.fromkeys(names):
             account = self._directory.find(name)

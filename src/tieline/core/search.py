@@ -1,7 +1,7 @@
 """Search: full-text search over the messages that a member may see.
 
-The broker only checks the request, which is fast, and defers the reply. The index makes the reply on its own thread and
-from its own storage. The index reads new messages from the log later, so indexing does not slow down sending.
+The broker only checks the request, which is fast. The search index makes the reply later, on its own thread and from
+its own storage. The index reads new messages after they are stored, so indexing does not slow down sending.
 """
 
 from msgspec.structs import replace

@@ -1,7 +1,6 @@
-"""A search query: a full-text search over the messages that its reader may see; and the index that carries it out.
+"""A search query over the messages that its reader may see, and the interface of the index that carries it out.
 
-Above: `core.search`, which creates queries, and the thread that runs them on the index. Below: one index for each
-kind of store.
+`core.search` creates queries, and a separate thread runs them on the index. Each kind of store has its own index.
 """
 
 import re
@@ -74,10 +73,10 @@ class SearchIndex(Protocol):
     """Full-text index over the messages of one store. One dedicated thread calls it."""
 
     def find(self, query: SearchQuery) -> Sequence[Message]:
-        """Return matching messages, newest first. Every message committed before this call is searched."""
+        """Return matching messages, newest first. The search includes every message that was committed before."""
 
     def work(self) -> bool:
-        """Index some new messages, or drop some that retention deleted. Returns true if work is left."""
+        """Index some new messages, or drop some that retention deleted. Return true if work is left."""
 
     def close(self) -> None:
         """Close the index."""

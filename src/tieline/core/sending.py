@@ -1,7 +1,7 @@
 """Sending: decides if a message is accepted, who receives it, and if it is held.
 
-Above: the broker. Below: `core.routing` finds the recipients, `core.pacing` slows or holds chains of agents that answer
-each other, and `core.posting` stores the accepted message.
+The broker calls this rule. The rule uses `core.routing` to find the recipients, `core.pacing` to slow or hold messages
+of agents that answer each other too often, and `core.posting` to store the accepted message.
 """
 
 from collections.abc import Collection
@@ -112,9 +112,9 @@ class SendingRules:
         )
 
     def _check_room(self, accounts: Collection[Account], backlog: int, stream: str | None) -> Refusal | None:
-        """Refuse a message if the inbox of a recipient is full, or has too many streams.
+        """Return a refusal if the inbox of a recipient is full or has too many streams; otherwise `None`.
 
-        `backlog` is the largest backlog of a recipient. `stream` is `None` if the message has no topic.
+        `backlog` is the largest backlog of any recipient. `stream` is `None` if the message has no topic.
         """
         if backlog >= self._limits.backlog_max:
             name = next(account.name for account in accounts if account.inbox.backlog == backlog)

@@ -1,8 +1,8 @@
 """Sessions: opens, resumes and ends them.
 
-Above: the broker, and the rules that end sessions that lost their right to continue. Below: the directory of open
-sessions and the grants to resume a session. Sessions are kept in memory only. If a batch fails, the sessions that it
-opened are closed again, and the sessions that it ended are open again.
+The broker calls this module, and so do rules that end sessions whose right was withdrawn. The open sessions are in the
+directory, and the rights to resume a session are in `core.resumption`. Sessions are kept in memory only. If a batch
+fails, the sessions that it opened are closed again, and the sessions that it ended are open again.
 """
 
 import hmac
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Sessions:
-    """Opens and ends sessions. If the batch fails, both are undone."""
+    """Opens and ends sessions. If the batch fails, each opening and ending is undone."""
 
     def __init__(
         self, batch: Batch, directory: Directory, followers: Followers, resumption: Resumption, kept_name: str
@@ -42,7 +42,7 @@ class Sessions:
         self._kept_name = kept_name
 
     def refuse_kept(self, name: str) -> Refusal | None:
-        """Refuse a name that is reserved for the person who runs the hub. `None` for any other name."""
+        """Return a refusal if the name is reserved for the person who runs the hub; otherwise `None`."""
         if name.casefold() != self._kept_name.casefold():
             return None
         return Refusal(Code.NAME_TAKEN, f"the name {name!r} is kept for the person who runs this hub; use another")
@@ -59,7 +59,7 @@ class Sessions:
         self._followers.drop(session)
 
     def forget_grants(self, account: Account) -> None:
-        """Delete all grants of a member, so that it can resume no session."""
+        """Delete all grants of a member, so that the member cannot resume any session."""
         self._resumption.drop_member(account.number)
 
     def end_all(self, sessions: Iterable[Session], why: Refusal) -> None:
@@ -138,7 +138,7 @@ class SessionRules:
         )
 
     def _resumed(self, command: c.Attach, account: Account | None) -> Grant | Refusal | None:
-        """Return the right to resume the session that the command names; `None` if the command names none."""
+        """Return the right (grant) to resume the session that the command names; `None` if it names none."""
         if account is None:
             return None
         token, resume_id = command.resume_token, command.resume_id
@@ -150,7 +150,10 @@ class SessionRules:
         return grant
 
     def _take_over(self, command: c.Attach, account: Account, session: Session) -> None:
-        """End the session that the new one resumes. If the new one is exclusive, also end others of its protocol."""
+        """End the old session that the new `session` resumes.
+
+        If the command is exclusive, also end all other sessions of the member through the same protocol.
+        """
         why = Refusal(Code.TAKEN_OVER, f"a newer connection of {account.member.name} took over")
         for old in list(account.sessions):
             taken_up = session.resume_id is not None and old.resume_id == session.resume_id
@@ -159,9 +162,9 @@ class SessionRules:
                 self._batch.record(TakenOver(account.member.name, old.id, session.id))
 
     def replaced(self, command: c.Attach) -> list[SessionId]:
-        """Return the sessions that may end because `command` opens a new one. Empty if its credential is not valid.
+        """Return the sessions that may end when `command` opens a new session. Empty if its credential is not valid.
 
-        Their earlier commands are decided first.
+        The caller lets the earlier commands of these sessions be decided first.
         """
         resumes = command.resume_token is not None or command.resume_id is not None
         if not (resumes or command.exclusive):
@@ -196,10 +199,10 @@ class SessionRules:
         return Done()
 
     def _prove(self, command: c.Attach) -> tuple[Account | None, str, bool] | Refusal:
-        """Check the credential of a command, or refuse it.
+        """Check the credential of a command. Return a refusal if it is not valid.
 
-        Returns its member, the sender name for messages of the session, and true if the credential is the home's key,
-        which gives all permissions.
+        Otherwise return its member, the sender name for messages of the session, and true if the credential is the key
+        of the hub's home, which gives all permissions.
         """
         credential = command.credential
         match credential:
@@ -238,12 +241,12 @@ class SessionRules:
         return account, account.member.name, operator
 
     def _free_name(self, text: str) -> MemberName | Refusal:
-        """Return a name that no member has. Refuse a text that is no name, and the alias of a member."""
+        """Return the text as the name of a new member. Refuse a text that is no valid name, or that is an alias."""
         name = parse_member_name(text)
         return name if isinstance(name, Refusal) else self._directory.refuse_alias(name) or name
 
     def _local(self, command: c.Attach) -> tuple[Account, str, bool] | Refusal:
-        """Find the local member that the command names. Create it if the name is free; refuse a name with a token."""
+        """Find the local member that the command names. Create it if the name is free. Refuse the name of any other."""
         if command.member is None:
             return Refusal(Code.INVALID_REQUEST, "a session needs a name")
         account = self._directory.find_any_case(command.member)
@@ -257,7 +260,10 @@ class SessionRules:
         return account, account.member.name, False
 
     def _shared(self, command: c.Attach, digest: bytes) -> tuple[Account, str, bool] | Refusal:
-        """Find the member that the command names and the shared token may open. Create it if the name is free."""
+        """Find the member that the command names. Create it if the name is free.
+
+        Refuse the name of a member that the shared token (with the hash `digest`) may not use.
+        """
         if command.member is None:
             return Refusal(Code.INVALID_REQUEST, "a session needs a name")
         account = self._directory.find_any_case(command.member)
@@ -277,7 +283,7 @@ class SessionRules:
         return account, account.name, False
 
     def _make(self, member: Member, protocol: str) -> Account:
-        """Create a member, because its first session opens."""
+        """Create a member at the start of its first session."""
         self._batch.changed = True
         row = self._directory.add(member, self._batch.ledger.end)
         self._store.save_member(row)
@@ -286,7 +292,7 @@ class SessionRules:
         return self._directory.accounts[row.number]
 
     def detach(self, session: Session, _: c.Detach) -> Reply:
-        """End a session; its deliveries stay with the member."""
+        """End a session. The deliveries stay with its member."""
         if session.account is not None:
             session.account.touch(self._batch.now_ms)
         self._sessions.end(session)
@@ -294,5 +300,8 @@ class SessionRules:
 
 
 def misspelt(name: str, account: Account) -> Refusal:
-    """The refusal for a valid token with a misspelt name. Two members never have names that differ only in case."""
+    """Return the refusal for a valid token with a name that differs from the member's name only in case.
+
+    Two members never have names that differ only in case.
+    """
     return Refusal(Code.INVALID_NAME, f"the name {name!r} differs only in case from {account.name!r}; use that")

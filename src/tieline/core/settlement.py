@@ -1,8 +1,8 @@
-"""Settlement: finds the deliveries that a command will acknowledge, expire or give up (settle).
+"""Settlement: finds the deliveries that a command will settle, that is, acknowledge, expire or give up.
 
-Some of these deliveries are also in an external inbox, which must win them first (see `core.external_inboxes`). Above:
-the caller of the broker, which asks external inboxes. Below: the rules that settle deliveries. Each rule finds the
-deliveries that a command names.
+Some of these deliveries are also in an external inbox, which must first reserve them for the hub (see
+`core.external_inboxes`). The caller of the broker uses this module, and asks the external inboxes. To find the
+deliveries of a command, this module uses the rules that settle deliveries.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,14 +24,14 @@ from tieline.core.staleness import StalenessRules
 from tieline.core.wire_ids import WireIdRules
 
 Wanted = tuple[MemberName, list[tuple[int, Message]]]
-"""A member, and the deliveries that its external inbox must win, as pairs of key and message."""
+"""A member, and the deliveries to ask its external inbox for, as pairs of key and message."""
 
 _Settled = tuple[Account, Ranges, Session | None]
-"""Deliveries of a member that a command may settle, and the session that settles them, if any."""
+"""A member, its deliveries that a command may settle, and the session that settles them; `None` for the hub itself."""
 
 
 class SettlementRules:
-    """Finds the deliveries that an external inbox must win before a command, and decides the command `Settle`."""
+    """Finds the deliveries to ask an external inbox for before a command is decided. Decides the command `Settle`."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class SettlementRules:
         self._wire_ids = wire_ids
 
     def needs(self, commands: Sequence[c.Command], answers: Answers) -> Wanted | None:
-        """Return deliveries that an external inbox must win before these commands are decided; `None` for none.
+        """Return deliveries to ask an external inbox for before these commands are decided; `None` if there are none.
 
-        The result has one member and at most one page of its deliveries. `answers` are the answers that came so far;
-        this method notes there how far it has asked.
+        The result has one member and at most one page of its deliveries. `answers` has the answers that came so far.
+        This method also notes in `answers` the last delivery that it has returned.
         """
         found: dict[MemberName, tuple[Account, list[Range]]] = {}
         for command in commands:
@@ -73,9 +73,10 @@ class SettlementRules:
         return None
 
     def settle(self, command: c.Settle) -> Reply:
-        """Settle deliveries after their external inbox has answered, or if it is there no longer.
+        """Settle deliveries after their external inbox has answered, or if the external inbox was removed.
 
-        A delivery without an answer stays, so that a failing store does not cause the same question again and again.
+        A delivery without an answer stays as it is. Otherwise the hub could ask the same question again and again while
+        the store fails.
         """
         account = self._directory.find(command.member)
         if account is not None:
@@ -87,7 +88,7 @@ class SettlementRules:
         return Done()
 
     def unused(self, won: Iterable[Won]) -> list[Won]:
-        """Return those of these won deliveries that no command settled, to give them back to the inbox."""
+        """Return the deliveries in `won` that no command settled. The caller gives them back to the external inbox."""
         found = []
         for name, key in won:
             account = self._directory.find(name)
@@ -150,12 +151,15 @@ class SettlementRules:
                         yield recipient, one_key(key), None
 
     def _next_page(self, account: Account, ranges: Ranges, answers: Answers) -> list[tuple[int, Message]]:
-        """Return the next unsettled deliveries in these ranges to ask the external inbox for, with messages."""
+        """Return the next page of unsettled deliveries in these ranges, with their messages.
+
+        The hub must ask the external inbox for them.
+        """
         name, ranges = account.name, sorted(ranges)
         while True:
             after = answers.asked_through.get(name, 0)
             left = [(max(first, after + 1), last) for first, last in ranges if last > after]
-            # Ranges may overlap, and here each key is once.
+            # Ranges may overlap. This dictionary has each key only once.
             offsets: dict[int, int] = {}
             for entry in each_unsettled(account, left):
                 offsets[entry.key] = entry.offset

@@ -1,13 +1,14 @@
-"""Shared tokens: tokens of the configuration that several names share, and the rule which of them owns a name.
+"""Shared tokens: tokens in the configuration that several members share. Decides which shared token owns a name.
 
-A name belongs to the shared token that made it, connected or not. If that token is configured no more, nobody could
-open the name again: the name is *orphaned*. If exactly one token is configured, that token replaced the old one, and
-takes over an orphaned name when a client registers it. If several are configured, an operator decides (`Retoken`).
+A name belongs to the shared token with which it was created, even while no client is connected. If this token is
+removed from the configuration, no client can use the name any more: the name is *orphaned*. If exactly one token is
+configured, the hub assumes that it replaced the old one. Then the token takes over an orphaned name when a client
+connects with this name. If several tokens are configured, an operator decides (`Retoken`).
 
-**Abuse.** Whoever knows the only configured token may take over every orphaned name with the messages that wait for it.
-So nothing is taken over that the hub's owner gave to the name and not to the token: a name with permissions, with a
-token of its own, or kept for the person who runs the hub waits for an operator. A token that is configured keeps its
-names against every other token. Each change of owner is a row of the audit chain.
+**Abuse.** A client that knows the only configured token may take over every orphaned name, with the messages that wait
+for it. So some orphaned names are protected, and only an operator can give them to a token: a name with permissions, a
+name with a token of its own, and the name of the person who runs the hub. As long as a token is configured, no other
+token can take over its names. Each change of owner is a row of the audit chain.
 """
 
 import hmac
@@ -23,7 +24,7 @@ from tieline.core.sessions import Sessions, misspelt
 
 
 class SharedTokens:
-    """Decides which shared token (a token of the configuration, for several names) may open a session for a name."""
+    """Decides with which shared token (a token in the configuration for several members) a client may use a name."""
 
     def __init__(
         self, batch: Batch, directory: Directory, sessions: Sessions, configured: frozenset[bytes] = frozenset()
@@ -31,18 +32,18 @@ class SharedTokens:
         self._batch = batch
         self._directory = directory
         self._sessions = sessions
-        # Digests of the configured tokens. Empty if nobody told the hub, and then no token is ever replaced.
+        # Digests of the configured tokens. If it is empty, no token takes over an orphaned name.
         self._configured = configured
 
     def orphans(self) -> list[str]:
-        """Names of members whose shared token is no longer in the configuration. No client can log in as them."""
+        """Return the names of members whose shared token is no longer in the configuration."""
         owned = (account for account in self._directory.accounts.values() if account.owner is not None)
         return [account.name for account in owned if account.owner not in self._configured]
 
     def refuse(self, account: Account, name: str, digest: bytes) -> Refusal | None:
-        """The refusal if the token with the hash `digest` may not open a session for this member as `name`.
+        """Return a refusal if the token with the hash `digest` may not open a session for this member as `name`.
 
-        `None` if the token owns the member, or may take it over.
+        Return `None` if the token owns the member, or may take it over.
         """
         if account.owner is None or not (hmac.compare_digest(account.owner, digest) or self._may_take(account, digest)):
             replaced = account.owner is not None and bool(self._configured) and account.owner not in self._configured
@@ -51,14 +52,18 @@ class SharedTokens:
         return misspelt(name, account) if account.name != name else None
 
     def _may_take(self, account: Account, digest: bytes) -> bool:
-        """True if this token is the only one that is configured, and nothing but its old token protects the name."""
+        """True if this token may take over the member's name.
+
+        It must be the only configured token. The member must have no permissions and no token of its own, and its name
+        must not be the name of the person who runs the hub.
+        """
         if len(self._configured) != 1 or not all(hmac.compare_digest(one, digest) for one in self._configured):
             return False
         protected = account.member.permissions or self._directory.has_token(account)
         return not protected and self._sessions.refuse_kept(account.name) is None
 
     def note_opened(self, account: Account, digest: bytes, protocol: str) -> None:
-        """Note that a shared token opens a member, as `refuse` allows. From now on it owns the member's name."""
+        """Note that a shared token opens a session for a member. From now on, the token owns the member's name."""
         if account.owner != digest:
             self._give(account, digest, protocol)
 
@@ -69,7 +74,7 @@ class SharedTokens:
         self._batch.record(Registered(account.name, by, "another shared token"))
 
     def retoken(self, session: Session, command: c.Retoken) -> Reply:
-        """Give a member's name to another configured shared token. Sessions that the old token opened end."""
+        """Give a member's name to another configured shared token. End the sessions that the old token opened."""
         refusal = session.refuse_without(MEMBERS_MANAGE)
         if refusal is not None:
             return refusal

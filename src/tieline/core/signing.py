@@ -1,9 +1,9 @@
-"""Signing: members whose only wire accepts only signed messages, while the hub has no secret to sign with.
+"""Signing: handles members that can receive only signed messages, for the case that the hub has no secret to sign with.
 
-A message that its sender signed reaches such a member unchanged. The hub must sign any other message for that wire.
-Without a secret the hub refuses the message, because the wire would silently drop a message with no signature or a
-false one. If the message also has other recipients, the hub accepts it, and the deliveries to such members are dead,
-with that reason.
+Some members are connected only through a wire that drops messages without a valid signature. A message that its sender
+signed reaches such a member unchanged. The hub must sign any other message for that wire. If the hub has no secret, it
+refuses a message to such a member alone. It accepts a message to a channel or to everybody, and marks the deliveries to
+such members as dead, with that reason.
 """
 
 from collections.abc import Collection
@@ -43,7 +43,7 @@ class Signing:
         return None
 
     def give_up(self, command: c.Send, recipients: Collection[Account]) -> None:
-        """Mark the new deliveries as dead for members that accept only signed messages, if the hub cannot sign."""
+        """If the hub cannot sign, mark the new deliveries to members that accept only signed messages as dead."""
         if self._signs or not self._directory.shared:
             return
         for account in self._barred(command, recipients):

@@ -18,7 +18,7 @@ from tieline.core.store import DeliveryRoute
 
 
 class StalenessRules:
-    """Expires deliveries that need not be handled: superseded by their sender, or discarded by their recipient."""
+    """Expires deliveries that need not be handled, because the sender superseded or the recipient discarded them."""
 
     def __init__(self, batch: Batch, directory: Directory, deliveries: Deliveries) -> None:
         self._batch = batch
@@ -28,9 +28,9 @@ class StalenessRules:
         self._deliveries = deliveries
 
     def find_superseded(self, message_id: MessageId, session: Session) -> DeliveryRoute | Refusal:
-        """Return the deliveries (route) of a message that a new message of this session supersedes.
+        """Return the deliveries (route) of an earlier message that a new message of this session supersedes.
 
-        Only the sender of a message may supersede it, so any other session is refused.
+        Return a refusal if the session's member did not send the earlier message.
         """
         found = self._store.find_message(message_id)
         if found is None or not session.said(found[0]):

@@ -2,9 +2,9 @@
 
 Writes are buffered. `commit` makes all of them durable together, or none. `commit` returns only when the operating
 system reports that the writes are on disk. Reads see buffered writes. One thread calls the store. The broker's ledger
-gives the offsets of the main log, dense and in order, and a store refuses a gap. Every integer fits 64 bits. After an
-exception, `intact` is true if the buffered writes are still there. If they are not, the broker must call `restore`
-before the next write.
+gives the offsets of the main log, in order and without gaps, and a store refuses a gap. Every integer fits 64 bits.
+After an exception, `intact` is true if the buffered writes are still there. If it is false, the broker must call
+`restore` before the next write.
 """
 
 import struct
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 def page(items: Iterable[_T], size: Callable[[_T], int], bytes_max: int) -> list[_T]:
-    """The first items that together have at most `bytes_max` bytes, but at least one item."""
+    """Return the first items that together have at most `bytes_max` bytes, but always at least one item."""
     shown: list[_T] = []
     total = 0
     for item in items:
@@ -71,7 +71,7 @@ class DamagedError(StoreError):
 
 
 def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequence[int]) -> bytes:
-    """Pack the deliveries of one message (see `DeliveryRoute`) as 64-bit integers, one column after the other."""
+    """Pack the deliveries of one message as 64-bit integers: all numbers, then all keys, then all `stream_seqs`."""
     if len(keys) == 1:
         return _pack_single(numbers[0], keys[0], stream_seqs[0])
     columns = array("q", numbers)
@@ -81,7 +81,10 @@ def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequenc
 
 
 class DeliveryRoute(Struct, frozen=True, gc=False):
-    """The deliveries of one message, as parallel columns: recipient's number, delivery key, sequence in its stream."""
+    """The deliveries of one message, as three lists with one value for each recipient, in the same order.
+
+    The values are the member number of the recipient, the key of the delivery, and its number in its stream.
+    """
 
     numbers: Sequence[int]
     keys: Sequence[int]
@@ -106,7 +109,8 @@ class MemberRow(Struct, frozen=True):
     number: int
     member: Member
     since: int = 0
-    """The log offset when the member was created. It cannot see what a former member of its name sent or received."""
+    """The log offset at which the member was created. The member cannot see messages of an earlier member with the same
+    name."""
 
 
 class TokenRow(Struct, frozen=True):
@@ -123,7 +127,7 @@ class TokenRow(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """The right of a member to resume a session, with hashes of its current and of its previous token."""
+    """The right of a member to resume a session, with the hashes of the current and the previous resume token."""
 
     id: str
     number: int
@@ -133,12 +137,12 @@ class Grant(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True, array_like=True):
-    """The messages to one target from the log offset `start` to before `end`."""
+    """A part of the log: the messages to one target, from the log offset `start` up to the offset before `end`."""
 
     target: str
     start: int = 0
     end: int | None = None
-    """The offset after the last message, or `None` if the span is still open."""
+    """The first offset after the span; `None` if the span still grows."""
 
     def holds(self, offset: int) -> bool:
         """True if a message to the target at this offset is in the span."""
@@ -154,7 +158,7 @@ class ChannelRow(Struct, frozen=True):
     created_at_ms: int
     archived_at_ms: int | None
     spans: tuple[Span, ...]
-    """The messages of this channel. Another channel may have had the name before, or may have it later."""
+    """The parts of the log with the messages of this channel. Other messages under its name are of other channels."""
 
 
 class Subscription(Struct, frozen=True):
@@ -167,7 +171,7 @@ class Subscription(Struct, frozen=True):
 
 
 class ObjectiveRow(Struct, frozen=True):
-    """An objective with the member numbers of its parties (assignee, originator, watchers). No number is used again."""
+    """An objective, with the member numbers of its parties. A name may be reused later, but a number never is."""
 
     serial: int
     """Serial number of the objective in its hub: 1, 2, 3…"""
@@ -204,12 +208,12 @@ class MemberImage(Struct, frozen=True):
     number: int
     inbox: Image
     streams: dict[str, int]
-    """Last sequence by stream, `sender␟topic`."""
+    """Last number in each stream. The key is the name of the stream, `sender␟topic`."""
     last_seen_ms: int | None
 
 
 class Foundation(Struct, frozen=True):
-    """The stored state that a broker starts from. The log after `snapshot_end` is replayed on top of it."""
+    """The stored state that a broker starts from. After that, the broker replays the log from `snapshot_end` on."""
 
     members: Sequence[MemberRow] = ()
     tokens: Sequence[TokenRow] = ()
@@ -231,7 +235,7 @@ class Foundation(Struct, frozen=True):
 
 
 class SentReplay(Struct, frozen=True):
-    """A message, with its deliveries, that was accepted after the last snapshot and is replayed at a start."""
+    """A message that was accepted after the last snapshot, with its deliveries. It is replayed at a start."""
 
     offset: int
     sender: str
@@ -270,11 +274,14 @@ class ReceivedPage(Struct, frozen=True):
     looked: int
     """Number of messages that were read for this page."""
     following: int | None
-    """The next page ends before this offset. `None` if there is no next page."""
+    """To read the next page, give this offset as `before`. `None` if there is no next page."""
 
 
 class Known(Struct, frozen=True):
-    """A message found by its wire id, to recognise one that is sent again. `digest` is the hash of its content."""
+    """A stored message that was found by its wire id. `digest` is the hash of its content.
+
+    It shows if a sender sends the same message again.
+    """
 
     message_id: MessageId
     offset: int
@@ -283,37 +290,40 @@ class Known(Struct, frozen=True):
 
 
 THREADS_MAX = 1000
-"""Number of newest objective threads in the full history of a reader. Older threads must be read by name."""
+"""The full history of a reader includes only this many threads of objectives, the newest ones.
+
+A reader must ask for an older thread by its name.
+"""
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """A query for past messages: between two members, in channels or threads, or all that the reader may see."""
+    """A query for past messages: between two members, in a channel or thread, or all that the reader may see."""
 
     reader: str | None
-    """Only messages that this member sent or may see. `None` sees everything."""
+    """Only messages that this member sent or may see. `None` for all messages."""
     since: int
     """Only messages from this log offset on."""
     spans: Sequence[Span] = ()
-    """Messages that the reader may see, in addition to its own messages."""
+    """The parts of the log that the reader may see, in addition to the messages that it sent."""
     threads: int | None = None
-    """The reader may also see threads of the newest objectives that the member with this number takes part in."""
+    """Number of a member. The reader may also see the threads of the newest objectives of this member."""
     all_threads: bool = False
-    """The reader may see the threads of all objectives."""
+    """True if the reader may see the threads of all objectives."""
     places: Sequence[Span] | None = None
-    """Only messages in these spans, merged in log order. The caller has checked that the reader may see them."""
+    """Only messages in these parts of the log. The caller has checked that the reader may see them."""
     peer: str | None = None
     """Only direct messages between the reader and this member. Without a reader, direct messages to this member."""
     before: int | None
     """Only messages before this log offset."""
     forward: bool = False
-    """Return the oldest messages first. Cannot be combined with `peer` or `places`."""
+    """True to return the oldest messages first. Cannot be combined with `peer` or `places`."""
     limit: int
     bytes_max: int
-    """Limit of stored content in bytes. The first message is returned even if it is larger."""
+    """Limit on the stored size of all messages in the answer. The first message is returned even if it is larger."""
 
 
 class ChannelStore(Protocol):
-    """The part of a store that has the channels. Its writes are committed with all others."""
+    """The part of a store that has the channels. Its writes are committed together with all other writes."""
 
     def save(self, row: ChannelRow) -> None:
         """Store a new or changed channel."""
@@ -352,7 +362,7 @@ class ActivityQuery(Struct, frozen=True):
     kinds: Sequence[str]
     limit: int
     bytes_max: int
-    """Limit of content in bytes. The first event is returned even if it is larger."""
+    """Limit on the size of all events in the answer. The first event is returned even if it is larger."""
 
 
 class ActivityStore(Protocol):
@@ -369,13 +379,13 @@ class ActivityStore(Protocol):
         """Drop buffered writes, and return the offset of the next row."""
 
     def append(self, entries: Sequence[ActivityEntry]) -> None:
-        """Append rows. Their offsets are dense, and a store refuses a gap."""
+        """Append rows. Raise if their offsets have a gap."""
 
     def commit(self) -> None:
-        """Make everything buffered durable, at once."""
+        """Make all buffered writes durable together."""
 
     def retry(self) -> None:
-        """Check, while nothing is buffered, that the store can write again. Raises if it cannot."""
+        """Check, while nothing is buffered, that the store can write again. Raise if it cannot."""
 
     def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
         """Return the committed activity that matches the query, newest first by the time of the event."""
@@ -383,13 +393,14 @@ class ActivityStore(Protocol):
     def read_log(self, start: int, limit: int, bytes_max: int) -> tuple[Sequence[LogRow], int]:
         """Return committed rows from offset `start` on, and the offset that the next new row will get.
 
-        There are at most `limit` rows of together `bytes_max` bytes. The first row is returned even if it is larger.
+        There are at most `limit` rows, and together they have at most `bytes_max` bytes. The first row is returned even
+        if it is larger.
         """
 
     def prune(self, cutoff: Cutoff, limit: int) -> range:
-        """Delete up to `limit` committed rows, oldest first, as far as `cutoff` allows. Returns their offsets.
+        """Delete up to `limit` committed rows, oldest first, as far as `cutoff` allows. Return their offsets.
 
-        The newest row always stays, so that offsets continue from it.
+        The newest row always stays, so that the next row gets the offset after it.
         """
 
     def close(self) -> None:
@@ -397,7 +408,7 @@ class ActivityStore(Protocol):
 
 
 class ObjectiveStore(Protocol):
-    """The part of a store that has the objectives. Its writes are committed with all others."""
+    """The part of a store that has the objectives. Its writes are committed together with all other writes."""
 
     def change(self, row: LogRow, kept: ObjectiveRow, event: ObjectiveEvent) -> None:
         """Store the new state of an objective, and append to its event log. `row` is the log row of the change."""
@@ -439,7 +450,7 @@ class Store(Protocol):
         """Translate an error of the database or the disk to a `StoreError`. Other errors are returned unchanged."""
 
     def retry(self) -> None:
-        """Check, while nothing is buffered, that the store can write again. Raises if it cannot."""
+        """Check, while nothing is buffered, that the store can write again. Raise if it cannot."""
 
     def restore(self) -> Foundation:
         """Drop buffered writes, and return the committed state."""
@@ -472,7 +483,7 @@ class Store(Protocol):
         """Store a new member, or replace the row of a changed member."""
 
     def drop_member(self, number: int, at_ms: int) -> None:
-        """Delete a member's name, tokens, grants, wire ids and subscriptions. Stored deliveries keep its number."""
+        """Delete a member, with its tokens, grants, wire ids and subscriptions. Stored deliveries keep its number."""
 
     def save_token(self, row: TokenRow) -> None:
         """Store a token, in addition to other tokens of its member."""
@@ -481,60 +492,63 @@ class Store(Protocol):
         """Delete the token with this hash."""
 
     def save_setting(self, key: str, value: bytes) -> None:
-        """Store a small value under a key, such as the ways of a member, and replace the earlier value."""
+        """Store a small value under a key, for example the ways to reach a member. Replace the earlier value."""
 
     def save_owner(self, number: int, digest: bytes) -> None:
-        """Store the hash of the shared token that owns a member's name, and replace the earlier hash."""
+        """Store the hash of the shared token that owns a member's name. Replace the earlier hash."""
 
     def save_grant(self, grant: Grant) -> None:
-        """Store the grant to resume a session, and replace the earlier grant of that session."""
+        """Store the grant (right) to resume a session. Replace the earlier grant of that session."""
 
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
         """Store a snapshot of these members: their inboxes and streams, as of the log offset `end`.
 
-        It replaces their earlier images. All log rows before `end` are included.
+        It replaces the earlier snapshot of these members. It includes the changes of all log rows before `end`.
         """
 
     def prune(self, start: int, cutoff: Cutoff, keep: frozenset[int], limit: int) -> tuple[Sequence[int], int | None]:
-        """Delete old messages: check the next `limit` messages from the log offset `start` on.
+        """Delete old messages among the next `limit` messages, from the log offset `start` on.
 
-        A message is deleted if `cutoff` allows it and its offset is not in `keep`. Returns the offsets of the deleted
-        messages, and the offset to continue from. That offset is `None` at the first message that `cutoff` keeps. The
-        log rows of deleted messages stay.
+        A message is deleted if `cutoff` allows it and its offset is not in `keep`. Return the offsets of the deleted
+        messages, and the offset from which to continue. It is `None` if no more messages are old enough to be deleted.
+        The log rows of deleted messages stay.
         """
 
     def commit(self) -> None:
-        """Make all buffered writes durable, at once. If this raises, none of them is stored."""
+        """Make all buffered writes durable together. If this raises, none of them is stored."""
 
     def prefetch(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
-        """Read wire ids ahead, if that is cheaper. `find_wire_id` will ask for them before the next commit.
+        """Look up these wire ids in advance, if that is faster. `find_wire_id` asks for them before the next commit.
 
         Each of `wire_keys` is a sender, a protocol and a wire id.
         """
 
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
-        """Find the message of this sender with this wire id. An empty sender finds an id that all senders share."""
+        """Return the message of this sender with this wire id; `None` if there is none.
+
+        An empty sender finds a shared wire id, which is unique among all senders of the protocol.
+        """
 
     def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
         """Return the messages at these log offsets. Messages that retention deleted are missing.
 
-        Stops before the message that would exceed `bytes_max` of stored content, but never before the first. Also
-        returns the number of offsets that were considered.
+        Stop before the message with which the stored content would exceed `bytes_max`. The first message is returned
+        even if it is larger. Also return the number of offsets that were considered.
         """
 
     def received(self, number: int, name: str, peer: str, before: int | None, limit: int) -> ReceivedPage:
-        """Return deliveries to a member from a peer, newest first, unless retention deleted them.
+        """Return deliveries to a member from a peer, newest first. Deliveries of deleted messages are missing.
 
         The peer `@place` means all senders without an identity at that place, who wrote to that channel or to the
-        member. Reads at most `limit` messages that the peer may have sent. With `before`, reads only messages before
-        that log offset.
+        member. Read at most `limit` messages that the peer may have sent. With `before`, read only messages before that
+        log offset.
         """
 
     def find_message(self, message_id: MessageId) -> tuple[Message, DeliveryRoute] | None:
         """Return the message with this id, and its deliveries (route); or `None`."""
 
     def steps(self, number: int, key: int) -> Sequence[Step]:
-        """Return the status changes of one delivery after its first status, `pending`, oldest first.
+        """Return the status changes of one delivery, oldest first. Its first status, `pending`, is left out.
 
         `number` is the member number of the recipient, `key` the key of the delivery.
         """

@@ -18,15 +18,15 @@ _LOOKS_MIN = 16
 
 
 def stream_name(sender: str, topic: str) -> str:
-    """The stream name for a message. All senders without an identity at one place share one stream."""
+    """Return the name of the stream for a message. Senders without an identity at the same place share one stream."""
     _, at, place = sender.partition("@")
     return f"{at + place if at else sender}{_SEPARATOR}{topic}"
 
 
 def refuse_more(accounts: Collection[Account], stream: str, limits: Limits) -> Refusal | None:
-    """The refusal if a recipient has too many streams to add this one; otherwise `None`.
+    """Return a refusal if a recipient already has too many streams to add this one; otherwise `None`.
 
-    The number of members is small. The number of topics needs a limit, because a sender can invent any topic.
+    There is a limit because each new topic makes a new stream, and a sender can invent any number of topics.
     """
     sender = stream.partition(_SEPARATOR)[0] + _SEPARATOR
     for account in accounts:
@@ -48,7 +48,7 @@ class StreamRules:
         self._store = store
 
     def read(self, session: Session, command: c.ReadStreams) -> Reply:
-        """Reply with the last sequence of each stream of the session's member, and the deliveries that it missed."""
+        """Reply with the last number in each stream of the session's member, and the deliveries that it missed."""
         if session.account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member has streams")
         positions = {(position.topic, position.peer): position.last_seq for position in command.positions}
@@ -69,10 +69,11 @@ class StreamRules:
     ) -> tuple[list[Replayed], StreamCursor | None, bool]:
         """Return missed deliveries, in key order; the cursor for the next page; and true if some are no longer stored.
 
-        `missing` has the sequences to find, by stream. `cursor` is the cursor that came with the page before.
+        `missing` has, for each stream, the numbers of the deliveries to find. `cursor` came with the previous page.
 
-        The hub sends an unsettled delivery again by itself, so this leaves it out. A session that cannot acknowledge
-        gets each delivery only once, so for that session this leaves out only deliveries not offered yet.
+        The result leaves out unsettled deliveries, because the hub sends them again by itself. A session that cannot
+        acknowledge gets each delivery only once. So for such a session the result also has unsettled deliveries that
+        were offered before.
         """
         account = session.account
         assert account is not None, "only a member has streams"

@@ -83,7 +83,7 @@ class TeamRules:
         return TeamState(team)
 
     def _concerned(self, team: Team) -> list[Account]:
-        """Find the members whose permissions may change with `team`: those who refer to a preset that differs in it."""
+        """Return the members whose permissions may change with the new `team`. They refer to a preset that changed."""
         before = self._directory.team
         changed = {name for name in before.presets if team.presets.get(name) != before.presets[name]}
         # A new preset may have a name that somebody has among its words already.
@@ -92,7 +92,7 @@ class TeamRules:
         return [account for account in accounts if not changed.isdisjoint(account.words)]
 
     def _check_rights(self, session: Session, team: Team) -> Refusal | None:
-        """Refuse `team` if the session may not manage members, or if nobody could manage them afterwards."""
+        """Return a refusal if the session may not manage members, or if nobody could manage members with `team`."""
         refusal = session.refuse_without(MEMBERS_MANAGE)
         if refusal is not None or session.operator or not self._directory.managers:
             return refusal
@@ -122,7 +122,7 @@ class TeamRules:
     def _change(self, session: Session, account: Account, member: Member, words: tuple[str, ...]) -> None:
         """Store the data of a member and its `words` (permissions and names of presets).
 
-        Also end its sessions that need a permission it has lost.
+        If the member loses the permission `activity.read`, end its sessions that follow the activity of others.
         """
         before, before_words = account.member, account.words
         self._directory.update(account, member, words)
@@ -151,7 +151,7 @@ class TeamRules:
     # Limits.
 
     def check_member(self, permissions: Collection[str], texts: Sequence[str]) -> Refusal | None:
-        """Return a refusal if the data of a member break a limit; otherwise `None`.
+        """Return a refusal if the data of a member exceed a limit; otherwise `None`.
 
         `texts` are the title, description and instructions of the member.
         """

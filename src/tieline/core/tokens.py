@@ -29,7 +29,7 @@ class TokenRules:
         self._sessions = sessions
 
     def check_chosen(self, token: str | None) -> Refusal | None:
-        """The refusal for a chosen token that is too short or already in use; otherwise `None`."""
+        """Return a refusal if a token that a person chose is too short or already in use; otherwise `None`."""
         if token is None:
             return None
         if len(token) < _CHARS_MIN:
@@ -47,7 +47,7 @@ class TokenRules:
         return row
 
     def drop(self, row: TokenRow) -> None:
-        """Delete a token, in memory and in the store. The caller ends the sessions that it opened."""
+        """Delete a token, in memory and in the store. The caller must end the sessions that this token opened."""
         self._directory.drop_token(row)
         self._store.drop_token(row.digest)
         self._batch.dirty = True

@@ -26,10 +26,10 @@ class WireIds:
         self._limits = limits
 
     def known(self, owner: str, protocol: str, wire_id: str, encoded: bytes) -> Reply | None:
-        """Return the reply if a wire id is invalid or was used before; `None` if it is new.
+        """Return a reply if a wire id is invalid or was used before; `None` if it is new.
 
-        `owner` is the sender, or empty for an id shared by all senders. If the content (`encoded`) is the same as
-        before, the reply accepts the message again as a duplicate; otherwise it refuses the wire id.
+        `owner` is the sender. It is empty for a shared id, which is unique among all senders. If the id was used before
+        with the same content (`encoded`), the reply accepts the message as a duplicate. Otherwise it is a refusal.
         """
         if not wire_id or len(wire_id.encode()) > self._limits.text_bytes_max:
             return Refusal(Code.INVALID_MESSAGE, f"a wire id has 1 to {self._limits.text_bytes_max} bytes")
@@ -62,7 +62,7 @@ class WireIdRules:
         self._deliveries = deliveries
 
     def acknowledge(self, session: Session, command: c.AcknowledgeIds) -> Reply:
-        """Acknowledge deliveries of the session's own member, which the client names by wire id or message id."""
+        """Acknowledge deliveries of the session's own member. The client names them by wire ids or message ids."""
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can acknowledge a delivery")
@@ -74,7 +74,7 @@ class WireIdRules:
         return Done()
 
     def find_deliveries(self, session: Session, account: Account, command: c.AcknowledgeIds) -> Ranges:
-        """Return the keys of the member's unsettled deliveries that the ids in the command name, as ranges."""
+        """Return, as ranges, the keys of the member's unsettled deliveries that have the ids in the command."""
         store = self._store
         known = (store.find_wire_id("", session.protocol, wire_id) for wire_id in command.wire_ids)
         found = (store.find_message(message_id) for message_id in command.message_ids)

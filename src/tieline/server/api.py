@@ -1,8 +1,8 @@
 """The hub's own queries over plain HTTP: receipts and search, under `/api/`.
 
-Above: the HTTP port. Below: the Hub port. A request carries a member's token as a bearer token, or the cookie of a
-console, and gets what that member may see. The shapes are those of the hub's own protocol, so they are the same here,
-in `tieline --json` and in the SDK. A refusal is `{"error", "code"}` with its code.
+Above: the HTTP port. Below: the Hub port. A request carries a member's token, as a bearer token or in the console's
+cookie. The answer has only data that this member may see. Receipts and messages have the same JSON form as in the hub's
+own protocol, in `tieline --json` and in the SDK. A refusal is `{"error", "code"}`, with the code of the refusal.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ _STATUSES: dict[Code, int] = {
     Code.INTERNAL_ERROR: 500,
     Code.SHUTTING_DOWN: 503,
 }
-"""The HTTP status for each refusal code; 400 for any other code."""
+"""The HTTP status for each refusal code. A code that is not in this table has the status 400."""
 
 
 class ReceiptsView(Struct, frozen=True):
@@ -45,7 +45,7 @@ class ReceiptsView(Struct, frozen=True):
     id: str
     receipts: tuple[f.ReceiptView, ...]
     more: bool
-    """True if there are more recipients: ask again with `after`, the name of the last one."""
+    """True if there are more recipients. To get their receipts, send `after` with the name of the last recipient."""
 
 
 class SearchView(Struct, frozen=True):
@@ -62,9 +62,9 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True, rename={"place":
     place: str | None = None
     since: Number | None = None
     until: Number | None = None
-    """`since` and `until` are milliseconds since the epoch; the interval includes both."""
+    """`since` and `until` are milliseconds since 1970. The interval includes both of them."""
     before: Number | None = None
-    """Only messages with a lower log offset. For the next page, give the offset of the last message."""
+    """Find only messages with a lower log offset. For the next page, give the offset of the last message."""
     limit: Number = 50
 
     def command(self, session: SessionId) -> c.Search:

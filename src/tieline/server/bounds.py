@@ -1,7 +1,8 @@
-"""HTTP/1.1 within bounds: uvicorn's protocol, with limits on the headers that a client may send.
+"""HTTP/1.1 with limits: uvicorn's protocol class, with limits on the headers that a client may send.
 
-Above: the HTTP port. Below: uvicorn and its parser, which would hold headers of any size and wait for them for ever. A
-client that breaks HTTP gets an answer in JSON like any other, and causes no line in the log.
+Above: the HTTP port. Below: uvicorn and its parser, which would accept headers of any size and wait for them without a
+timeout. A client that breaks the rules of HTTP gets a JSON answer, as for any other error, and causes no line in the
+log.
 """
 
 import asyncio
@@ -14,12 +15,12 @@ from tieline.wire.http import JSON, failure
 from tieline.wire.unfinished import TOO_MUCH, Unfinished
 
 HEAD_BYTES_MAX = 64 * 1024
-"""Most bytes of a request line with its headers, or of the trailers after a body: far above any client's."""
+"""Most bytes of a request line with its headers, or of the trailers after a body. Every usual client sends far less."""
 HEADERS_MAX = 128
-"""Most headers of one request, trailers included: browsers send some thirty. Each costs far more memory than its bytes.
-"""
+"""Most headers of one request, including trailers. Browsers send about thirty. Each header costs far more memory than
+its bytes."""
 HEAD_SECONDS_MAX = 10.0
-"""Longest time from the connection, or from the first byte of a request, to the end of the headers."""
+"""Longest time from the opening of the connection, or from the first byte of a request, to the end of the headers."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -150,7 +151,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._reject(503, TOO_MUCH)
 
     def _reject(self, status: int, text: str) -> None:
-        """Answer a request that cannot be read any further, unless an answer has started already, and disconnect."""
+        """Answer a request that cannot be read any further, and disconnect.
+
+        If an answer has started already, only disconnect.
+        """
         self._forget_deadline()
         if self._newest is None or self._answered or not self._newest.response_started:
             body = failure(status, text).body
@@ -159,4 +163,4 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: clients routinely offer protocols that this port does not support, such as HTTP/2."""
+        """Log nothing, because clients often offer protocols that this port does not support, such as HTTP/2."""

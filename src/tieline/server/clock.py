@@ -1,17 +1,18 @@
-"""The hub's clock: the system's time, unless that jumps.
+"""The hub's clock: it follows the system's time, but not at once if the system's time jumps.
 
-Below: two readings. The wall clock is what people call the time; somebody may set it. The steady clock only counts,
-also while the machine sleeps, so a laptop that was closed causes no jump. While both clocks agree, the hub's time is
-the wall clock's. When they differ by more than `clock_step_ms`, the wall clock has jumped. The hub then follows the
-steady clock, so that the jump deletes and expires nothing. If the wall clock comes back, nothing has happened. If the
-wall clock stays there for `clock_patience_ms`, the hub trusts it and sets its own time in one step, which may go back.
+Below: two clocks of the system. The *wall clock* has the date and the time of day; somebody may set it. The *steady
+clock* only counts, also while the machine sleeps, so a laptop that was closed causes no jump. While both clocks agree,
+the hub's time is the time of the wall clock. When they differ by more than `clock_step_ms`, the wall clock has jumped.
+The hub then follows the steady clock, so that the jump deletes and expires nothing. If the wall clock returns to its
+old time, the jump has no effect. If the wall clock keeps the new time for `clock_patience_ms`, the hub trusts it and
+sets its own time in one step, forwards or backwards.
 
-At the start there is nothing to compare the wall clock with. The hub uses the wall clock but doubts it for
-`clock_patience_ms`. Meanwhile the hub deletes nothing for its age. If the wall clock jumps in that time, the doubt
-lasts until the jump is over or followed.
+At the start there is nothing to compare the wall clock with. The hub uses the wall clock, but does not trust it for the
+first `clock_patience_ms`. In this time, the hub deletes nothing because of its age. If the wall clock jumps in this
+time, the time without trust lasts until the wall clock returns or the hub follows it.
 
-Within a run, only such a step can move time backwards. Message ids carry the hub's time, so they sort in the order of
-acceptance, except across such a step. The order of log offsets never changes.
+While the hub runs, only such a step can move its time backwards. Message ids contain the hub's time, so they sort in
+the order in which messages were accepted, except across such a step. The order of log offsets never changes.
 """
 
 import threading
@@ -26,14 +27,16 @@ log = structlog.get_logger(__name__)
 
 _DAY_MS = 24 * 3600 * 1000
 _LONG_MS = 7 * _DAY_MS
-"""If the hub wrote nothing for longer than this, it was off for long or the clock is wrong: a person should look."""
+"""If the newest row of the log is older than this at the start, the hub was off for long or the clock is wrong. Then
+the hub logs a warning, so that a person checks the clock."""
 
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""The clock that also counts while the machine sleeps; the monotonic clock if the system has no such clock."""
+"""The steady clock: it also counts while the machine sleeps. If the system has no such clock, this is the monotonic
+clock."""
 
 
 def wall_ms() -> int:
-    """Return the milliseconds since the epoch, by the system's clock."""
+    """Return the milliseconds since 1970, by the system's clock."""
     return time.time_ns() // 1_000_000
 
 
@@ -55,16 +58,19 @@ class Clock:
         self._wall = wall
         self._steady = steady
         self._lock = threading.Lock()
-        # The hub's time is the steady clock plus this offset; and the latest time that the hub gave out.
+        # `_offset_ms` is the difference between the hub's time and the steady clock. `_last_ms` is the latest time that
+        # the hub has returned.
         self._offset_ms = wall() - steady()
         self._last_ms = 0
-        # Size of the wall clock's jump, and the steady time of the jump; 0 while both clocks agree.
+        # `jump_ms` is the size of the wall clock's jump; 0 while both clocks agree. `_jumped_at_ms` is the steady time
+        # of the jump.
         self.jump_ms = 0
         self._jumped_at_ms = 0
         self.jumps = 0
         # Steps of the hub's time since the last `take_step_ms`, added up.
         self._step_ms = 0
-        # Steady time at which the doubt ends; and the gap between the start and the newest row, if it is large.
+        # `_trusted_at_ms` is the steady time from which on the hub trusts the wall clock. `_gap_ms` is the time between
+        # the newest row of the log and the start, if it is suspicious.
         self._trusted_at_ms = steady() + limits.clock_patience_ms
         self._gap_ms = 0
 
@@ -75,7 +81,7 @@ class Clock:
 
     @property
     def doubted(self) -> bool:
-        """True while the hub does not trust the wall clock yet, in the first time after the start."""
+        """True while the hub does not trust the wall clock yet, because the hub has started only a short time ago."""
         with self._lock:
             return self._steady() < self._trusted_at_ms
 
@@ -83,12 +89,12 @@ class Clock:
     def gap_ms(self) -> int:
         """Time from the newest row of the log to the start of the hub, if it was suspiciously large or negative.
 
-        It is 0 otherwise, and after the hub has begun to trust the wall clock.
+        Otherwise it is 0. It is also 0 as soon as the hub trusts the wall clock.
         """
         return self._gap_ms if self._gap_ms and self.doubted else 0
 
     def compare_with_log(self, newest_ms: int) -> None:
-        """Log a warning if the time at the start is far from the time of the newest row of the log."""
+        """Log a warning if the time at the start is far from `newest_ms`, the time of the newest row of the log."""
         gap_ms = self.now_ms() - newest_ms
         if not -self._limits.clock_step_ms <= gap_ms <= _LONG_MS:
             self._gap_ms = gap_ms
@@ -97,7 +103,7 @@ class Clock:
             log.warning(said, days=round(gap_ms / _DAY_MS, 1))
 
     def now_ms(self) -> int:
-        """Return the hub's time in milliseconds since the epoch."""
+        """Return the hub's time in milliseconds since 1970."""
         with self._lock:
             steady = self._steady()
             self._compare(self._wall() - steady - self._offset_ms, steady)
@@ -105,7 +111,10 @@ class Clock:
             return self._last_ms
 
     def take_step_ms(self) -> int:
-        """Return by how much the hub's time was set forwards or backwards since the last call, added up."""
+        """Return the sum of the steps by which the hub's time was set since the last call.
+
+        A step backwards is negative.
+        """
         with self._lock:
             step, self._step_ms = self._step_ms, 0
             return step
@@ -113,7 +122,8 @@ class Clock:
     def _compare(self, apart_ms: int, steady: int) -> None:
         """Decide which clock to follow.
 
-        The wall clock differs from the hub's time by `apart_ms`; `steady` is the steady clock.
+        `apart_ms` is the difference between the wall clock and the hub's time. `steady` is the time of the steady
+        clock.
         """
         if abs(apart_ms) <= self._limits.clock_step_ms:
             # The system makes small corrections all the time.

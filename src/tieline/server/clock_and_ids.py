@@ -1,4 +1,4 @@
-"""The clock and the new ids of a running hub: of messages, sessions and tokens."""
+"""The clock of a running hub, and the source of new ids for messages, sessions and tokens."""
 
 import random
 import secrets
@@ -7,7 +7,7 @@ from tieline.contract.identifiers import MessageId, SessionId
 from tieline.server.clock import Clock
 
 TOKEN_PREFIX = "tie_"
-"""Begins every token, so that secret scanners can look for it."""
+"""Text with which every token begins, so that secret scanners can find tokens."""
 
 _COUNT_MAX = 0xFFF  # the twelve bits of a UUIDv7 that count within a millisecond
 _VARIANT = 0x8000_0000_0000_0000
@@ -18,7 +18,7 @@ class SystemClockAndIds:
 
     def __init__(self, clock: Clock | None = None, token_prefix: str = TOKEN_PREFIX) -> None:
         self.clock = clock or Clock()
-        # Begins every token. The tokens of a room have another one, which leads to the room.
+        # Text with which every token begins. The tokens of a room have another prefix, which contains the room's id.
         self._token_prefix = token_prefix
         # Ids must be unique and must sort. They are not secret, so a seeded generator is enough for their tail.
         self._random = random.Random(secrets.randbits(128))  # noqa: S311
@@ -29,22 +29,22 @@ class SystemClockAndIds:
         self._id_tail = ""
 
     def now_ms(self) -> int:
-        """Return the milliseconds since the epoch, by the hub's clock."""
+        """Return the milliseconds since 1970, by the hub's clock."""
         return self.clock.now_ms()
 
     def take_step_ms(self) -> int:
-        """Return by how much the clock was set forwards or backwards since the last call; 0 if it was not changed."""
+        """Return the sum of the steps by which the clock was set since the last call; 0 if it was not set."""
         return self.clock.take_step_ms()
 
     def doubts_time(self) -> bool:
-        """Return true if the time may be wrong. Then the hub deletes nothing because of its age."""
+        """Return true if the time may be wrong. The hub then deletes nothing because of its age."""
         return self.clock.doubted
 
     def message_id(self, now_ms: int) -> MessageId:
-        """Make a message id: a UUIDv7. The bits after its time count within the millisecond, so ids sort by creation.
+        """Make a message id: a UUIDv7. After the time comes a counter within the millisecond, so ids sort by creation.
 
-        The random bits after the count tell hubs apart, so one draw per millisecond is enough. Past the highest count,
-        each id gets its own draw.
+        After the counter come random bits, so that ids of different hubs differ. They are drawn once per millisecond.
+        When the counter is at its maximum, new random bits are drawn for each id.
         """
         if now_ms != self._id_ms:
             digits = f"{now_ms:012x}"
@@ -65,5 +65,5 @@ class SystemClockAndIds:
         return SessionId(secrets.token_hex(16))
 
     def token(self) -> str:
-        """Make a token of 256 random bits, after the prefix of this hub or room."""
+        """Make a token: the prefix of this hub or room, then 256 random bits."""
         return f"{self._token_prefix}{secrets.token_urlsafe(32)}"

@@ -1,6 +1,6 @@
-"""Configuration: `tieline.toml` in the hub's home folder, made by the first start.
+"""Configuration: reads `tieline.toml` in the hub's home folder. The first start of a hub makes this file.
 
-Environment and flags override it.
+Environment variables and command-line flags override values of the file.
 """
 
 import getpass
@@ -61,11 +61,11 @@ command = []
 
 
 class ConfigError(Exception):
-    """Raised if the configuration cannot be used; the text says where and why."""
+    """Raised if the configuration cannot be used. The text names the place and the reason."""
 
 
 def _user_name() -> str:
-    """Return the name of the user who runs this process, if it is a valid member name; else `owner`."""
+    """Return the name of the user who runs this process if it is a valid member name, otherwise `owner`."""
     try:
         name = parse_member_name(getpass.getuser())
     except (KeyError, OSError):
@@ -87,7 +87,7 @@ class ConsoleSection(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoreSection(Struct, frozen=True, forbid_unknown_fields=True):
-    """The section `[store]`: where messages are stored."""
+    """The section `[store]`: the place where messages are stored."""
 
     url: str = "sqlite"
 
@@ -99,7 +99,10 @@ class NotifySection(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
-    """The sections of `tieline.toml` for the hub itself (HTTP port, store, limits…), without those of protocols."""
+    """The sections of `tieline.toml` for the hub itself (HTTP port, store, limits…).
+
+    Protocols have their own sections.
+    """
 
     http: Http = Http()
     console: ConsoleSection = msgspec.field(default_factory=ConsoleSection)
@@ -127,9 +130,9 @@ class Config(_OwnSections, frozen=True):
         return msgspec.structs.replace(self, protocols=settings)
 
     def in_room(self) -> "Config":
-        """Return the configuration of a room besides the common one.
+        """Return the configuration of a room other than the common room.
 
-        Only the common room has an owner, a command that notifies, and the protocols that do not work in rooms.
+        Only the common room has an owner, a notification command, and protocols that do not work in rooms.
         """
         settings = {protocol.name: self.protocols[protocol.name] for protocol in protocols() if protocol.in_rooms}
         return msgspec.structs.replace(
@@ -138,7 +141,10 @@ class Config(_OwnSections, frozen=True):
 
 
 def load_config(home: Path) -> Config:
-    """Read the configuration in a hub's home folder. If there is none, write a default file for the owner to change."""
+    """Read the configuration in a hub's home folder.
+
+    If there is none, write a default file that the owner can change.
+    """
     path = home / CONFIG_FILE
     if not path.exists():
         templates = [protocol.template() for protocol in protocols()]
@@ -173,7 +179,7 @@ _ORDERED = (
     ("space_ms_min", "space_ms_max"),
     ("hop_ms_min", "reply_window_ms"),
 )
-"""Pairs of limits of the loop rule. The first must be at most the second."""
+"""Pairs of limits of the loop rule. The first limit of a pair must not be larger than the second."""
 
 
 def _check_order(path: Path, limits: Limits, written: Mapping[str, object]) -> None:

@@ -1,12 +1,15 @@
-"""External inboxes in the local hub: a command waits until an external inbox has won the deliveries that it settles.
+"""External inboxes in the local hub: commands that settle deliveries wait until an external inbox has reserved them.
 
-Above: the local hub's main loop, on the thread that decides commands. Below: the rules in `core.settlement`. Only one
-command at a time waits for an answer, so that the hub never asks for a delivery twice at once. Other commands that need
-an answer wait behind it. Later commands of their sessions wait too, because the commands of a session are decided in
-order.
+Above: the local hub's main loop, on the thread that decides commands. Below: the rules in `core.settlement`.
 
-An external inbox that does not answer in time is *silent*: its answer counts as unknown, and the hub does not ask it
-again before the late answer comes. The hub gives back the deliveries that a late answer has won.
+A process outside the hub may take a delivery from an external inbox. So before the hub settles such a delivery, it asks
+the external inbox to reserve the delivery for the hub. In this code, a reserved delivery is `won`, and a delivery that
+a process outside took first is `taken`. Only one command at a time waits for an answer, so that the hub never has two
+open questions about a delivery. Other commands that need an answer wait behind it. Later commands of their sessions
+wait, too, because the commands of a session are decided in order.
+
+An external inbox that does not answer in time is *silent*. Its answer counts as unknown, and the hub asks it nothing
+more until the late answer comes. If a late answer reserved deliveries, the hub gives them back.
 """
 
 import asyncio
@@ -31,7 +34,10 @@ log = structlog.get_logger(__name__)
 
 
 class Answer:
-    """An external inbox's answer to a question: the keys of the deliveries that it won, and that readers had taken."""
+    """Answer of an external inbox to a question. `won` are the keys of deliveries that it reserved for the hub.
+
+    `taken` are the keys of deliveries that processes outside the hub took before.
+    """
 
     __slots__ = ("number", "taken", "won")
 
@@ -42,7 +48,7 @@ class Answer:
 
 
 class Resigned:
-    """Takes the place of an `Answer` if a member's external inbox is removed: no answer will come."""
+    """Message instead of an `Answer`: the external inbox of this member was removed, so no answer will come."""
 
     __slots__ = ("member",)
 
@@ -51,9 +57,9 @@ class Resigned:
 
 
 class AttachedInboxes:
-    """The external inboxes of this hub's members: passes questions and results on to them.
+    """The external inboxes of this hub's members. This class passes questions and results to them.
 
-    Any thread may ask or report; the inboxes are called on the event loop.
+    Any thread may call `ask`, `finish` and `give_back`. The inboxes are called on the event loop.
     """
 
     def __init__(self, answer: Callable[[Answer | Resigned], None]) -> None:
@@ -69,15 +75,18 @@ class AttachedInboxes:
             self._answer(Resigned(member))
 
     def ask(self, question: Question) -> None:
-        """Ask the external inbox of a question's member to win the deliveries in it. The answer comes later."""
+        """Ask the external inbox of the question's member to reserve the deliveries in the question.
+
+        The answer comes later.
+        """
         self._loop.call_soon_threadsafe(self._ask, question)
 
     def finish(self, won: Sequence[Won]) -> None:
-        """Report to external inboxes that the deliveries that they won are settled durably."""
+        """Tell external inboxes that deliveries which they reserved for the hub are now settled and committed."""
         self._loop.call_soon_threadsafe(self._tell, won, True)
 
     def give_back(self, won: Sequence[Won]) -> None:
-        """Report to external inboxes that the deliveries that they won are not settled after all."""
+        """Tell external inboxes that the hub does not settle these reserved deliveries. Others may take them again."""
         self._loop.call_soon_threadsafe(self._tell, won, False)
 
     def _ask(self, question: Question) -> None:
@@ -123,18 +132,19 @@ class WaitingCommands:
         self._waiting: deque[tuple[Item, frozenset[SessionId]]] = deque()
         # Number of waiting items of each session.
         self._sessions: Counter[SessionId] = Counter()
-        # The open question and its deadline; and the answers so far for the first waiting command.
+        # `_question` is the open question, `_deadline` its deadline. `_answers` has the answers so far for the first
+        # waiting command.
         self._question: Question | None = None
         self._deadline = 0.0
         self._answers = Answers()
         self._number = 0
-        # Silent external inboxes: the members of the questions whose answers are late, by number.
+        # Silent external inboxes: number of each question whose answer is late → its member.
         self._late: dict[int, MemberName] = {}
 
     def admit(self, items: list[Item]) -> list[Item]:
-        """Return the items (commands with the callback for replies) that can be decided now; queue the others.
+        """Return the items (commands with the callback for replies) that can be decided now. Queue all other items.
 
-        Those wait that settle deliveries of an external inbox, or stand behind such commands of their session.
+        An item must wait if it settles deliveries of an external inbox, or if earlier commands of its session wait.
         """
         if not self._broker.external_inboxes.sessions and not self._waiting:
             return items
@@ -149,13 +159,16 @@ class WaitingCommands:
         return admitted
 
     def add(self, commands: Iterable[c.Command]) -> None:
-        """Queue these commands of the hub itself, even if they need no answer. Nobody waits for their replies."""
+        """Queue commands of the hub itself, even if they need no answer of an external inbox.
+
+        Nobody waits for their replies.
+        """
         self._waiting.extend((((command,), None), frozenset()) for command in commands)
 
     def take(self, answer: Answer | Resigned) -> None:
-        """Store an external inbox's answer to the open question, or that none will come.
+        """Store the answer of an external inbox to the open question, or the fact that no answer will come.
 
-        The answer may also be a late one, to an earlier question: what it won is given back.
+        The answer may also be late, to an earlier question. Then the hub gives back the deliveries that it reserved.
         """
         question = self._question
         if isinstance(answer, Resigned):
@@ -168,16 +181,19 @@ class WaitingCommands:
             self._take_late(self._late.pop(answer.number), answer)
 
     def _take_late(self, member: MemberName, answer: Answer) -> None:
-        """Give back what an external inbox's late answer has won, and acknowledge what readers had taken."""
+        """Give back the deliveries that a late answer reserved.
+
+        Acknowledge the deliveries that processes outside had taken.
+        """
         self._give_back_unused([(member, key) for key in answer.won])
         if answer.taken:
             # The inbox reports a taken delivery once, so ask for it again and acknowledge it.
             self.add([c.Settle(member=member, ranges=join_keys(answer.taken), state=State.ACKED, evidence=TAKEN)])
 
     def _note(self, question: Question, won: Collection[int] = (), taken: Collection[int] = ()) -> None:
-        """Note an external inbox's answer to a question, for the command that waits for it.
+        """Note the answer of an external inbox to a question, for the command that waits for this answer.
 
-        Deliveries that are neither in `won` nor in `taken` count as unknown.
+        A delivery that is neither in `won` nor in `taken` counts as unknown.
         """
         self._question = None
         for key, _ in question.deliveries:
@@ -187,7 +203,7 @@ class WaitingCommands:
     def ready(self) -> Iterator[Item]:
         """Yield waiting items (commands with a callback) that can be decided now, one at a time.
 
-        Then ask an external inbox for the deliveries that the next item settles.
+        Then ask an external inbox to reserve the deliveries that the next item settles.
         """
         if self._question is not None and time.monotonic() >= self._deadline:
             log.warning("an external inbox does not answer", member=self._question.member)
@@ -210,7 +226,7 @@ class WaitingCommands:
             self._give_back_unused(answers.won())
 
     def _ask(self, question: Question) -> None:
-        """Ask an external inbox. If it is silent, note that the answer is unknown."""
+        """Ask an external inbox to reserve deliveries. If it is silent, note at once that the answer is unknown."""
         if question.member in self._late.values():
             self._note(question)
             return
@@ -225,13 +241,13 @@ class WaitingCommands:
             self._inboxes.give_back(unused)
 
     def finish(self) -> None:
-        """Report to external inboxes which of the deliveries that they won are settled durably by the last commit."""
+        """Tell the external inboxes which of their reserved deliveries are settled by the last commit."""
         inboxes = self._broker.external_inboxes
         finished, inboxes.finished = inboxes.finished, []
         self._inboxes.finish(finished)
 
     def abandon(self) -> list[Item]:
-        """Remove and return all waiting items (commands with a callback), because no answer will come."""
+        """Remove and return all waiting items (commands with a callback), because no answer will come any more."""
         left = [item for item, _ in self._waiting]
         self._waiting.clear()
         self._sessions.clear()
@@ -244,9 +260,9 @@ class WaitingCommands:
         return self._needs(commands, Answers()) is not None
 
     def _sessions_of(self, commands: Sequence[c.Command]) -> frozenset[SessionId]:
-        """Return the sessions of these commands, whose later commands must wait behind them.
+        """Return the sessions of these commands. Later commands of these sessions must wait behind these commands.
 
-        For a new session (`Attach`), return the sessions that it replaces.
+        For a new session (`Attach`), return the sessions that the new session replaces.
         """
         if commands and isinstance(commands[0], c.Attach):
             return frozenset(self._replaced(commands[0]))

@@ -1,7 +1,7 @@
 """The hub's health: the current failures and their duration, for `/healthz`, `/metrics`, `doctor` and the log.
 
-Above: code on the event loop that shows the health. Below: the threads that own a store each and report successes and
-failures. A lasting fault is one line in the log when it begins and one when it ends, however much fails in between.
+Above: code on the event loop that shows the health. Below: threads that write to a store and report each success and
+failure. A fault that lasts causes only two lines in the log, one when it begins and one when it ends.
 """
 
 import time
@@ -16,26 +16,27 @@ from tieline.server.clock import Clock
 log = structlog.get_logger(__name__)
 
 _CALM_SECONDS = 2.0
-"""Time without a failure after which a store counts as well. A nearly full disk takes small writes but not large ones.
-"""
+"""Time without a failure after which a store counts as healthy again. One success is not enough, because a nearly full
+disk accepts small writes but no large ones."""
 _PATIENCE = 3
-"""Failures in a row before the hub stops writing for a while: a single failure may be over at once."""
+"""Number of failures in a row after which the hub stops writing for a while. A single failure may be over at once."""
 _REST_SECONDS = 0.5
-"""Time for which the hub then stops writing: each failure costs a rollback, during which nobody is served."""
+"""Time for which the hub stops writing after these failures. Each failure costs a rollback, during which nobody is
+served."""
 _FAULT_SECONDS = 60.0
 """Time in which faults of one kind share one line of the log."""
 _KINDS_MAX = 1000  # bounds the memory; past it, all kinds are forgotten and logged again
 
 
 class Ailment(Struct, frozen=True):
-    """Something that fails at present: what it is, the reason, and advice."""
+    """One thing that fails now, with the reason and with advice for a person."""
 
     what: str
     reason: str
     do: str
     """Advice for a person who wants to repair it."""
     severe: bool
-    """True if the hub cannot do something that members ask for; otherwise it only needs attention."""
+    """True if members ask for something that the hub cannot do now. False if a person should only look at it."""
 
 
 class Writing:
@@ -58,7 +59,7 @@ class Writing:
 
     @property
     def rest_seconds(self) -> float:
-        """Seconds for which the store should not be written, after repeated failures; 0 if writing is allowed."""
+        """Seconds for which the hub should write nothing, after repeated failures of the store; 0 if it may write."""
         if self._in_a_row < _PATIENCE:
             return 0.0
         return max(0.0, self._last + _REST_SECONDS - time.monotonic())
@@ -76,7 +77,7 @@ class Writing:
         self.failures += 1
 
     def succeeded(self) -> None:
-        """Record that a write succeeded. After a calm time, the store counts as well again."""
+        """Record that a write succeeded. After some time without failures, the store counts as healthy again."""
         self._in_a_row = 0
         now = time.monotonic()
         if self.reason and now - self._last >= _CALM_SECONDS:
@@ -99,12 +100,12 @@ class Health:
         self.clock: Clock | None = None
         # Commands and chores that raised.
         self.faults = 0
-        # By kind of fault: time of its last line in the log, and number of faults since.
+        # For each kind of fault: the time of its last line in the log, and the number of faults since then.
         self._logged: dict[tuple[str, str], tuple[float, int]] = {}
 
     @property
     def ailments(self) -> list[Ailment]:
-        """Everything that fails at present; empty if all is well."""
+        """Everything that fails now; empty if all is well."""
         writers = (self.store, self.checkpoint, self.activity, self.search)
         failing = [Ailment(one.what, one.reason, one.do, one.severe) for one in writers if one.reason]
         if self.clock is not None and self.clock.jump_ms:
@@ -121,11 +122,11 @@ class Health:
         return failing + [Ailment(what, str(error), error.hint, severe=True) for what, error in self._damage.items()]
 
     def watch(self, clock: Clock) -> None:
-        """Watch this clock: from now on, `ailments` also reports its jumps."""
+        """Watch this clock. From now on, `ailments` also reports its jumps."""
         self.clock = clock
 
     def damaged(self, what: str, error: DamagedError) -> None:
-        """Record that a store could not be read. It stays a failure, because nobody can tell how much is damaged."""
+        """Record that a store could not be read. This failure stays, because nobody can tell how much is damaged."""
         if what not in self._damage:
             log.error("a database is damaged", what=what, reason=str(error), do=error.hint)
             self._damage = {**self._damage, what: error}

@@ -1,4 +1,7 @@
-"""The hub's home folder, as the hub uses it: the first start creates it, and one process at a time holds its lock."""
+"""The hub's home folder, as the running hub uses it. Only one process at a time can lock the folder.
+
+The first start of a hub creates the folder.
+"""
 
 import fcntl
 import os
@@ -31,7 +34,7 @@ class Home:
         self._lock: int | None = lock
 
     def key(self) -> str:
-        """The secret key that lets the hub's own user act as any member. Created if there is none."""
+        """Return the secret key that lets the hub's own user act as any member. Create the key if there is none."""
         known = read_key(self.path)
         if known:
             return known
@@ -40,13 +43,14 @@ class Home:
         return made
 
     def announce(self, running: Running) -> None:
-        """Write `run.json`, by which other programs find the running hub. Call it when every listener is ready."""
+        """Write `run.json`, in which other programs find the running hub. Call this when every listener is ready."""
         write_private(self.path / RUN_FILE, msgspec.json.format(running.encode()) + b"\n")
 
     def release(self) -> None:
-        """Remove `run.json` and release the lock, so that another process can hold the home folder."""
+        """Remove `run.json` and release the lock, so that another process can use the home folder."""
         lock, self._lock = self._lock, None
-        # Only once: the descriptor may be another file's by now, and another process may hold the home.
+        # Do this only once: later, the number of the descriptor may belong to another file, and another process may
+        # hold the lock.
         if lock is not None:
             (self.path / RUN_FILE).unlink(missing_ok=True)
             os.close(lock)

@@ -1,7 +1,7 @@
 """The HTTP port: the routes of the protocols, health, metrics, and the hub's own protocol at `/api/stream`.
 
-Above: the hub's assembly, which adds the protocols that have routes. Each protocol says which requests are its own and
-answers them as plain ASGI. A request that is no protocol's own goes to the hub's own pages.
+Above: the hub's assembly, which adds the protocols that have routes. Each protocol says which requests it answers, and
+answers them as an ASGI application. All other requests go to the hub's own pages.
 """
 
 import asyncio
@@ -38,12 +38,13 @@ from tieline.wire.http import LOGIN_COOKIES, Answer, HttpApp, failure, refuse
 from tieline.wire.unfinished import Unfinished
 
 _IDLE_SECONDS = 75
-"""Idle time of a connection between two requests: a client that asks once a minute need not reconnect."""
+"""Longest idle time of a connection between two requests. A client that sends a request once a minute need not
+reconnect."""
 _UNREAD_SECONDS = 120.0
-"""Longest time in which a client reads nothing of its data. A client that was cut off for being slow, and never reads
-the reason, would hold its connection for ever."""
+"""Longest time for which a client may leave its data unread. Without this limit, a client that was disconnected for
+being slow, and never reads the reason, would hold its connection for ever."""
 _PATIENCE_SECONDS = 0.5
-"""Longest delay of the hub's stop by a client that does not read."""
+"""Longest time for which a client that does not read may delay the stop of the hub."""
 
 
 class _Collector:
@@ -118,22 +119,25 @@ class _Collector:
 
 
 def _matters(record: logging.LogRecord) -> bool:
-    """True if a log record of the HTTP server is worth a line in the log.
+    """True if a log record of the HTTP server should become a line in the log.
 
-    Invalid UTF-8 of a client is not: the client gets a close frame for it.
+    False for invalid UTF-8 from a client: the client gets a close frame for this error.
     """
     return record.exc_info is None or not isinstance(record.exc_info[1], UnicodeDecodeError)
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without signal handling, and with a quick stop: the hub stops all its listeners in order."""
+    """Uvicorn without signal handling, and with a quick stop.
+
+    The hub handles signals, and stops its listeners in order.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._asked = asyncio.Event()
 
     def ask_to_stop(self) -> None:
-        """End `serve`, and so the HTTP server."""
+        """Make `serve` return, which stops the HTTP server."""
         self.should_exit = True
         self._asked.set()
 
@@ -177,7 +181,10 @@ class _Server(uvicorn.Server):
 
 
 class HttpListener:
-    """The hub's HTTP port: passes each request to the protocol whose route it is, or to health and metrics."""
+    """The hub's HTTP port.
+
+    Each request goes to the protocol that answers it, or to the pages for health and metrics.
+    """
 
     def __init__(
         self,
@@ -188,7 +195,7 @@ class HttpListener:
         operator: Credential | None = None,
     ) -> None:
         self._hub = hub
-        # Reads the figures of the logs; without one, `/metrics` does not show them.
+        # Credential for reading the numbers about the logs. Without it, `/metrics` does not show them.
         self._operator = operator
         self._names = names
         self._unfinished = unfinished or Unfinished(hub.limits)
@@ -208,7 +215,7 @@ class HttpListener:
         self.address = ""
 
     async def start(self, host: str, port: int) -> None:
-        """Listen at this address; port 0 takes any free port. `address` is then the address in use."""
+        """Listen at this address. Port 0 means any free port. After that, `address` is the address in use."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # With an explicit protocol number, asyncio sends small answers on accepted connections without delay.
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -260,9 +267,9 @@ class HttpListener:
         await self._pages(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Answer | None:
-        """Return the answer to a request that is refused before any route sees it; `None` if the request may pass.
+        """Return the answer to a request that is refused before any route gets it; `None` if the request is accepted.
 
-        Refused are wrong host names and too large tokens.
+        A request is refused if its host name is wrong or its token is too large.
         """
         stranger = self._hosts.refusal(str(value, "latin-1") for name, value in scope["headers"] if name == b"host")
         if stranger is not None:
@@ -298,7 +305,7 @@ class HttpListener:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def _figures(self) -> tuple[Roster, Readers]:
-        """Return the members and the readers of the logs; empty if the hub cannot say."""
+        """Return the members and the readers of the logs. Both are empty if the hub does not answer."""
         roster: Roster | Refusal = Roster(())
         readers: Readers | Refusal = Readers((), ())
         # A new session each time: a kept session would end when the store fails once.

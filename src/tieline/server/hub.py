@@ -36,22 +36,23 @@ from tieline.wire.room import ROOMS_FOLDER
 from tieline.wire.unfinished import Unfinished
 
 _COLLECT_AFTER = 10_000
-"""New objects before the garbage collector scans them: more than a batch leaves behind."""
+"""Number of new objects after which the garbage collector scans them. A batch leaves fewer new objects behind."""
 _YOUNG_PASSES = 2
-"""Scans of new objects before a scan of the survivors: some 30,000 objects then, for which all wait 20 ms."""
+"""Number of scans of new objects before a scan of the objects that survived. These are some 30,000 objects then, and
+the hub stops for 20 ms."""
 
 log = structlog.get_logger(__name__)
 
 
 class Options(Struct, frozen=True):
-    """Options of `tieline serve`: home, HTTP address, store, protocols. `None` leaves a value to the configuration."""
+    """Options of `tieline serve`: home, HTTP address, store, protocols. `None` means that the configuration decides."""
 
     home: Path
     http: str | None = None
     store: str | None = None
     home_named: bool = True
     flags: Mapping[str, Mapping[str, Any]] = {}
-    """Settings of protocols, by protocol and field."""
+    """Settings of protocols that the command line changes: protocol → field → value."""
 
 
 def raise_file_limit() -> None:
@@ -62,10 +63,11 @@ def raise_file_limit() -> None:
 
 
 def spare_collector() -> None:
-    """Make the garbage collector run rarely, once everything is loaded and started.
+    """Make the garbage collector run rarely. Call this when everything is loaded and started.
 
-    Messages form no cycles and are freed when nobody refers to them. Only sessions and requests form cycles, and they
-    are few. So the garbage collector need not scan every batch, and never the objects that the start created.
+    Messages form no reference cycles, so they are freed when nobody refers to them. Only sessions and requests form
+    cycles, and there are few of them. So the garbage collector need not scan after every batch, and it never scans the
+    objects that the start created.
     """
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, _YOUNG_PASSES)
@@ -73,15 +75,15 @@ def spare_collector() -> None:
 
 
 def suspend_collector() -> None:
-    """Stop the garbage collector while a hub starts: with thousands of members it is a third of the work.
+    """Stop the garbage collector while a hub starts: with thousands of members, it would take a third of the time.
 
-    All objects that a start makes stay. `spare_collector` turns the garbage collector on again.
+    All objects that the start makes stay in use. `spare_collector` turns the garbage collector on again.
     """
     gc.disable()
 
 
 def stop_signals() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set. Call this before the hub starts, so that no signal is missed."""
+    """Return an event that SIGTERM and SIGINT set. Call this before the hub starts, so that no signal is missed."""
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
@@ -97,7 +99,7 @@ class RunningHub:
         self.first_start = False
         self.running: Running | None = None
         self.local_hub: LocalHub | None = None
-        # Budget of all connections for unfinished messages.
+        # Limit for the unfinished messages of all connections.
         self.unfinished: Unfinished | None = None
         # Servers of the active protocols, by name.
         self.servers: dict[str, Server] = {}
@@ -105,7 +107,7 @@ class RunningHub:
         # Services beside messages, for example files and logins.
         self.services: Services | None = None
         self.login_app: LoginApp | None = None
-        # Rooms besides the common one.
+        # Rooms other than the common room.
         self.rooms: Rooms | None = None
         # The name that is reserved for the person who runs the hub; empty for none.
         self.owner = ""
@@ -196,11 +198,11 @@ class RunningHub:
                 raise ConfigError(str(error)) from error
 
     def _http_apps(self) -> list[HttpApp]:
-        """HTTP applications of the protocols that have routes on the HTTP port."""
+        """Return the HTTP applications of the protocols that have routes on the HTTP port."""
         return [server.http for server in self.servers.values() if server.http is not None]
 
     def _places(self) -> dict[str, str | None]:
-        """Return the addresses of the protocols for `run.json`, by name; `None` for one that is not in use."""
+        """Return the addresses of the protocols for `run.json`, by name; `None` for an address that is not in use."""
         places: dict[str, str | None] = {place: None for protocol in protocols() for place in protocol.places}
         for server in self.servers.values():
             places.update(server.places())
@@ -211,7 +213,10 @@ class RunningHub:
         await self._closing.aclose()
 
     async def wait(self, asked: asyncio.Event) -> int:
-        """Run until `asked` is set (somebody asks to stop) or the store is lost. Return the exit code."""
+        """Wait until `asked` is set (somebody wants to stop the hub) or the store has failed for good.
+
+        Return the exit code.
+        """
         assert self.local_hub is not None, "started before"
         stopping = asyncio.create_task(asked.wait())
         await asyncio.wait((stopping, self.local_hub.failure), return_when=asyncio.FIRST_COMPLETED)

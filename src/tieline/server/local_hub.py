@@ -1,12 +1,11 @@
-"""The local hub: the Hub port in process. Its decision logic (broker) has its own thread, all else the event loop.
+"""The local hub: the Hub port in this process. The broker (decision logic) has its own thread.
 
-Commands pass through a queue. The thread takes all commands that queued during the last commit, decides them together
-and commits once; there is no timer to wait for. The outcome returns to the event loop in one call, and replies and
-notices follow only then. Work that nobody waits for (offers, acknowledgements) may stay uncommitted for
-`lazy_commit_ms`, so that it shares the commit of the next message and needs no sync of its own.
-
-If a command raises, only that command is refused. A failed commit is rolled back: commands that waited for it are
-refused, all others are decided again, and sessions stay. Sessions end only when the broker cannot read its store.
+Commands pass through a queue. The broker's thread takes all commands that came during the last commit, decides them
+together and commits once. It never waits for a timer. The outcome goes to the event loop in one call, and only then are
+replies and notices sent. Work that nobody waits for (offers, acknowledgements) may stay uncommitted for
+`lazy_commit_ms`, so that it shares the commit of the next message. If a command raises an exception, only that command
+is refused. A failed commit is rolled back: commands that waited for it are refused, all others are decided again, and
+sessions stay open. Sessions end only when the broker cannot read its store.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ _TICK_SECONDS = 0.25
 """Longest delay after which the hub notices that a message has expired, when nothing else happens."""
 
 _WRITES = frozenset({c.Send, c.Claim, c.Discard, c.Tick})
-"""Commands that are refused at once while the hub does not write after failures: they would be rolled back."""
+"""Commands that are refused at once while the hub pauses writing after failures, because they would be rolled back."""
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +56,7 @@ def _store_failed(reason: str) -> Refusal:
 
 
 class _Answers:
-    """Collects the replies to commands that were submitted together and decided in parts, for their one callback."""
+    """Collects the replies to commands that were decided in parts, and passes all replies to one callback."""
 
     __slots__ = ("_done", "_left", "_parts")
 
@@ -117,7 +116,7 @@ class LocalHub:
         self._waiting_commands = WaitingCommands(broker, self._inboxes, self._replaced)
         # True once the queue has ended.
         self._stops = False
-        # True if the last batch left work that is due.
+        # True if the last batch left work that should be done now.
         self._more = False
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
         self._loop = asyncio.get_running_loop()
@@ -129,7 +128,7 @@ class LocalHub:
         self._stopping = False
         # True if the store failed for good; only the broker's thread uses it.
         self._lost = False
-        # The last failed attempt of each session whose wire has no refusals; see `Send.attempt`.
+        # Number of the last failed attempt, for each session on a wire without refusals; see `Send.attempt`.
         self._failed: dict[SessionId, int] = {}
         self._ticker: asyncio.TimerHandle | None = None
         # Resolved when the store is lost for good and the hub must stop.
@@ -146,13 +145,13 @@ class LocalHub:
         self._tick()
 
     async def stop(self) -> None:
-        """Finish the submitted commands, commit them with a snapshot, and close the store. Stop the threads."""
+        """Finish and commit the submitted commands, write a snapshot, stop the threads and close the store."""
         self._stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
-        # Let the broker's last callbacks run; the recorder and the searcher may owe some of the replies.
+        # Let the broker's last callbacks run. The recorder and the searcher may still have to make some of the replies.
         await asyncio.sleep(0)
         await self.recorder.stop()
         if self._searcher is not None:
@@ -165,7 +164,7 @@ class LocalHub:
     # The Hub port.
 
     def submit(self, commands: Sequence[c.Command], done: Done | None = None) -> None:
-        """Queue commands. `done` gets their replies, in order, after the commit that made them durable."""
+        """Queue commands. When they are decided and committed, `done` gets the replies, in order."""
         if self._stopping:
             if done is not None:
                 self._loop.call_soon(done, [_STOPPING] * len(commands))
@@ -193,7 +192,7 @@ class LocalHub:
         return cast(_R | Refusal, await future)
 
     def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
-        """Tell this listener of events of the session and, with `member`, of new deliveries of that member."""
+        """Call this listener for events of the session and, with `member`, for new deliveries of that member."""
         known = self._sessions.get(session)
         self._sessions[session] = (member, listener)
         if member is not None and known != (member, listener):
@@ -215,7 +214,7 @@ class LocalHub:
             self._listeners[member] = left
 
     def tail(self, session: SessionId, member: MemberName, receiver: Tail) -> Callable[[], None]:
-        """Give a member's new activity to this receiver until the session ends or the returned function is called."""
+        """Pass a member's new activity to this receiver until the session ends or the returned function is called."""
         entry = (session, receiver)
         self._tails.setdefault(member, []).append(entry)
         return lambda: self._cut(member, lambda other: other is entry)
@@ -230,11 +229,11 @@ class LocalHub:
             self._tails[member] = left
 
     def watch(self, interest: Interest, receiver: Receiver) -> Callable[[], None]:
-        """Give this receiver the notices that match `interest` until the returned function is called."""
+        """Pass the notices that match `interest` to this receiver until the returned function is called."""
         return self._watches.add(interest, receiver)
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """Ask this external inbox before each settlement of the member's deliveries; `None` removes the inbox.
+        """Ask this external inbox before the hub settles deliveries of the member. `None` removes the inbox.
 
         `session` is the inbox's own session. The broker only looks up names, so this thread may change the table.
         """
@@ -245,7 +244,7 @@ class LocalHub:
         self._inboxes.change(member, inbox)
 
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
-        """Take an external inbox's answer to a question: the keys it `won`, and the keys others had `taken`."""
+        """Queue an external inbox's answer: the keys that it reserved (`won`), and the keys that others took before."""
         self._queue.put(Answer(question, won, taken))
 
     # On the broker's thread.
@@ -263,7 +262,7 @@ class LocalHub:
             stop = stop and not self._turns
             if self._lost:
                 items += self._waiting_commands.abandon()
-                # Memory may hold uncommitted changes, so nothing may be decided from it or written any more.
+                # Memory may hold uncommitted changes. So no command may be decided and nothing written.
                 refusal = Refusal(Code.STORE_FAILED, "the store is lost; the hub is stopping")
                 self._loop.call_soon_threadsafe(self._give_up, items, refusal)
                 lazy_since = None
@@ -286,7 +285,7 @@ class LocalHub:
                 return
 
     def _settle(self, lazy_since: float | None) -> float | None:
-        """Commit work that nobody waits for, if it is time. `lazy_since`, also returned, is when it began to wait."""
+        """Commit work that nobody waits for, if it has waited since `lazy_since` for too long. Return the new value."""
         if not self._broker.dirty:
             self._guard(self._retry)
             return None
@@ -298,14 +297,14 @@ class LocalHub:
         return time.monotonic()
 
     def _lazy_wait(self, since: float) -> float:
-        """Return for how many seconds uncommitted work that nobody waits for may still wait. It began at `since`."""
+        """Return for how many more seconds the uncommitted work, which has waited since `since`, may still wait."""
         left = since + self.limits.lazy_commit_ms / 1000 - time.monotonic()
         return max(0.0, left, self.health.store.rest_seconds)
 
     def _take_in(self, timeout: float | None) -> bool:
         """Move all submitted items (commands with a callback) from the queue to `Turns`, which orders them by session.
 
-        Wait for an item, unless one waits already. Raise `queue.Empty` after the timeout. Return true to stop the hub.
+        If `Turns` is empty, wait for an item; raise `queue.Empty` after the timeout. Return true if the hub stops.
         """
         if self._more and not self._turns and self._queue.empty():
             self._more = False
@@ -337,7 +336,7 @@ class LocalHub:
         self._loop.call_soon_threadsafe(self._publish, items, outcomes)
 
     def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Iterator[Outcome]:
-        """Decide commands, and commit if somebody waits for a reply. Each outcome has the replies to the next few."""
+        """Decide commands in order, and commit if somebody waits. Each outcome has the replies to the next commands."""
         start = 0
         while True:
             for outcome in self._decide_some(commands[start:], retries):
@@ -347,7 +346,7 @@ class LocalHub:
                 return
 
     def _decide_some(self, commands: Sequence[c.Command], retries: int) -> Iterator[Outcome]:
-        """Decide as many of the commands together as possible, but at least one, and commit if somebody waits."""
+        """Decide as many commands together as possible, at least one. Commit if somebody waits for a reply."""
         resting = bool(self.health.store.rest_seconds)
         if resting or self._failed:
             refused = [self._is_behind(command) or (resting and type(command) in _WRITES) for command in commands]
@@ -398,7 +397,7 @@ class LocalHub:
             start = end
 
     def _is_behind(self, command: c.Command) -> bool:
-        """Return true if a message must be refused, to keep the order: an earlier message of its session failed."""
+        """Return true if a message must be refused because an earlier message failed, so that the order stays right."""
         if isinstance(command, c.Detach):
             self._failed.pop(command.session, None)
         if not isinstance(command, c.Send) or command.attempt is None:
@@ -438,7 +437,7 @@ class LocalHub:
             checkpoint.succeeded()
 
     def _retry(self) -> None:
-        """Try a failing store while nobody writes, to find out if it works again."""
+        """Try to write to a failing store while nobody else writes, to find out if it works again."""
         health = self.health
         if not (health.store.reason or health.checkpoint.reason) or health.store.rest_seconds:
             return
@@ -480,7 +479,7 @@ class LocalHub:
     # On the event loop.
 
     def _publish(self, items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
-        """Pass the outcomes of decided commands on: replies to the callbacks of `items`, and news to listeners."""
+        """Pass on the outcomes of decided commands: replies to the callbacks of `items`, and news to listeners."""
         if len(outcomes) == 1:
             self._tell(items, outcomes[0])
             return
@@ -541,7 +540,7 @@ class LocalHub:
             self._end(session, why)
 
     def _defer(self, replies: list[Reply | Deferred], done: Done | None) -> None:
-        """Let the journal and the search index make their replies. Replies of the same `submit` wait for them."""
+        """Let the journal and the search index make their replies. All replies of the same `submit` wait until then."""
         left = sum(isinstance(reply, Deferred) for reply in replies)
 
         def answered(place: int, reply: Reply) -> None:
@@ -562,7 +561,7 @@ class LocalHub:
                 answered(place, Refusal(Code.INVALID_REQUEST, "this hub has no search index"))
 
     def _recorded(self, rows: Sequence[ActivityRow]) -> None:
-        """Send new rows of activity to the receivers that follow their members."""
+        """Pass new rows of activity to the receivers that follow the members of these rows."""
         for member in {row.member for row in rows} & self._tails.keys():
             theirs = [row for row in rows if row.member == member]
             for _, receiver in list(self._tails[member]):

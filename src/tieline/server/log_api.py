@@ -1,13 +1,13 @@
 """The logs over HTTP: `GET /api/log/{log}?from=&to=`, as lines of JSON, for the pipeline on other machines.
 
-`GET /api/log` lists the logs and their readers. `PUT` and `DELETE` of `/api/log/readers/{name}` set the position of a
-reader and forget it.
+`GET /api/log` lists the logs and their readers. `PUT /api/log/readers/{name}` sets the position of a reader, and
+`DELETE` removes the reader.
 
-Above: the HTTP port. Below: connections of its own to the databases, read on threads of its own, so that the thread of
-the hub's decision logic (broker) has no part in it. An answer is streamed in pages. Each page is read when the one
-before it is on its way: a slow reader costs one page of memory and holds neither a thread nor a transaction; a reader
-that is gone costs nothing. An answer ends after `_ROWS_MAX` rows: for more, a reader asks again from the next offset. A
-request needs a token with the permission `log.read`.
+Above: the HTTP port. Below: the databases. This module has its own connections to them, and its own threads, so that
+the broker's thread is not used. An answer is sent in pages. A page is read from the database only when the page before
+it was sent. So a slow reader needs the memory of one page, but no thread and no transaction. An answer ends after
+`_ROWS_MAX` rows. A reader that wants more rows sends a new request from the next offset. A request needs a token with
+the permission `log.read`.
 """
 
 import asyncio
@@ -53,11 +53,12 @@ PROTOCOL = "tieline"
 _LINES = "application/x-ndjson"
 _OFFSET_SCHEMA = {"type": "integer", "minimum": 0}
 _PAGE_ROWS = 1000
-"""Rows that are read and encoded at a time: a few milliseconds of a thread that shares the interpreter."""
+"""Number of rows that are read and encoded at once. This takes a few milliseconds, in which the thread may hold the
+interpreter lock."""
 _ROWS_MAX = 200_000
 """Most rows of one answer, so that a hanging reader does not hold a connection for hours."""
 _THREADS = 4
-"""Most pages that are read at the same time; other requests wait."""
+"""Most pages that are read at the same time. Other requests wait for a free thread."""
 _OFFSET_MAX = 2**62  # after the end of any log, but still a valid number for the database
 _OFFSET = re.compile(r"[0-9]{1,19}")
 _FIELDS_MAX = 16  # more than the route has
@@ -96,15 +97,15 @@ class PositionForm(Struct, frozen=True, forbid_unknown_fields=True):
     position: int
     log: str = MAIN
     epoch: str = ""
-    """The epoch of the log that the reader knows. If it is given and wrong, the request is refused."""
+    """The epoch of the log, as the reader knows it. If it is given and not the log's epoch, the request is refused."""
     rewind: bool = False
-    """Allow a position before the current one."""
+    """True to allow a position before the current one."""
 
 
 class _Range(Struct, frozen=True):
     log: str
     state: r.LogRows
-    """The identity of the log."""
+    """Describes the log: its epoch, and the offset from which on all rows are kept."""
     start: int
     end: int
     packed: bool
@@ -195,7 +196,8 @@ class LogApi(RouteApp):
             for first in range(asked.start, asked.start if asked.only_head else end, _PAGE_ROWS):
                 last = min(first + _PAGE_ROWS, end)
                 packed = None
-                # Too late for an error status: the answer breaks off, and the reader can tell that it is not whole.
+                # It is too late for an error status. The answer breaks off, and the reader can tell that it is
+                # incomplete.
                 with contextlib.suppress(StoreError):
                     if not (self._closing or gone.done()):
                         reading = (pages, asked.log, first, last, names, packer)

@@ -58,7 +58,7 @@ class _WebSocketTransport(Transport):
         self._readable.set()
 
     async def run(self) -> None:
-        """Carry batches until either side disconnects."""
+        """Receive and send batches until the client or the hub disconnects."""
         self._connection.expect_hello()
         writer = asyncio.create_task(self._write())
         try:
@@ -102,7 +102,10 @@ class NativeStream:
         return bool(scope["type"] == "websocket" and scope["path"] == _PATH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one WebSocket until either side disconnects. A page of another site is turned away."""
+        """Serve one WebSocket until the client or the hub disconnects.
+
+        Refuse a WebSocket that a page of another site opens.
+        """
         websocket = WebSocket(scope, receive, send)
         # A page of another site must not reach a hub through its visitor's browser.
         if foreign(scope):

@@ -1,8 +1,8 @@
-"""The notifier: runs the configured command for messages without evidence that they were seen.
+"""The notifier: runs a configured command for each message that its recipient has apparently not seen.
 
-Above: the local hub, which passes on such messages after a commit. Below: the operating system. A message is untrusted
-text, so no part of it is in the command's arguments: the body is on stdin and the rest is in environment variables. The
-command may do anything with the message. A run of the command is no evidence that the recipient saw anything.
+Above: the local hub, which passes such messages on after a commit. Below: the operating system. A message is untrusted
+text, so no part of it is in the command's arguments. The body is on stdin, and the rest is in environment variables.
+The command may do anything with the message. A run of the command is no evidence that the recipient saw the message.
 """
 
 import asyncio
@@ -15,12 +15,11 @@ import structlog
 from tieline.core.outcome import Unseen
 
 RUNS_MAX = 4
-"""Most commands that run at the same time: each is a process."""
+"""Most commands that run at the same time. Each is a process."""
 
 WAITING_MAX = 256
-"""Most messages that wait for their command. More are dropped, with a line in the log. The escalation itself is
-recorded.
-"""
+"""Most messages that wait for their command. More messages are dropped, with a line in the log. The log of the hub
+still has the escalation of a dropped message."""
 
 _RUN_SECONDS_MAX = 30.0  # a command that hangs must not keep the next one waiting
 
@@ -36,7 +35,7 @@ class Notifier:
         self._turns = asyncio.Semaphore(RUNS_MAX)
 
     def notify(self, unseen: Unseen) -> None:
-        """Queue a run of the command for an unseen message. Return at once."""
+        """Queue a run of the command for an unseen message, and return at once."""
         if len(self._runs) >= WAITING_MAX:
             log.warning(
                 "too many messages wait to be told of; one is dropped", member=unseen.member, message=unseen.message.id

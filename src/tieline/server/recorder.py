@@ -1,9 +1,9 @@
-"""The recorder: the journal of activity on a thread of its own, so that heavy traces never make a message wait.
+"""The recorder: runs the journal of activity on a thread of its own, so that large uploads never delay a message.
 
-Above: the local hub, on the event loop. Below: the journal. Work passes through a queue that is bounded by number and
-by size; past that bound, work is refused at once. The thread takes all work that queued during the last commit, does it
-and commits once. Replies and notices follow only then. If the store fails, the waiting work is refused and the hub goes
-on.
+Above: the local hub, on the event loop. Below: the journal. Work passes through a queue with a limit on its number of
+items and on their size. If the queue is full, new work is refused at once. The thread takes all work that came during
+the last commit, does it and commits once. Replies and notices are sent only after the commit. If the store fails, the
+waiting work is refused and the hub continues.
 """
 
 import asyncio
@@ -30,15 +30,17 @@ _Item = tuple[Work, Answered]
 
 _PASS_SECONDS = 3600.0
 _PAUSE_SECONDS = 0.05
-"""Pause between two steps of deleting old rows. `_PASS_SECONDS` is the time between two passes over all of them."""
+"""`_PAUSE_SECONDS` is the pause between two small steps of deleting old rows. `_PASS_SECONDS` is the time between the
+end of one deletion of all old rows and the start of the next."""
 _IDLE_SECONDS = 0.5
-"""Pause between two steps of giving free space back, and the time without uploads before the first step."""
+"""Pause between two steps that give free space back to the system. It is also the time without uploads before the first
+step."""
 _DOUBT_SECONDS = 60.0
-"""Interval at which the recorder checks if the clock is trusted again. While it is not, nothing old is deleted."""
+"""Interval at which the recorder checks if the hub trusts its clock again. Until then, no old rows are deleted."""
 _RETRY_SECONDS = 1.0
 """Interval at which a failing store is tried again while nobody uploads."""
 _BATCH_MAX = 64
-"""Most uploads in one commit. This bounds how long the first of them waits for the last."""
+"""Most uploads in one commit, so that the first upload does not wait too long for the last one."""
 
 _FULL = Refusal(Code.ACTIVITY_FULL, "too much activity waits to be written; upload it again later")
 _STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it is back")
@@ -85,7 +87,7 @@ class Recorder:
         self._waiting_bytes = 0
         self._stopping = False
         self._pruner: asyncio.TimerHandle | None = None
-        # The count of stored events when the recorder last looked if uploads come.
+        # The number of stored events at the last check for new uploads.
         self._idle_events = -1
         # Time of the loop at which old activity is deleted again.
         self._next_pass = 0.0
@@ -93,12 +95,12 @@ class Recorder:
         self.counters = RecorderCounters()
 
     def start(self) -> None:
-        """Start the journal's thread, and the regular deletion of old activity."""
+        """Start the journal's thread, and delete old activity regularly."""
         self._thread.start()
         self._prune()
 
     async def stop(self) -> None:
-        """Finish the submitted work, end the thread and close the store."""
+        """Finish the submitted work, stop the thread and close the store."""
         self._stopping = True
         if self._pruner is not None:
             self._pruner.cancel()
@@ -108,9 +110,9 @@ class Recorder:
         await asyncio.sleep(0)
 
     def submit(self, work: Work, answered: Answered) -> None:
-        """Queue an upload or a query. `answered` gets the reply: for an upload, when its events are on disk.
+        """Queue an upload or a query. `answered` gets the reply. An upload is answered when its events are on disk.
 
-        If too much work waits, `answered` gets a refusal at once.
+        If the queue is full, `answered` gets a refusal at once.
         """
         size = work.size if isinstance(work, Record) else 0
         limits = self._limits
@@ -126,9 +128,10 @@ class Recorder:
             self._queue.put((work, answered))
 
     def _prune(self) -> None:
-        """Delete old activity in small steps; then pause for an hour, because retention is counted in days.
+        """Delete old activity in small steps, then pause for an hour.
 
-        In the pause, give the free space back, while no uploads come.
+        Retention is counted in days, so an hour is exact enough. During the pause, give free space back to the system
+        while no uploads come.
         """
 
         def done(reply: Reply) -> None:
@@ -144,7 +147,10 @@ class Recorder:
             self.submit(Prune(self._clock_and_ids.now_ms()), done)
 
     def _give_back(self) -> None:
-        """Give some free space back, if no upload came since the last call; again, until little is left."""
+        """Give some free space back to the system if no upload came since the last call.
+
+        Repeat until little is left.
+        """
         left = self._next_pass - self._loop.time()
 
         def done(reply: Reply) -> None:
@@ -188,9 +194,9 @@ class Recorder:
             self._health.activity.succeeded()
 
     def _gather(self, item: _Item) -> tuple[list[_Item], _Item | None]:
-        """Return this item and the uploads that wait behind it, and the query after them, if any, which is done alone.
+        """Return this item with the uploads that wait behind it, and the query that follows them, or `None`.
 
-        So the answer to a query contains all uploads before it.
+        The query is done alone, after the uploads. So its answer contains all uploads before it.
         """
         items = [item]
         while isinstance(item[0], Record) and len(items) < _BATCH_MAX and not self._queue.empty():

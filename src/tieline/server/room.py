@@ -1,7 +1,8 @@
-"""One room: the hub's decision logic (broker) over its store, the services, and the HTTP applications before them.
+"""One room: a broker (decision logic) with its store, the services, and the HTTP applications that clients reach.
 
-Above: the hub's process, which makes the common room, and `rooms`, which makes the others. Below: both towers. A room
-knows no other room: all that it keeps is in one folder, and nothing of one room is reachable from another.
+Above: the hub's process, which makes the common room, and `rooms`, which makes the others. Below: the core with its
+stores, and the protocols. A room knows no other room. All files of a room are in one folder, and nothing in a room can
+be reached from another room.
 """
 
 import asyncio
@@ -38,17 +39,21 @@ from tieline.wire.room import ROOM_FILE, token_prefix
 from tieline.wire.unfinished import Unfinished
 
 MEMORY = "memory"
-"""The store that keeps nothing: SQLite without sync, in a folder of the home that is removed at the end."""
+"""Name of the store that keeps nothing after the hub stops. It is SQLite without sync, in a folder of the home that is
+removed at the end."""
 _FORGOTTEN_FOLDER = "forgotten"
 
 _NAMES_SHOWN = 5
-"""Names in a line of the log; the rest is only counted."""
+"""Most names in a line of the log. The line has only the number of the others."""
 
 log = structlog.get_logger(__name__)
 
 
 def store_folder(url: str, home: Path) -> Path:
-    """Return the folder of a store's files: the home or, for `memory`, a folder in it that is removed at the end."""
+    """Return the folder of the store's files: the home.
+
+    For `memory`, a folder in the home that is removed at the end.
+    """
     return home / _FORGOTTEN_FOLDER if url == MEMORY else home
 
 
@@ -74,14 +79,18 @@ def open_store(url: str, folder: Path) -> Store:
 def make_clock_and_ids(home: Home, config: Config) -> SystemClockAndIds:
     """Make the clock and the source of ids and tokens for the hub in a home.
 
-    In the home of a room, tokens begin with a prefix that holds the room's id, by which requests find it.
+    In the home of a room, tokens begin with a prefix that contains the room's id. The hub finds the room of a request
+    by this prefix.
     """
     is_room = (home.path / ROOM_FILE).exists()
     return SystemClockAndIds(Clock(config.limits), token_prefix(home.path.name) if is_room else TOKEN_PREFIX)
 
 
 def open_broker(home: Home, config: Config, clock_and_ids: SystemClockAndIds | None = None) -> Broker:
-    """Open the store of a home, which this process has locked, and make the hub's decision logic (broker) over it."""
+    """Open the store of a home, and make the hub's decision logic (broker) over it.
+
+    This process must have locked the home.
+    """
     clock_and_ids = clock_and_ids or make_clock_and_ids(home, config)
     folder = store_folder(config.store.url, home.path)
     store = open_store(config.store.url, folder)
@@ -110,7 +119,7 @@ def open_broker(home: Home, config: Config, clock_and_ids: SystemClockAndIds | N
 
 
 def _warn_of_orphans(broker: Broker) -> None:
-    """Log how many names nobody can open, because the token that they belong to is configured no more."""
+    """Log a warning about names that nobody can use, because their shared token is no longer configured."""
     names = broker.shared_tokens.orphans()
     if names:
         said = "names belong to a shared token that is configured no more"
@@ -119,7 +128,7 @@ def _warn_of_orphans(broker: Broker) -> None:
 
 
 class Room:
-    """A running room: its hub, with its store, services and login routes. `open` makes one."""
+    """A running room: its hub, with its store, services and login routes. `open` makes a room."""
 
     def __init__(self, home: Home, config: Config, broker: Broker, clock_and_ids: SystemClockAndIds) -> None:
         self.home = home

@@ -1,11 +1,11 @@
-"""Rooms besides the common one: makes them, finds the room of a request, and removes those that nobody joined.
+"""Rooms other than the common room: makes rooms, finds the room of a request, and removes rooms that nobody joined.
 
-Above: the HTTP port, to which all rooms are one application, and protocols, which make rooms by `RoomMaker`. Below:
-`room`. A room is opened by its first request and closed when nobody has used it for a while.
+Above: the HTTP port, for which all rooms together are one application, and protocols, which make rooms through
+`RoomMaker`. Below: `room`. A room is opened by its first request and closed when nobody has used it for a while.
 
-Each room has a folder with a file that holds the hash of its token. The folder of a room that is not finished, or not
-wanted any more, has a dot before its name; the next start removes it. Ids in requests are only looked up in a table, so
-no request names a path.
+Each room has a folder, with a file that holds the hash of the room's token. A folder whose name begins with a dot
+belongs to a room that is half made or half removed; the next start removes it. The room id in a request is only looked
+up in a table, so no request can name a path.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ from tieline.wire.protocol import Host
 from tieline.wire.room import ROOM_FILE, ROOMS_MAX, NewRoom, new_room, room_of
 
 EMPTY_SECONDS = 24 * 3600.0
-"""Time after its last use for which a room without members stays."""
+"""A room without members is removed when nobody has used it for this time."""
 
 _IDLE_SECONDS = 600.0
-"""Time after its last request for which a room stays open."""
+"""A room is closed when it had no request for this time."""
 _SWEEP_SECONDS = 60.0  # soon enough for what waits for ten minutes and for a day
 _ID = re.compile(r"[0-9a-f]{32}\Z")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\Z")
@@ -53,14 +53,14 @@ log = structlog.get_logger(__name__)
 
 
 class _Record(Struct, frozen=True):
-    """Content of a room's file: the hash of its token. The file's time of change is the time of the room's last use."""
+    """Content of a room's file: the hash of the room's token. The file's modification time is the room's last use."""
 
     token: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
     """SHA-256 of the token that admits newcomers, in hexadecimal digits."""
 
 
 class _OpenRoom(Struct, frozen=True, eq=False):
-    """A room that is open, with its HTTP applications, which answer the requests for it."""
+    """An open room with its HTTP applications, which answer the room's requests."""
 
     room: Room
     apps: Sequence[HttpApp]
@@ -71,7 +71,7 @@ class _OpenRoom(Struct, frozen=True, eq=False):
 
 
 class _Known:
-    """A room that exists, open or not: its folder, its last use, and why it cannot be opened, if so."""
+    """A room that exists, open or closed: its folder, the time of its last use, and why it cannot be opened, if so."""
 
     def __init__(self, path: Path, record: _Record, used_at: float) -> None:
         self.path = path
@@ -94,7 +94,10 @@ class _Known:
 
 
 class Rooms:
-    """All rooms but the common one. As an HTTP application it passes each request to its room; also makes new rooms."""
+    """All rooms other than the common room. As an HTTP application, it passes each request to its room.
+
+    Makes new rooms.
+    """
 
     def __init__(self, folder: Path, host: Host, config: Config, site: HttpApp) -> None:
         self._folder = folder
@@ -115,7 +118,7 @@ class Rooms:
     # Lifecycle.
 
     async def start(self, strangers: Sequence[HttpApp] = ()) -> None:
-        """Read which rooms there are, and remove what an earlier process left unfinished.
+        """Read from disk which rooms exist, and remove half-made rooms of an earlier process.
 
         `strangers` are applications that answer requests for rooms that do not exist.
         """
@@ -153,7 +156,7 @@ class Rooms:
     # The RoomMaker port.
 
     async def create(self) -> NewRoom | None:
-        """Make a room on disk, and return its id and token. `None` if there are too many. See `RoomMaker.create`."""
+        """Make a room on disk, and return its id and token. Return `None` if there are too many rooms."""
         async with self._making:
             if len(self._known) >= ROOMS_MAX:
                 await self._sweep()
@@ -184,11 +187,14 @@ class Rooms:
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True if the request names a room, even one that does not exist: the common room must not answer it."""
+        """True if the request names a room.
+
+        Also true for a room that does not exist: the common room must not answer then.
+        """
         return room_of(scope, self._headers) is not None and scope["path"] != _HEALTH
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the room of a request answer it."""
+        """Pass a request to its room, which answers it."""
         known = self._known.get(room_of(scope, self._headers) or "")
         if known is None:
             await self._answer_lost(scope, receive, send)
@@ -209,8 +215,8 @@ class Rooms:
     async def _answer_lost(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for a room that does not exist.
 
-        A browser may have the cookie of a room that is gone. It gets the console's pages and loses the cookie, so that
-        its user can log in again.
+        A browser may still have the cookie of a room that was removed. The answer gives it the console's pages and
+        deletes the cookie, so that its user can log in again.
         """
         lost = _UNKNOWN
         if bearer(scope) is None and all(header(scope, name) is None for name in self._headers):
@@ -218,7 +224,7 @@ class Rooms:
         await _answer((*self._strangers, self._site), lost, scope, receive, send)
 
     def close(self) -> None:
-        """End every stream in every room, because the hub stops."""
+        """End all open streams of all rooms, because the hub stops."""
         for known in self._known.values():
             if known.open is not None:
                 _close_apps(known.open)
@@ -229,7 +235,10 @@ class Rooms:
     # Opening and closing.
 
     async def _open(self, known: _Known) -> _OpenRoom | Answer | None:
-        """Return the open room, or the answer if it cannot be opened. `None` if it was removed meanwhile."""
+        """Return the open room, or an error answer if it cannot be opened.
+
+        Return `None` if the room was removed meanwhile.
+        """
         if known.open is not None and not known.open.failed:
             return known.open
         async with known.lock:
@@ -304,7 +313,7 @@ class Rooms:
                 log.exception("the upkeep of rooms failed", reason=str(error))
 
     async def _sweep(self) -> None:
-        """Close rooms that nobody uses, and remove those that nobody joined."""
+        """Close rooms that nobody uses, and remove rooms that nobody joined."""
         for room_id, known in list(self._known.items()):
             used_at = known.used_at
             unused = self._now() - used_at
@@ -328,20 +337,20 @@ class Rooms:
     async def _is_empty(self, known: _Known) -> bool:
         """True if a room has no members.
 
-        To find out, a closed room is opened. A room that was seen with a member is not opened again for this.
+        This check opens a closed room. A room in which a member was seen before is not checked again.
         """
         if known.joined:
             return False
         if known.open is None:
             await self._try_to_open(known)
-        # What is in a room that cannot be opened is not known, so the room stays.
+        # Nobody knows if a room that cannot be opened has members, so the room stays.
         members = await known.open.room.services.operator.members() if known.open is not None else None
         known.joined = members != []
         return not known.joined
 
 
 async def _answer(apps: Sequence[HttpApp], otherwise: Answer, scope: Scope, receive: Receive, send: Send) -> None:
-    """Let the first of `apps` that serves a request answer it. If there is none, refuse with `otherwise`."""
+    """Let the first of `apps` that serves the request answer it. If none serves it, send the refusal `otherwise`."""
     app = next((app for app in apps if app.serves(scope)), None)
     if app is None:
         await refuse(scope, receive, send, otherwise)

@@ -1,7 +1,7 @@
-"""The searcher: the search index on a thread of its own, which indexes the log while there are no queries.
+"""The searcher: runs the search index on a thread of its own, which indexes new messages while there are no queries.
 
-Above: the local hub, on the event loop. Below: a `SearchIndex`. Queries pass through a bounded queue; past that bound
-they are refused at once. If the index fails, the query is refused and the hub goes on.
+Above: the local hub, on the event loop. Below: a `SearchIndex`. Queries pass through a queue of limited length. If the
+queue is full, a query is refused at once. If the index fails, the query is refused and the hub continues.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ Answered = Callable[[Reply], None]
 _Item = tuple[SearchQuery, Answered]
 
 _WAITING_MAX = 256
-"""Most queries that wait: each may take a while, and no client waits longer than that."""
+"""Most queries that wait in the queue. Each may take a while, and clients should not wait too long."""
 _IDLE_SECONDS = 2.0
 """Interval at which the thread looks for new messages in the log while there are no queries."""
 
@@ -54,7 +54,7 @@ class Searcher:
         await asyncio.sleep(0)
 
     def submit(self, query: SearchQuery, answered: Answered) -> None:
-        """Queue a query. `answered` gets the reply; a refusal at once if too many queries wait."""
+        """Queue a query. `answered` gets the reply. If too many queries wait, it gets a refusal at once."""
         if self._stopping:
             answered(_STOPPED)
         elif self._waiting >= _WAITING_MAX:

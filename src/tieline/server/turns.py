@@ -1,9 +1,9 @@
 """Turns: a fair order of commands between sessions, so that many commands of one session do not delay another session.
 
-Above: the local hub. Below: nothing. The commands of one session are decided in their order. Sessions take turns; a
-turn ends when the commands of the session have cost `_SHARE`. A session that replaces others opens after all earlier
-commands of those sessions. A command counts by its highest cost for the hub's decision logic (broker), so that one
-batch is soon done.
+Above: the local hub. Below: nothing. The commands of one session are decided in their order. Sessions take turns. A
+turn ends when the commands of the session have cost `_SHARE`. If a new session replaces older sessions, it opens after
+all earlier commands of the older sessions. The cost of a command is the longest time that it may take in the broker
+(decision logic), so that no batch takes long.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from tieline.contract.reply import Reply
 Done = Callable[[Sequence[Reply]], None]
 Item = tuple[Sequence[c.Command], Done | None]
 Replaced = Callable[[c.Attach], Iterable[SessionId]]
-"""Function that returns the sessions that end when this new one opens, because it replaces them."""
+"""Returns the sessions that the new session of an `Attach` command replaces. They end when the new session opens."""
 
 _COSTS: dict[type, int] = {
     **dict.fromkeys((c.Send, c.Offered, c.Advance, c.Discard, c.Claim, c.Confirm, c.Detach, c.Tick), 1),
@@ -26,12 +26,12 @@ _COSTS: dict[type, int] = {
     **dict.fromkeys((c.ListMembers, c.ListChannels, c.ReadHistory, c.ReadLog, c.ReadReceipts, c.Follow), 512),
     **dict.fromkeys((c.ReadStreams, c.ListObjectives, c.ViewObjective, c.RemoveMember), 512),
 }
-"""Highest cost of each command within its limits, in units of about twenty microseconds of the broker's time."""
+"""Highest possible cost of each command, in units of about twenty microseconds of the broker's time."""
 _COST = 16
 """Cost of all commands that are not in `_COSTS`."""
 
 _SHARE = 256
-"""Cost that the commands of one session may use before the next session has its turn."""
+"""Cost of the commands that one session may have decided before the next session has its turn."""
 
 
 def _cost(commands: Sequence[c.Command]) -> int:
@@ -41,7 +41,7 @@ def _cost(commands: Sequence[c.Command]) -> int:
 def pieces(commands: Sequence[c.Command]) -> Iterator[Sequence[c.Command]]:
     """Split commands into pieces that cost at most `_SHARE`, the cost at which a session's turn ends.
 
-    A more costly command is a piece alone.
+    A single command that costs more is a piece of its own.
     """
     start = cost = 0
     for index, command in enumerate(commands):
@@ -61,9 +61,9 @@ class _Entry(NamedTuple):
 
 
 class Turns:
-    """Queues of commands that wait for their decision, one for each session, and the order of the sessions' turns.
+    """Queues of commands that wait for their decision, one queue for each session. Sessions take turns.
 
-    Belongs to the thread of the hub's decision logic (broker).
+    Belongs to the broker's thread.
     """
 
     def __init__(self, replaced: Replaced) -> None:
@@ -76,7 +76,7 @@ class Turns:
         return bool(self._waiting)
 
     def add(self, item: Item) -> None:
-        """Queue an item (commands with the callback for replies) behind the others of its session."""
+        """Queue an item (commands with the callback for replies) behind the earlier items of its session."""
         commands = item[0]
         who = getattr(commands[0], "session", None) if commands else None
         entry = _Entry(next(self._numbers), item, _cost(commands))
@@ -87,7 +87,7 @@ class Turns:
             waiting.append(entry)
 
     def take(self, most: int) -> list[Item]:
-        """Remove and return the next items to decide: at most the cost `most` in total, but at least one item."""
+        """Remove and return the next items to decide: with a total cost of at most `most`, but at least one item."""
         items: list[Item] = []
         while self._waiting:
             who = next(iter(self._waiting))
@@ -111,9 +111,9 @@ class Turns:
         return items
 
     def _put_behind(self, entry: _Entry) -> bool:
-        """Queue the opening of a session behind the earlier commands of a session that it replaces.
+        """If a new session replaces an older one, queue its opening behind the earlier commands of the older session.
 
-        Return true if done.
+        Return true if the opening was queued.
         """
         commands = entry.item[0]
         if not commands or not isinstance(commands[0], c.Attach):

@@ -1,7 +1,7 @@
 """Watches: callbacks that get notices about changes and messages, in addition to the sessions that these concern.
 
-Above: the local hub, on the event loop. Below: nothing. Each watch has an `Interest` and is found by it, so that a
-message costs nothing for watches that did not ask for it.
+Above: the local hub, on the event loop. Below: nothing. Each watch has an `Interest`: the notices that it asks for. A
+table finds the watches of a message by their interest, so other watches cost no time.
 """
 
 from collections.abc import Callable, Iterable
@@ -46,7 +46,7 @@ def _keys(interest: Interest) -> Iterable[_Key]:
 
 
 class Watches:
-    """All watches of one hub: the callbacks that get notices, each found by what it asked for (its interest)."""
+    """All watches of one hub. A watch is a callback for notices, with an interest: the notices that it asks for."""
 
     def __init__(self) -> None:
         # Tuples, because a receiver may start or end a watch while it is called.
@@ -72,13 +72,13 @@ class Watches:
         return stop
 
     def changed(self, change: Change) -> None:
-        """Give watchers the notice that a member or channel came or went, or that a member joined or left a channel."""
+        """Tell watchers that a member or channel came or went, or that a member joined or left a channel."""
         self._tell(self._receivers.get(type(change), ()), change)
 
     def posted(self, message: Message, origin: SessionId) -> None:
-        """Give watchers the notice of an accepted message. `origin` is the session that sent it.
+        """Tell watchers about an accepted message. `origin` is the session that sent the message.
 
-        A watch that matches both its target and its sender gets one notice.
+        A watch that matches both the target and the sender of the message gets only one notice.
         """
         receivers = self._receivers
         found = receivers.get(message.content.target, ())
@@ -89,7 +89,10 @@ class Watches:
             self._tell(found, Posted(message, origin))
 
     def said(self) -> None:
-        """Tell the watchers who asked for it that some messages were accepted, without saying which."""
+        """Tell the watchers with `Interest.said` that some messages were accepted.
+
+        The notice does not say which messages.
+        """
         self._tell(self._receivers.get(Said, ()), Said())
 
     def _tell(self, receivers: Iterable[Receiver], notice: Notice) -> None:

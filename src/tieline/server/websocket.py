@@ -1,13 +1,13 @@
-"""WebSockets within bounds: uvicorn's protocol over the sans-I/O protocol of `websockets`, safe against strangers.
+"""WebSockets with limits: uvicorn's WebSocket protocol, made safe against strangers.
 
-Above: the HTTP port, and the protocols that have streams on it. Each protocol reports through the `Door` in its scope
-when it knows the client (admits it). Below: uvicorn, which would take a frame of any size from any client, and would
-wait for ever after the library has answered an opening request by itself.
+Above: the HTTP port, and the protocols that have streams on it. A protocol finds a `Door` in the scope, and uses it to
+admit a client that it has identified. Below: uvicorn with the sans-I/O protocol of `websockets`. Uvicorn would accept a
+frame of any size from any client. It would also wait for ever if the library answered an opening request by itself.
 
-Until the protocol admits a client, the client may send one small message with content, its greeting. After it, the hub
-reads nothing until the protocol has decided; later frames wait in the socket. If the protocol does not admit a client,
-the hub reads nothing more from it and ends the connection a second later in any case. The hub frees the objects of an
-ended connection at once: they refer to each other, and the garbage collector takes its time.
+Before a client is admitted, it may send one small message with content, its greeting. After the greeting, the hub reads
+nothing until the protocol has decided; later frames wait in the socket. If the protocol does not admit the client, the
+hub reads nothing more from it, and ends the connection after one second at the latest. When a connection has ended, the
+hub frees its objects at once. They refer to each other, so the garbage collector would free them only much later.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class _Greeted(ServerProtocol):
         self._first_bytes_max = min(first_bytes_max, bytes_max)
         super().__init__(max_size=self._first_bytes_max, **options)
         self.later_bytes_max = bytes_max
-        # Messages that may still be the greeting: one, and one more for each message without content.
+        # Number of messages that may still be the greeting: one, and one more for each message without content.
         self._left = 1
 
     @property
@@ -51,9 +51,9 @@ class _Greeted(ServerProtocol):
             self._count(-1)
 
     def await_greeting(self) -> None:
-        """Accept one more small message as the greeting, because a message had no content.
+        """Accept one more small message as the greeting, because the last message had no content.
 
-        The next message may be complete already, in the same chunk.
+        The next message may already be complete, because it came in the same chunk.
         """
         self._count(1)
 
@@ -63,7 +63,10 @@ class _Greeted(ServerProtocol):
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """One WebSocket connection; also the `Door` by which the protocol that serves it admits or expels the client."""
+    """One WebSocket connection.
+
+    It is also the `Door`: the protocol that serves the connection admits or refuses the client.
+    """
 
     conn: _Greeted
 
@@ -84,7 +87,10 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self._read_on()
 
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
-        """Let the client, whom the protocol knows as `owner`, send messages of full size or of at most `bytes_max`."""
+        """Let the client send messages of full size, or of at most `bytes_max`.
+
+        The protocol identified it as `owner`.
+        """
         self._admitted = True
         self._share.admit(owner)
         if bytes_max is not None:
@@ -161,7 +167,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.close" and not self._admitted:
             self.expel()
         if message["type"] == "websocket.http.response.body" and self.close_sent:
-            # The refusal completes the handshake. Otherwise uvicorn logs an error for each, and anybody can cause them.
+            # The refusal completes the handshake. Otherwise uvicorn would log an error for each refusal, and anybody
+            # could cause many.
             self.handshake_complete = True
 
     # Inside.
@@ -171,7 +178,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _too_much(self) -> None:
-        """Disconnect, because all connections together hold too many unprocessed bytes and this one holds most."""
+        """Disconnect: all connections together hold too many unprocessed bytes, and this connection holds the most."""
         if self.handshake_complete and not self.close_sent and not self.transport.is_closing():
             self.conn.fail(CloseCode.TRY_AGAIN_LATER, TOO_MUCH)
             self.handle_parser_exception()

@@ -1,7 +1,7 @@
 """The services of one hub in addition to messages. They are made once, for all protocols and the console.
 
-Above: the server's assembly. Below: files, logins, devices, and the Hub port. All services act for members without a
-session of the member, so they use the key in the hub's home folder, which may act as any member.
+Above: the server's assembly. Below: files, logins, devices, and the Hub port. The services act for members, but have no
+session of the member. So they use the key in the hub's home folder: whoever has this key may act as any member.
 """
 
 import os
@@ -45,7 +45,7 @@ class Services:
         self._upkeep = Upkeep(hub, self.operator, self.files, self.logins)
 
     async def start(self) -> None:
-        """Remove what the last run left behind, and start the upkeep, which deletes the data of removed members."""
+        """Remove unfinished data of the last run, and start the upkeep, which deletes the data of removed members."""
         await self._upkeep.start()
 
     async def stop(self) -> None:

@@ -1,8 +1,8 @@
-"""Devices: programs and browsers without a token, which a person approves.
+"""Devices: gives a token to a program or browser that has none, after a person has approved it.
 
-Above: routes by which devices ask and managers decide. Below: `enrolments`, which knows the codes, and the Hub port.
-The approving member makes the token, so the hub checks that member's permission. A token that no device fetches in
-time is revoked here.
+Above: routes by which devices ask for a token, and members approve or reject the requests. Below: `enrolments`, which
+knows the codes, and the Hub port. The approving member makes the token, so the hub checks the permission of this
+member. If no device fetches a token in time, this module revokes the token.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from tieline.services.operator import Operator
 
 
 class Approved(Struct, frozen=True):
-    """A token that was made for a device, the hub's record of it (`kept`), and its member."""
+    """A token that was made for a device, with the hub's record of the token (`kept`) and the token's member."""
 
     token: str
     kept: TokenView
@@ -42,7 +42,7 @@ class Fetched(Struct, frozen=True):
 
 
 class Devices:
-    """Requests of devices for a token: takes them, lets a member decide, and hands out the tokens."""
+    """Requests of devices for a token: accepts them, lets a member decide, and gives the tokens to the devices."""
 
     def __init__(self, operator: Operator, enrolments: Enrolments, now_ms: Callable[[], int]) -> None:
         self._operator = operator
@@ -59,14 +59,15 @@ class Devices:
     ) -> Started | EnrolmentRefusal:
         """Register the request of a device, and return its codes. The device code begins with `prefix`.
 
-        `source` is the device's address, `agent` its program, `label_hint` the name that it proposes for itself.
+        `source` is the device's address, `agent` its program, and `label_hint` the name that the device proposes for
+        itself.
         """
         return self._enrolments.start(source, agent, label_hint, self._now_ms(), prefix)
 
     async def poll(self, device_code: str) -> Fetched | PollError:
         """Answer a device that polls for the decision.
 
-        It gets its token, but only once, or an error such as "pending".
+        The device gets its token, but only once, or an error such as "pending".
         """
         granted = self._enrolments.poll(device_code, self._now_ms())
         if isinstance(granted, PollError):
@@ -83,9 +84,9 @@ class Devices:
         return self._enrolments.pending(self._now_ms())
 
     async def approve(self, user_code: str, make: Callable[[], Awaitable[Approved]]) -> Approved | EnrolmentRefusal:
-        """Approve the request with this code: give the device the token that `make` makes.
+        """Approve the request with this code: the device gets the token that `make` makes.
 
-        If `make` raises, the request keeps waiting. Return a refusal if no such request waits.
+        If `make` raises, the request continues to wait. Return a refusal if no request with this code waits.
         """
         waiting = self._enrolments.claim(user_code, self._now_ms())
         if isinstance(waiting, EnrolmentRefusal):
@@ -103,9 +104,9 @@ class Devices:
         return approved
 
     def reject(self, user_code: str, reason: str) -> EnrolmentRefusal | None:
-        """Reject the request with this code, with a reason for the device.
+        """Reject the request with this code. The device gets the reason.
 
-        Return a refusal if no such request waits.
+        Return a refusal if no request with this code waits.
         """
         return self._enrolments.reject(user_code, reason, self._now_ms())
 

@@ -1,11 +1,11 @@
 """Enrolment of devices (RFC 8628): a program without a token gets one after a person confirms a code.
 
-Above: `devices`. It has no clock, no randomness and no disk of its own. A device asks and gets two codes. It polls with
-the long code, of which only the hash is kept. A member with `members.manage` types in the short code. The device can
-fetch its token once.
+Above: `devices`. The time and the source of randomness are parameters, and nothing is stored on disk. A device asks for
+a token and gets two codes. The device polls with the long code, of which the hub keeps only the hash. A member with
+`members.manage` types in the short code. The device can fetch its token once.
 
-A restart forgets all requests: the device is told that its code expired, and asks again. `expire` returns the tokens
-that were made and never fetched. The caller must revoke them.
+A restart of the hub loses all requests. A device is then told that its code has expired, and asks again. `expire`
+returns the tokens that were made but never fetched. The caller must revoke these tokens.
 """
 
 from base64 import urlsafe_b64encode
@@ -25,10 +25,10 @@ _SLOW_DOWN_MS = 2500
 """A device that polls again within this time is told to slow down."""
 _REQUESTS_MAX = 10
 _REQUESTS_WINDOW_MS = 3600 * 1000
-"""Time window in which one address may make `_REQUESTS_MAX` requests. A person types in each code, so few are enough.
-"""
+"""One address may make `_REQUESTS_MAX` requests within this time. A person types in each code, so few requests are
+enough."""
 _WAITING_MAX = 1000
-"""Most requests that may wait at the same time, because a person reads the list."""
+"""Most requests that may wait at the same time, because a person must be able to read the list."""
 _LABEL_CHARS_MAX = 64  # a name in a list that a person reads
 _SOURCE_CHARS_MAX = 64  # longer than any address
 _AGENT_CHARS_MAX = 512  # enough to recognize a program
@@ -36,7 +36,7 @@ _REASON_CHARS_MAX = 256  # a sentence or two
 
 _DEVICE_BYTES = 32
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Crockford's alphabet: no letter looks like a digit."""
+"""Crockford's alphabet, in which no letter looks like a digit."""
 _LOOKALIKES = str.maketrans("ILO", "110", " -\t")
 _USER_CHARS = 8
 
@@ -57,7 +57,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.APPROVED: frozenset(),
     State.REJECTED: frozenset(),
 }
-"""The states that may follow each state. A request is removed after the device got its final answer."""
+"""The states that may follow each state. A request is removed when the device has got its final answer."""
 
 
 class Started(Struct, frozen=True):
@@ -67,7 +67,7 @@ class Started(Struct, frozen=True):
     user_code: str
     expires_in: int
     interval: int
-    """Polling interval. `expires_in` and `interval` are in seconds."""
+    """Time between two polls. `expires_in` and `interval` are in seconds."""
 
 
 class Waiting(Struct, frozen=True):
@@ -78,7 +78,7 @@ class Waiting(Struct, frozen=True):
     source: str | None
     """Address of the device."""
     agent: str | None
-    """Name of the program, as the device gives it."""
+    """Name of the device's program, as the device gives it."""
     created_at_ms: int
     expires_at_ms: int
 
@@ -92,7 +92,7 @@ class Granted(Struct, frozen=True):
 
 
 class PollError(Struct, frozen=True):
-    """The answer (status 400) to a device that polls while it has no token: pending, too fast, expired or rejected."""
+    """The answer (status 400) to a device that polls but gets no token: pending, too fast, expired or rejected."""
 
     error: str
     """One of `authorization_pending`, `slow_down`, `expired_token` and `access_denied`."""
@@ -105,11 +105,11 @@ class EnrolmentRefusal(Struct, frozen=True):
     status: int
     error: str
     retry_after: int | None = None
-    """Seconds to wait before the next try, with status 429."""
+    """Seconds to wait before the next attempt. Only with status 429."""
 
 
 class _Request:
-    """A device's request for a token: the hash of its code, its state, and the token or the reason of a rejection."""
+    """A device's request for a token: the hash of its code, its state, and the token or the reason for a rejection."""
 
     __slots__ = ("digest", "granted", "polled_at_ms", "reason", "state", "waiting")
 
@@ -137,7 +137,7 @@ class Enrolments:
         self._by_device: dict[bytes, _Request] = {}
         self._by_user_code: dict[str, _Request] = {}
         self._requests = RateLimit(_REQUESTS_MAX, _REQUESTS_WINDOW_MS)
-        # Tokens of requests that expired before they were fetched.
+        # Tokens that no device fetched before the request expired.
         self._unfetched: list[Granted] = []
 
     # The device
@@ -147,8 +147,8 @@ class Enrolments:
     ) -> Started | EnrolmentRefusal:
         """Register the request of a device, and return its codes.
 
-        `source` is the device's address, `agent` its program, `label_hint` the name that it proposes for itself.
-        `prefix` is the beginning of the device code, for clients that recognize a device code by it.
+        `source` is the device's address, `agent` its program, and `label_hint` the name that the device proposes for
+        itself. The device code begins with `prefix`, for clients that recognize a device code by this prefix.
         """
         if len(label_hint) > _LABEL_CHARS_MAX:
             return EnrolmentRefusal(400, "invalid enroll payload")
@@ -202,7 +202,10 @@ class Enrolments:
         return [request.waiting for request in self._by_device.values() if request.state is State.PENDING]
 
     def claim(self, user_code: str, now_ms: int) -> Waiting | EnrolmentRefusal:
-        """Begin to approve the request with this code. Until `approve` or `release`, nobody else can decide it."""
+        """Begin to approve the request with this code.
+
+        Until `approve` or `release`, nobody else can decide the request.
+        """
         request = self._decidable(user_code, now_ms)
         if isinstance(request, EnrolmentRefusal):
             return request
@@ -210,9 +213,10 @@ class Enrolments:
         return request.waiting
 
     def approve(self, user_code: str, granted: Granted) -> bool:
-        """Finish the approval that `claim` began: store the token for the device. `user_code` is the code in `Waiting`.
+        """Finish the approval that `claim` began: store the token, so that the device can fetch it.
 
-        Return false if the request has expired. Then the caller must revoke the token.
+        `user_code` is the code in `Waiting`. Return false if the request has expired. Then the caller must revoke the
+        token.
         """
         request = self._by_user_code.get(user_code)
         if request is None or request.state is not State.CLAIMED:
@@ -228,7 +232,7 @@ class Enrolments:
             request.become(State.PENDING)
 
     def reject(self, user_code: str, reason: str, now_ms: int) -> EnrolmentRefusal | None:
-        """Reject the request with this code. Return a refusal if no such request waits."""
+        """Reject the request with this code. Return a refusal if no request with this code waits."""
         request = self._decidable(user_code, now_ms)
         if isinstance(request, EnrolmentRefusal):
             return request
@@ -238,11 +242,11 @@ class Enrolments:
 
     @property
     def granted(self) -> bool:
-        """True if a token was made that its device has not fetched yet."""
+        """True if there is a token that its device has not fetched yet."""
         return any(request.granted is not None for request in self._by_device.values())
 
     def expire(self, now_ms: int) -> list[Granted]:
-        """Return the tokens that no device fetched in time. The caller must revoke them."""
+        """Return the tokens that no device fetched in time. The caller must revoke these tokens."""
         self._drop_expired(now_ms)
         unfetched, self._unfetched = self._unfetched, []
         return unfetched
@@ -273,9 +277,9 @@ class Enrolments:
         del self._by_user_code[request.waiting.user_code]
 
     def _user_codes(self) -> Iterator[str]:
-        """Yield random codes for people to type in when they approve a device.
+        """Yield random codes, which people type in when they approve a device.
 
-        All letters are equally likely: each letter stands for eight values of a byte.
+        All letters are equally likely, because each letter stands for eight values of a byte.
         """
         while True:
             letters = "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in self._randomness(_USER_CHARS))
@@ -283,7 +287,10 @@ class Enrolments:
 
 
 def parse_user_code(text: str) -> str | None:
-    """Normalize a code that a person typed: capital letters, lookalikes replaced, one dash. `None` if it is no code."""
+    """Normalize a code that a person typed: use capital letters, replace lookalikes, put one dash.
+
+    `None` if it is no code.
+    """
     if len(text) > 4 * _USER_CHARS:
         return None
     letters = text.upper().translate(_LOOKALIKES)

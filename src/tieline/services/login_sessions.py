@@ -1,14 +1,15 @@
 """Login sessions of browsers, opened by a code, a token, a login link or the link of a first start.
 
-Above: the console's login, and protocols with their own logins; their cookies carry the same sessions. Below: `logins`,
-which has the rules for codes and sessions; the file of logins; and the hub. The id of a session is a token of the
-member, which the hub knows like any other token. So a session has the rights of its member. It ends when the member is
-removed, when the member's tokens are replaced, or when the token is revoked in the list of tokens. A session lasts
-seven days after its last use, and thirty days at most, because the hub does not extend tokens.
+Above: the console's login, and protocols with their own logins, whose cookies hold the same sessions. Below: `logins`,
+which has the rules for codes and sessions; the file of logins; and the hub. The id of a login session is a token of the
+member, and the hub treats it like any other token. So a session has the rights of its member. The session ends when the
+member is removed, when the member's tokens are replaced, or when the token is revoked in the list of tokens. A session
+lasts seven days after its last use, and thirty days at most, because the hub does not extend tokens.
 
-An authenticator app is a token of its member too: it is listed, audited and revoked among the tokens, and replacing a
-member's tokens removes it. Nobody is shown this token. It is computed from the app's secret, and opens the session in
-which a login with a code is made. So the code of a removed app is refused, however the app was removed.
+The hub also has a token for each authenticator app of a member. This token is in the list of tokens, in the audit log,
+and can be revoked. If the tokens of a member are replaced, the app is removed. Nobody ever sees this token: it is
+computed from the app's secret. A login with a code uses this token to open a session with the hub. So a code of a
+removed app is refused, no matter how the app was removed.
 """
 
 import asyncio
@@ -43,19 +44,20 @@ from tieline.wire.sessions import Make, ask_all
 
 LOGINS_FILE = "logins.json"
 LABEL = "console"
-"""Label of the token of a login session, unless a code opened the session."""
+"""Label of the token of a login session that was not opened by a code."""
 LINK_LABEL = "login link"
-"""Label of a token that is valid for one login."""
+"""Label of a token that can be used for only one login."""
 APP_LABEL = "authenticator app"
 """Label of the token of an authenticator app."""
 
 Ask = Callable[[Make], Awaitable[Sequence[r.Reply]]]
-"""Function that submits commands to the hub in the session of the member who makes the request."""
+"""Submits commands to the hub, in the session of the member who makes the request."""
 
 _TOKEN_MS = 30 * 24 * 3600 * 1000
 _LABEL_DIGITS = 12
 _LABEL_OF_CODE = re.compile(r"login [0-9a-f]{12}")
-"""Label of the token of a session that a code opened. Other labels that begin alike belong to other tokens."""
+"""Label of the token of a login session that a code opened. Only labels of exactly this form belong to such
+sessions."""
 _FIRST_CODE_MS = 15 * 60 * 1000
 _PROTOCOL = "console"
 _EXCERPT = 140
@@ -63,7 +65,7 @@ _EXCERPT = 140
 
 
 class UnreadableLogins(ValueError):
-    """Raised if the file of logins is damaged. The text says how."""
+    """Raised if the file of logins is damaged. The text describes the error."""
 
 
 class Opened(Struct, frozen=True):
@@ -79,7 +81,7 @@ class Opened(Struct, frozen=True):
 class _FirstCode(Struct, frozen=True):
     """Login code for the owner of a hub, made at the hub's first start.
 
-    The person who enters it is logged in as the member `name`, which is created then.
+    The person who enters this code is logged in as the member `name`. The hub creates the member at that moment.
     """
 
     secret: str
@@ -113,8 +115,8 @@ class LoginSessions:
     async def enrol(self, member: MemberName, ask: Ask) -> str | Refusal:
         """Give a member a new secret for its authenticator app, and return the secret.
 
-        This ends the old secret and all login sessions opened by a code. `ask` submits commands for the member who
-        makes the request: the member itself, or one with `members.manage`.
+        The old secret becomes invalid, and all login sessions that were opened by a code end. `ask` submits commands
+        for the member who makes the request. This is the member itself, or a member with `members.manage`.
         """
         async with self._changing_apps:
             secret = self._logins.new_secret()
@@ -141,13 +143,13 @@ class LoginSessions:
     async def sign_in(self, code: str, member: str | None, attempt: str | None = None) -> Opened | Denied:
         """Log in with a code of an authenticator app.
 
-        `member` may be `None`: then the code must match exactly one member. `attempt` is the id from the browser's
-        cookie, if an earlier code was answered with "too many failed attempts".
+        `member` may be `None`. Then the code must match exactly one member. `attempt` is the id in the browser's
+        cookie, if the answer to an earlier code was "too many failed attempts".
         """
         result = self._logins.sign_in(code, member, self._now_ms(), attempt)
         if isinstance(result, Denied):
             return result
-        # Before the login succeeds: a code is valid only once, whatever happens next.
+        # Save before the login succeeds, because a code must be valid only once, whatever happens next.
         await self._save()
         await self._revoke_ended(MemberName(result.session.member))
         issued = await self._issue(result)
@@ -190,13 +192,19 @@ class LoginSessions:
     # Login with a token, a login link, or the link of a first start.
 
     def first_code(self, name: MemberName) -> str:
-        """Make a code with which one person can log in, as a new member of this name with all permissions."""
+        """Make a code with which one person can log in.
+
+        The hub then makes a new member of this name, with all permissions.
+        """
         code = secrets.token_urlsafe(24)
         self._first = _FirstCode(code, name, self._now_ms() + _FIRST_CODE_MS)
         return code
 
     async def enter(self, shown: str) -> Opened | Refusal:
-        """Log in with a token. If `shown` is the login code of the first start, log in as the first member."""
+        """Log in with a token.
+
+        If `shown` is the login code of the first start, create the first member and log in as it.
+        """
         first = await self._first_member(shown)
         if isinstance(first, Refusal):
             return first
@@ -215,7 +223,8 @@ class LoginSessions:
     async def _issue_from(self, session: SessionId, member: MemberName) -> r.TokenIssued | Refusal:
         """Issue the token for the cookie of a login, and revoke every login link of the member in the same batch.
 
-        That ends the sessions opened with a link. So if two people use the same link, the second one is refused.
+        This ends the hub sessions that were opened with a link. So if two people use the same link, the second one is
+        refused.
         """
         (known,) = await ask_all(self._hub, [c.ListTokens(session, name=member)])
         links = [view.id for view in known.tokens if view.label == LINK_LABEL] if isinstance(known, r.Tokens) else []
@@ -233,7 +242,7 @@ class LoginSessions:
                 return issued
 
     async def _first_member(self, shown: str) -> str | Refusal | None:
-        """Create the first member and return its token, if `shown` is the login code of the first start.
+        """If `shown` is the login code of the first start, create the first member and return its token.
 
         Otherwise return `None`.
         """
@@ -263,7 +272,7 @@ class LoginSessions:
     # For all sessions.
 
     async def find(self, session_id: str) -> LoginSession | None:
-        """Return the login session whose id is in a cookie, if it is still valid. This extends the session."""
+        """Return the login session whose id is in a cookie, if it is still valid. Also extend the session."""
         session, changed = self._logins.find(session_id, self._now_ms())
         if changed:
             await self._save()
@@ -272,7 +281,7 @@ class LoginSessions:
         return session
 
     async def drop(self, session_id: str) -> None:
-        """End a login session whose token the hub does not know any more."""
+        """End a login session, because the hub does not know its token any more."""
         if self._logins.sign_out(session_id):
             await self._save()
             await self._revoke_ended()
@@ -280,7 +289,8 @@ class LoginSessions:
     async def sign_out(self, session_id: str, member: MemberName, token_id: str = "") -> None:
         """Log out: end a session and revoke its token.
 
-        `token_id` is its token's id, if the cookie has it. Old sessions are known only by their cookie.
+        `token_id` is the id of the session's token, if the cookie contains it. Sessions of older hubs are found only by
+        this id.
         """
         if self._logins.sign_out(session_id):
             await self._save()
@@ -302,7 +312,8 @@ class LoginSessions:
     async def check(self) -> None:
         """End sessions that nobody used for too long, and remove apps whose tokens were revoked.
 
-        The hub knows when each token was used, on whatever route. So this extends sessions too.
+        The hub knows when each token was last used, on any route. So this function also extends sessions that are in
+        use.
         """
         changed = False
         async with self._changing_apps:
@@ -319,9 +330,10 @@ class LoginSessions:
         await self._revoke_ended()
 
     async def _check_app(self, member: MemberName, tokens: Sequence[TokenView]) -> bool:
-        """Remove a member's app if its token was revoked. Issue the token if an older hub made the app without one.
+        """Remove a member's app if its token was revoked.
 
-        Return true if the state changed. `tokens` are the member's tokens at the hub.
+        If an older hub made the app without a token, issue the token. Return true if the state changed. `tokens` are
+        the member's tokens at the hub.
         """
         app = self._logins.app(member)
         if app is None or any(token.id == app.token_id for token in tokens):
@@ -345,9 +357,9 @@ class LoginSessions:
         return {name: one.tokens for name, one in zip(members, replies, strict=False) if isinstance(one, r.Tokens)}
 
     async def _revoke_ended(self, *members: MemberName, token_id: str = "") -> None:
-        """Revoke at the hub the tokens of all login sessions that have ended, for any reason.
+        """Revoke the tokens of all login sessions that have ended, for any reason.
 
-        Also check the tokens of `members` for ended sessions, and revoke the token `token_id`, if given.
+        Also look for ended sessions among the tokens of `members`, and revoke the token `token_id`, if given.
         """
         ended = self._logins.take_ended()
         ids = {token_id, *(one.token_id for one in ended)} - {""}
@@ -364,7 +376,7 @@ class LoginSessions:
             )
 
     async def _save(self) -> None:
-        """Write the logins to their file. Writes happen one after the other, so the last state wins."""
+        """Write the logins to their file. Only one write runs at a time, so the file always gets the latest state."""
         async with self._saving:
             await asyncio.to_thread(write_private, self._path, self._logins.encode())
 

@@ -1,24 +1,25 @@
-"""Logins of humans: a token or a code from an authenticator app opens a session, which a cookie carries.
+"""Logins of humans: a token or a code of an authenticator app opens a login session. A cookie holds the session's id.
 
-Above: `login_sessions`. Below: `totp`. It has no clock, no randomness and no disk of its own. The caller gives the
-time, and writes `encode()` to a private file whenever a method reports a change. Only a hash of a session's id is kept,
-so the file cannot be used to log in.
+Above: `login_sessions`. Below: `totp`. The caller gives the time and the source of randomness, and writes `encode()` to
+a private file whenever a method reports a change. Only a hash of a session's id is stored, so nobody can use the file
+to log in.
 
-**Wrong codes never lock a member out.** An attacker may guess codes for any name, from the member's own address (on
-loopback and behind a proxy, everybody has the same address). So a name with too many wrong codes is not blocked. It is
-*suspected*: a login must show three codes of three different steps, from one browser, without a wrong code in between.
-Until then every answer is the same, 429 with the seconds to the next step, whether the code was right or wrong. A
-cookie identifies the attempt. A wrong code ends the attempt. A person with the app is logged in after about a minute,
-however many others guess meanwhile.
+**Wrong codes never lock a member out.** An attacker may guess codes for any name, and may have the same address as the
+member (on loopback and behind a proxy, everybody has the same address). So a name with too many wrong codes is not
+blocked. It is *suspected*: a login must then show three codes of three different time steps, from one browser, without
+a wrong code in between. Until then, every answer is the same, for right and for wrong codes: status 429 with the
+seconds to the next time step. A cookie identifies the attempt. A wrong code ends the attempt. A person with the app is
+logged in after about a minute, even if others guess codes during this time.
 
-**The arithmetic.** Three codes are valid at a time (`totp.WINDOW`), so one guess is right with p = 3e-6. Without
-suspicion, a name has 5 wrong codes in 15 minutes and 10 in a day, so 3,650 guesses a year succeed with 1.1 %. Under
-suspicion, an attempt needs three right guesses, and gets no hint before the last one: p**3 = 2.7e-17. At 3,000 guesses
-a second, more than the hub can answer, that is 2.6e-6 a year. A login without a name tries the secrets of all members.
-So its wrong code counts once for each member with a secret, in one common count.
+**The arithmetic.** Three codes are valid at a time (`totp.WINDOW`), so a guess is right with the probability p = 3e-6.
+A name that is not suspected allows 5 wrong codes in 15 minutes and 10 in a day. So 3,650 guesses in a year succeed with
+a probability of 1.1 %. For a suspected name, an attempt needs three right guesses, and gets no hint before the last
+one: p**3 = 2.7e-17. At 3,000 guesses a second, more than the hub can answer, the probability of a success is 2.6e-6 in
+a year. A login without a name tries the secrets of all members. So its wrong code counts once for each member with a
+secret, and all logins without a name share one count.
 
 Unknown names are counted like members, but separately. So an attacker cannot tell unknown names from members, and
-cannot push a member's count out of memory by inventing names.
+cannot push a member's count out of memory with invented names.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,14 +32,14 @@ from tieline.services import totp
 from tieline.wire.rate_limit import RateLimit, seconds
 
 SESSION_MS = 7 * 24 * 3600 * 1000
-"""Time after its last use at which a session ends."""
+"""A session ends when it was not used for this time."""
 
 _ID_BYTES = 32
 _SLIDE_MS = 60_000
 """Shortest time between two extensions of a session, so that not every request writes to disk."""
 _SESSIONS_MAX = 10_000
 _MEMBER_SESSIONS_MAX = 32
-"""Most sessions of one member, one for each browser. Beyond this number, the least recently used session ends."""
+"""Most sessions of one member, one for each browser. Above this number, the least recently used session ends."""
 
 _WINDOW_MS = 15 * 60 * 1000  # see the arithmetic above
 _FAILURES_MAX = 5  # see the arithmetic above
@@ -49,11 +50,12 @@ _NAMES_MAX = 1_000_000  # more than a hub has members
 _UNKNOWN_NAMES_MAX = 1024  # strangers make these names up, so they get little room
 
 _CODES = 3
-"""Number of right codes in a row that a login must show after too many wrong ones (a suspected login)."""
+"""Number of right codes in a row that a login must show if its name is suspected, after too many wrong codes."""
 ATTEMPT_MS = 5 * 60 * 1000
-"""Longest time of a suspected login from its first code to its last."""
+"""Longest time from the first code to the last code of a login with a suspected name."""
 _MEMBER_ATTEMPTS_MAX = 4
-"""Most suspected logins of one member that have shown a right code: one for each browser."""
+"""Most attempts of one member that are kept while its name is suspected: one for each browser. All their codes were
+right."""
 
 INVALID_CODE = "invalid code"
 TOO_MANY = "too many failed attempts: enter the next code when your app shows it, and again until you are in"
@@ -63,24 +65,24 @@ class LoginSession(Struct, frozen=True):
     """A login session of one browser: its member, its end, and the hash of the id in the cookie."""
 
     digest: str
-    """SHA-256 of the id that the cookie carries."""
+    """SHA-256 of the session's id, which the cookie holds."""
     member: str
     created_at_ms: int
     expires_at_ms: int
     token_id: str = ""
-    """Id of the session's token at the hub. Empty if a code opened the session: then the token is found by its label.
-    """
+    """Id of the session's token at the hub. It is empty if a code opened the session. Then the token is found by its
+    label."""
 
 
 class Credential(Struct, frozen=True):
-    """A member's authenticator app: its secret, and the last code that was used."""
+    """A member's authenticator app: its secret, and the time step of the last code that was used."""
 
     secret: str
     last_step: int = -1
     """Time step (30 seconds) of the last used code; see `totp`."""
     created_at_ms: int = 0
     token_id: str = ""
-    """Id of the app's token at the hub. Empty if an older hub made the secret, and the token is not made yet."""
+    """Id of the app's token at the hub. It is empty if an older hub made the secret and the token is not made yet."""
 
 
 class SignedIn(Struct, frozen=True):
@@ -99,13 +101,16 @@ class Denied(Struct, frozen=True):
     status: int
     error: str
     retry_after: int | None = None
-    """Seconds to wait before the next code, with status 429."""
+    """Seconds to wait before the next code. Only with status 429."""
     attempt: str | None = None
-    """Id of the attempt, with status 429. The browser sends it in a cookie with the next code."""
+    """Id of the attempt. Only with status 429. The browser sends it in a cookie with the next code."""
 
 
 class _Attempt(Struct, frozen=True):
-    """A login that needs several right codes, after too many wrong ones, and has shown only right ones so far."""
+    """A login that must show several right codes, because there were too many wrong codes.
+
+    All codes so far were right.
+    """
 
     member: str
     step: int
@@ -122,21 +127,24 @@ class _Failures:
         self._today = RateLimit(_DAY_FAILURES_MAX, _DAY_MS, names_max)
 
     def suspects(self, name: str, now_ms: int) -> bool:
-        """True if there were so many wrong codes for this name that a login needs several right ones."""
+        """True if there were so many wrong codes for this name that a login must show several right codes."""
         return self._lately.wait_ms(name, now_ms) > 0 or self._today.wait_ms(name, now_ms) > 0
 
     def add(self, name: str, now_ms: int, secrets: int = 1) -> None:
-        """Count one wrong code that was tried against this many secrets."""
+        """Count one wrong code for this name. `secrets` is the number of secrets that the code was compared with."""
         self._lately.count(name, now_ms)
         for _ in range(min(secrets, _DAY_FAILURES_MAX)):
             self._today.count(name, now_ms)
 
     def forgive(self, name: str) -> None:
-        """Clear the recent count after a right code. The day's count stays, because an attacker may have caused it."""
+        """Clear the count of the last 15 minutes after a right code.
+
+        The day's count stays: an attacker may have caused it.
+        """
         self._lately.clear(name)
 
     def forget(self, name: str) -> None:
-        """Clear both counts: no member has this name any more."""
+        """Clear both counts, because no member has this name any more."""
         self._lately.clear(name)
         self._today.clear(name)
 
@@ -160,13 +168,16 @@ class Logins:
         self._failures = _Failures(_FAILURES_MAX, _NAMES_MAX)
         self._unknown_failures = _Failures(_FAILURES_MAX, _UNKNOWN_NAMES_MAX)
         self._nameless_failures = _Failures(_NAMELESS_FAILURES_MAX, 1)
-        # Suspected logins with only right codes, by the digest of the attempt's id, oldest first.
+        # Attempts of suspected names that showed only right codes, by the hash of the attempt's id, oldest first.
         self._attempts: dict[str, _Attempt] = {}
         # Ended sessions that the caller has not taken yet.
         self._ended: list[LoginSession] = []
 
     def encode(self) -> bytes:
-        """Encode all apps and sessions for the file of logins. They hold secrets: the file must be private."""
+        """Encode all apps and sessions for the file of logins.
+
+        The file must be private, because they contain secrets.
+        """
         return msgspec.json.encode(_Kept(self._credentials, list(self._sessions.values())))
 
     def new_secret(self) -> str:
@@ -174,9 +185,10 @@ class Logins:
         return totp.new_secret(self._randomness)
 
     def enrol(self, member: str, secret: str, now_ms: int, token_id: str = "") -> None:
-        """Give a member a new secret for its app. This ends the old secret and all login sessions opened by a code.
+        """Give a member a new secret for its app.
 
-        `token_id` is the app's token at the hub. The caller must save the state.
+        The old secret becomes invalid, and login sessions opened by a code end. `token_id` is the id of the app's token
+        at the hub. The caller must save the state.
         """
         self.remove_app(member)
         self._credentials[member] = Credential(secret, created_at_ms=now_ms, token_id=token_id)
@@ -203,7 +215,7 @@ class Logins:
         return self._credentials.get(member)
 
     def forget(self, member: str) -> bool:
-        """Delete all data of a removed member, whose tokens are gone already.
+        """Delete all data of a removed member. The hub has already removed the member's tokens.
 
         Return true if the state must be saved.
         """
@@ -217,7 +229,7 @@ class Logins:
         return bool(ended) or known
 
     def reconcile(self, since_ms: Mapping[str, int]) -> bool:
-        """Delete all data of removed members, also if a new member has the same name.
+        """Delete all data of removed members, even if a new member has the same name.
 
         Return true if the state must be saved. `since_ms` has the creation time of every present member.
         """
@@ -253,7 +265,8 @@ class Logins:
     def sign_in(self, code: str, member: str | None, now_ms: int, attempt: str | None = None) -> SignedIn | Denied:
         """Log in with a code of an authenticator app. Without `member`, the code must match exactly one member.
 
-        `attempt` is the id from this browser's last `Denied`. After a login, the caller must save the state.
+        `attempt` is the id in the last `Denied` that this browser got. After a successful login, the caller must save
+        the state.
         """
         if member is None:
             failures, key, secrets = self._nameless_failures, "", len(self._credentials)
@@ -261,7 +274,7 @@ class Logins:
             failures = self._failures if member in self._credentials else self._unknown_failures
             key, secrets = member, 1
         suspected = failures.suspects(key, now_ms)
-        # Right or wrong, nobody can use the same attempt id for another guess.
+        # Remove the attempt for right and for wrong codes, so that nobody can use its id for another guess.
         before = self._attempts.pop(digest_of(attempt), None) if attempt is not None else None
         found = self._accept(code, member, now_ms)
         if found is None:
@@ -272,16 +285,17 @@ class Logins:
             denied = self._continue(name, step, before, now_ms)
             if denied is not None:
                 return denied
-        # The count of logins without a name stays: a member could clear it with its own code, to go on guessing.
+        # The count of logins without a name stays. Otherwise a member could clear it with its own code, and go on
+        # guessing.
         self._failures.forgive(name)
         self._credentials[name] = msgspec.structs.replace(self._credentials[name], last_step=step)
         return self._open(name, now_ms)
 
     def _continue(self, name: str, step: int, before: _Attempt | None, now_ms: int) -> Denied | None:
-        """Count a right code of a login that needs several, after too many wrong codes.
+        """Count a right code of a login that must show several, because there were too many wrong codes.
 
         `step` is the code's time step, `before` the attempt so far. Return `None` if the login has shown enough right
-        codes, otherwise the answer.
+        codes. Otherwise return the answer.
         """
         if before is None or before.member != name or before.until_ms <= now_ms:
             now = _Attempt(name, step, 1, now_ms + ATTEMPT_MS)
@@ -304,17 +318,18 @@ class Logins:
         return [digest for digest, attempt in self._attempts.items() if attempt.member == member]
 
     def _not_yet(self, now_ms: int) -> Denied:
-        """Make the answer "wait for the next code", for a login that needs several right codes.
+        """Make the answer "wait for the next code", for a login that must show several right codes.
 
-        Every code but the last right one gets this answer, so that a guesser learns nothing.
+        Every code gets this answer, right or wrong, except the last right one. So an attacker who guesses learns
+        nothing.
         """
         step_ms = totp.STEP_SECONDS * 1000
         return Denied(429, TOO_MANY, seconds(step_ms - now_ms % step_ms), self._randomness(_ID_BYTES).hex())
 
     def find(self, session_id: str, now_ms: int) -> tuple[LoginSession | None, bool]:
-        """Return the login session whose id is in a cookie, or `None`, and extend it.
+        """Return the login session whose id is in a cookie, or `None`. Extend the session.
 
-        The second value: the state must be saved.
+        The second value is true if the state must be saved.
         """
         digest = digest_of(session_id)
         session = self._sessions.get(digest)
@@ -352,7 +367,7 @@ class Logins:
     def _accept(self, code: str, member: str | None, now_ms: int) -> tuple[str, int] | None:
         """Return the member and the time step of a valid code, or `None`.
 
-        Without `member`, exactly one secret must match.
+        Without `member`, the code must match the secret of exactly one member.
         """
         names = [member] if member is not None else list(self._credentials)
         accepted: list[tuple[str, int]] = []
@@ -375,7 +390,7 @@ class Logins:
     def open(self, member: str, session_id: str, now_ms: int, token_id: str = "") -> LoginSession:
         """Open a login session with this id for a member. The caller must save the state.
 
-        `token_id` is the session's token at the hub; empty if a code opened the session.
+        `token_id` is the id of the session's token at the hub. It is empty if a code opened the session.
         """
         session = LoginSession(digest_of(session_id), member, now_ms, now_ms + SESSION_MS, token_id)
         own = self.sessions_of(member)
@@ -397,13 +412,13 @@ _DECOY = "A" * 32
 
 
 def digest_of(session_id: str) -> str:
-    """Return the SHA-256 hash of a login session's id. It is stored instead of the id."""
+    """Return the SHA-256 hash of a login session's id. The hash is stored instead of the id."""
     return sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def app_token(secret: str) -> str:
-    """Return the hub token of an authenticator app, computed from its secret.
+    """Return the hub token of an authenticator app, computed from the app's secret.
 
-    Nobody without the secret can compute it.
+    Nobody can compute this token without the secret.
     """
     return sha256(b"authenticator app " + secret.encode()).hexdigest()

@@ -1,8 +1,8 @@
 """The operator: submits commands to the hub on behalf of a member that has no session yet.
 
-Above: logins and devices, which give out tokens, and the upkeep. Below: the Hub port, with the key in the hub's home
-folder, which may act as any member. Each request opens and ends its own session, so that no powerful session stays
-open.
+Above: logins and devices, which give out tokens, and the upkeep. Below: the Hub port. The operator uses the key in the
+hub's home folder; whoever has this key may act as any member. Each request opens a session and ends it, so that no
+session with these rights stays open.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Operator:
         self._key = key
 
     async def ask(self, make: Make) -> Sequence[r.Reply]:
-        """Submit the commands that `make` builds as one batch, in a session of their own. Return the replies."""
+        """Submit the commands that `make` returns as one batch, in a new session. Return the replies."""
         attached = await self._hub.ask(c.Attach(protocol=_PROTOCOL, credential=self._key))
         if not isinstance(attached, r.Attached):
             return (attached,)
@@ -36,7 +36,7 @@ class Operator:
             self._hub.submit((c.Detach(attached.session),))
 
     async def members(self, name: MemberName | None = None) -> list[Member] | None:
-        """Return all members, or the one of this name. `None` if the hub refuses."""
+        """Return all members, or only the member with this name. `None` if the hub refuses."""
         replies = await self.ask(lambda session: (c.ListMembers(session, name=name),))
         match replies:
             case (r.Roster(members),):
@@ -45,7 +45,7 @@ class Operator:
                 return None
 
     async def attached(self) -> dict[str, ObjectiveId] | None:
-        """Return the files that are attached to objectives: the objective's id by the path of the file.
+        """Return the files that are attached to objectives, as path of the file → id of the objective.
 
         `None` if the hub refuses.
         """

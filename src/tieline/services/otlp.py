@@ -1,12 +1,13 @@
 """Converts telemetry of agents (OTLP over HTTP: logs and traces) to activity.
 
-Above: routes `/otlp/v1/logs` and `/otlp/v1/traces`, which submit `Telemetry.events` to the hub; the hub removes secrets
-before it stores anything. Below: `telemetry_record`, which converts one record. Bodies are JSON or Protocol Buffers,
-plain or with gzip; both become the same values here.
+Above: the routes `/otlp/v1/logs` and `/otlp/v1/traces`, which submit `Telemetry.events` to the hub. The hub removes
+secrets before it stores anything. Below: `telemetry_record`, which converts one record. Bodies are JSON or Protocol
+Buffers, plain or compressed with gzip. Both formats are decoded to the same values here.
 
-A record about a model call (GenAI semantic conventions) becomes `llm_exchange`. A record about another HTTP request
-becomes `opaque_http`. Any other record is ignored and counted. A body that is not a valid request is refused as a
-whole. A record that is too large is left out, and the sender is told how many records were left out.
+A record about a model call (GenAI semantic conventions) becomes an `llm_exchange` event. A record about another HTTP
+request becomes an `opaque_http` event. All other records are ignored; only their number is counted. A body that is not
+a valid request is refused as a whole. A record that is too large is left out, and the sender is told how many records
+were left out.
 """
 
 import zlib
@@ -26,13 +27,13 @@ JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 
 BODY_BYTES_MAX = 16 * MEBIBYTE
-"""Size limit of a body, both packed and unpacked. Exporters send some hundred records at once."""
+"""Size limit of a body, before and after unpacking. Exporters send some hundred records at once."""
 _RECORDS_MAX = 10_000
 _ATTRIBUTES_MAX = 1024
-"""Most attributes of one record. The exporters' own limit is 128."""
+"""Most attributes of one record. Exporters themselves send at most 128."""
 _FAILURE_BYTES_MAX = 1000
 _NESTING_MAX = 64
-"""Nesting limit of an attribute's value: less than the hub's own limit."""
+"""Most levels of nesting in an attribute's value. The hub itself allows more levels."""
 
 
 class Signal(StrEnum):
@@ -56,7 +57,7 @@ class Telemetry(Struct, frozen=True):
     sizes: tuple[int, ...]
     """Size of each event as JSON, in bytes."""
     ignored: int = 0
-    """Number of records about neither a model nor HTTP."""
+    """Number of records that are neither about a model call nor about an HTTP request."""
     rejected: int = 0
     """Number of records that cannot be stored."""
 
@@ -192,9 +193,9 @@ _TYPES: dict[Signal, type[_Traces] | type[_Logs]] = {Signal.TRACES: _Traces, Sig
 
 
 def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str, now_ms: int) -> Telemetry | Malformed:
-    """Decode the body of an exporter's request. A large body takes a while: run this on a thread.
+    """Decode the body of an exporter's request. Run this on a separate thread, because a large body takes a while.
 
-    `now_ms` is the time for records that have none.
+    `now_ms` is used as the time of records that have no time.
     """
     if len(body) > BODY_BYTES_MAX:
         return Malformed(413, f"a body has at most {BODY_BYTES_MAX} bytes")
@@ -233,9 +234,9 @@ def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str
 
 
 def encode_answer(signal: Signal, content_type: str, telemetry: Telemetry) -> tuple[bytes, str]:
-    """Make the answer to an accepted body, in the same format, and return it with its content type.
+    """Make the answer to an accepted body, in the format of the body. Return the answer and its content type.
 
-    It tells the exporter how many records could not be stored.
+    The answer tells the exporter how many records could not be stored.
     """
     if not telemetry.rejected:
         return (b"", PROTOBUF) if _is_protobuf(content_type) else (b"{}", JSON)
@@ -248,7 +249,10 @@ def encode_answer(signal: Signal, content_type: str, telemetry: Telemetry) -> tu
 
 
 def encode_failure(content_type: str, message: str) -> bytes | None:
-    """Make the error answer to a body of Protocol Buffers, as a `google.rpc.Status`. `None` if the body is JSON."""
+    """Make the error answer to a Protocol Buffers body, as a `google.rpc.Status`.
+
+    `None` if the body is not in this format.
+    """
     if not _is_protobuf(content_type):
         return None
     text = message.encode(errors="replace")[:_FAILURE_BYTES_MAX]
@@ -256,7 +260,10 @@ def encode_failure(content_type: str, message: str) -> bytes | None:
 
 
 class _Unkept(Exception):
-    """Raised for a telemetry record that cannot be stored, such as one with too many attributes. It is left out."""
+    """Raised for a telemetry record that cannot be stored, such as one with too many attributes.
+
+    The record is left out.
+    """
 
 
 def _unpack(body: bytes, content_encoding: str) -> bytes | Malformed:
@@ -309,7 +316,7 @@ def _items(request: _Traces | _Logs) -> Iterator[_Span | _LogRecord]:
 
 
 def _record(item: _Span | _LogRecord, now_ms: int) -> TelemetryRecord:
-    """Convert one OpenTelemetry span or log record to plain values. `now_ms` is its time if it has none."""
+    """Convert one OpenTelemetry span or log record to plain values. `now_ms` is used as its time if it has no time."""
     if len(item.attributes) > _ATTRIBUTES_MAX:
         raise _Unkept
     attributes = {pair.key: _plain(pair.value, _NESTING_MAX) for pair in item.attributes}
@@ -328,7 +335,7 @@ def _record(item: _Span | _LogRecord, now_ms: int) -> TelemetryRecord:
 
 
 def _ms(nanoseconds: int | str) -> int:
-    """Convert the time of a telemetry record to milliseconds. 0 means that the record has none."""
+    """Convert the time of a telemetry record to milliseconds. The result 0 means that the record has no time."""
     number = int(nanoseconds) if isinstance(nanoseconds, int) or len(nanoseconds) <= len(str(2**64)) else -1
     if not 0 <= number < 2**64:
         raise _Unkept
@@ -336,7 +343,10 @@ def _ms(nanoseconds: int | str) -> int:
 
 
 def _plain(value: _AnyValue | None, levels: int) -> Any:
-    """Convert the value of an attribute to a JSON value. `levels` is how deep it may still be nested."""
+    """Convert the value of an attribute to a JSON value.
+
+    `levels` is the number of nested levels that are still allowed.
+    """
     if value is None:
         return None
     if levels == 0:

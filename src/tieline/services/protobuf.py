@@ -1,8 +1,8 @@
-"""Reader for Protocol Buffers, as far as telemetry needs it: decodes bytes to the same values as the JSON form.
+"""Reader for Protocol Buffers, with the features that telemetry needs. The result is the same as from the JSON form.
 
 Above: `otlp`. Below: nothing. A table describes a message: for each field its number, its name in JSON and its type.
-Fields that are not in the table are skipped. The time is linear in the bytes: each byte is read once for each level of
-nesting, and the number of levels is limited.
+Fields that are not in the table are skipped. The time is linear in the number of bytes: each byte is read once for each
+level of nesting, and the number of levels is limited.
 """
 
 import struct
@@ -44,7 +44,7 @@ class Kind(Enum):
 
 
 class Field(Struct, frozen=True):
-    """Description of a field in a message: its name in JSON, its type, and `many` if it is repeated."""
+    """Description of a field in a message: its name in JSON and its type. `many` is true for a repeated field."""
 
     name: str
     kind: Union[Kind, "ProtobufMessage"]
@@ -52,7 +52,7 @@ class Field(Struct, frozen=True):
 
 
 class ProtobufMessage:
-    """Description of a message. Its fields are set after all descriptions are made, because messages nest."""
+    """Description of a message. `fields` is set later, because descriptions may refer to each other."""
 
     def __init__(self) -> None:
         self.fields: Mapping[int, Field] = {}
@@ -95,7 +95,7 @@ def _decode(data: bytes, at: int, end: int, message: ProtobufMessage, levels: in
 
 
 def _extent(data: bytes, at: int, end: int, wire: int) -> tuple[int, int]:
-    """Return where the bytes of the value at position `at` start and end. `wire` is its wire type."""
+    """Return the start and the end of the value at position `at`. `wire` is the value's wire type."""
     match wire:
         case 0:
             return at, _varint(data, at, end)[1]

@@ -1,11 +1,11 @@
 """Converts one record of telemetry to an activity event.
 
-Above: `otlp`. Below: nothing. Attribute names come from the GenAI and HTTP semantic conventions of OpenTelemetry,
-current names before older ones, and from Claude Code's own log event. The event of a model call (`llm_exchange`) has
-the form that clients know, whichever provider was called; `provider` names it.
+Above: `otlp`. Below: nothing. Attribute names come from the GenAI and HTTP semantic conventions of OpenTelemetry, and
+from Claude Code's own log event. Current names are tried before older names. The event of a model call (`llm_exchange`)
+has the same form for every provider of models; its field `provider` names the provider.
 
-Only model calls become such events. A span around them (`invoke_agent`) sums up their tokens, so they would count
-twice. The span of a tool (`execute_tool`) has no tokens.
+Only model calls become `llm_exchange` events. A span around several model calls (`invoke_agent`) has the sum of their
+tokens, so it would count these tokens twice. The span of a tool (`execute_tool`) has no tokens.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "e
 _DETAILS = "gen_ai.client.inference.operation.details"
 _CLAUDE_CODE = "claude_code.api_request"
 _NESTING_MAX = 64
-"""Nesting limit of JSON inside an attribute: less than the hub's own limit."""
+"""Most levels of nesting in the JSON of an attribute. The hub itself allows more levels."""
 _NUMBER_MAX = 2**53 - 1
 """Largest integer that clients can represent exactly."""
 
@@ -53,7 +53,7 @@ class TelemetryRecord(Struct, frozen=True):
     start_ms: int
     end_ms: int
     name: str
-    """Name of the event. The name of a span is not used."""
+    """Name of a log record's event. Empty for a span."""
     body: Any
     trace_id: str
     span_id: str
@@ -120,7 +120,7 @@ def _model_call(record: TelemetryRecord) -> dict[str, Any]:
 
 
 def _claude_code(record: TelemetryRecord) -> dict[str, Any]:
-    """Convert Claude Code's log event for a model call. The event has no messages, but tokens and cost."""
+    """Convert Claude Code's log event for a model call. This log event has numbers of tokens, but no messages."""
     attributes = record.attributes
     lasted = _count(attributes, ("duration_ms",)) or 0
     whole = msgspec.structs.replace(record, start_ms=max(0, record.end_ms - lasted))
@@ -171,9 +171,9 @@ def _event(record: TelemetryRecord, kind: str, entry: dict[str, Any]) -> dict[st
 
 
 def _messages(attributes: _Attributes, names: Sequence[str], role: str) -> list[dict[str, Any]]:
-    """Return the messages of a model call from the first attribute of these names that is set.
+    """Return the messages of a model call, from the first of these attributes that is set.
 
-    The attribute holds them as values or as JSON text. `role` is for messages without one.
+    The attribute holds the messages as values or as JSON text. A message without a role gets `role`.
     """
     found = _first(attributes, names)
     value = _unfold(found)
@@ -329,9 +329,9 @@ def _text(value: Any) -> str | None:
 
 
 def _count(attributes: _Attributes, names: Sequence[str]) -> int | None:
-    """Return the first attribute of these names as a non-negative integer; it may be text.
+    """Return the first of these attributes that is set, as a non-negative integer.
 
-    `None` for any other value.
+    The attribute may be a number or a text of digits. Return `None` for any other value.
     """
     value = _first(attributes, names)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(_NUMBER_MAX)):

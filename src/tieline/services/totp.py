@@ -1,8 +1,8 @@
 """Time-based one-time passwords (RFC 6238): SHA-1, 30 seconds, six digits, as in every authenticator app.
 
-A step is one of these periods of 30 seconds, counted since 1970. A code is valid in its own step and in the steps
-before and after it, because clocks differ. It is valid only once, so that a person who reads the code over a shoulder
-cannot use it. The caller stores the last used step. It must store the step before it lets the member in.
+A step is one of these periods of 30 seconds, counted since 1970. A code is valid in its own step, and in the step
+before and the step after, because clocks differ. A code can be used only once, so that an observer who sees it cannot
+use it, too. The caller stores the last used step. The caller must store it before the login succeeds.
 """
 
 import base64
@@ -24,7 +24,7 @@ WINDOW = 1
 """Number of 30-second steps before and after the current one in which a code is valid."""
 
 _SECRET_BYTES = 20
-"""Length of a secret: the length of the hash, as RFC 4226 recommends."""
+"""Length of a secret, in bytes. It is the length of the hash, as RFC 4226 recommends."""
 _SECRET_CHARS_MAX = 256  # authenticator apps use 16 to 64
 _CODE = re.compile(rf"[0-9]{{{DIGITS}}}\Z")
 
@@ -41,7 +41,7 @@ class Accepted(Struct, frozen=True):
     """Result of a check: the code is right."""
 
     step: int
-    """The 30-second step of the code. This step and all steps before it are used up."""
+    """The 30-second step of the code. Codes of this step and of all earlier steps cannot be used any more."""
 
 
 class Rejected(Struct, frozen=True):
@@ -51,18 +51,18 @@ class Rejected(Struct, frozen=True):
 
 
 def new_secret(randomness: Callable[[int], bytes]) -> str:
-    """Make a new secret in base32, as authenticator apps take it. `randomness` returns a number of random bytes."""
+    """Make a new secret in base32, the format of authenticator apps. `randomness(n)` returns n random bytes."""
     return base64.b32encode(randomness(_SECRET_BYTES)).decode("ascii")
 
 
 def otpauth_uri(secret: str, issuer: str, label: str) -> str:
-    """Make the URI of a QR code that gives an authenticator app the secret. The app shows `issuer` and `label`."""
+    """Make the URI for a QR code that passes the secret to an authenticator app. The app shows `issuer` and `label`."""
     parameters = {"issuer": issuer, "secret": secret, "algorithm": "SHA1", "digits": DIGITS, "period": STEP_SECONDS}
     return f"otpauth://totp/{quote(issuer, safe='')}:{quote(label, safe='')}?{urlencode(parameters, quote_via=quote)}"
 
 
 def code_at(secret: str, at_ms: int) -> str:
-    """Return the code that is right at a time."""
+    """Return the code that is valid at this time."""
     key = _key(secret)
     assert key is not None, "secrets are made here"
     return hotp(key, step_at(at_ms))
@@ -74,7 +74,7 @@ def step_at(at_ms: int) -> int:
 
 
 def verify(secret: str, code: str, at_ms: int, last_step: int) -> Accepted | Rejected:
-    """Check a code. `last_step` is the step of the last used code: codes of that step and earlier are refused.
+    """Check a code. `last_step` is the step of the last used code. Codes of this step and of earlier steps are refused.
 
     The check takes the same time for every code of six digits, right or wrong.
     """
@@ -101,7 +101,7 @@ def hotp(key: bytes, counter: int, digits: int = DIGITS) -> str:
 
 
 def _key(secret: str) -> bytes | None:
-    """Decode a secret. People may type it in small letters, with spaces and without padding."""
+    """Decode a secret to bytes; `None` if it is invalid. Small letters, spaces and missing padding are allowed."""
     if len(secret) > _SECRET_CHARS_MAX:
         return None
     text = secret.replace(" ", "").rstrip("=").upper()

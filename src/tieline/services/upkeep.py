@@ -1,9 +1,9 @@
-"""Upkeep: removes the files and logins of a member that was removed, however it was removed, and checks the logins.
+"""Upkeep: deletes the files and logins of removed members, and checks the logins regularly.
 
-Above: the services' assembly. Below: files and logins, and the Hub port, which reports removed members. Members that
-were removed while the hub was down are found at the start: files and logins that are older than the member of their
-name belonged to an earlier member. The start also finds copies of files for an objective that was never made because
-of a crash. Logins are checked at the start and then every ten minutes.
+Above: the services' assembly. Below: files and logins, and the Hub port, which reports removed members. At the start,
+upkeep also finds members that were removed while the hub was down: if files or logins are older than the member with
+their name, they belonged to an earlier member. It also finds copies of files for an objective that was never created
+because of a crash. Logins are checked at the start and then every ten minutes.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ log = structlog.get_logger(__name__)
 
 _KEEPER = Viewer("", manages=True)
 _CHECK_SECONDS = 600.0
-"""Time between two checks of the logins: short beside the seven days that a session lasts without use."""
+"""Time between two checks of the logins. It is short compared with the seven days after which an unused session
+ends."""
 
 
 class Upkeep:
@@ -63,9 +64,9 @@ class Upkeep:
         await self._files.close()
 
     async def _settle(self) -> None:
-        """Finish work on copied files that a crash interrupted.
+        """Finish the work on copied files that a crash interrupted.
 
-        Give the copies to their objectives. Remove copies whose objective was never made.
+        Let the members of an objective read its copies. Remove copies whose objective was never created.
         """
         left = await self._files.unsettled()
         attached = await self._operator.attached() if left else None

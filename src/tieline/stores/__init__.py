@@ -1,1 +1,1 @@
-"""Implementations of the Store port, one folder each. `tests/conformance` tests that they all behave the same."""
+"""Implementations of the Store port, each in its own folder. `tests/conformance` tests that they behave the same."""

@@ -1,11 +1,11 @@
-"""The acceptor: takes connections from a listening socket as soon as they are there, also between two reads.
+"""The acceptor: takes connections from a listening socket as soon as the kernel has them, also between two reads.
 
 Above: a server for which the order between a new connection and a message matters. Below: the event loop.
 
-A client is connected as soon as the kernel has queued it. An event loop takes it from that queue some turns later. A
-server that reads another client's message in between would not know the new client, and the new client would miss the
-message. So such a server calls `accept_all` before it handles what it has read. The protocol of a new connection is
-made at that moment, and its transport a few turns later.
+A client counts as connected as soon as the kernel has queued its connection. An event loop takes the connection from
+that queue some turns later. If the server reads a message of another client in between, it does not know the new client
+yet, and the new client misses the message. So such a server calls `accept_all` before it handles a message that it has
+read. The asyncio protocol of a new connection is made at that moment, and its transport a few turns later.
 """
 
 import asyncio
@@ -15,10 +15,11 @@ from collections.abc import Callable
 import structlog
 
 _ACCEPT_MAX = 1024
-"""Connections taken at once: as many as the kernel queues."""
+"""Most connections that one call accepts: as many as the kernel queues."""
 
 _REST_SECONDS = 1.0
-"""Pause after a failed accept, for example because too many files are open. The loop would spin without it."""
+"""Pause after a failed accept, for example because too many files are open. Without the pause, the event loop would try
+again at once, again and again."""
 
 log = structlog.get_logger(__name__)
 
@@ -91,5 +92,5 @@ class Acceptor:
             await asyncio.wait(self._opening)
 
     def is_serving(self) -> bool:
-        """True until `close`."""
+        """True until `close` is called."""
         return self._listener is not None

@@ -6,7 +6,7 @@ _PORT_MAX = 65535  # ports have sixteen bits
 
 
 def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:
-    """Parse `HOST:PORT` (an IPv6 host in brackets), or `HOST` if there is a default port. Raises `ValueError`."""
+    """Parse `HOST:PORT`, or only `HOST` if there is a default port. IPv6 hosts are in brackets. Raises `ValueError`."""
     if default_port is not None and ":" not in text:
         return text or "127.0.0.1", default_port
     host, separator, port = text.rpartition(":")
@@ -16,7 +16,7 @@ def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]
 
 
 def is_loopback(host: str) -> bool:
-    """True if only programs on this machine reach a listener on this host."""
+    """True if a listener on this host can be reached only by programs on this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,7 +1,8 @@
 """Backoff: computes a client's wait before each attempt to reconnect to a hub, and when the client gives up.
 
-Above: every client that reconnects by itself. It refuses to know what an attempt is. Waits double from the first to the
-longest. Random jitter varies the waits, so that the clients of a restarted hub do not all reconnect at once.
+Above: every client that reconnects by itself. This module does not know what an attempt does. Each wait is twice as
+long as the wait before it, up to a maximum. Random jitter varies the waits, so that the clients of a restarted hub do
+not all reconnect at once.
 """
 
 import asyncio
@@ -14,7 +15,8 @@ from msgspec import Struct
 _Found = TypeVar("_Found")
 
 _DOUBLINGS_MAX = 32
-"""Most doublings of a wait. Waits reach any useful maximum long before, and floats can still hold the result."""
+"""Most times that a wait is doubled. Every useful maximum is reached long before, and a float can still hold the
+result."""
 
 
 class Backoff(Struct, frozen=True):
@@ -23,7 +25,8 @@ class Backoff(Struct, frozen=True):
     initial_ms: int = 100
     wait_ms_max: int = 30_000
     jitter: float = 0.15
-    """Random change of a wait, as a fraction: shorter or longer, but never longer than the maximum."""
+    """Random change of a wait, as a fraction of the wait. It makes the wait shorter or longer, but never longer than
+    `wait_ms_max`."""
     attempts_max: int | None = 10
     """Attempts before the client gives up. `None` for a client that never gives up."""
 
@@ -43,8 +46,8 @@ class Backoff(Struct, frozen=True):
     async def retry(self, attempt: Callable[[], Awaitable[_Found]], passes: Callable[[Exception], bool]) -> _Found:
         """Call `attempt` until it succeeds, with a wait before each call, and return its result.
 
-        `passes` returns true for an error that may go away by itself. Raises the first other error, or the error of the
-        last attempt.
+        `passes` returns true for an error that may go away by itself. Raises the first error for which `passes` returns
+        false, or the error of the last attempt.
         """
         attempts = 0
         while True:

@@ -1,8 +1,8 @@
 """Extractor: finds messages to send in the output of a terminal program.
 
 Above: the wrapper that runs a program in a pty and sends the messages. Below: nothing. A protocol with a grammar for
-such messages declares its own extractor; the base class here finds nothing. An extractor takes bytes. It returns, in
-order, the bytes for the screen (`Passed`) and the instructions found among them.
+such messages declares its own extractor; the base class here finds nothing. An extractor takes the program's output as
+bytes. It returns, in order, the bytes for the screen (`Passed`) and the instructions that it found between these bytes.
 """
 
 from typing import Any, Literal
@@ -22,7 +22,7 @@ class Instruction(Struct, frozen=True):
     """The text, trimmed and without escape sequences. Empty only if `data` is given."""
 
     kind: Kind = "message"
-    """Kind of message, as the program says it."""
+    """Kind of message that the program named."""
 
     project: str | None = None
     """Name of the project to which the target belongs, if the program named one."""
@@ -37,10 +37,10 @@ class Instruction(Struct, frozen=True):
     """True if the program waits for the recipient's answer."""
 
     await_ms: int | None = None
-    """Timeout of the wait. None means that the hub chooses it."""
+    """Timeout of the wait for the answer, in milliseconds. None means that the hub chooses the timeout."""
 
     data: dict[str, Any] | None = None
-    """Structured data, if the grammar has a form for it."""
+    """Structured data of the message. None if the program gave no data."""
 
 
 class Passed(Struct, frozen=True):
@@ -50,7 +50,7 @@ class Passed(Struct, frozen=True):
 
 
 class Extracted(Struct, frozen=True):
-    """An instruction that was found in the output, after the bytes of the `Passed` items before it."""
+    """An instruction that was found in the output. It comes after the output in the `Passed` items before this item."""
 
     instruction: Instruction
 
@@ -59,7 +59,7 @@ class Extracted(Struct, frozen=True):
 
 
 class Declined(Struct, frozen=True):
-    """Report of a line that asks for an unsupported feature. The line itself is passed to the terminal before it."""
+    """Report of a line that asks for an unsupported feature. A `Passed` item before this one contains the line."""
 
     request: str
     """The request as the program wrote it, without its arguments."""
@@ -77,11 +77,14 @@ class Extractor:
         return False
 
     def receive_data(self, data: bytes) -> list[Output]:
-        """Take the program's next bytes. Return what is known now: bytes for the terminal, instructions, reports."""
+        """Take the program's next bytes.
+
+        Return the items that are complete: bytes for the terminal, instructions, reports.
+        """
         return [Passed(data)]
 
     def next_timeout(self) -> float | None:
-        """Return the seconds without output after which to call `flush`. None while no bytes are held back."""
+        """Return the number of seconds without output after which to call `flush`. None if no bytes are held back."""
         return None
 
     def flush(self) -> list[Output]:
@@ -89,9 +92,12 @@ class Extractor:
         return []
 
     def receive_eof(self) -> list[Output]:
-        """Take the end of the output, and return everything that is held back."""
+        """Handle the end of the output: return everything that is held back."""
         return []
 
     def disarm(self, text: str) -> str:
-        """Return a text with its instruction marks broken, so that a program that echoes the text sends nothing."""
+        """Return the text with its instruction marks broken.
+
+        A program that echoes this text does not send a message.
+        """
         return text

@@ -1,10 +1,10 @@
 """Fidelity: the message fields that each wire can express, and the place for the fields that it cannot express.
 
-Above: every protocol, which declares its `Carriage`. Below: the contract. A recipient finds a field in the wire's own
-form. If the wire has no form for the field, the recipient finds it under the hub's name, in one place that only the hub
-writes (`beyond`). A sender whose wire has free-form data but no form for a field writes the field into the data, under
-the same name (`labels`). Fields that only one protocol knows go only to members of that protocol; the message then has
-a note that says so. `docs/interop.md` is made from the tables.
+Above: every protocol, which declares its `Carriage`. Below: the contract. If the wire has its own form for a field, the
+recipient finds the field there. If not, the recipient finds the field under the hub's name, in one place that only the
+hub writes (`beyond`). Some wires have free-form data but no form for a field. A sender on such a wire writes the field
+into the data, under the hub's name (`labels`). Fields that only one protocol knows go only to members of that protocol;
+the message then has a note that says so. `docs/interop.md` is made from the tables.
 """
 
 from collections.abc import Container, Mapping
@@ -36,7 +36,7 @@ class Field(StrEnum):
     ATTACHMENTS = "attachments"
     TTL = "ttl_ms"
     OWN = "own"
-    """Data that only the protocol itself understands."""
+    """Data that only the message's own protocol understands."""
 
 
 class Carriage(Struct, frozen=True):
@@ -44,15 +44,19 @@ class Carriage(Struct, frozen=True):
 
     protocol: str
     says: Mapping[Field, str]
-    """Field → the place where a sender writes it. A sender cannot write the other fields."""
+    """Field → the place where a sender writes the field. A field that is not in this table cannot be sent on this
+    wire."""
     carries: Mapping[Field, str]
-    """Field → the place where a recipient finds it in the wire's own form."""
+    """Field → the place where a recipient finds the field in the wire's own form."""
     rest: str
-    """The place where a recipient finds the other fields."""
+    """The place where a recipient finds the fields that are not in `carries`."""
 
 
 def beyond(message: m.Message, carried: Container[Field]) -> dict[str, Any]:
-    """Return the fields of a message that a wire cannot express, by the hub's names. `carried` are those it can."""
+    """Return the message fields that a wire cannot express, by the hub's names.
+
+    `carried` are the fields that it can express.
+    """
     said = message.content
     found: dict[str, Any] = {} if message.verified else {"verified": False}
     objective = said.target.kind is TargetKind.OBJECTIVE
@@ -91,16 +95,17 @@ _WORDS: dict[Field, frozenset[str]] = {
 }
 _TYPES: dict[Field, type] = {Field.LEVEL: m.Level, Field.PRIORITY: m.Priority}
 _LABEL_CHARACTERS = DEFAULT_LIMITS.text_bytes_max // 4
-"""Longest value that is taken from free-form data. In any alphabet, a text of this length is within the byte limit."""
+"""Longest value that is taken from free-form data, in characters. A text of this length is within the byte limit in any
+alphabet."""
 
 
 def labels(
     data: Mapping[str, Any] | None, keys: Container[Field] = LABELS, *, thread: str = Field.THREAD.value
 ) -> dict[str, Any]:
-    """Return the message fields that a sender wrote into the free-form data, by name. The data keeps them, too.
+    """Return the message fields that a sender wrote into the free-form data, by name. The data itself is not changed.
 
-    Only the fields in `keys` are taken; `thread` is the data's name for the thread. A value of another type means
-    something else to its sender, so it is ignored.
+    Only the fields in `keys` are returned. `thread` is the name that the data uses for the thread. A value of the wrong
+    type is ignored, because the sender used the name for something else.
     """
     found: dict[str, Any] = {}
     if not data:
@@ -122,9 +127,9 @@ def _is_label(value: object) -> bool:
 
 
 def own_note(protocol: str, *names: str) -> tuple[str, ...]:
-    """Make the note of a message with fields (`names`) that only its own protocol understands. Empty without names."""
+    """Make the note of a message whose fields `names` only its own protocol understands. Empty without names."""
     return (f"for {protocol} alone: {', '.join(names)[:_NOTE_CHARACTERS]}",) if names else ()
 
 
 _NOTE_CHARACTERS = 500
-"""Length limit of the names in a note, because a sender may use any number of names."""
+"""Length limit of the names in a note, in characters, because a sender may use any number of names."""

@@ -1,10 +1,11 @@
-"""Folders that only we can change, so that our files are written there and nowhere else.
+"""Folders that only our own user can change, so that no other user can redirect the files that we write.
 
-Above: code that keeps files or sockets in a folder of the user's choice. Below: the file system. A user who can write
-to a folder, or owns a parent folder, can put a link in the place of a file that we are about to write. Through the link
-that user can read or destroy another file of ours. So a folder must be ours and closed to others, and only we and the
-system may own the folders and links that lead to it. A parent folder may be open to others only if it is sticky, as
-`/tmp` is: other users cannot move our files there.
+Above: code that keeps files or sockets in a folder that the user chooses. Below: the file system.
+
+An attacker is a user who can write to a folder, or who owns a parent folder. Such a user can put a link in the place of
+a file that we are about to write, and so read or destroy another file of ours. So the folder must belong to us and be
+closed to others. The folders and links that lead to it must belong to us or to the system. A parent folder may be open
+to others only if it is sticky, as `/tmp` is: in a sticky folder, other users cannot move our files.
 """
 
 import contextlib
@@ -17,15 +18,15 @@ from pathlib import Path
 
 _MODE = 0o700
 _LINKS_MAX = 40
-"""Most links on a path: the limit of the kernel."""
+"""Most symbolic links on a path. The kernel has the same limit."""
 
 
 class NotOurs(OSError):
-    """Another user can change the folder or redirect the path to it. The text names the owner and what to do."""
+    """Raised if another user can change the folder or redirect its path. The text names the owner and the remedy."""
 
 
 def own_folder(path: Path) -> None:
-    """Make a folder and its parents, for our user alone. Raises `NotOurs` if another user could change the folder."""
+    """Make a folder and its parents, for our user only. Raises `NotOurs` if another user could change the folder."""
     real, status = _walk(path)
     if status.st_uid != os.geteuid():
         raise NotOurs(f"{real} belongs to {_name(status.st_uid)}: name a folder of your own, or run as its owner")
@@ -34,9 +35,10 @@ def own_folder(path: Path) -> None:
 
 
 def own_place(path: Path) -> None:
-    """Make the folder in which one file of ours will be. Raises `NotOurs` if another user could move or replace it.
+    """Make the folder for one file of ours. Raises `NotOurs` if another user could move or replace the file.
 
-    Unlike in `own_folder`, the folder may belong to the system and be open to others, if it is sticky as `/tmp` is.
+    Unlike in `own_folder`, the folder may belong to the system, and it may be open to others if it is sticky, as `/tmp`
+    is.
     """
     real, status = _walk(path)
     if not (_is_trusted(status) and (status.st_mode & stat.S_ISVTX or not _is_open(status))):
@@ -45,7 +47,7 @@ def own_place(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Sync a folder to disk: a new name in it is durable only after that."""
+    """Sync a folder to disk. Without this, a new file name in the folder may be lost in a power failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -54,7 +56,10 @@ def sync_folder(path: Path) -> None:
 
 
 def _walk(path: Path) -> tuple[Path, os.stat_result]:
-    """Walk down to a folder: make missing folders and check the path. Return the folder's real path and status."""
+    """Follow a path: make missing folders and check each part.
+
+    Return the real path and the status of the last folder.
+    """
     current = Path(path.anchor)
     status = current.lstat()
     ahead = list(path.parts[1:])
@@ -106,12 +111,18 @@ def _check_above(path: Path, status: os.stat_result) -> None:
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    """True if we or the system own the file. In a user namespace, the system's files may belong to the user nobody."""
+    """True if the file belongs to us or to the system.
+
+    In a user namespace, files of the system may belong to `nobody`.
+    """
     return status.st_uid in (os.geteuid(), 0, os.lstat("/").st_uid)
 
 
 def _is_open(status: os.stat_result) -> bool:
-    """True if other users can write to the folder. The owner's private group, which many systems make, is no other."""
+    """True if other users can write to the folder.
+
+    A private group, with only the owner in it, does not count as others.
+    """
     mode = status.st_mode
     return bool(mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid not in _own_groups()))
 

@@ -1,16 +1,16 @@
 """Length-prefixed frames: four bytes of big-endian length, then that many bytes of payload.
 
-Above: the codecs of the protocols that frame this way, the hub's own among them.
-Below: nothing. It refuses to know sockets and the meaning of a payload: bytes go in, whole payloads come out.
+Above: the codecs of the protocols that frame this way, the hub's own among them. Below: nothing. This module knows no
+sockets and not the meaning of a payload: it takes bytes and returns whole payloads.
 
 A `FrameBuffer` is designed for thousands of quiet connections and a few busy ones:
 
-- It keeps a chunk as received, and slices frames out of the chunk by an offset that only moves forward. It copies
-  chunks together only while a frame is split across chunks. So the work is linear in the bytes received, whether they
-  come one by one or ten thousand frames at a time.
+- It keeps a chunk as received, and slices frames out of the chunk by an offset that only moves forward. It joins chunks
+  into one buffer only while a frame is split across chunks. So the work is linear in the bytes received, no matter if
+  they come one by one or as ten thousand frames at a time.
 - Between frames it holds no bytes at all.
-- It checks a length as soon as its four bytes are there. So it refuses a frame that is too large before it collects
-  the payload.
+- It checks the length of a frame as soon as the four bytes of the length are there. So it refuses a frame that is too
+  large before it collects the payload.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _NOTHING = b""
 
 
 class FrameError(ValueError):
-    """A length that no frame of this stream may have. The next frame cannot be found, so the stream is unusable."""
+    """The stream has a length that no frame may have. The next frame cannot be found, so the stream is unusable."""
 
     def __init__(self, size: int, maximum: int) -> None:
         super().__init__(size, maximum)
@@ -38,7 +38,7 @@ class FrameError(ValueError):
 
 
 def encode_frame(payload: bytes) -> bytes:
-    """Return the frame that carries `payload`. Raises `FrameError` for an empty payload, or one of 4 GiB or more."""
+    """Return the frame that carries `payload`. Raises `FrameError` if the payload is empty, or has 4 GiB or more."""
     size = len(payload)
     if not 0 < size <= FRAME_BYTES_LIMIT:
         raise FrameError(size, FRAME_BYTES_LIMIT)
@@ -85,7 +85,10 @@ class FrameBuffer:
         held += data
 
     def next_frame(self) -> bytes | None:
-        """Return the next whole payload, or None if bytes are missing. A bad length raises `FrameError`, every time."""
+        """Return the next payload, or None while it is incomplete.
+
+        After a bad length, every call raises `FrameError`.
+        """
         if self._error is not None:
             raise self._error
         data = self._data
@@ -111,18 +114,21 @@ class FrameBuffer:
         return payload
 
     def next_frames(self) -> Iterator[bytes]:
-        """Yield every whole payload. A bad length raises `FrameError` after the payloads before it."""
+        """Yield every whole payload. At a bad length, raise `FrameError` after the payloads before it were yielded."""
         while (payload := self.next_frame()) is not None:
             yield payload
 
     def reset(self) -> None:
-        """Forget all received bytes and any error: the next byte is the first of a new stream."""
+        """Forget all received bytes and any error. The next byte is then the first byte of a new stream."""
         self._data = _NOTHING
         self._offset = 0
         self._error = None
 
     def _keep_rest(self) -> None:
-        """Copy the unused rest of a chunk and free the chunk: ten bytes of a frame must not keep 256 KiB alive."""
+        """Copy the unused rest of a chunk, so that the chunk can be freed.
+
+        A few bytes must not keep 256 KiB in memory.
+        """
         if self._offset:
             self._data = self._data[self._offset :]
             self._offset = 0

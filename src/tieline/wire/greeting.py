@@ -1,10 +1,9 @@
 """The greeting: takes a connection from its first frame to an open session, the same way for every wire.
 
-Above: a protocol's connection, which knows the frames. Below: a `SessionPump`. It refuses to know what a frame is.
-
-A client has `hello_ms` to identify itself. After that timeout the protocol closes the connection. From the hello until
-the hub has opened the session, the wire is not read, or at most `early_bytes_max` are read. Frames that were read
-already wait here, in order. Later frames that must wait for their turn wait here, too.
+Above: a protocol's connection, which knows the frames. Below: a `SessionPump`. This module does not know what a frame
+contains. A client has `hello_ms` to identify itself. After that timeout the protocol closes the connection. While the
+hub opens the session, nothing is read from the wire, or at most `early_bytes_max` bytes. Frames that were already read
+wait here, in order. Later frames that must wait for earlier frames also wait here.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ _Frame = TypeVar("_Frame")
 
 
 class Phase(Enum):
-    """Phase of a connection: before, during and after the opening of its session."""
+    """Phase of a connection: before, during or after the opening of its session."""
 
     GREETING = "nothing said yet"
     OPENING = "the hub is attaching the session"
@@ -50,17 +49,20 @@ class Greeting(Generic[_Frame]):
 
     @property
     def waits(self) -> bool:
-        """True if a new frame must wait behind other frames, or for the session."""
+        """True if a new frame must wait, because other frames wait already or because the session is not open yet."""
         return bool(self._waiting) or self.phase is Phase.OPENING
 
     def expect(self, late: Callable[[], None]) -> None:
-        """Start the timeout for the client's hello: call `late` unless the client identifies itself in time."""
+        """Start the timeout for the client's hello. `late` is called if the client does not identify itself in time."""
         seconds = self._pump.limits.hello_ms / 1000
         self._forget_deadline()
         self._deadline = asyncio.get_running_loop().call_later(seconds, late)
 
     def open(self, attach: Attach, opened: Callable[[Attached | Refusal], None]) -> None:
-        """Open the session of a client that identified itself; `opened` gets the result. Stop reading until then."""
+        """Open the session of a client that identified itself. `opened` gets the result.
+
+        Reading from the wire stops until then, unless some early bytes are allowed.
+        """
         self._forget_deadline()
         self.phase = Phase.OPENING
         if not self._early_bytes_max:
@@ -68,29 +70,35 @@ class Greeting(Generic[_Frame]):
         self._pump.open(attach, opened)
 
     def early(self, size: int) -> None:
-        """Count bytes that came while the session is being opened; stop reading at the limit. The caller keeps them."""
+        """Count bytes that came while the session is being opened; the caller keeps them. Stop reading at the limit."""
         self._early_bytes += size
         if self._early_bytes > self._early_bytes_max:
             self._pump.hold(True)
 
     def wait(self, frames: Sequence[_Frame]) -> None:
-        """Queue frames behind those that wait already."""
+        """Queue frames behind the frames that wait already, and stop reading from the wire."""
         if frames:
             self._waiting.extend(frames)
             self._pump.hold(True)
 
     def take(self) -> list[_Frame]:
-        """Return the waiting frames, and read the wire again."""
+        """Return the waiting frames, and start to read from the wire again."""
         waiting, self._waiting = self._waiting, []
         self._pump.hold(False)
         return waiting
 
     def activate(self) -> list[_Frame]:
-        """Mark the session as open, after the client was told. Return the frames that waited, and read again."""
+        """Mark the session as open, after the client was told.
+
+        Return the waiting frames, and read from the wire again.
+        """
         return self._end_opening(Phase.ACTIVE)
 
     def again(self, late: Callable[[], None]) -> None:
-        """Let the client identify itself again, because no session was opened. `late` is called after the timeout."""
+        """Let the client identify itself again, because no session was opened.
+
+        `late` is called if the client is too slow.
+        """
         self._pump.leave()
         self.expect(late)
         self._end_opening(Phase.GREETING)

@@ -1,7 +1,7 @@
 """The home: the folder with all files of a hub, in which local clients find the hub's addresses.
 
-Above: the server, the SDK, the command line. Below: the file system. Everything that a hub writes is under its home,
-so that one folder can be backed up, moved or thrown away.
+Above: the server, the SDK, the command line. Below: the file system. Everything that a hub writes is under its home, so
+that a user can back up, move or delete the hub as one folder.
 """
 
 import os
@@ -46,7 +46,7 @@ class Running(Struct, frozen=True):
 
 
 def find_home(named: Path | None = None) -> Path:
-    """Return the hub's folder: `named`, else the one in `TIELINE_HOME`, else the platform's default."""
+    """Return the hub's folder: `named` if given, else the folder in `TIELINE_HOME`, else the platform's default."""
     if named is not None:
         return named.expanduser().absolute()
     from_environment = os.environ.get(HOME_VARIABLE)
@@ -81,7 +81,7 @@ def _alive(pid: int) -> bool:
 
 
 def read_key(home: Path) -> str | None:
-    """Return the secret key of the hub in this folder: its holder may act as any member. `None` if it is unreadable."""
+    """Return the secret key of the hub in this folder, or `None`. Whoever has the key may act as any member."""
     try:
         return (home / KEY_FILE).read_text(encoding="ascii").strip()
     except (FileNotFoundError, PermissionError):
@@ -89,7 +89,7 @@ def read_key(home: Path) -> str | None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read. The file appears complete or not at all."""
+    """Write a file that only its owner can read. Other processes see the whole file or no file, never a part of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     # A file of this name is a leftover of a process that died. It may be a link, which must not be followed.
     temporary.unlink(missing_ok=True)

@@ -1,11 +1,11 @@
 """Checks the `Host` header: each port of the hub answers only requests for its own host names.
 
-Above: the HTTP port, and the other ports of protocols. Below: nothing. It refuses to know requests: it gets only the
-`Host` headers.
+Above: the HTTP port, and the other ports of protocols. Below: nothing. This module gets only the `Host` headers of a
+request.
 
-Any site can make its own host name resolve to 127.0.0.1 (DNS rebinding). For the browser, the hub is then part of that
-site, so neither the page's `Origin` nor the browser's rules protect the hub. But the browser sends the site's name as
-`Host`. So a port on a loopback address accepts only IP addresses, `localhost` and the names of the configuration.
+Any site can make its own host name resolve to 127.0.0.1 (DNS rebinding). The browser then takes the hub for a part of
+that site, so neither the page's `Origin` nor the browser's rules protect the hub. But the browser sends the site's name
+as `Host`. So a port on a loopback address accepts only IP addresses, `localhost` and the names of the configuration.
 """
 
 from collections.abc import Iterable
@@ -13,11 +13,11 @@ from ipaddress import ip_address
 
 _LOCALHOST = "localhost"
 _EXCERPT = 80
-"""Characters of an unknown name that the error repeats."""
+"""Most characters of an unknown host name that the error text repeats."""
 
 
 class Hosts:
-    """The host names that one port accepts. `names` are the configured ones, `address` is the port's IP address."""
+    """The host names that one port accepts. `names` are the configured names, `address` is the port's IP address."""
 
     __slots__ = ("_all", "_names")
 
@@ -27,9 +27,10 @@ class Hosts:
         self._all = not self._names and not ip_address(address).is_loopback
 
     def refusal(self, hosts: Iterable[str]) -> str | None:
-        """Return the error text for a request with these `Host` headers; `None` if the request is accepted.
+        """Return the error text for a request with these `Host` headers, or `None` if the request is accepted.
 
-        A request without the header is accepted: every browser sends the header, so no web page made the request.
+        A request without this header is accepted. Every browser sends the header, so such a request does not come from
+        a web page.
         """
         for host in hosts:
             if host and not self._all and not self._answers(_bare(host)):

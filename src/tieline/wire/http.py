@@ -1,7 +1,7 @@
 """HTTP functions shared by the protocols on the hub's port: JSON answers, bearer tokens, size limits for bodies.
 
-Above: protocols with routes. Below: ASGI, so any server can own the port. It refuses to know any route. An answer is a
-value: a handler returns an answer, and one place sends all answers.
+Above: protocols with routes. Below: ASGI, so any ASGI server can serve the port. This module knows no routes. A handler
+does not send its answer itself: it returns an `Answer`, and one place sends all answers.
 """
 
 import asyncio
@@ -17,15 +17,17 @@ from tieline.wire.unfinished import TOO_MUCH, Unfinished
 JSON = b"application/json;charset=utf-8"
 
 SESSION_COOKIE = "tieline_session"
-"""Cookie of a console: the id of a token, a dot, and the token."""
+"""Name of the console's cookie. Its value is the id of a token, a dot, and the token."""
 LOGIN_COOKIES = "tieline.login_cookies"
-"""Key in a request's scope: names of the cookies of logins with a code, by the protocols that declare one. Each cookie
-holds a token."""
+"""Key in a request's scope. The value has the names of the cookies in which protocols keep a login with a code. Each
+cookie holds a token."""
 
 _BODY_SECONDS_MAX = 60.0
-"""Timeout for a body. It is enough for 32 MiB, the size limit, at 5 Mbit/s; a client that sends slower is cut off."""
+"""Timeout for a body. It is enough for 32 MiB, the size limit, at 5 Mbit/s. A client that sends more slowly is
+disconnected."""
 _DISCARD_SECONDS_MAX = 2.0
-"""Time for reading and discarding the rest of a refused body: most clients read no answer before they have sent all."""
+"""Time for reading and discarding the rest of a refused body. Most clients read the answer only after they have sent
+the whole body."""
 
 _BEARER = "bearer"
 _encoder = msgspec.json.Encoder()
@@ -40,27 +42,27 @@ class Answer(Struct, frozen=True):
     close: bool = False
     """True if the connection ends after this answer, because the rest of the request cannot be read."""
     headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Headers in addition to content type and length."""
+    """Headers of the answer, other than content type and content length."""
 
 
 DOOR = "tieline.door"
-"""Key of the `Door` in the extensions of a WebSocket's scope."""
+"""Key under which the `Door` of a WebSocket is in the extensions of the scope."""
 
 
 class Door(Protocol):
-    """The HTTP port's control over one WebSocket. The protocol uses it to admit or refuse the client.
+    """Lets a protocol admit or refuse the client of one WebSocket. The HTTP port makes the door.
 
-    Before it is admitted, a client may send one small message, within a short time.
+    A client that is not admitted yet may send only one small message, within a short time.
     """
 
     def await_greeting(self) -> None:
-        """Allow the client one more small message, because its last one was empty."""
+        """Allow the client one more small message before it is admitted, because its last message was empty."""
 
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
-        """Admit the client `owner` (a member's name): allow messages of full size, or of at most `bytes_max`."""
+        """Admit the client as the member `owner`: allow messages of full size, or of at most `bytes_max`."""
 
     def expel(self) -> None:
-        """Refuse the client: read nothing more, and close the connection even if the client does not."""
+        """Refuse the client: read nothing more from it, and close the connection even if the client does not."""
 
 
 def door(scope: Scope) -> Door:
@@ -70,7 +72,7 @@ def door(scope: Scope) -> Door:
 
 
 class HttpApp(Protocol):
-    """A protocol with routes on the hub's port: an ASGI application that can tell which requests are its own."""
+    """A protocol with routes on the hub's port: an ASGI application that also tells which requests it answers."""
 
     def serves(self, scope: Scope) -> bool:
         """Return true if this application answers the request."""
@@ -88,7 +90,7 @@ def answer(value: Any, status: int = 200) -> Answer:
 
 
 def failure(status: int, text: str, *, close: bool = False) -> Answer:
-    """Make an error answer: the JSON object `{"error": text}`. `close` ends the connection after it."""
+    """Make an error answer: the JSON object `{"error": text}`. With `close`, the connection ends after this answer."""
     return Answer(status, _encoder.encode({"error": text}), close=close)
 
 
@@ -147,7 +149,7 @@ def cookie(scope: Scope, name: str) -> str | None:
 def set_cookie(scope: Scope, name: str, value: str, seconds: int) -> tuple[bytes, bytes]:
     """Make the header that sets a cookie for `seconds`.
 
-    No script can read the cookie, and no other site can make a browser send it.
+    Scripts cannot read the cookie. Pages of other sites cannot make a browser send the cookie.
     """
     secure = "; Secure" if scope.get("scheme") in {"https", "wss"} else ""
     text = f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
@@ -168,18 +170,21 @@ def session_token(scope: Scope) -> str | None:
 
 
 def logins(scope: Scope) -> dict[str, str]:
-    """Return the cookies of logins with a code that a browser sent: name → token."""
+    """Return the login cookies that a browser sent, as name → token. They belong to logins with a code."""
     found = {name: cookie(scope, name) for name in scope.get(LOGIN_COOKIES, ())}
     return {name: token for name, token in found.items() if token is not None}
 
 
 def console_token(scope: Scope) -> str | None:
-    """Return the token in the console's cookie, or `None`. If a browser also sends the login cookie, this one wins."""
+    """Return the token in the console's cookie, or `None`.
+
+    If there is also a login cookie, `session_token` prefers the console's token.
+    """
     return (cookie(scope, SESSION_COOKIE) or "").partition(".")[2] or None
 
 
 def foreign(scope: Scope) -> bool:
-    """True if a browser sent this request for a page of another site. Such a page must not reach the hub."""
+    """True if a browser sent this request for a page of another site. The hub must not answer such a request."""
     origin = header(scope, b"origin")
     if origin is None:
         # For resources that a page loads, browsers send this header. Another port of the same machine is "same-site".
@@ -188,7 +193,10 @@ def foreign(scope: Scope) -> bool:
 
 
 class Bodies:
-    """Reads the bodies of all requests to one protocol. Limits are: the size of each, the size of all, the time."""
+    """Reads the bodies of all requests to one protocol.
+
+    Limits the size of each body, the size of all bodies, and the time.
+    """
 
     __slots__ = ("_seconds_max", "_unfinished")
 
@@ -197,7 +205,7 @@ class Bodies:
         self._seconds_max = seconds_max
 
     async def read(self, scope: Scope, receive: Receive, bytes_max: int, owner: str | None = None) -> bytes | Answer:
-        """Return the whole body, or the error answer. `owner` is the member who sends the body; `None` if not known."""
+        """Return the whole body, or an error answer. `owner` is the member who sends the body; `None` if unknown."""
         declared = header(scope, b"content-length")
         if declared is not None and declared.isdecimal() and int(declared) > bytes_max:
             return await self._too_large(receive, bytes_max, more=True)
@@ -247,7 +255,10 @@ class Bodies:
 
 
 async def discard(receive: Receive, seconds_max: float = _DISCARD_SECONDS_MAX) -> None:
-    """Read and discard the rest of a refused body, briefly: most clients read no answer before they sent all."""
+    """Read and discard the rest of a refused body for a short time.
+
+    Most clients read the answer only after they have sent the whole body.
+    """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(min(_DISCARD_SECONDS_MAX, seconds_max)):
             while (await receive()).get("more_body", False):

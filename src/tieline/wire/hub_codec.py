@@ -1,8 +1,9 @@
 """Encoding of the Hub port as bytes, for a protocol and a hub in different processes.
 
-Above: whatever carries the bytes. Below: the contract. A payload is a JSON array of pairs: the name of a type of the
-contract, and its fields. So a new command or reply needs no change here. The format is JSON, because the data of a
-message may hold integers of any size, and MessagePack cannot encode those.
+Above: the code that transports the bytes. Below: the contract. A payload is a JSON array of pairs. Each pair has the
+name of a type in the contract, and the fields of one value of that type. So a new command or reply needs no change
+here. The format is JSON, because the data of a message may hold integers of any size, and MessagePack cannot encode
+large integers.
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ class Ended(Struct, frozen=True):
 
 
 Told = Offer | Released | Stepped | Ended
-"""One call of the hub to the listener of a session."""
+"""A call of the hub to the listener of a session, as a value."""
 
 Value = Command | Reply | Told | Interest | Notice | Question
 
@@ -69,7 +70,7 @@ _decoders: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(ki
 
 
 def encode(values: Sequence[Value]) -> bytes:
-    """Encode values as a payload. Raises `UnicodeEncodeError` for half a surrogate pair, which no wire can carry."""
+    """Encode values as a payload. Raises `UnicodeEncodeError` for a lone half of a surrogate pair in a text."""
     return _encoder.encode([(type(value).__name__, value) for value in values])
 
 

@@ -1,10 +1,10 @@
 """Functions on JSON that is still text: they find strings, values and lone halves of surrogate pairs without decoding.
 
-Above: the codecs of protocols. Below: nothing. It refuses to know what the JSON says.
-
-Each function reads its text a fixed number of times, whatever the text is, and copies the text at most as often: any
-client that may connect can send frames of 16 MiB. A pattern with a repeated group would either keep a record of every
-repetition or need a possessive repeat, and Python 3.11.2 has a bug in possessive repeats of groups.
+Above: the codecs of protocols. Below: nothing. This module does not know what the JSON means. Any client that may
+connect can send frames of 16 MiB, so the work must be bounded. Each function reads its text a fixed number of times,
+and copies the text at most as often. A regular expression with a repeated group is no choice here. Such a pattern would
+either keep a record of every repetition or need a possessive repeat, and Python 3.11.2 has a bug in possessive repeats
+of groups.
 """
 
 import re
@@ -39,11 +39,12 @@ _REPLACEMENT = rb"\\ufffd"
 
 
 def masked(text: bytes) -> bytes:
-    """Return the text with each escaped backslash and quotation mark overwritten by zero bytes. Its length is the same.
+    """Return the text with each escaped backslash and escaped quotation mark overwritten by two zero bytes.
 
-    Each quotation mark that is left begins or ends a string. Each backslash that is left begins another escape.
+    The length stays the same. Each quotation mark that is left begins or ends a string. Each backslash that is left
+    begins an escape of another character.
     """
-    # From the left: of three backslashes in a row, the third one escapes the next character.
+    # The replacement goes from left to right: of three backslashes in a row, the third one escapes the next character.
     return text.replace(rb"\\", b"\0\0").replace(rb"\"", b"\0\0") if b"\\" in text else text
 
 

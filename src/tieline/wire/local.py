@@ -1,7 +1,7 @@
 """Local addresses: listens at the path of a Unix socket, or at the name of a Windows pipe.
 
-Above: protocols whose specification names both. Below: `unix`, or the event loop's own pipes. This is the only place
-that chooses between the two; its callers do not know which one they got.
+Above: protocols whose specification allows both. Below: `unix`, or the event loop's own pipes. Only this module chooses
+between a socket and a pipe. Its callers do not know which one was chosen.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Listener(Protocol):
 
 
 def pipe_name(address: Path) -> str | None:
-    """Return the name of the pipe in an address, or `None` if the address is a path."""
+    """Return the name of the pipe in an address, or `None` if the address is the path of a socket."""
     # On other systems than Windows, an absolute path has a folder before the prefix.
     _, prefix, name = os.fspath(address).rpartition(PIPE_PREFIX)
     return prefix + name if prefix and name else None
@@ -38,7 +38,7 @@ def pipe_name(address: Path) -> str | None:
 async def listen(address: Path, factory: Callable[[], asyncio.BaseProtocol], *, mode: int | None = None) -> Listener:
     """Listen at an address. `factory` makes the asyncio protocol of each connection.
 
-    `mode` is the permissions of a socket file; a pipe has the default rights of Windows.
+    `mode` is the permission bits of the socket file. A pipe has the default rights of Windows.
 
     Raises `PipesNotOffered`, or the errors of `unix.listen`.
     """
@@ -54,6 +54,6 @@ async def listen(address: Path, factory: Callable[[], asyncio.BaseProtocol], *, 
 
 
 def same_user(transport: asyncio.BaseTransport) -> bool:
-    """True if the process at the other end belongs to the hub's own user, or if the system does not tell."""
+    """True if the process at the other end belongs to the hub's own user, or if the system does not tell the user."""
     uid = unix.peer_uid(transport)
     return uid is None or uid == os.geteuid()

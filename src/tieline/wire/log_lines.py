@@ -1,8 +1,8 @@
-"""The rows of the hub's two logs as lines of JSON, as `GET /api/log/{log}` returns them: `main` and `activity`.
+"""The rows of the hub's two logs, `main` and `activity`, as lines of JSON. `GET /api/log/{log}` returns these lines.
 
-The hub encodes the lines, the pipeline decodes them. A line of the main log (the hub's event log) holds the event as it
-was hashed. It also holds the stored fields of the event's message or objective. It holds the size of a body, but not
-the body.
+The hub encodes the lines, and the pipeline decodes them. A line of the main log (the hub's event log) holds the event
+in the form in which it was hashed. It also holds the stored fields of the event's message or objective. It holds the
+size of a message's body, but not the body.
 """
 
 from msgspec import Struct
@@ -45,7 +45,10 @@ class ObjectiveLine(Struct, frozen=True):
 
 
 class MainLine(Struct, frozen=True, omit_defaults=True):
-    """One row of the main log, the hub's event log. `event` is the event as JSON text, `hash` its audit hash."""
+    """One row of the main log, the hub's event log.
+
+    `event` is the event as JSON text, `hash` its hash in the audit chain.
+    """
 
     offset: int
     at_ms: int
@@ -56,7 +59,7 @@ class MainLine(Struct, frozen=True, omit_defaults=True):
 
 
 class ActivityLine(Struct, frozen=True, omit_defaults=True):
-    """One row of the activity log: an action that an agent reported. `number` is the number of its member."""
+    """One row of the activity log: an action that an agent reported. `number` is the agent's number in the store."""
 
     offset: int
     at_ms: int
@@ -74,6 +77,7 @@ NEXT_HEADER = "x-tieline-next"
 EPOCH_HEADER = "x-tieline-epoch"
 """Header with the random id of the log. It changes if the hub is restored from a backup."""
 KEPT_HEADER = "x-tieline-kept-from"
-"""Header with the offset from which on retention has deleted nothing."""
+"""Header with the lowest offset that is still complete: from this offset on, retention has deleted nothing."""
 CUT = b"{"
-"""Last byte of an uncompressed answer that the hub had to break off. A broken compressed answer has no gzip trailer."""
+"""Last byte of an uncompressed answer that the hub had to break off. A compressed answer that was broken off has no
+gzip trailer instead."""

@@ -95,7 +95,7 @@ def _operation(route: Route, schema: dict[Any, Json]) -> Json:
 
 
 def _parameters(route: Route, names: Sequence[str]) -> Iterator[Json]:
-    """Yield the parameters in the path, then those of the query, from `route.query` and from the handler's type."""
+    """Yield the parameters in the path, then the query parameters: from `route.query`, and from the handler's type."""
     name_schema = {"type": "string", "minLength": 1, "maxLength": 200}
     for name in names:
         yield {"name": name, "in": "path", "required": True, "schema": name_schema}
@@ -117,9 +117,9 @@ def _parameters(route: Route, names: Sequence[str]) -> Iterator[Json]:
 
 
 def _failure(status: int, route: Route) -> Json:
-    """Describe the error answer of this status.
+    """Describe the error answer with this status.
 
-    If a route's answer has the media type of the request, its errors may have that type, too.
+    If a route declares media types for its body and for its answer, its errors have the media types of the answer.
     """
     shared: Json = {"$ref": f"#/components/responses/E{status}"}
     if not route.takes or not route.gives:

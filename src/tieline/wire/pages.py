@@ -1,7 +1,7 @@
 """Reads the deliveries of an inbox in pages, one page at a time, and retries while the hub's store fails.
 
-Above: whatever brings a session's deliveries to its wire. Below: the Hub port. It refuses to know which page comes
-next: after a failure the source makes a new request, because the source may want another page by then.
+Above: the code that writes a session's deliveries to its wire. Below: the Hub port. The caller decides which page is
+read next. After a failure, the caller makes a new request, because it may want another page by then.
 """
 
 import asyncio
@@ -16,12 +16,15 @@ RETRY_SECONDS = 1.0
 """Wait before a retry after the hub's store failed."""
 
 FAULTS_MAX = 60
-"""Internal errors in a row before the session ends (failures of the disk do not count). A new session may be able to
-read the page."""
+"""Most internal errors in a row before the session ends. Failures of the disk do not count. A new session may be able
+to read the page."""
 
 
 class Pages:
-    """Reads pages of the inbox for one session. `again` is called for a retry, `give_up` after too many errors."""
+    """Reads pages of the inbox for one session.
+
+    Calls `again` when it is time to retry, and `give_up` after too many errors.
+    """
 
     __slots__ = ("_again", "_closed", "_faults", "_give_up", "_got", "_hub", "_retry", "busy")
 
@@ -46,7 +49,7 @@ class Pages:
         self._hub.submit((fetch,), self._answered)
 
     def close(self) -> None:
-        """Stop: cancel the retry and ignore the page that is still being read."""
+        """Stop. Cancel the planned retry, and ignore the page that is still being read."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()

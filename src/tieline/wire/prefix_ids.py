@@ -1,8 +1,9 @@
-"""Prefix ids: a second spelling of message ids, in which the first eight characters tell messages apart.
+"""Prefix ids: another form of message ids, in which the first eight characters are enough to tell messages apart.
 
-Above: wires whose clients show, and take, only the beginning of an id. The hub's own ids are UUIDv7 and begin with the
-time, so all ids of about a minute begin alike. A prefix id is a UUIDv8 of the same bits: the random bits come first,
-mixed with the count within the millisecond, and the time comes last. Each spelling can be made from the other one.
+Above: wires whose clients show and accept only the beginning of an id. The hub's own ids are UUIDv7. They begin with
+the time, so all ids of about a minute begin alike. A prefix id is a UUIDv8 of the same bits, in another order: the
+random bits come first, mixed with the counter of ids within the millisecond, and the time comes last. Each form can be
+converted to the other form.
 """
 
 import re
@@ -10,16 +11,17 @@ import re
 _HUB_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 _PREFIX_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 _COUNT_SHIFT = 20
-"""Moves the 12 bits of the count to the front of 32 bits: ids of one millisecond differ in nothing but the count."""
+"""Moves the counter (12 bits) to the front of 32 bits. Ids of one millisecond differ only in the counter, so it must be
+in the first characters."""
 
 
 def is_hub_id(text: str) -> bool:
-    """True if the text is a message id in the hub's own spelling (UUIDv7)."""
+    """True if the text is a message id in the hub's own form (UUIDv7)."""
     return _HUB_ID.match(text) is not None
 
 
 def to_prefix_id(text: str) -> str:
-    """Return the prefix id of a message id. Any other text stays as it is."""
+    """Return the prefix id of a message id. A text that is no message id is returned unchanged."""
     if not is_hub_id(text):
         return text
     time, middle, random = text[:8], text[9:28], text[28:]
@@ -27,7 +29,7 @@ def to_prefix_id(text: str) -> str:
 
 
 def from_prefix_id(text: str) -> str:
-    """Return the message id of a prefix id, in upper or lower case. Any other text stays as it is."""
+    """Return the message id of a prefix id (upper or lower case). A text that is no prefix id is returned unchanged."""
     small = text.lower()
     if not _PREFIX_ID.match(small):
         return text
@@ -36,5 +38,5 @@ def from_prefix_id(text: str) -> str:
 
 
 def _mix(digits: str, text: str) -> str:
-    """Return eight hex digits, mixed (XOR) with the count in the id `text`. A second call restores the digits."""
+    """Return eight hex digits, mixed (XOR) with the counter in the id `text`. A second call restores the digits."""
     return f"{int(digits, 16) ^ int(text[15:18], 16) << _COUNT_SHIFT:08x}"

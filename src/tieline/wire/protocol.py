@@ -1,8 +1,8 @@
-"""Declaration of a protocol by its folder: all that the rest of the project knows about the protocol.
+"""Declaration of a protocol: everything that the rest of the project knows about the protocol.
 
-Above: the server, which runs it; the command line, the agents' tools, the pipeline and the tests, which find every
-declaration in `tieline.protocols`. Below: nothing. A declaration is cheap to import: its functions import the modules
-that they need when they are called.
+Above: the server, which runs the protocol; the command line, the agents' tools, the pipeline and the tests, which find
+every declaration in `tieline.protocols`. Below: nothing. Each protocol's folder declares itself. A declaration is cheap
+to import, because its functions import the modules that they need only when they are called.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
 
     def with_environment(self, environment: Mapping[str, str]) -> Self:
-        """Return these settings; values in the protocol's own environment variables replace them."""
+        """Return these settings.
+
+        Values in the protocol's own environment variables replace values of `tieline.toml`.
+        """
         del environment
         return self
 
@@ -43,7 +46,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def signs(self) -> bool:
-        """True if the hub has the secret to sign messages, for a wire on which members accept only signed messages."""
+        """True if the hub has the secret to sign messages.
+
+        Needed on a wire whose members accept only signed messages.
+        """
         return False
 
     @property
@@ -56,7 +62,7 @@ class Flag(Struct, frozen=True):
     """An option that a protocol adds to `tieline serve`. Its value replaces settings of `tieline.toml`."""
 
     names: tuple[str, ...]
-    """The option as typed; two names for a pair such as `--x/--no-x`."""
+    """Names of the option as a user types it. Two names for a pair such as `--x/--no-x`."""
     help: str
     sets: Callable[[Any], Mapping[str, Any]]
     """Converts the option's value to the settings that it changes (field name → value). Raises `ValueError` for a value
@@ -65,7 +71,7 @@ class Flag(Struct, frozen=True):
     """Name of the option's value in help texts. Empty for a switch."""
     is_path: bool = False
     excludes: str = ""
-    """Another option that cannot be used together with this one."""
+    """Name of an option that cannot be used together with this option."""
 
 
 def on_off(name: str, help: str) -> Flag:
@@ -74,7 +80,7 @@ def on_off(name: str, help: str) -> Flag:
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """The hub in which a protocol's server runs: everything that the server gets from it."""
+    """The hub in which a protocol's server runs: all parts of the hub that the server may use."""
 
     hub: "Hub"
     home: Path
@@ -83,7 +89,7 @@ class Host(Struct, frozen=True, kw_only=True):
     operator: "Credential"
     """Credential for a session that may manage members."""
     unfinished: "Unfinished"
-    """Limits the bytes of incomplete messages over all connections."""
+    """Limits the total size of the incomplete messages of all connections."""
     now_ms: Callable[[], int]
     services: "Services"
     """Files, logins and devices."""
@@ -94,7 +100,8 @@ class Host(Struct, frozen=True, kw_only=True):
     rooms: "RoomMaker | None" = None
     """Makes new rooms (hubs behind the same HTTP port); `None` if this hub cannot make any."""
     room_token_digest: bytes | None = None
-    """SHA-256 of the token that admits newcomers to this room. `None` in the common room, where settings have it."""
+    """SHA-256 of the token that admits newcomers to this room. `None` in the common room, whose token is in the
+    settings."""
 
 
 class Server:
@@ -103,7 +110,7 @@ class Server:
     http: "HttpApp | None" = None
     """The protocol's routes on the hub's HTTP port."""
     no_room: "HttpApp | None" = None
-    """Answers the protocol's requests that name a room which does not exist."""
+    """Answers requests of the protocol that name a room which does not exist."""
 
     async def prepare(self) -> None:
         """Prepare the server before any client can reach the hub."""
@@ -131,7 +138,7 @@ class Server:
 
 
 class Signatures(Struct, frozen=True):
-    """The means to check the signatures of stored messages, for a protocol whose members sign their messages."""
+    """Checks the signatures of stored messages, for a protocol whose members sign their messages."""
 
     variable: str
     """Name of the environment variable that holds the secret."""
@@ -144,7 +151,7 @@ class Protocol(Struct, frozen=True, kw_only=True):
     """Declaration of one protocol that the hub speaks: its name, settings, server, test client and commands."""
 
     name: str
-    """Name in sessions, receipts and the log."""
+    """Name of the protocol in sessions, receipts and the log."""
     section: str
     """Name of the section in `tieline.toml`."""
     settings: type[Settings]
@@ -153,7 +160,7 @@ class Protocol(Struct, frozen=True, kw_only=True):
     server: Callable[[Host, Any], Server]
     """Makes the server from the host and the settings."""
     carriage: "Callable[[], Carriage]"
-    """Loads the table of the message fields that the protocol's format has a place for."""
+    """Loads the table of the message fields for which the protocol's format has a place."""
     puppet: "Callable[[], type[Puppet]]"
     """Loads the test client of the protocol, for the demo, the doctor and tests."""
     colour: str = "#5f6b7a"
@@ -164,31 +171,34 @@ class Protocol(Struct, frozen=True, kw_only=True):
     """Names other than `name` under which some sessions of this protocol are stored."""
     flags: tuple[Flag, ...] = ()
     places: Mapping[str, str] = {}
-    """The protocol's keys in `run.json`, each with the label that `tieline serve` prints. An empty label: not
-    printed."""
+    """The protocol's keys in `run.json`, each with the label that `tieline serve` prints. A key with an empty label is
+    not printed."""
     commands: Callable[[], Any] | None = None
     """Makes the protocol's part of the command line: an `Extension` of `tieline.cli.extension`, from its package
     `commands`."""
     reserved_names: tuple[str, ...] = ()
-    """Names that no member may have, because the wire itself uses them as senders."""
+    """Names that no member may have, because the protocol itself uses them as senders."""
     tools: Callable[[], Sequence[Any]] | None = None
-    """Loads the tools (`tieline.protocols.mcp.tools.Tool`) under the names that agents know from this protocol."""
+    """Loads the tools (`tieline.protocols.mcp.tools.Tool`) with the names that agents know from this protocol's own
+    programs."""
     thread_of: Callable[[Mapping[str, Any]], str | None] | None = None
     """Finds the thread of a channel message in its data, if the data names one."""
     is_framed: bool = False
-    """True if the protocol's own clients already put a message into the frame that agents see here. Then the frame does
-    not name the protocol."""
+    """True if the protocol's own clients already show a message to agents in the same frame as the hub. Then the frame
+    does not name the protocol."""
     extractor: "Callable[[], type[Extractor]] | None" = None
     """Loads the extractor: the grammar that finds messages to send in the output of a terminal program."""
     signatures: Signatures | None = None
-    """The means to check signatures; `None` for a protocol whose members do not sign their messages."""
+    """Checks the signatures of messages. `None` for a protocol whose members do not sign their messages."""
     room_header: bytes = b""
-    """Header, in lower case, by which the protocol's clients name the room of a request. Empty: by a token alone."""
+    """Header, in lower case, in which the protocol's clients name the room of a request. If it is empty, only the token
+    names the room."""
     runner_variable: str = ""
-    """Environment variable with the socket of a runner that starts `tieline mcp`, under the protocol's own name for
-    it."""
+    """Environment variable that holds the socket of the runner which starts `tieline mcp`. This is the protocol's own
+    name for the variable."""
     login_cookie: str = ""
-    """Cookie in which the protocol's clients keep a login with a code. Every route of the HTTP port accepts it."""
+    """Cookie in which the protocol's clients keep a login with a code. Every route of the HTTP port accepts this
+    cookie."""
     in_rooms: bool = False
-    """True if rooms besides the common one serve the protocol. All of it is on the HTTP port, and each request names
-    its room. Rooms never call `prepare`, `start` and `follow` of the server."""
+    """True if rooms other than the common room also serve the protocol. Such a protocol uses only the HTTP port, and
+    each request names its room. In these rooms, the server's `prepare`, `start` and `follow` are never called."""

@@ -1,8 +1,8 @@
 """Puppet: a test client of a protocol, with the same few methods for every protocol.
 
-Above: the demo, the doctor's canary, the tests that try every protocol with every other. Below: the clients that the
-protocols ship. The hub cannot tell a puppet from any other client: a puppet uses only the ways into the hub that an
-agent has.
+Above: the demo, the doctor's canary, and the tests that connect every protocol with every other protocol. Below: the
+client in each protocol's folder. For the hub, a puppet is a client like any other: it uses only interfaces that agents
+use, too.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,10 @@ class Place(Struct, frozen=True):
 
     @classmethod
     def at(cls, running: "Running", name: str, token: str, settings: Settings) -> "Place":
-        """Make the `Place` of the member `name` at a running hub; `settings` are the hub's ones for the protocol."""
+        """Make the `Place` of the member `name` at a running hub.
+
+        `settings` are the hub's settings for the protocol.
+        """
         return cls(name, token, running.http, running.places, msgspec.structs.asdict(settings))
 
 
@@ -49,7 +52,7 @@ class Heard(Struct, frozen=True):
     body: str
     urgent: bool
     delivery: Any
-    """The wire's own value for acknowledging the message."""
+    """The protocol's own value that acknowledges the message."""
 
 
 class Puppet:
@@ -83,6 +86,6 @@ class Puppet:
 
 
 def says_urgent(data: Mapping[str, Any]) -> bool:
-    """True if the data has urgent priority, in the sender's field or under `tieline`, which only the hub writes."""
+    """True if the data says that the message is urgent: in the sender's own field, or in the hub's field `tieline`."""
     beyond = data.get("tieline")
     return "urgent" in (data.get("priority"), beyond.get("priority") if isinstance(beyond, dict) else None)

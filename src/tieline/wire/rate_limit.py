@@ -1,6 +1,6 @@
-"""Rate limit: at most a given number of events per key within a time window. The caller gives the time.
+"""Rate limit: allows at most a given number of events per key within a time window. The caller gives the time.
 
-Memory is bounded: beyond `keys_max` keys, the key whose last event is oldest is forgotten.
+Memory is limited. Above `keys_max` keys, the key whose last event is the oldest is forgotten.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ class RateLimit:
         self._counted: dict[Hashable, deque[int]] = {}
 
     def wait_ms(self, key: Hashable, now_ms: int) -> int:
-        """Return the milliseconds until the key may have one more event; 0 if it may now."""
+        """Return the milliseconds until one more event of the key is allowed; 0 if one is allowed now."""
         times = self._counted.get(key)
         if times is None:
             return 0
@@ -45,5 +45,5 @@ class RateLimit:
 
 
 def seconds(wait_ms: int) -> int:
-    """Convert a wait to whole seconds, rounded up."""
+    """Convert a wait from milliseconds to whole seconds, rounded up."""
     return -(-wait_ms // 1000)

@@ -1,8 +1,8 @@
 """Rooms: hubs behind the same HTTP port, each with its own members and messages.
 
-Above: the server, which keeps the rooms, and protocols that make them or serve in them. Below: `http`. The common room
-is the hub itself; it has no id. A request names another room by a header, or shows a token that was made in that room:
-such a token begins with the room's id, so no table of all tokens is needed to find the room.
+Above: the server, which keeps the rooms, and protocols that make rooms or serve clients in them. Below: `http`. The
+common room is the hub itself; it has no id. A request names another room in a header, or by a token that was made in
+that room. Such a token begins with the room's id, so the hub finds the room without a table of all tokens.
 """
 
 import re
@@ -20,7 +20,7 @@ ROOMS_FOLDER = "rooms"
 ROOM_FILE = "room.json"
 """Name of the file that describes a room. It is in the room's folder, beside the files that every hub's home has."""
 ROOMS_MAX = 32
-"""Rooms of one hub. An open room costs threads, file handles and memory, so strangers must not open many."""
+"""Most rooms of one hub. An open room costs threads, file handles and memory, so strangers must not open many rooms."""
 
 _ID_BYTES = 16  # nobody guesses an id, because an unknown one is answered differently
 _SECRET_BYTES = 24  # as the token of the common room
@@ -28,17 +28,20 @@ _TOKEN = re.compile(r"tie_room_([0-9a-f]{32})_")
 
 
 class NewRoom(Struct, frozen=True):
-    """A new room, with the token that admits newcomers to it. The token is shown only this once."""
+    """A new room, with the token that admits newcomers to it. The hub shows this token only once."""
 
     id: str
     token: str
 
 
 class RoomMaker(Protocol):
-    """Makes rooms for a protocol. The server implements it."""
+    """Makes rooms for a protocol. The server implements this interface."""
 
     async def create(self) -> NewRoom | None:
-        """Make a room. `None` if the hub has as many rooms as it may have. Raises `OSError` if the disk fails."""
+        """Make a room. Return `None` if the hub already has the maximum number of rooms.
+
+        Raises `OSError` if the disk fails.
+        """
 
 
 def new_room() -> NewRoom:
@@ -53,15 +56,15 @@ def token_prefix(room_id: str) -> str:
 
 
 def room_of_token(token: str) -> str | None:
-    """Return the room in which a token was made. `None` for a token of the common room."""
+    """Return the id of the room in which a token was made. `None` for a token of the common room."""
     found = _TOKEN.match(token)
     return found[1] if found is not None else None
 
 
 def room_of(scope: Scope, headers: Iterable[bytes]) -> str | None:
-    """Return the room that a request names: by one of `headers`, or else by its token. `None` for the common room.
+    """Return the id of the room that a request names, in one of `headers` or by its token. `None` for the common room.
 
-    The value of a header comes from a stranger and may be any text.
+    The value of a header is not checked here: it comes from a stranger and may be any text.
     """
     for name in headers:
         named = (header(scope, name) or "").strip()

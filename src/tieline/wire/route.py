@@ -30,15 +30,15 @@ from tieline.wire.json_text import VALUES_MAX, has_many_values
 from tieline.wire.sessions import Held, Make, Sessions
 
 FORM_BYTES_MAX = 1024 * 1024
-"""Size limit of a form. Without data and attachments a request is far smaller: its text has at most 65,536
+"""Size limit of a JSON body without data and attachments. Such a body is far smaller: its text has at most 65,536
 characters."""
 NO_CONTENT = 204
 _PARAMETERS_MAX = 100
-"""Most parameters in any query: each costs time before the request has a caller."""
+"""Most parameters in any query. Each parameter costs time, and the query is parsed before the caller is known."""
 _TYPED_PARAMETERS_MAX = 16
-"""Most parameters in a query that is converted to a type (`checked_query`). No route has so many."""
+"""Most parameters in a query that is converted to a type (`checked_query`). Every route has fewer parameters."""
 EXCERPT = 140
-"""Number of characters of a client's text that an error repeats. Every name is shorter."""
+"""Most characters of a client's text that an error repeats. Every name is shorter."""
 
 _Reply = TypeVar("_Reply", bound=r.Reply)
 
@@ -53,7 +53,7 @@ class Query(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """The member that makes a request: its token (from the header or a login cookie) and its session (`held`)."""
+    """The member that makes a request. `token` is from the header or a login cookie; `held` is the member's session."""
 
     token: str
     held: Held
@@ -63,7 +63,7 @@ class Caller(Struct, frozen=True):
 class Call:
     """One HTTP request, as its handler gets it: path and query values, the hub, and the member that calls.
 
-    It has no caller if its route is open to everybody.
+    The request has no caller if its route is open to everybody.
     """
 
     __slots__ = ("_caller", "_errors", "_sessions", "hub", "pairs", "params", "query", "receive", "scope")
@@ -92,7 +92,7 @@ class Call:
 
     @property
     def caller(self) -> Caller:
-        """Return the caller. Only for routes that need a token: an open route has no caller."""
+        """Return the caller. Call this only in routes that need a token, because an open route has no caller."""
         assert self._caller is not None, "an open route asks for nobody"
         return self._caller
 
@@ -108,8 +108,8 @@ class Call:
     async def get(self, make: Callable[[SessionId], c.Command], expected: type[_Reply], about: str = "") -> _Reply:
         """Submit the command that `make` makes for the caller's session, and return its reply, of type `expected`.
 
-        Raises `Refused` if the hub refuses. `about` is the member that the command concerns, if any; the error for an
-        unknown member names it.
+        Raises `Refused` if the hub refuses. `about` is the member that the command is about, if there is one. The error
+        for an unknown member contains this name.
         """
         replies = await self.ask(lambda session: (make(session),))
         if not isinstance(replies[0], expected):
@@ -117,7 +117,10 @@ class Call:
         return replies[0]
 
     def leave(self) -> None:
-        """End the caller's session, because the token may be void now. The next request with it opens a new session."""
+        """End the caller's session, because its token may be invalid now.
+
+        The next request with the token opens a new session.
+        """
         self._sessions.end(self.caller.held)
 
     def header(self, name: bytes) -> str | None:
@@ -140,7 +143,7 @@ class Stream(Struct, frozen=True):
 
 
 class Refused(Exception):
-    """Raised if the hub or a rule of the wire refuses a request. Carries the HTTP answer."""
+    """Raised if the hub or a rule of the wire refuses a request. `reply` is the HTTP answer to send."""
 
     def __init__(self, reply: Answer) -> None:
         super().__init__()
@@ -155,40 +158,41 @@ class Route(Struct, frozen=True, dict=True):
 
     method: str
     path: str
-    """Path with names in braces for the variable parts: `{name}`, `{path}`, or `{name*}`, see `pattern`."""
+    """Path of the operation. Variable parts are names in braces: `{name}`, `{path}` or `{name*}`; see `pattern`."""
     handler: Handler
-    """Executes the operation. It gets the call and the checked body; `None` if there is no body; for GET, the checked
-    query. Its docstring is the summary of the operation. Its parameter and return types are the types of the body (or
-    query) and of the answer."""
+    """Executes the operation. It gets the call and the checked body. For GET it gets the checked query instead of a
+    body, and without a body or query it gets `None`. Its docstring is the summary of the operation. Its parameter and
+    return types are the types of the body (or query) and of the answer."""
     body_bytes_max: int = FORM_BYTES_MAX
     undecoded: type[Struct] | None = None
-    """Type of the body, if the handler gets the body as bytes and decodes it itself."""
+    """Type of the body, if the handler gets the body as bytes and decodes the bytes itself."""
     invalid: str = "invalid request"
     """Beginning of the error text for a body that is not of the right type."""
     takes: tuple[str, ...] = ()
-    """Media types of a body that is not decoded as JSON here. The handler gets its bytes, or reads them in pieces."""
+    """Media types of a body that is not decoded before the handler gets it. The handler gets the bytes, or reads them
+    in pieces."""
     in_pieces: bool = False
     """True if the handler itself reads the body from the connection, piece by piece."""
     answered: Any = None
     """Type of the answer, if the handler's return type does not show it."""
     gives: tuple[str, ...] = ()
-    """Media types of an answer that is not encoded as JSON here: the handler returns an `Answer`, `Download` or
+    """Media types of an answer that the handler encodes itself. The handler then returns an `Answer`, `Download` or
     `Stream`."""
     status: int = 200
     head: bool = False
-    """True if the route also answers HEAD: like GET, without the body."""
+    """True if the route also answers HEAD. The answer is the same as for GET, without the body."""
     open: bool = False
-    """True if the route needs no token, or checks it itself."""
+    """True if a request needs no token, or if the handler itself checks the token."""
     checks_token: bool = False
     """True if the handler of an open route checks a token."""
     bearer_only: bool = False
     """True if the route is for programs only: it does not accept the cookie of a login."""
     live: Callable[[], Any] | None = None
-    """Makes the live stream, for a route whose answer goes on until the reader disconnects. The handler gets the stream
-    instead of a body, opens it, and returns no answer."""
+    """Makes the live stream, for a route whose answer goes on until the reader disconnects. The handler gets this
+    stream instead of a body. It opens the stream, and returns no answer."""
     query: tuple[Query, ...] = ()
     errors: tuple[int, ...] = ()
-    """Error statuses in addition to those that every route has."""
+    """Error statuses of this route that not every route has."""
 
     @cached_property
     def summary(self) -> str:
@@ -199,14 +203,14 @@ class Route(Struct, frozen=True, dict=True):
 
     @cached_property
     def body(self) -> Any:
-        """Type of the body, or a union. `None` if there is no body, or the body is not decoded as JSON here."""
+        """Type of the body, or a union of types. `None` if there is no body, or if the body is not decoded as JSON."""
         if self.method == "GET":
             return None
         return self.undecoded or (reduce(or_, self._forms) if self._forms else None)
 
     @cached_property
     def asks(self) -> type[Struct] | None:
-        """Type of the query, if the handler takes one."""
+        """Type of the query; `None` if the handler takes no typed query."""
         return self._forms[0] if self.method == "GET" and self._forms else None
 
     @cached_property
@@ -216,7 +220,7 @@ class Route(Struct, frozen=True, dict=True):
 
     @cached_property
     def reply(self) -> Any:
-        """Type of the answer, if the answer is JSON of a type. `None` otherwise."""
+        """Type of the answer if the answer is JSON made from a type; otherwise `None`."""
         given = self._hints[1]
         return self.answered or (given if _is_shape(given) or get_origin(given) is list else None)
 
@@ -237,7 +241,7 @@ class Route(Struct, frozen=True, dict=True):
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Pattern for the path of a request. `{path}` may contain slashes; `{name*}` may, too, or be empty."""
+        """Pattern that matches the path of a request. `{path}` may contain slashes. `{name*}` may also be empty."""
         pattern = re.sub(r"\{(\w+)\*\}", r"(?P<\1>.*)", self.path.replace("{path}", "(?P<path>.+)"))
         return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern) + r"\Z", re.DOTALL)
 
@@ -260,7 +264,7 @@ class Routes:
         self._methods = list(dict.fromkeys(method for method, _ in served))
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
-        """Return the route of a request, and the values of the names in its path."""
+        """Return the route of a request and the values of the names in its path; `None` if there is no route."""
         route = self._fixed.get((method, path))
         if route is not None:
             return route, {}
@@ -271,7 +275,7 @@ class Routes:
         return None
 
     def methods(self, path: str) -> list[str]:
-        """Return the methods that a path has, in the order of the table."""
+        """Return the HTTP methods that have a route for this path, in the order of the table."""
         return [method for method in self._methods if self.find(method, path) is not None]
 
 
@@ -298,7 +302,8 @@ def checked(
 ) -> _Checked:
     """Decode a JSON body to the type `shape`. Raises `Refused`, also for a body with more than `values_max` values.
 
-    `invalid` begins the error text for a body of another type, `invalid_json` the one for a body that is not JSON.
+    `invalid` is the beginning of the error text if the JSON has another type. `invalid_json` is the beginning of the
+    error text if the body is not JSON.
     """
     if has_many_values(bytes(body), values_max):
         raise Refused(no(413, f"{invalid}: more than {values_max} values"))
@@ -327,7 +332,7 @@ def number_of(text: str | None) -> int | None:
 
 
 def time_of(call: Call, name: str) -> int | None:
-    """Return a time in the query, in milliseconds of the epoch. `None` if there is none. Raises `Refused`."""
+    """Return a time in the query, in milliseconds since 1970. `None` if the query has none. Raises `Refused`."""
     text = call.query.get(name)
     number = number_of(text)
     if text is not None and number is None:
@@ -366,7 +371,8 @@ STATUS = {
     Code.STORE_FAILED: 503,
     Code.SHUTTING_DOWN: 503,
 }
-"""HTTP status of each refusal. Any other refusal is 400: something is wrong with the request."""
+"""HTTP status of each refusal. A refusal with another code has the status 400, because something is wrong with the
+request."""
 
 UNKNOWN_TOKEN = "unknown token"
 
@@ -377,9 +383,10 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     error: str
     code: str | UnsetType = UNSET
     retry_after: int | UnsetType = UNSET
-    """Seconds to wait, with status 429."""
+    """Seconds to wait before the next attempt. Only with status 429."""
     error_description: str | UnsetType = UNSET
-    """More about the error, in the answer to a new device that asks again and again if it was approved."""
+    """More details of the error. Used in the answer to a new device that asks repeatedly if a person has approved
+    it."""
 
 
 def no(status: int, text: str, code: str | None = None) -> Answer:
@@ -388,12 +395,12 @@ def no(status: int, text: str, code: str | None = None) -> Answer:
 
 
 def later(text: str, seconds: int | None) -> Answer:
-    """Make an error answer with status 429: the client must wait for `seconds` (`None`: not known) and try again."""
+    """Make an error answer with status 429. The client must wait for `seconds` (`None` if unknown) and try again."""
     return wait(answer(Failure(text, retry_after=UNSET if seconds is None else seconds), 429), seconds)
 
 
 def wait(said: Answer, seconds: int | None) -> Answer:
-    """Return the answer with a `retry-after` header; unchanged if `seconds` is `None`."""
+    """Return the answer with a `retry-after` header. Return it unchanged if `seconds` is `None`."""
     return said if seconds is None else replace(said, headers=(*said.headers, (b"retry-after", b"%d" % seconds)))
 
 
@@ -404,7 +411,7 @@ def refused(refusal: Refusal) -> Answer:
 
 
 def refused_by(statuses: Mapping[Code, int]) -> Callable[[Refusal], Answer]:
-    """Return a function that converts a refusal to an error answer: status by its code, 400 for all other codes."""
+    """Return a function that converts a refusal to an error answer, with the status in `statuses`, or else 400."""
     return lambda refusal: no(statuses.get(refusal.code, 400), refusal.message, refusal.code.value)
 
 
@@ -414,26 +421,26 @@ def only_get(_scope: Scope, _methods: Sequence[str]) -> Answer:
 
 
 class Errors(Struct, frozen=True):
-    """The error answers of an application: each wire has its own statuses and texts."""
+    """The error answers of an application. Each wire has its own statuses and texts for errors."""
 
     refused: Callable[[Refusal], Answer] = refused
     """Converts a refusal of the hub to an answer."""
     no_token: Answer = no(401, "show a member's token: Authorization: Bearer …")
     """Answer to a request that needs a token and has none."""
     not_found: Answer = Answer(404, b"404 Not Found", b"text/plain; charset=UTF-8")
-    """Answer to a request without a route, after the caller was checked."""
+    """Answer to a request without a route. It is sent only after the caller was checked."""
     not_allowed: Callable[[Scope, Sequence[str]], Answer] | None = None
-    """Makes the answer to a method that a path does not have, before any check. It gets the methods that the path has.
-    If it is `None`, such a request is answered with `not_found`."""
+    """Makes the answer to a request with a method that its path does not have. It gets the methods that the path has,
+    and is called before any check. If it is `None`, the answer to such a request is `not_found`."""
     invalid_json: str | None = None
-    """Beginning of the error text for a body that is not JSON. `None` uses the route's `invalid` text."""
+    """Beginning of the error text for a body that is not JSON. If it is `None`, the route's `invalid` text is used."""
 
 
 def fail(replies: Sequence[r.Reply], about: str = "", answered: Callable[[Refusal], Answer] = refused) -> Refused:
-    """Make the exception for the first refusal among the replies. There must be one.
+    """Make the exception for the first refusal among the replies. At least one reply must be a refusal.
 
-    `about` is the member that the request concerns; the error for an unknown member names it. `answered` converts the
-    refusal to an answer.
+    `about` is the member that the request is about. The error for an unknown member contains this name. `answered`
+    converts the refusal to an answer.
     """
     refusal = next((reply for reply in replies if isinstance(reply, Refusal)), None)
     assert refusal is not None, f"the hub answered with {replies}"

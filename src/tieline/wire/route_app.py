@@ -1,7 +1,7 @@
 """HTTP application for a table of routes: finds the route and the caller of a request, and sends the answer.
 
-Above: protocols and pages that have routes on the hub's port. Below: `route`. First the application's check of every
-request runs. Then the caller is found, unless the route is open to everybody. Then the route's handler runs.
+Above: protocols and pages that have routes on the hub's port. Below: `route`. The application first runs its own check
+on every request. Then it finds the caller, unless the route is open to everybody. Then it runs the route's handler.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,7 +27,7 @@ from tieline.wire.route import (
 from tieline.wire.sessions import Sessions
 
 _STRANGERS_FORM_BYTES_MAX = 64 * 1024
-"""Size limit of a body on a route that needs no token. Such a body has only a name or a code."""
+"""Size limit of a body on a route that needs no token. Such a body contains only a name or a code."""
 _ERRORS = Errors()
 _ANSWERS = (Answer, Download, Stream)
 
@@ -40,7 +40,8 @@ FindCaller = Callable[[Scope, bool], Awaitable[Caller]]
 class RouteApp:
     """HTTP application for the hub's port that serves a table of routes.
 
-    `check` sees every request first. `caller` or `token` finds the caller. `errors` has the error answers.
+    `check` is called first for every request, and may refuse it. `caller` finds the caller of a request; without it,
+    `token` finds the caller's token. `errors` has the error answers.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class RouteApp:
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True if the path has a route, for any method."""
+        """True if the path has a route for at least one method."""
         return scope["type"] == "http" and bool(self._routes.methods(scope["path"]))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,7 +79,7 @@ class RouteApp:
         await self.serve(self.find(scope["method"], scope["path"]), scope, receive, send)
 
     def close(self) -> None:
-        """End the sessions: the hub stops."""
+        """End the sessions, because the hub stops."""
         self._sessions.close()
 
     # For applications that inspect a request first.
@@ -104,7 +105,7 @@ class RouteApp:
                     await respond(send, instead)
 
     async def call(self, found: Found | None, scope: Scope, receive: Receive) -> Call:
-        """Check a request, find its caller, and return both as a `Call`. `found` is its route. Raises `Refused`."""
+        """Check a request, find its caller, and return a `Call`. `found` is the request's route. Raises `Refused`."""
         self._check(scope)
         return await self._admit(found, scope, receive)
 

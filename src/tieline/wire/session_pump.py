@@ -1,12 +1,12 @@
 """The session pump moves commands and deliveries between one session's wire and the hub, the same way for every wire.
 
-Above: a protocol's server, which turns bytes into commands and deliveries into bytes, and its `Greeting`, which opens
-the session. Below: the Hub port. The pump keeps order, credit and back-pressure, so that no protocol has a queue or a
-retry of its own:
+Above: a protocol's server, which decodes commands and encodes deliveries, and the server's `Greeting`, which opens the
+session. Below: the Hub port. The pump keeps order, credit and back-pressure, so that no protocol has a queue or a retry
+of its own:
 
-- **Inbound**, at most `inflight_max` commands of a wire wait for their replies. Beyond that, the wire is not read. A
-  wire that cannot tell its client about a refusal *insists*: if the store fails, the pump retries the wire's commands
-  until the store takes them.
+- **Inbound**, at most `inflight_max` commands of a wire wait for their replies. At this limit, the pump stops reading
+  from the wire. A wire that cannot tell its client about a refusal uses `insist`: if the store fails, the pump retries
+  the wire's commands until the store accepts them.
 - **Outbound**, a session is either *caught up* or *behind*. If it is caught up, new deliveries go straight from the hub
   to the wire. If it is behind, it reads the inbox as its credit and its wire allow. The pump has no queue: deliveries
   that cannot go out now stay in the inbox, which is on disk.
@@ -31,10 +31,10 @@ from tieline.contract.reply import Attached, Fetched, Progress, Reply
 from tieline.wire.pages import RETRY_SECONDS, Pages
 
 Parcel = tuple[Message, int, int]
-"""A message for this session, its delivery key, and its sequence number in its stream."""
+"""A delivery for this session: the message, its delivery key, and its sequence number in its stream."""
 
 _PAGE = 256
-"""Deliveries read from the inbox at once while the session is behind."""
+"""Most deliveries that are read from the inbox at once while the session is behind."""
 
 PAGE_BYTES = 1024 * 1024
 """Stored bytes of the messages that are read at once. A wire with a full buffer drops the rest of a page, and reads it
@@ -45,20 +45,24 @@ INSIST_MAX = 600
 connection ends, and a person must repair the disk."""
 
 _WRITE_CHARACTERS = 256 * 1024
-"""Characters of messages that are written at once. Then the pump checks if the wire takes more."""
+"""Number of characters of messages that are written at once. After that, the pump checks if the wire takes more."""
 
 _DATA_CHARACTERS = 32 * 1024
-"""Assumed size of a message's structured data, in characters. Measuring it would cost as much as encoding it."""
+"""Assumed size of a message's structured data, in characters. To measure the size would cost as much as to encode the
+data."""
 
 
 class Wire(Protocol):
-    """A protocol's connection to one client, as the session pump calls it. All methods return at once."""
+    """A protocol's connection to one client. The session pump calls these methods, which all return at once."""
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Write deliveries in this order. Return those that were written: the wire may decline some."""
+        """Write deliveries in this order. Return the deliveries that were written, because a wire may skip some."""
 
     def write_progress(self, step: Progress) -> None:
-        """Tell the client that a delivery of a message that it follows changed its state."""
+        """Tell the client about a new state of a delivery.
+
+        The delivery belongs to a message that the client follows.
+        """
 
     def end(self, why: Refusal) -> None:
         """Send the reason, and close the wire."""
@@ -117,7 +121,7 @@ class SessionPump:
         self._insisted = 0
         self._unkept: list[c.Command] = []
         self._tries = 0
-        # Callbacks for the moment when no insisted command is open.
+        # Callbacks to call as soon as no command given to `insist` is undecided.
         self._when_kept: list[Callable[[], None]] = []
         self._held = False
         self._reading_paused = False
@@ -127,16 +131,18 @@ class SessionPump:
         self._window: int | None = None
         # Key of the next delivery for this wire. Deliveries below it were written, or are not for this wire.
         self._next_key = 1
-        # True if the inbox may hold deliveries from `_next_key` on that this wire was not offered. Set by `receive`.
+        # True if the inbox may hold deliveries from `_next_key` on that were not offered to this wire yet. Set by
+        # `receive`.
         self._behind = False
         self._pages = Pages(hub, self._catch_up, self._give_up)
         self._unoffered_until = 0
         # Returns true for messages that this wire writes only once, in a form without acknowledgement.
         self._once: Callable[[Message], bool] | None = None
-        # Settled deliveries that the wire asked for again and did not get yet, in key order.
+        # Settled deliveries that the wire wants again and did not get yet, in key order.
         self._replay: tuple[Replayed, ...] = ()
-        # Keys of deliveries that reading on from `_next_key` would miss: this wire skipped them because they were held
-        # and are released now, or they were offered to another session and come back.
+        # Keys of deliveries that must still be written, but that a read from `_next_key` on would miss. This wire
+        # skipped them because they were held, and they are released now. Or they were offered to another session, and
+        # come back.
         self._released: list[int] = []
         # True if the wire takes bytes.
         self._writable = True
@@ -157,7 +163,7 @@ class SessionPump:
     # Methods for the protocol.
 
     def open(self, attach: c.Attach, opened: Callable[[Attached | Refusal], None]) -> None:
-        """Open the session with the hub. The callback `opened` gets the result before any delivery is offered."""
+        """Open the session with the hub. The callback `opened` gets the result before the hub offers any delivery."""
         self._protocol = attach.protocol
 
         def done(replies: Sequence[Reply]) -> None:
@@ -186,9 +192,10 @@ class SessionPump:
         """Start offering the member's deliveries to this wire.
 
         `window` is the limit of unacknowledged deliveries; `None` for a wire that cannot acknowledge. `unoffered_only`
-        leaves out deliveries that were offered to another session before this one was attached. `once` returns true for
-        messages that the wire writes in a form without acknowledgement (see `offered_ackless`); then only these are
-        left out. `replay` are deliveries that were already handled, and that the wire wants again.
+        leaves out deliveries that were offered to another session before this session was attached. `once` returns true
+        for messages that the wire writes in a form without acknowledgement (see `offered_ackless`). With `once`, only
+        deliveries of such messages are left out if they were offered before. `replay` are settled deliveries that the
+        wire wants again.
         """
         assert self.member is not None, "only a member receives"
         self._window = window
@@ -206,9 +213,10 @@ class SessionPump:
         *,
         even_closed: bool = False,
     ) -> None:
-        """Submit commands to the hub; `done` gets their replies. If the wire is closed by then, `even_closed` decides.
+        """Submit commands to the hub. The callback `done` gets their replies.
 
-        While too many commands wait for replies, the wire is not read.
+        If the wire is closed by then, `done` is called only if `even_closed` is true. While too many commands wait for
+        replies, the pump does not read from the wire.
         """
         count = len(commands)
         self._inflight += count
@@ -225,14 +233,18 @@ class SessionPump:
 
     @property
     def attempt(self) -> int:
-        """Number of retries after the store failed, 0 if it works. A `Send` given to `insist` must carry it."""
+        """Number of retries since the store failed; 0 while the store works.
+
+        Each `Send` given to `insist` must carry it.
+        """
         return self._tries
 
     def insist(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
         """Submit commands of a wire that cannot report a refusal to its client. Each `Send` carries `attempt`.
 
-        If the store fails, the pump retries the failed commands in their order until the store takes them. Meanwhile
-        the wire is not read. If the wire is gone, the session ends only after that.
+        If the store fails, the pump retries the failed commands in their order until the store accepts them. During
+        this time, the pump does not read from the wire. If the wire is closed meanwhile, the session stays open until
+        the commands are decided.
         """
         self._insisted += len(commands)
 
@@ -248,7 +260,7 @@ class SessionPump:
         self.submit(commands, decided, even_closed=True)
 
     def _insist_later(self) -> None:
-        """Schedule a retry of the commands at which the store failed, or close the wire after too many retries."""
+        """Schedule a retry of the commands at which the store failed. After too many retries, close the wire."""
         self._tries += 1
         waiting = sum(_characters(command) for command in self._unkept)
         if self._tries <= INSIST_MAX and waiting <= self._hub.limits.unsent_bytes_max:
@@ -266,7 +278,7 @@ class SessionPump:
         )
 
     def when_kept(self, done: Callable[[], None]) -> None:
-        """Call `done` as soon as all commands given to `insist` are decided, at once if there are none."""
+        """Call `done` as soon as all commands given to `insist` are decided. If there are none, call it at once."""
         self._when_kept.append(done)
         self._settle_insisted()
 
@@ -282,17 +294,20 @@ class SessionPump:
             done()
 
     def after(self, done: Callable[[], None]) -> None:
-        """Call `done` when all commands submitted before are answered."""
+        """Call `done` when all commands that were submitted earlier are answered."""
         # An empty offer: the hub answers the commands of one session in order.
         self.submit((c.Offered(self.session, first=1, last=0),), lambda _: done())
 
     @property
     def room(self) -> int:
-        """Number of commands that may be submitted now, before earlier ones are answered."""
+        """Number of commands that may be submitted now without waiting for replies."""
         return self._hub.limits.inflight_max - self._inflight
 
     def _regulate(self) -> None:
-        """Pause or resume reading: the wire is read while there is room for requests and for their answers."""
+        """Pause or resume reading from the wire.
+
+        The pump reads while there is room for requests and for their answers.
+        """
         limit = self._hub.limits.inflight_max
         held = self._held or bool(self._tries) or bool(self._unkept)
         if not self._reading_paused and (self._inflight > limit or not self._writable or held):
@@ -303,20 +318,23 @@ class SessionPump:
             self._wire.resume_reading()
 
     def hold(self, held: bool) -> None:
-        """Stop reading the wire because the protocol wants that (`held`), or allow reading again."""
+        """Stop reading from the wire if `held` is true, because the protocol wants that.
+
+        Otherwise allow reading again.
+        """
         self._held = held
         self._regulate()
 
     def settled(self, count: int) -> None:
-        """Count deliveries that the client has acknowledged: as many more may be written."""
+        """Note that the client has acknowledged `count` deliveries, so that as many new ones may be written."""
         self._outstanding = max(0, self._outstanding - count)
         if self._behind:
             self._catch_up()
 
     def offered_ackless(self, key: int) -> None:
-        """Report a delivery as offered that the wire sent in a form without acknowledgement.
+        """Tell the hub that a delivery was sent in a form without acknowledgement, so that it counts as offered.
 
-        `write_deliveries` must have left it out of its result. `key` is the key of the delivery.
+        `key` is the key of the delivery. `write_deliveries` must not return this delivery as written.
         """
         self._hub.submit((c.Offered(self.session, first=key, last=key, ackless=True),))
 
@@ -333,7 +351,10 @@ class SessionPump:
             self._catch_up()
 
     def leave(self) -> None:
-        """End a session that has received nothing yet. The wire stays open, and may `open` another session."""
+        """End a session that has received nothing yet.
+
+        The wire stays open, and `open` may open another session on it.
+        """
         session, self.session, self.member = self.session, SessionId(""), None
         if session:
             self._hub.forget(session)
@@ -358,7 +379,7 @@ class SessionPump:
     # The Listener port, which the hub calls.
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Take a new delivery. Write it to the wire if it is the next one and there is credit."""
+        """Take a new delivery from the hub. Write it to the wire if it is the next one and there is credit."""
         if message.signature and key == self._next_key and not self._behind and not message.reaches(self._protocol):
             self._next_key = key + 1
             return
@@ -382,18 +403,19 @@ class SessionPump:
         self._parcels.append((message, key, stream_seq))
 
     def released(self, keys: Sequence[int]) -> None:
-        """Write the deliveries that this wire skipped because they were held. They are released now, and come first.
+        """Write the deliveries that this wire skipped while they were held, because they are released now.
 
-        `keys` are the keys of the deliveries.
+        Released deliveries come before any other delivery. `keys` are their keys.
         """
         self._release([key for key in keys if key < self._next_key])
 
     def repeat(self, keys: Sequence[int]) -> None:
-        """Write deliveries (by their keys) again that were sent to another session, before any new delivery.
+        """Write again the deliveries with these keys, which were sent to another session.
 
-        Deliveries that are acknowledged, expired or dead are left out.
+        Repeated deliveries come before new deliveries. Deliveries that are acknowledged, expired or dead are left out.
         """
-        # Reading on from `_next_key` leaves out what was offered before this session was attached, and nothing else.
+        # Normal reading from `_next_key` on leaves out only deliveries that were offered before this session was
+        # attached.
         self._release([key for key in keys if key < max(self._next_key, self._unoffered_until)])
 
     def _release(self, keys: Sequence[int]) -> None:
@@ -402,11 +424,11 @@ class SessionPump:
         self._catch_up()
 
     def progress(self, step: Progress) -> None:
-        """Tell the wire that a delivery of a message that the session follows changed its state."""
+        """Tell the wire about a new state of a delivery. The delivery belongs to a message that the session follows."""
         self._wire.write_progress(step)
 
     def end(self, why: Refusal) -> None:
-        """Close the wire with the reason, because the hub ended the session."""
+        """Send the reason to the wire and close it, because the hub ended the session."""
         self._wire.end(why)
 
     # Internals.
@@ -423,7 +445,7 @@ class SessionPump:
             self._catch_up()
 
     def _write(self, parcels: Sequence[Parcel]) -> None:
-        """Write deliveries, some at a time. If the wire is full, leave the rest in the inbox for later."""
+        """Write deliveries, some at a time. If the wire's buffer is full, leave the rest in the inbox for later."""
         start = 0
         while start < len(parcels):
             if not self._writable:
@@ -486,7 +508,7 @@ class SessionPump:
             self._catch_up()
 
     def _caught_released(self, reply: Fetched) -> None:
-        """Write a page of deliveries that were held back before. The page lacks those that were handled meanwhile."""
+        """Write a page of released or repeated deliveries. The page lacks deliveries that were settled meanwhile."""
         del self._released[: self._released.index(reply.through) + 1]
         parcels = [(item.message, item.key, item.stream_seq) for item in reply.deliveries]
         start = 0
@@ -501,16 +523,16 @@ class SessionPump:
     def _is_over(self, item: Delivery) -> bool:
         """True if a delivery must not be written again.
 
-        It was offered before this session attached, and the wire writes its message only once.
+        This is so if it was offered before this session was attached, and the wire writes its message only once.
         """
         offered_before = item.key < self._attached_key and item.state is not State.PENDING
         return offered_before and self._once is not None and self._once(item.message)
 
 
 def _slice_end(parcels: Sequence[Parcel], start: int) -> int:
-    """Return the index after the last delivery that is written together with the one at `start`.
+    """Return the index after the last delivery that is written together with the delivery at `start`.
 
-    Deliveries are written together up to a size; then the pump checks if the wire takes more.
+    Deliveries are written together up to a size. Then the pump checks if the wire takes more.
     """
     characters = 0
     for index in range(start, len(parcels)):

@@ -1,8 +1,9 @@
 """Cache of sessions by token. A request uses the open session of its token, so no request waits for a new session.
 
 Above: protocols whose clients show a token with each request. Below: the Hub port. A session ends half a minute after
-its last request, so that a member who asked something long ago does not look connected. The hub may end a session
-earlier (its token was replaced, its member was removed). Then the next request attaches again and gets the refusal.
+its last request, so that a member without recent requests does not look connected. The hub may end a session earlier,
+for example because its token was replaced or its member was removed. Then the next request tries to open a session
+again and gets the refusal.
 """
 
 import asyncio
@@ -19,10 +20,10 @@ from tieline.contract.reply import Attached, Progress, Reply
 
 IDLE_SECONDS = 30.0
 _AGE_SECONDS = 60.0
-"""Longest life of a session, even a busy one. When the next request opens a new session, the hub checks the token
-again; it may have expired."""
+"""Longest life of a session, even of a busy one. The next request then opens a new session, and the hub checks the
+token again, because it may have expired."""
 _SESSIONS_MAX = 4096
-"""Sessions kept at the same time. Beyond this number, the least recently used session ends."""
+"""Most sessions that are open at the same time. Above this number, the least recently used session ends."""
 
 Make = Callable[[SessionId], Sequence[c.Command]]
 
@@ -41,7 +42,7 @@ async def ask_all(hub: Hub, commands: Sequence[c.Command]) -> Sequence[Reply]:
 
 
 class Held:
-    """One open session of a token, in the cache. It implements the Listener port, which the hub calls."""
+    """An open session of a token, in the cache. The hub calls it as the session's listener."""
 
     __slots__ = ("_sessions", "digest", "member", "opened_at", "session", "used_at")
 
@@ -57,16 +58,16 @@ class Held:
         self.opened_at = self.used_at = opened_at
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Do nothing: the hub offers no deliveries to a session for requests."""
+        """Do nothing. The hub offers no deliveries to this session, because its member reads them with requests."""
 
     def released(self, keys: Sequence[int]) -> None:
-        """Do nothing. These deliveries are no longer held; the next request reads them like all others."""
+        """Do nothing. Deliveries that are no longer held come with the next request that reads the inbox."""
 
     def progress(self, step: Progress) -> None:
-        """Do nothing: a session for requests asks for no news about the messages that it sent."""
+        """Do nothing. This session does not follow the messages that it sent."""
 
     def end(self, why: Refusal) -> None:
-        """Drop the session from the cache: the hub ended it."""
+        """Drop the session from the cache, because the hub ended it."""
         self._sessions.forget(self)
 
 
@@ -88,7 +89,7 @@ class Sessions:
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def of(self, token: str) -> Held | Refusal:
-        """Return the session of a token; open one if there is none. Return the refusal if the token is not valid."""
+        """Return the session of a token. Open one if there is none. Return the refusal if the token is not valid."""
         digest = sha256(token.encode()).digest()
         held = self._held.get(digest)
         now = self._loop.time()
@@ -106,7 +107,7 @@ class Sessions:
     async def ask(self, token: str, held: Held, make: Make) -> Sequence[Reply]:
         """Submit the commands that `make` makes for this session, and return their replies.
 
-        If the session has ended meanwhile, open a new one for the token and submit the commands there.
+        If the session has ended meanwhile, open a new session for the token and submit the commands there.
         """
         replies = await ask_all(self._hub, make(held.session))
         first = replies[0]
@@ -166,7 +167,10 @@ class Sessions:
         self._sweeper = self._loop.call_later(self._idle_seconds / 4, self._sweep) if again else None
 
     def end(self, held: Held) -> None:
-        """End a session. The next request with its token attaches again, and is refused if the token is void."""
+        """End a session.
+
+        The next request with its token opens a new one, and is refused if the token is not valid any more.
+        """
         self.forget(held)
         self._hub.forget(held.session)
         self._hub.submit((c.Detach(held.session),))

@@ -1,7 +1,7 @@
 """Server-sent events: an HTTP answer that sends one event after the other, until its reader disconnects.
 
-Above: a protocol that pushes events. Below: ASGI, and `Unsent`, which buffers events while the socket is full. Writing
-returns at once. A callback tells the source when the reader is too slow.
+Above: a protocol that pushes events. Below: ASGI, and `Unsent`, which buffers events while the socket is full. A write
+returns at once. If the reader is too slow, a callback tells the source of the events.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from starlette.types import Receive, Send
 from tieline.wire.unsent import Unsent
 
 KEEPALIVE_SECONDS = 25.0
-"""Silence after which a comment is sent. It is under 30 seconds, when some proxies close a silent connection."""
+"""Time without events after which a comment is sent. Some proxies close a connection after 30 seconds without data."""
 
 HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -25,7 +25,10 @@ _KEEPALIVE = b": keepalive\n\n"
 
 
 def event(data: bytes, event_id: str = "") -> bytes:
-    """Encode one event. A text of several lines stays one event. A client that reconnects shows the last `event_id`."""
+    """Encode one event. `data` may have several lines.
+
+    A client that reconnects sends the `event_id` of its last event.
+    """
     named = b"id: %b\n" % event_id.encode() if event_id else b""
     return named + b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n"
 
@@ -36,7 +39,7 @@ def comment(text: str) -> bytes:
 
 
 class EventStream:
-    """Stream of events to one reader. `full` is called when the reader is too slow, `drained` when it caught up."""
+    """Stream of events to one reader. Calls `full` when the reader is too slow, and `drained` when it has caught up."""
 
     __slots__ = ("_keepalive_seconds", "_unsent")
 
@@ -53,7 +56,7 @@ class EventStream:
         self._keepalive_seconds = keepalive_seconds
 
     def write(self, chunk: bytes) -> None:
-        """Queue an encoded event or comment. Returns at once."""
+        """Queue an encoded event or comment. Return at once."""
         self._unsent.write(chunk, len(chunk))
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
 """A byte stream to one client on a Unix socket: the common part of connections with frames and with lines.
 
-Above: a subclass, which knows where a message ends. Below: an asyncio transport. It refuses to know what the bytes
-mean.
+Above: a subclass, which knows where a message ends. Below: an asyncio transport. This module does not know what the
+bytes mean.
 
-After `hang_up`, the client still gets the bytes that were written before, as long as it reads. A client that reads
-nothing for a while is dropped and loses the rest, so that no connection stays open for ever.
+After `hang_up`, a client that reads still gets the bytes that were written before. A client that reads nothing for a
+while is disconnected and loses the rest. So no connection stays open for ever.
 """
 
 import asyncio
@@ -15,11 +15,14 @@ from tieline.wire.unix import peer_uid
 from tieline.wire.unsent import bound
 
 CLOSE_SECONDS_MAX = 5.0
-"""After `hang_up`, a client that reads nothing for this time is dropped."""
+"""A client that reads nothing for this time after `hang_up` is disconnected."""
 
 
 class Stream(asyncio.Protocol):
-    """Writes bytes to one client and closes its connection. A subclass finds the messages, and calls `begin` first."""
+    """Writes bytes to one client and closes its connection.
+
+    A subclass finds the messages, and must call `begin` first.
+    """
 
     __slots__ = ("_closing", "_transport")
 
@@ -29,9 +32,9 @@ class Stream(asyncio.Protocol):
         self._closing: asyncio.TimerHandle | None = None
 
     def begin(self, transport: asyncio.BaseTransport, unsent_bytes_max: int) -> bool:
-        """Start to use a transport; let at most `unsent_bytes_max` wait in its buffer.
+        """Start to use a transport; let at most `unsent_bytes_max` bytes wait in its buffer.
 
-        Return true if the client belongs to the user who runs this process, or its user is not known.
+        Return true if the client belongs to the user who runs this process, or if the client's user is not known.
         """
         # No `isinstance` check: uvloop's transports do not inherit from asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
@@ -39,7 +42,7 @@ class Stream(asyncio.Protocol):
         return peer_uid(transport) in (None, os.geteuid())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the transport, which is gone."""
+        """Forget the transport, because the connection is lost."""
         self._transport = None
         if self._closing is not None:
             self._closing.cancel()
@@ -75,7 +78,7 @@ class Stream(asyncio.Protocol):
             self._transport.abort()
 
     def abort(self) -> None:
-        """Drop the connection with its unsent bytes."""
+        """Close the connection at once, without sending the rest of its bytes."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -1,11 +1,12 @@
-"""Unfinished messages: limits the memory for incomplete frames, requests and bodies, over all connections together.
+"""Unfinished messages: limits the memory for incomplete frames, requests and bodies of all connections together.
 
-Above: code that reads a connection; after each read it reports how much it holds. It refuses to know sockets.
+Above: code that reads from a connection. After each read it reports the number of incomplete bytes that it holds. This
+module knows no sockets.
 
-Each connection has a `Share`. Strangers (clients that are not identified yet) have one limit. Members have another, so
-that no stranger takes room from a member. Beyond a limit, the largest holder is refused: all connections of a member
-count together, each connection of a stranger counts by itself. Small messages do not count, so a client that sends
-only small messages is never refused.
+Each connection has a `Share`. There are two limits: one for strangers (clients that are not identified yet) and one for
+members, so that strangers cannot use up the memory of members. Above a limit, the client that holds the most bytes is
+refused. All connections of a member count together; each connection of a stranger counts alone. Small messages do not
+count, so a client that sends only small messages is never refused.
 """
 
 from collections.abc import Callable
@@ -13,13 +14,13 @@ from collections.abc import Callable
 from tieline.contract.limits import Limits
 
 FREE_BYTES = 4096
-"""Bytes of a connection that are not counted: about the cost of the connection itself."""
+"""Incomplete bytes of a connection that are not counted. The connection itself costs about as much."""
 
 TOO_MUCH = "too many large messages are on their way to this hub at once; send yours again"
 
 
 class _Pool:
-    """One limit on unfinished bytes, and the connections' shares of it."""
+    """A limit on unfinished bytes, with the shares of the connections that count towards this limit."""
 
     __slots__ = ("bytes_max", "held", "shares")
 
@@ -29,7 +30,7 @@ class _Pool:
         self.shares: set[Share] = set()
 
     def relieve(self) -> None:
-        """Refuse the connection that holds the most, again and again, until the rest is within the limit."""
+        """While the limit is exceeded, take the client that holds the most bytes, and refuse its largest connection."""
         while self.held > self.bytes_max:
             sums: dict[str | int, int] = {}
             for share in self.shares:
@@ -39,7 +40,7 @@ class _Pool:
 
 
 class Unfinished:
-    """The two limits of one hub: one for clients that are not identified yet, one for members."""
+    """The two limits of one hub: one for members, and one for clients that are not identified yet."""
 
     __slots__ = ("_members", "_strangers")
 
@@ -49,13 +50,16 @@ class Unfinished:
 
     @property
     def held(self) -> int:
-        """Bytes of unfinished frames that all connections buffer now. The first bytes of each are not counted."""
+        """Number of bytes of unfinished messages that all connections hold now.
+
+        A connection with few bytes is not counted.
+        """
         return self._strangers.held + self._members.held
 
     def share(self, refused: Callable[[], None], owner: str | None = None) -> "Share":
         """Make the share of a new connection. `owner` is its member, `None` if the client is not identified yet.
 
-        `refused` is called if the connection holds too much; it must end the connection.
+        `refused` is called if the connection holds too many bytes. This callback must end the connection.
         """
         share = Share(self._strangers, self._members, refused)
         if owner is not None:
@@ -64,7 +68,7 @@ class Unfinished:
 
 
 class Share:
-    """The count of the bytes of unfinished messages that one connection holds."""
+    """Counts the bytes of unfinished messages that one connection holds."""
 
     __slots__ = ("_members", "_pool", "_refused", "held", "owner")
 
@@ -94,7 +98,7 @@ class Share:
             pool.shares.discard(self)
 
     def admit(self, owner: str) -> None:
-        """Report that the client was identified as the member `owner`: from now on, the limit for members applies."""
+        """Report that the client is now known to be the member `owner`. From now on, the limit for members applies."""
         if self._pool is None:
             return
         held = self.held
@@ -104,13 +108,13 @@ class Share:
         self.hold(held)
 
     def refuse(self) -> None:
-        """End the connection, because it holds too much."""
+        """End the connection, because it holds too many bytes."""
         refused = self._refused
         assert refused is not None, "a closed share holds nothing"
         self.close()
         refused()
 
     def close(self) -> None:
-        """Report that the connection is gone and holds nothing."""
+        """Report that the connection is closed, so that its bytes no longer count."""
         self.hold(0)
         self._pool = self._refused = None

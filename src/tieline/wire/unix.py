@@ -1,17 +1,18 @@
 """Unix sockets: listens at a path, even if a dead process left a socket there, and finds the user id of a client.
 
-Above: every protocol with a socket file. Below: the operating system. It refuses to know what is said on a socket.
+Above: every protocol with a socket file. Below: the operating system. This module does not know what is sent on a
+socket.
 
 **A socket appears in one step.** `listen` binds to a short temporary name in the same folder, sets the permissions,
 starts listening, and only then renames the socket to its path. So a client that sees the path can connect to it, the
-permissions are never wider than requested, and the rename replaces a stale socket in one step. Setting the umask
-around `bind` would also set the permissions. But the umask belongs to the whole process, and the hub's other threads
-create files at the same time.
+permissions are never wider than requested, and the rename replaces the socket of a dead process in one step. A change
+of the umask during `bind` would also set the permissions. But the umask applies to the whole process, and other threads
+of the hub create files at the same time.
 
 **Both event loops behave the same.** uvloop and asyncio handle paths differently (uvloop removes a stale socket by
-itself, and newer asyncio removes the file on close). Here the loop gets a socket that is already bound, under a name
-that no longer exists, so the loop does not touch the path. `UnixServer.close` removes the file, unless another process
-has replaced it.
+itself, and newer asyncio removes the file on close). Here the event loop gets a socket that is already bound, under a
+temporary name that no longer exists. So the event loop does not touch the path. `UnixServer.close` removes the file,
+unless another process has replaced it.
 """
 
 import asyncio
@@ -36,10 +37,11 @@ STALE_CHECK_SECONDS = 2.0
 # Pause between two checks. The check repeats only while the listener's queue is full.
 _STALE_CHECK_PAUSE_SECONDS = 0.02
 
-# Temporary names to try. A name is taken only while another process is binding, or after such a process crashed.
+# Most temporary names to try. A name is in use only while another process is binding, or after such a process crashed.
 _TEMPORARY_NAMES = 1000
 
-# Loop turns from the kernel's queue to `connection_made`: notice, accept, make the transport, call; and one to spare.
+# Turns of the event loop from the kernel's queue to `connection_made`: notice, accept, make the transport, call. One
+# more turn is spare.
 _ACCEPT_TURNS = 5
 
 # macOS and BSD: getsockopt(SOL_LOCAL, LOCAL_PEERCRED) fills a struct xucred, in which the uid follows the version.
@@ -49,19 +51,19 @@ _XUCRED_BYTES = 76
 
 
 class SocketInUse(OSError):
-    """Another process listens at the path."""
+    """Raised if another process listens at the path."""
 
 
 class SocketCheckTimeout(TimeoutError):
-    """A process listens at the path, but neither accepts nor refuses connections."""
+    """Raised if a process listens at the path, but neither accepts nor refuses connections."""
 
 
 class SocketPathTooLong(OSError):
-    """The path does not fit into a Unix address."""
+    """Raised if the path is too long for a Unix socket address."""
 
 
 class Listening(Protocol):
-    """A server that accepts connections from a listening socket. Those of asyncio are such servers."""
+    """A server that accepts connections from a listening socket. asyncio's servers have these methods."""
 
     def close(self) -> None:
         """Stop listening."""
@@ -74,7 +76,7 @@ class Listening(Protocol):
 
 
 class UnixServer:
-    """A listening Unix socket. Closing it removes its file and leaves accepted connections open."""
+    """A listening Unix socket. `close` removes its file, and leaves accepted connections open."""
 
     def __init__(self, server: Listening, path: Path, identity: tuple[int, int]) -> None:
         self.path = path
@@ -90,9 +92,9 @@ class UnixServer:
     async def retire(self) -> None:
         """Stop listening, but first accept the connections that are already in the kernel's queue.
 
-        A client is connected as soon as the kernel has queued it, some turns of the loop before `connection_made`.
-        If the server closed in between, asyncio would forget the connection without closing it, and the client
-        would wait for ever.
+        A client counts as connected as soon as the kernel has queued its connection. The event loop calls
+        `connection_made` some turns later. If the server closed between these two moments, asyncio would forget the
+        connection without closing it, and the client would wait for ever.
         """
         self._hide()
         for _ in range(_ACCEPT_TURNS):
@@ -118,7 +120,7 @@ async def listen(
 ) -> UnixServer:
     """Listen at `path`. `factory` makes the asyncio protocol of each connection.
 
-    `mode`, `backlog` and the errors are those of `listen_with`.
+    `mode`, `backlog` and the errors are the same as in `listen_with`.
     """
 
     async def serve(sock: socket.socket) -> Listening:
@@ -136,8 +138,8 @@ async def listen_with(
 ) -> UnixServer:
     """Listen at `path`, with a server that `serve` makes of the listening socket.
 
-    Makes missing folders, and replaces a plain file or the socket of a dead process. `mode` is the permissions of the
-    socket file; None leaves them to the umask. `backlog` is the length of the kernel's queue. Raises `SocketInUse`,
+    Makes missing folders, and replaces a plain file or the socket of a dead process. `mode` is the permission bits of
+    the socket file; with None, the umask decides. `backlog` is the length of the kernel's queue. Raises `SocketInUse`,
     `SocketCheckTimeout` or `SocketPathTooLong`, each with a sentence for a person, or the `OSError` of the system.
     """
     check_path(path)
@@ -164,7 +166,7 @@ async def connect(path: Path, factory: Callable[[], asyncio.BaseProtocol]) -> No
 def check_path(path: str | Path) -> None:
     """Raise `SocketPathTooLong` unless `path` fits into a Unix address.
 
-    Call this before connecting, too: an event loop may cut a longer path short and connect to another socket.
+    Call this also before you connect: an event loop may cut off the end of a longer path and connect to another socket.
     """
     size = len(os.fsencode(path))
     if size > PATH_BYTES_MAX:
@@ -181,7 +183,10 @@ def peer_uid(transport: asyncio.BaseTransport) -> int | None:
 
 
 def socket_uid(sock: socket.socket) -> int | None:
-    """Return the user id of the process at the other end, or None if it is no Unix socket or the system is silent."""
+    """Return the user id of the process at the other end.
+
+    None if the socket is no Unix socket, or the id is unknown.
+    """
     if sock.family != socket.AF_UNIX:
         return None
     try:
@@ -195,7 +200,7 @@ def socket_uid(sock: socket.socket) -> int | None:
 
 
 async def _refuse_live(path: Path) -> None:
-    """Raise if a process listens at `path`, not if there is nothing, a plain file or the socket of a dead process."""
+    """Raise an error if a process listens at `path`. A plain file or the socket of a dead process is no error."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + STALE_CHECK_SECONDS
     while _identity(path) is not None:
@@ -222,7 +227,8 @@ def _connect_error(path: Path) -> int:
 def _bind(path: Path, mode: int | None, backlog: int) -> tuple[socket.socket, tuple[int, int]]:
     """Bind a socket to a temporary name, set its permissions, listen, and rename it to `path`.
 
-    Return the socket, and the device and inode of its file. Nothing is awaited, so no other `listen` interferes.
+    Return the socket, and the device and inode of its file. This function never awaits, so no other call of `listen`
+    can run in between.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     temporary: str | None = None

@@ -1,12 +1,14 @@
 """Send buffer for one reader that is slower than the hub, with callbacks when it is full and when it has drained.
 
-Above: connections to readers, which encode and send. It refuses to know sessions and sockets. A buffer is *full* when
-it holds more than `bytes_max`, and *drained* when at most half of `bytes_max` is left. The source decides what happens
-then. A `SessionPump` stops offering and stops reading, so that all other deliveries stay in the inbox on disk. A stream
-without a position to resume from is cut off, and its reader is told where the rest is.
+Above: connections to readers, which encode and send items. This module knows no sessions and no sockets. A buffer is
+*full* when it holds more than `bytes_max`, and *drained* when at most half of `bytes_max` is left. The source of the
+items decides what to do when the buffer is full. A `SessionPump` stops writing deliveries and stops reading, so that
+all later deliveries stay in the inbox on disk. A stream that cannot be resumed at a position ends, and its reader is
+told where to read the rest.
 
-An asyncio transport counts its own unsent bytes and needs only the limit. ASGI has no such count: its `send` waits
-while the socket is full. So a connection over ASGI writes to an `Unsent`, and one task sends from there.
+An asyncio transport counts its own unsent bytes and needs only the limit (`bound`). ASGI has no such count: its `send`
+waits while the socket is full. So a connection over ASGI writes to an `Unsent`, and one task sends the items of this
+buffer.
 """
 
 import asyncio
@@ -22,7 +24,10 @@ def bound(transport: asyncio.WriteTransport, bytes_max: int) -> None:
 
 
 class Unsent(Generic[_Item]):
-    """Buffer of items for one reader, in order. `full` is called beyond `bytes_max`, `drained` at half of it."""
+    """Buffer of items for one reader, in order.
+
+    Calls `full` above `bytes_max`, and later `drained` at half of `bytes_max`.
+    """
 
     __slots__ = ("_bytes", "_bytes_max", "_closed", "_drained", "_full", "_is_full", "_items", "_wake")
 
@@ -39,7 +44,7 @@ class Unsent(Generic[_Item]):
         self._wake = asyncio.Event()
 
     def write(self, item: _Item, size: int) -> None:
-        """Add an item of `size` bytes, unless the buffer is closed. Returns at once."""
+        """Add an item of `size` bytes and return at once. Do nothing if the buffer is closed."""
         if self._closed:
             return
         self._items.append((item, size))
@@ -55,7 +60,7 @@ class Unsent(Generic[_Item]):
         self._wake.set()
 
     def clear(self) -> None:
-        """Drop the buffered items and close: the reader is gone."""
+        """Drop the buffered items and close the buffer, because the reader is gone."""
         self._items.clear()
         self.close()
 
@@ -74,7 +79,7 @@ class Unsent(Generic[_Item]):
         return items
 
     def sent(self, size: int) -> None:
-        """Report that this many of the taken bytes were sent."""
+        """Report that `size` bytes of the items from `take` were sent."""
         self._bytes -= size
         if self._is_full and self._drained is not None and self._bytes <= self._bytes_max // 2:
             self._is_full = False

@@ -1,4 +1,4 @@
-"""The epilogue: checks the hub's data after the last scene of the demo: receipts, its log, and an audit from outside.
+"""The epilogue: after the last scene of the demo, checks the hub's receipts, its log and its audit chain.
 
 Above: `command`. Below: the SDK, and the files of the hub's home once the hub has stopped.
 """
@@ -83,7 +83,7 @@ async def log_events(show: Show, messages: int) -> dict[str, int]:
 
 
 def audit(show: Show, home: Path) -> int:
-    """Check the audit chain from outside, from the files on disk. Return its length."""
+    """Check the audit chain without the hub, from the files on disk. Return its length."""
     from tieline.core.audit import verify
     from tieline.stores.sqlite.inspection import open_inspection
 

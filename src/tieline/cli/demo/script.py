@@ -1,7 +1,7 @@
 """The script of the demo: five agents release version 1.0 of something, in seven scenes.
 
-Above: `command`. Below: `stage`, where it is played. Each scene lets agents act in the words of their protocols, and
-makes statements about the result. `Show.check` checks each statement.
+Above: `command`. Below: `stage`, which has the hub and the agents. In each scene, agents act through their own
+protocols, and the script makes statements about the result. `Show.check` checks each statement.
 """
 
 import asyncio
@@ -176,9 +176,9 @@ class Show:
     # Helpers of the scenes.
 
     def check(self, claim: str, expected: Any, found: Any) -> None:
-        """Add the statement `claim` to the verdict: it is true if `found` equals `expected`.
+        """Add the statement `claim` to the verdict. It is true if `found` equals `expected`.
 
-        The demo goes on even if it is false.
+        The demo goes on even if the statement is false.
         """
         self.verdict.check(claim, expected, found)
 

@@ -50,7 +50,7 @@ class Broken(Exception):
 async def soon(ask: Callable[[], Awaitable[_A]], is_it: Callable[[_A], bool]) -> _A:
     """Call `ask` again and again until `is_it` is true for the answer, or a timeout. Return the last answer.
 
-    A wire without acknowledgements does not say when the hub has processed a message.
+    This is needed because a wire without acknowledgements does not say when the hub has processed a message.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + WAIT_SECONDS
@@ -93,7 +93,7 @@ async def _start(*arguments: str, pipes: int, log: Any, pass_fds: tuple[int, ...
 class Player:
     """An agent of the demo, which runs in a process of its own.
 
-    This object gives it orders and collects its messages.
+    This object sends orders to that process, and collects the messages that the agent receives.
     """
 
     def __init__(self, name: str, protocol: str, role: str) -> None:
@@ -131,7 +131,7 @@ class Player:
         await self._order(a.Hold)
 
     async def race(self) -> list[bool]:
-        """Let the agent claim the last message twice at once. Return which of the two claims won."""
+        """Let the agent claim the last message twice at once. Return, for each claim, true if it got the message."""
         return msgspec.convert(await self._order(a.Race), list[bool])
 
     async def ask(self, method: str, path: str, **form: Any) -> a.Json:
@@ -243,7 +243,7 @@ class Stage:
     async def _start_hub(self) -> asyncio.subprocess.Process:
         """Start the hub under a guard process.
 
-        The guard ends the hub when our end of a pipe closes, also if we are killed.
+        The guard ends the hub when our end of a pipe closes, also if this process is killed.
         """
         serve = (sys.executable, "-m", "tieline.cli.main", "serve", "--home", str(self.home), "--http", "127.0.0.1:0")
         alive, self._alive = os.pipe()
@@ -290,7 +290,7 @@ class Stage:
         await self.enter(player)
 
     async def stop_hub(self) -> int:
-        """Ask the hub to stop; returns its exit code."""
+        """Ask the hub to stop, and return its exit code."""
         for client in self._clients:
             await client.close()
         self._clients.clear()
@@ -303,7 +303,7 @@ class Stage:
         return -signal.SIGKILL if self._hub.returncode is None else self._hub.returncode
 
     async def close(self) -> None:
-        """End every process, and remove the folder unless `keep` is set. A cancellation waits for this."""
+        """End every process, and remove the folder unless `keep` is set. A cancellation does not interrupt this."""
         closing = asyncio.create_task(self._close())
         try:
             await asyncio.shield(closing)

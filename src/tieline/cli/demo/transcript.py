@@ -1,7 +1,7 @@
 """The transcript: lines for the person who watches the demo, printed slowly enough to read.
 
-Above: `script`. Below: the output: a terminal gets one colour for each protocol, any other output gets plain lines. A
-colour never stands alone: the protocol's name is on the line too.
+Above: `script`. Below: the output. A terminal gets one colour for each protocol, any other output gets plain lines. The
+name of the protocol is also on the line, so that nobody needs the colour.
 """
 
 import asyncio
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 COLOURS = {protocol.name: protocol.terminal_colour for protocol in protocols()} | {"tieline": "default"}
 _PAUSE_SECONDS = 0.25
 _PACED_SECONDS = 11.5
-"""Time that the whole demo should take. What is left of it is divided among the pauses to come, for slow machines."""
+"""Time that the whole demo should take. The remaining time is divided among the remaining pauses, so that a slow
+machine makes shorter pauses."""
 _PAUSES = 34
 """Approximate number of pauses in a run of the demo."""
 _PROTOCOL_WIDTH = max(map(len, COLOURS))

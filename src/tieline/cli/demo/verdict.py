@@ -28,7 +28,7 @@ class Verdict:
         self.checks: list[Check] = []
 
     def check(self, claim: str, expected: Any, found: Any) -> bool:
-        """Add the statement `claim`, which is true if `found` equals `expected`. Return true if it is."""
+        """Add the statement `claim`. Return true if it is true, because `found` equals `expected`."""
         self.checks.append(Check(claim, expected, found))
         return self.checks[-1].holds
 

@@ -1,10 +1,12 @@
-"""ac7: events and threads over HTTP, pushed to streams as server-sent events or WebSocket frames.
+"""ac7: a protocol over HTTP. Streams push new messages as server-sent events or WebSocket frames.
 
-Above: the code that runs protocols. Below: the Hub port. PROTOCOL.md has the routes, the rules and our deviations.
+Above: the code that runs protocols. Below: the Hub port. PROTOCOL.md has the routes, the rules and our deviations from
+the specification.
 
 `shapes` defines requests and answers. `messages`, `channels`, `objectives`, `members`, `team`, `activity` and
-`telemetry` have the operations of their nouns. Modules that end in `_routes` have the operations over the hub's
-services. `streams` has the live streams. `codec` converts the hub's values to ac7's shapes. `server` has the HTTP port.
+`telemetry` have the HTTP operations, one noun each. Modules that end in `_routes` have the operations that use the
+hub's services, such as files. `streams` has the live streams. `codec` converts the hub's values to ac7's shapes.
+`server` is the HTTP application.
 """
 
 from collections.abc import Mapping

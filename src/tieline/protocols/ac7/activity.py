@@ -32,7 +32,7 @@ UPLOAD_BYTES_MAX = 16 * MEBIBYTE
 _UNSENT_BYTES_MAX = 2 * UPLOAD_BYTES_MAX
 """Most unsent bytes for one live reader.
 
-An upload arrives all at once, so a reader may lag by more than one upload.
+It is more than one upload, because the hub writes all events of an upload to the reader at once.
 """
 _LIMIT = 200
 _LIMIT_MAX = 1000
@@ -44,12 +44,12 @@ _INVALID = "invalid activity payload"
 
 Event = trace.ActivityEvent | commandsuite.Event
 _SHAPES: dict[str, Any] = {str(shape.__struct_config__.tag): shape for shape in get_args(Event)}
-"""Shapes of events by kind. Events of other kinds have no shape that a reader checks."""
+"""Shapes of events by kind. For an event of any other kind, only `kind` and `ts` are checked."""
 _KINDS = (*dict.fromkeys((*trace.KINDS, *commandsuite.KINDS)),)
 
 
 class UploadActivity(Shape, frozen=True):
-    """Events of an agent. Events of other kinds are kept, too, if they have a `kind` and a `ts`."""
+    """Events of an agent. Events of unknown kinds are kept too, if they have a `kind` and a `ts`."""
 
     events: Annotated[tuple[Event, ...], Meta(min_length=1, max_length=500)]
 
@@ -76,7 +76,7 @@ class _Upload(Struct):
 
 
 class _Row(Struct, rename="camel"):
-    """One activity event of a member in an answer that lists them. The event is already encoded as JSON."""
+    """One entry in the answer that lists a member's activity. The event is already encoded as JSON."""
 
     id: int
     member_name: str
@@ -92,7 +92,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Tail:
-    """One live reader of a member's activity. The hub calls its methods (it implements the Listener port)."""
+    """One live reader of a member's activity. The class implements the Listener port, so the hub calls its methods."""
 
     __slots__ = ("_activity", "_closed", "_cut", "_kinds", "carrier", "session", "unsent_bytes_max")
 
@@ -110,7 +110,7 @@ class Tail:
     def begin(self, session: SessionId, cut: Callable[[], None], kinds: tuple[str, ...]) -> None:
         """Start to write to the reader. `cut` is called to end the subscription.
 
-        `kinds` are the kinds of events that the reader knows: events of other kinds are not written.
+        `kinds` are the kinds of events that the reader knows. Events of other kinds are not written.
         """
         self.session = session
         self._cut = cut
@@ -124,18 +124,18 @@ class Tail:
             self.carrier.write(frame)
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Do nothing: messages are on other streams."""
+        """Do nothing. A reader of activity gets no messages."""
 
     def released(self, keys: Sequence[int]) -> None:
-        """Do nothing: messages are on other streams."""
+        """Do nothing. A reader of activity gets no messages."""
 
     def progress(self, step: r.Progress) -> None:
-        """Do nothing: the session asks for no progress of sent messages."""
+        """Do nothing. This session does not follow the deliveries of sent messages."""
 
     def end(self, why: Refusal) -> None:
         """Close the reader's connection, because the hub ended the session.
 
-        Its token, its member or its permission is gone.
+        For example, the token was revoked or the permission was taken away.
         """
         self.close(ENDED, why.message)
 
@@ -267,7 +267,7 @@ class Activity:
     # Methods that a tail calls, and shutdown.
 
     def frames(self, rows: Sequence[ActivityRow], kinds: tuple[str, ...]) -> list[Frame]:
-        """Encode the activity rows whose kind is in `kinds`, each as a message for live readers."""
+        """Encode the rows whose kind is in `kinds`, one frame for each row. Live readers share the frames."""
         if self._rows is not rows:
             self._rows, self._frames = rows, {}
         if kinds not in self._frames:
@@ -291,9 +291,10 @@ class Activity:
 
 
 async def _events(body: bytes, most: int) -> tuple[dict[str, Any], ...]:
-    """Check and return each event of an upload, at most `most`.
+    """Decode and check the events of an upload.
 
-    Other tasks run in between, because an upload may be large.
+    Raises `Refused` if an event is invalid, if there is no event, or if there are more than `most`. An upload may be
+    large, so the event loop runs other tasks in between.
     """
     raw = checked(body, _Upload, _INVALID, values_max=UPLOAD_VALUES_MAX).events
     if not 0 < len(raw) <= most:

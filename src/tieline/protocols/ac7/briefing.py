@@ -12,7 +12,7 @@ from tieline.contract.team import Team
 from tieline.protocols.ac7 import codec
 
 NOTICE_TITLE = "ac7 session online"
-"""Title of the notice that a stream is open. Clients know it."""
+"""Title of the notice that a stream is open. Clients recognize the notice by this title."""
 OPEN = (Status.ACTIVE, Status.BLOCKED)
 """Statuses of the objectives that a member still has to do."""
 
@@ -68,7 +68,8 @@ def instructions(kept: Member, about: Team, teammates: Sequence[Member], open_co
 def notice(member: str, open_count: int, missed: int) -> str:
     """Return the notice that a member's stream is open.
 
-    `open_count` objectives are not done, and `missed` messages were never shown to the member.
+    `open_count` is the number of the member's objectives that are not done. `missed` is the number of messages that
+    were never shown to the member.
     """
     shows = f"; `recent` shows {'it' if missed == 1 else 'them'}" if missed else ""
     parts = [

@@ -22,7 +22,10 @@ _REASON_BYTES_MAX = 123
 
 
 class Frame:
-    """One message to write, encoded once for all streams. A reader may continue after a message by its id."""
+    """One message for streams, encoded once for all of them.
+
+    It carries the id of the message, so that a reader that reconnects can name the last message it got.
+    """
 
     __slots__ = ("_event", "_id", "_text", "payload")
 
@@ -60,7 +63,7 @@ class Carrier(Protocol):
         """Send the queued messages, then the reason, then close."""
 
     async def run(self) -> None:
-        """Send messages until either side hangs up."""
+        """Send messages until the reader disconnects or `end` is called."""
 
 
 class EventCarrier:
@@ -90,7 +93,7 @@ class EventCarrier:
         self._stream.close()
 
     async def run(self) -> None:
-        """Send messages until either side hangs up."""
+        """Send messages until the reader disconnects or `end` is called."""
         await self._stream.run(self._receive, self._send)
 
 
@@ -123,7 +126,7 @@ class SocketCarrier:
         self._unsent.close()
 
     async def run(self) -> None:
-        """Send messages until either side hangs up."""
+        """Send messages until the reader disconnects or `end` is called."""
         self._door.admit("a reader", _UNREAD_BYTES_MAX)
         gone = asyncio.create_task(self._watch())
         try:

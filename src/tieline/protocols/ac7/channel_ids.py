@@ -1,7 +1,8 @@
-"""Ids of channels by name: ac7 names a thread by the channel's id, but other protocols know only the name.
+"""Ids of channels by name. ac7 shows a channel by its id, but a message from another protocol has only its name.
 
 Above: the code that shows messages. Below: the Hub port. `ChannelIds` lists the channels once, then follows the
-notices of new and removed channels. A message sent at the moment its channel is created shows the channel's name.
+notices of new and removed channels. A message that is sent at the moment its channel is created may show the
+channel's name instead of its id.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ class ChannelIds:
         self._ask()
 
     def _changed(self, change: Notice) -> None:
-        """Apply a notice: a channel appeared or vanished."""
+        """Apply the notice that a channel appeared or vanished."""
         assert isinstance(change, ChannelAppeared | ChannelVanished), "asked for"
         # A pending list of channels may be older than this notice, so list the channels again.
         self._stale = self._asking

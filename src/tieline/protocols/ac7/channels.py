@@ -66,14 +66,14 @@ async def archive(call: Call, _: None) -> s.ChannelShape:
 
 
 async def admit(call: Call, form: s.AddChannelMember | None) -> s.ChannelResponse:
-    """Join a channel. Its admins can add other members."""
+    """Join a channel. An admin of the channel may also add other members."""
     if form is None or form.member is None or (form.member == call.member and form.role == "member"):
         return codec.channel_members(await _change(call, ch.Enter()), call.member)
     return codec.channel_members(await _change(call, ch.Admit(form.member, ch.Role(form.role))), call.member)
 
 
 async def dismiss(call: Call, _: None) -> s.ChannelResponse:
-    """Leave a channel. Its admins can remove other members."""
+    """Leave a channel. An admin of the channel may also remove other members."""
     return codec.channel_members(await _change(call, ch.Dismiss(call.params["name"])), call.member)
 
 

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 class NoRoute(ConnectionError):
-    """The hub has no such route: it does not serve ac7."""
+    """The hub answered that the route does not exist. So the hub does not serve ac7."""
 
 
 class Ac7Client:

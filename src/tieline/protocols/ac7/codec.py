@@ -37,7 +37,7 @@ RESERVED = frozenset({"from", "ts", "msg_id", "level", "thread", "tieline"})
 """Keys of `data` that only the hub may set."""
 
 DATA_LABELS = (Field.PRIORITY, Field.SCOPE, Field.THREAD, Field.REPLY_TO, Field.REFS)
-"""Fields that a sender sets in `data`, because ac7 has no key for them. The thread is set as `conversation`."""
+"""Fields that a sender writes into `data`, because ac7 has no key for them. `thread` is written as `conversation`."""
 
 _TEAM_NAME = "tieline"
 _DIRECTIVE = "Work together."
@@ -192,7 +192,7 @@ def listed(kept: Member, *, whole: bool) -> s.ListedMember:
 def connected(presence: Presence, streams: int) -> s.Connected:
     """Convert a member's presence. `streams` is the number of its ac7 streams.
 
-    The answer counts these and the member's sessions on other protocols.
+    The result counts these streams and the member's sessions on other protocols.
     """
     kept = presence.member
     elsewhere = sum(1 for protocol in presence.sessions if protocol != BROKER)
@@ -223,8 +223,9 @@ def tokens(member: Member, kept: Sequence[TokenView]) -> list[s.TokenShape]:
 
 
 def token(member: Member, kept: TokenView, *, is_oldest: bool = False) -> s.TokenShape:
-    """Convert a token's public details. `is_oldest` is true for the member's first token."""
-    # The hub does not store the origin. A rotation leaves no older token, and only one more token can have a label.
+    """Convert a token's public details. `is_oldest` is true for the oldest token that the member has."""
+    # The hub does not store the origin, so derive it. A rotation removes all older tokens and makes a token without a
+    # label. A token with a label was issued as one more token.
     origin: s.TokenOrigin = "rotate" if is_oldest and not kept.label else "enroll"
     return s.TokenShape(
         id=kept.id,
@@ -242,7 +243,10 @@ def token(member: Member, kept: TokenView, *, is_oldest: bool = False) -> s.Toke
 
 
 def slug(name: str, channel_id: str) -> str:
-    """Return a channel's slug: its name if ac7 allows such a name; else one made from name and end of the id."""
+    """Return a channel's slug.
+
+    It is the channel's name if ac7 allows that name. Otherwise it is made from the name and the end of the id.
+    """
     if len(name) <= _SLUG_CHARS_MAX and _SLUG.match(name):
         return name
     left = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[: _SLUG_CHARS_MAX - _SLUG_SUFFIX - 1].strip("-")

@@ -1,8 +1,8 @@
-"""CommandSuite, the successor of ac7: the requests and events of its clients that ac7 does not have.
+"""CommandSuite, the successor of ac7: requests and events that only clients of CommandSuite send.
 
-Above: the routes of this folder. Its clients name themselves by a header. They use most of ac7's routes unchanged, so
-there is no second server: a route asks `speaks` where the two differ. Its specification is its source; the facts here
-were read there at version 0.7.1.
+Above: the routes of this folder. A client of CommandSuite identifies itself by a header. It uses most of ac7's routes
+unchanged, so there is no second server. Where the two protocols differ, a route calls `speaks`. CommandSuite has no
+written specification. The facts in this module were read in its source, version 0.7.1.
 """
 
 from typing import Annotated, Any, Literal, get_args
@@ -16,7 +16,7 @@ from tieline.wire.route import Call
 HEADER = b"x-csuite-protocol"
 """Header that every client of CommandSuite sends. Its value is the version of the protocol, which is 2."""
 DEVICE_PREFIX = "csuite-dc_"
-"""Prefix by which its clients recognize a device code."""
+"""Prefix by which clients of CommandSuite recognize a device code."""
 
 Word = Annotated[str, Meta(min_length=1)]
 
@@ -40,7 +40,10 @@ class PresenceActivity(s.Shape, frozen=True, kw_only=True):
 
     @property
     def is_busy(self) -> bool:
-        """True if the agent is in a turn. A blocked agent is busy too: it waits in the middle of a turn."""
+        """True if the agent is in a turn. If `busy` is not given, every state except `idle` counts as busy.
+
+        A blocked agent waits in the middle of a turn.
+        """
         return self.state != "idle" if self.busy is None else self.busy
 
 
@@ -109,4 +112,4 @@ Event = SessionStart | SessionEnd | ToolAction | UserPrompt | ContextControl
 """Kinds of activity events that only CommandSuite has, and not ac7."""
 
 KINDS = tuple(kind.__struct_config__.tag for kind in (ObjectiveOpen, ObjectiveClose, LlmExchange, *get_args(Event)))
-"""Kinds of events that its readers know. They reject a list with any other kind, such as ac7's `opaque_http`."""
+"""Kinds of events that clients of CommandSuite know. They reject a list with other kinds, such as `opaque_http`."""

@@ -26,8 +26,8 @@ def clear_cookie(*, secure: bool) -> str:
 def set_attempt(attempt: str, *, secure: bool) -> str:
     """Return the header value that sets the attempt cookie.
 
-    After too many wrong codes, a login needs several right codes from one browser. By this cookie the browser's next
-    code counts for the same attempt.
+    After too many wrong codes, a login needs several right codes from one browser. This cookie identifies the browser,
+    so that its next code counts for the same attempt.
     """
     return _cookie(attempt, ATTEMPT_MS // 1000, secure=secure, name=ATTEMPT_COOKIE)
 

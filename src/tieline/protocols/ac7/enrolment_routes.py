@@ -1,4 +1,7 @@
-"""Enrolment over HTTP: a device asks, a member with `members.manage` assigns a member, the device fetches its token.
+"""Enrolment over HTTP: gives a new device a token of a member.
+
+The device asks for a token. A person with the permission `members.manage` approves the device for a member. Then the
+device fetches the token.
 
 Above: the server. Below: the hub's devices, and the Hub port, which issues the token.
 """
@@ -21,7 +24,7 @@ from tieline.wire.http import Answer, answer
 from tieline.wire.route import NO_CONTENT, Call, Query, Refused, Route, fail, no, require
 
 VERIFICATION_PATH = "/enroll"
-"""Path that a device shows to its person, with the user code as `code`."""
+"""Path of the page that approves a device. The device shows it to a person, with the user code as `code`."""
 _SEE_OTHER = 303
 _CODE_CHARS_MAX = 64  # a user code has nine
 _CONSOLE_PLACE = "/#/devices"
@@ -62,7 +65,7 @@ class Waiting(s.Shape, frozen=True):
 
 
 class PollRequest(s.Shape, frozen=True):
-    """A device's question if its request was approved."""
+    """A device asks if its request was approved."""
 
     device_code: Annotated[str, Meta(max_length=128)]
 
@@ -202,7 +205,7 @@ class EnrolmentRoutes:
 
 
 async def approval_page(call: Call, _: None) -> Answer:
-    """Lead a person's browser to the console, where the device is approved; the code is filled in."""
+    """Redirect a browser to the page of the console that approves the device. The code is filled in there."""
     code = call.query.get("code", "")[:_CODE_CHARS_MAX]
     place = f"{_CONSOLE_PLACE}/{quote(code, safe='')}" if code else _CONSOLE_PLACE
     text = b"Approve the device in the console of this hub."

@@ -25,7 +25,7 @@ from tieline.wire.http import SESSION_COOKIE, Answer, answer, clear, cookie
 from tieline.wire.route import NO_CONTENT, STATUS, Call, Refused, Route, no, own_member
 
 _FOR_EVER = 2**53 - 1
-"""Expiry shown for a token that is not a login session. Clients require a number."""
+"""Expiry time in the answer to a caller that uses a token and no login. Clients require a number."""
 
 
 class LoginRequest(s.Shape, frozen=True):
@@ -36,7 +36,7 @@ class LoginRequest(s.Shape, frozen=True):
 
 
 class SessionResponse(s.Shape, frozen=True):
-    """Member that is logged in, and time at which the login expires."""
+    """The member that is logged in, and the time at which the login expires."""
 
     member: str
     role: s.RoleView
@@ -91,7 +91,7 @@ class LoginRoutes:
         return replace(shown, headers=((b"set-cookie", given.encode()),))
 
     async def show(self, call: Call, _: None) -> SessionResponse:
-        """Member that is logged in, and time at which the login expires."""
+        """Return the member that is logged in, and the time at which the login expires."""
         own = await own_member(call)
         session = await self._logins.find(call.caller.token) if call.caller.by_cookie else None
         return _session(own, session.expires_at_ms if session is not None else _FOR_EVER)

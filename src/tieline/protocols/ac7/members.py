@@ -1,7 +1,7 @@
 """Members: routes for the members of the team, their presence, their permissions and their tokens.
 
 Above: the server. Below: the Hub port, which checks permissions. The hub has its own permissions besides ac7's seven.
-These routes never show the hub's own permissions, and keep them unchanged when the seven change.
+These routes never show the hub's own permissions, and leave them unchanged when a request changes ac7's seven.
 """
 
 from collections.abc import Callable
@@ -92,12 +92,12 @@ async def briefing(call: Call, _: None) -> s.Briefing:
 
 
 async def instructions(call: Call, _: None) -> commandsuite.InstructionsResponse:
-    """Briefing of the member, for clients of CommandSuite."""
+    """Return the briefing of the member, for clients of CommandSuite."""
     return commandsuite.InstructionsResponse(**structs.asdict(await briefing(call, None)))
 
 
 async def presence(call: Call, form: commandsuite.PresenceActivity) -> None:
-    """Report the state of the member's agent, for clients of CommandSuite; it counts for half a minute."""
+    """Report the state of the member's agent, for clients of CommandSuite. The state is shown for half a minute."""
     await _done(call, lambda session: c.SetBusy(session, busy=form.is_busy))
 
 
@@ -191,7 +191,7 @@ async def issue(call: Call, form: s.CreateToken | None) -> s.CreatedToken:
 
 
 async def revoke(call: Call, _: None) -> None:
-    """Revoke a token. Sessions that it opened end."""
+    """Revoke a token, and close the sessions that were opened with it."""
     await _done(call, lambda session: c.RevokeToken(session, name=_name(call), token_id=call.params["id"]))
     call.leave()
 
@@ -236,9 +236,11 @@ def adding(
 
 
 async def permission_words(call: Call, given: tuple[str, ...] | str, kept: Member | None = None) -> tuple[str, ...]:
-    """Check permissions and names of presets, and return those that the member is to have.
+    """Check the permissions and preset names that a request gives. Return those that the member will have.
 
-    If `kept` is a member, the hub's own permissions that it has beside its presets are added.
+    Raises `Refused` for an unknown one. `kept` is the member that the request changes, if it exists. The hub's own
+    permissions of that member are added to the result, because ac7 does not know them and must not remove them.
+    Permissions that the member has through a preset are not added.
     """
     words = (given,) if isinstance(given, str) else given
     if kept is None and all(word in TEAM_PERMISSIONS for word in words):

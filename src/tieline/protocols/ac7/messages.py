@@ -167,7 +167,8 @@ class _Past:
     async def read(self, before_ms: int | None, limit: int) -> list[m.Message]:
         """Return a page of about `limit` messages that are older than `before_ms`, newest first.
 
-        A page never splits a millisecond: the next page starts before it and would skip the rest.
+        A page has all messages of its oldest millisecond. Otherwise some of them would be skipped, because the next
+        page begins before that millisecond.
         """
         start = None if before_ms is None else await self._start(before_ms)
         found = list(await self._page(start, limit, offers=True))
@@ -207,7 +208,10 @@ class _Past:
         return high
 
     async def _page(self, before: int | None, limit: int, *, offers: bool = False) -> tuple[m.Message, ...]:
-        """Read messages below the log offset `before`. With `offers`, the hub notes that the member is shown them."""
+        """Read messages below the log offset `before`.
+
+        With `offers`, the hub records that these messages were shown to the member.
+        """
         replies = await self._call.ask(
             lambda session: (c.ReadHistory(session, peer=self._peer, before=before, limit=limit, offers=offers),)
         )

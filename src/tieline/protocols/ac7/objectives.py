@@ -1,7 +1,7 @@
 """Objectives: routes to assign work, change its state and discuss it.
 
-Above: the server. Below: the Hub port, which checks permissions and notifies everybody in the thread in the same
-transaction.
+Above: the server. Below: the Hub port, which checks permissions. In one transaction, the hub stores a change and sends
+a message about the change to everybody in the objective's thread.
 """
 
 from collections.abc import Sequence
@@ -99,7 +99,7 @@ class Objectives:
 
 
 async def listing(call: Call, _: None) -> s.ObjectiveListing:
-    """List objectives, newest first: all for those who may create them, else those that the member takes part in."""
+    """List objectives, newest first. A member without the right to create objectives gets only its own."""
     status, assignee = call.query.get("status"), call.query.get("assignee")
     if status is not None and status not in {one.value for one in o.Status}:
         raise Refused(no(400, f"status is none of {', '.join(one.value for one in o.Status)}"))

@@ -83,7 +83,7 @@ class Ac7(Server):
 
     @cached_property
     def _description(self) -> Answer:
-        """The OpenAPI document. It is made when somebody asks for it, because that takes longer than all the rest."""
+        """The OpenAPI document. It is made at the first request for it, because making it would slow down the start."""
         described = document(self.table, "ac7", "The ac7 API of a Tieline hub.", Failure)
         return Answer(200, msgspec.json.encode(described))
 
@@ -95,7 +95,11 @@ class Ac7(Server):
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True if the path has the first segment of a route. A WebSocket must match a live route."""
+        """True if ac7 must answer this request.
+
+        The first segment of the path must be the first segment of a route. The path of a WebSocket must match the
+        whole path of a route with a stream.
+        """
         if scope["type"] == "websocket":
             found = self._app.find("GET", _path(scope))
             return found is not None and found[0].live is not None
@@ -149,8 +153,8 @@ def _path(scope: Scope) -> str:
 
 
 def _check(scope: Scope) -> None:
-    """Refuse requests from pages of other sites, and requests for other versions of the protocol."""
-    # A person may find the link of a device on any page. The answer to it only names a place in the console.
+    """Raise `Refused` if a web page of another site sent the request, or if the request is for another ac7 version."""
+    # Any page may have the link that approves a device. The answer to the link only redirects to the console.
     is_link = scope["type"] == "http" and scope["method"] == "GET" and _path(scope) == VERIFICATION_PATH
     if foreign(scope) and not is_link:
         raise Refused(_FOREIGN)

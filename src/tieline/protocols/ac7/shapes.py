@@ -41,7 +41,7 @@ Reason = Annotated[str, Meta(max_length=2048)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=64)]
 Permissions = Annotated[tuple[Permission, ...], Meta(max_length=64)]
 PermissionWords = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=64)]
-"""Permissions and names of presets. A member refers to a preset: a change of the preset changes what it may do."""
+"""Permissions and names of presets. When a preset changes, the permissions of its members change, too."""
 TokenLabel = Annotated[str, Meta(max_length=64)]
 
 
@@ -56,7 +56,7 @@ class Failure(Shape, frozen=True, omit_defaults=True):
     code: str | UnsetType = UNSET
     details: list[dict[str, Any]] | UnsetType = UNSET
     retry_after: int | UnsetType = UNSET
-    """Seconds to wait, with status 429."""
+    """Seconds to wait before the next try. Only with status 429."""
     error_description: str | UnsetType = UNSET
     """Details of the error, for a device that polls."""
 
@@ -246,7 +246,8 @@ class CreateToken(Shape, frozen=True, kw_only=True):
 
 
 TokenOrigin = Literal["bootstrap", "rotate", "enroll"]
-"""The way a token was made: with its member, in place of the member's other tokens, or as one more."""
+"""The way a token was made. `bootstrap`: together with its member. `rotate`: it replaced all tokens of the member.
+`enroll`: as one more token."""
 
 
 class TokenShape(Shape, frozen=True, kw_only=True):

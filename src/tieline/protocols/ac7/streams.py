@@ -38,26 +38,27 @@ PROTOCOL = "ac7"
 TOO_SLOW = 1013
 GOING_AWAY = 1001
 ENDED = 1008
-"""This and the two above are WebSocket close codes: try again later, the server shuts down, policy violation."""
+"""WebSocket close codes. `TOO_SLOW` means: try again later. `GOING_AWAY` means: the server shuts down. `ENDED` means:
+policy violation."""
 
 SUBSCRIBE_PATH = "/subscribe"
 
 _UNSENT_BYTES_MAX = 1024 * 1024
 """Most unsent bytes for one reader before the reader is cut off. The history has all the messages."""
 _SINCE_CHARS_MAX = 64  # longer than the id of a message
-_OPEN_COUNTED_MAX = 1000  # a member with more has lost count, too
+_OPEN_COUNTED_MAX = 1000  # with more open objectives, the exact number does not matter
 _MISSED_PAGE = 100
 """Number of missed messages that are read from the hub at once."""
 _encode = msgspec.json.Encoder().encode
 
 Waiting = list[int] | tuple[Frame | None, int] | None
 """An entry of a stream's queue. A list has keys of deliveries that are no longer held and must be fetched from the hub.
-A tuple is a later message with its key; the key is 0 if the message is not a delivery. `None` stands for the missed
-messages, which are being read."""
+A tuple is a later message with its key. The message is `None` if it was already written; the key is 0 if the message is
+not a delivery. The entry `None` stands for the missed messages, which are being read from the hub."""
 
 
 class Stream:
-    """The open message stream of one reader. The hub calls its methods (it implements the Listener port)."""
+    """The open message stream of one reader. The class implements the Listener port, so the hub calls its methods."""
 
     __slots__ = (
         "_closed",
@@ -87,7 +88,7 @@ class Stream:
         self._offset = -1
         # Offset of the first message that came while the missed ones were being read.
         self._first_live: int | None = None
-        # Queue, in order. The first entry is no tuple: something is being read from the hub.
+        # Queue, in order. The first entry is never a tuple. It stands for messages that are being read from the hub.
         self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
         self._pages = Pages(streams.hub, self._fetch, lambda why: self._cut_off(why.message))
@@ -101,7 +102,7 @@ class Stream:
     def wait_for_missed(self) -> None:
         """Queue all messages from now on, until the messages that the reader missed are written.
 
-        The caller then calls `show_missed` for each of them, and `end_missed`.
+        The caller then calls `show_missed` for each missed message, and `end_missed` after the last one.
         """
         self._waiting.append(None)
         self._first_live = None
@@ -109,7 +110,7 @@ class Stream:
     def show_missed(self, message: Message) -> bool:
         """Write a message that the reader missed.
 
-        False if the message arrived after the stream opened: then it is in the queue and is not written here.
+        If the message arrived after the stream opened, it is in the queue. Then return false and write nothing.
         """
         if self._first_live is not None and message.offset >= self._first_live:
             return False
@@ -118,7 +119,7 @@ class Stream:
         return True
 
     def end_missed(self) -> None:
-        """Write the messages that were queued while missed ones were written."""
+        """Write the queued messages, because all missed messages are written now."""
         assert self._waiting[0] is None, "they were waited for"
         self._waiting.popleft()
         self._write_waiting()
@@ -126,15 +127,15 @@ class Stream:
             self._fetch()
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Write a delivery, if its message may reach this protocol."""
+        """Write a delivery. Ignore it if its message is badly signed and so must stay within another protocol."""
         del stream_seq
         if message.reaches(PROTOCOL):
             self._show(message, key)
 
     def released(self, keys: Sequence[int]) -> None:
-        """Fetch deliveries from the hub that waited, because their conversation was paused, and may be shown now.
+        """Fetch these deliveries from the hub and write them, because they are not held any more.
 
-        They are written before any later message.
+        Later messages wait in the queue until these deliveries are written.
         """
         self._waiting.append(list(keys))
         if len(self._waiting) == 1:
@@ -160,7 +161,7 @@ class Stream:
             self._fetch()
 
     def _write_waiting(self) -> None:
-        """Write the queued messages, up to the next keys that must be fetched from the hub."""
+        """Write the queued messages, up to the next entry whose messages must first be read from the hub."""
         while self._waiting and isinstance(first := self._waiting[0], tuple):
             self._waiting.popleft()
             frame, key = first
@@ -212,7 +213,7 @@ class Stream:
         self._first = self._last = 0
 
     def progress(self, step: Progress) -> None:
-        """Do nothing: the session asks for no progress of sent messages."""
+        """Do nothing. This session does not follow the deliveries of sent messages."""
 
     def end(self, why: Refusal) -> None:
         """Close the stream, because the hub ended the session."""
@@ -237,7 +238,7 @@ class Stream:
             self.carrier.end(code, reason)
 
     def leave(self) -> None:
-        """Close the stream and remove it."""
+        """Close the stream and remove it from the open streams."""
         if not self._closed:
             self._note()
             self._close()
@@ -251,8 +252,9 @@ class Stream:
 class Streams:
     """All open streams.
 
-    It watches the messages of members that have a stream or are just sending: to show them on the sender's own streams,
-    and to count the streams that each is written to.
+    The class watches the messages that a member sends while the member has a stream or a pending send request. Each
+    such message is shown on the sender's own streams. The streams that it was written to are counted, because the
+    answer to the sender contains their number.
     """
 
     def __init__(self, hub: Hub, channels: ChannelIds, *, announce: bool) -> None:
@@ -271,7 +273,7 @@ class Streams:
     # Callbacks of the hub.
 
     def _posted(self, notice: Notice) -> None:
-        """Show an accepted message on its sender's own streams, because they may get no delivery of it."""
+        """Show an accepted message on its sender's own streams. The sender may get no delivery of its own message."""
         assert isinstance(notice, Posted), "asked for"
         message = notice.message
         if notice.origin in self._expecting:
@@ -328,7 +330,10 @@ class Streams:
         self._expecting[session] = self._expecting.get(session, 0) + 1
 
     def take(self, session: SessionId, member: MemberName, offset: int | None) -> int:
-        """End the count and return the number of streams that the message at this log offset was written to."""
+        """End the count that `expect` began. Return the number of streams that the message was written to.
+
+        `offset` is the log offset of the message, or `None` if the hub refused it.
+        """
         self._unwatch(member)
         left = self._expecting[session] - 1
         if left:
@@ -378,9 +383,9 @@ class Streams:
         return refusal
 
     async def _catch_up(self, stream: Stream, since: MessageId) -> None:
-        """Write the messages to a stream that its reader missed after the message `since`.
+        """Write to a stream the messages that its reader missed since the message with the id `since`.
 
-        If that message is unknown, the stream begins now.
+        If the hub does not know that message, the stream carries only new messages.
         """
         asked = c.ReadHistory(stream.session, limit=_MISSED_PAGE, after_id=since, forward=True, offers=True)
         while not stream.closed:
@@ -399,8 +404,8 @@ class Streams:
     async def _announce(self, stream: Stream) -> None:
         """Send a member the notice that its stream is open, in the hub's own name.
 
-        A client that does not receive this message knows that its stream is broken. A refusal of this message is not
-        reported: other senders get the same refusal.
+        A client that does not receive this notice knows that its stream is broken. If the hub refuses the notice, the
+        refusal is ignored.
         """
         member, session = stream.member, stream.session
         if member is None:

@@ -1,7 +1,7 @@
-"""Threads: maps `to` and `data.thread` to a target of the hub, by the specification's table of thread types.
+"""Threads: finds the target of a message from its `to` and `data.thread`, by the table in the specification.
 
 Above: `messages`, `channels`, `objectives` and `file_routes`. Below: the Hub port. The sender's `data.thread` names
-the wanted thread. The result is the thread that the sender may write to, or an answer with the reason of the refusal.
+the wanted thread. If the sender may not write to that thread, the request is refused with the reason.
 """
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from tieline.protocols.ac7 import codec
 from tieline.wire.route import Call, Refused, fail, no
 
 _EXCERPT = 140
-"""Longest text of a client that an error repeats. It is longer than any name."""
+"""Most characters of a client's text that an error message repeats. No name is longer."""
 
 
 class Thread(Struct, frozen=True):
@@ -25,7 +25,7 @@ class Thread(Struct, frozen=True):
 
     target: Target
     key: str | None = None
-    """Value of `data.thread`, if the target alone does not give it."""
+    """Value for `data.thread`, if it cannot be derived from the target."""
     members: int | None = None
     """Number of members in the thread, if known before the send."""
 
@@ -106,7 +106,7 @@ async def objectives_of(
 ) -> list[o.Objective]:
     """Return the objectives that the member may see, newest first, up to the hub's `page_max`.
 
-    If given, only those with one of these statuses or this assignee are returned.
+    If `statuses` are given, only objectives with one of them are returned. The same is true for `assignee`.
     """
     found: list[o.Objective] = []
 

@@ -1,4 +1,4 @@
-"""ac7's own tools, for agents that know these names. A tool that needs a permission is offered only to its holders."""
+"""The agents' tools under ac7's own names. A tool that needs a permission is listed only for members that have it."""
 
 from typing import Annotated, Any, Literal
 

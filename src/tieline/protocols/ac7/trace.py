@@ -1,8 +1,8 @@
 """Activity events that a runner reports about its agent, as types.
 
 Existing clients check answers strictly: one bad event makes them reject a whole list. Uploads are therefore checked
-against the same shapes. Other keys are stored and ignored. An event of another kind needs only its kind and its time:
-it is stored, and shown only to clients that know the kind.
+against the same shapes. Keys that a shape does not have are stored and ignored. An event whose kind is not in this
+module needs only its kind and its time. It is stored, and shown only to clients that know its kind.
 """
 
 from typing import Annotated, Any, Literal
@@ -62,7 +62,7 @@ class ImageBlock(Shape, frozen=True, tag_field="type", tag="image"):
 
 
 class UnknownBlock(Shape, frozen=True, tag_field="type", tag="unknown"):
-    """Any other block, unchanged."""
+    """A block of an unknown type, unchanged."""
 
     raw: Any
 
@@ -126,7 +126,7 @@ class ExchangeEntry(Shape, frozen=True):
 
 
 class HttpEntry(Shape, frozen=True):
-    """Any other HTTP exchange."""
+    """An HTTP exchange that is not a call of a model."""
 
     kind: Literal["opaque_http"]
     started_at: Count
@@ -168,7 +168,7 @@ class LlmExchange(Shape, frozen=True, tag_field="kind", tag="llm_exchange"):
 
 
 class OpaqueHttp(Shape, frozen=True, tag_field="kind", tag="opaque_http"):
-    """The agent made another HTTP call."""
+    """The agent made an HTTP call that was not a call of a model."""
 
     ts: Count
     duration: Count
@@ -180,6 +180,6 @@ ActivityEvent = ObjectiveOpen | ObjectiveClose | LlmExchange | OpaqueHttp
 
 
 class Uploaded(Shape, frozen=True):
-    """Number of events that are durable: all of them."""
+    """Number of events that were stored durably: all events of the upload."""
 
     accepted: Count

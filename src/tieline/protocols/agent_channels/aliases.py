@@ -1,8 +1,8 @@
-"""Other names of inboxes: `dm-<member>.sock` leads to `inbox-<member>.sock`.
+"""Other names of inboxes: `dm-<member>.sock` is a link to `inbox-<member>.sock`.
 
 Above: `server`. Below: the folder of the sockets. A newer version of the protocol's library writes to a member through
-`dm-<member>.sock`. Each such name is a symbolic link, because a link needs no open file. A channel whose name begins
-with `dm-` has no socket: anybody could take the messages to a member by making such a channel.
+`dm-<member>.sock`. It is a symbolic link, because a link, unlike a second socket, needs no open file. A channel whose
+name begins with `dm-` gets no socket. Otherwise anybody could create such a channel and receive a member's messages.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ class InboxAliases:
         self._folder = folder
 
     def add(self, inboxes: Iterable[str]) -> None:
-        """Link to these inboxes, unless something else is at the place of a link."""
+        """Create the links to these inboxes. A file that already has the name of a link stays unchanged."""
         for inbox in inboxes:
             with contextlib.suppress(FileExistsError):
                 (self._folder / f"{alias_of(inbox)}.sock").symlink_to(f"{inbox}.sock")
@@ -34,14 +34,14 @@ class InboxAliases:
                 link.unlink()
 
     def clear(self) -> None:
-        """Remove all links, also those that a process left behind that was killed."""
+        """Remove all links, including links that a killed process left behind."""
         for link in self._folder.glob(f"{DM_PREFIX}*.sock"):
             if link.is_symlink():
                 link.unlink()
 
 
 def is_inbox(name: str) -> bool:
-    """True if this is the name of an inbox's socket."""
+    """True if a socket with this name is an inbox."""
     return name.startswith(INBOX_PREFIX)
 
 
@@ -51,5 +51,5 @@ def alias_of(inbox: str) -> str:
 
 
 def inbox_of(name: str) -> str | None:
-    """Return the inbox for its other name: `inbox-<member>` for `dm-<member>`. None if the name is no such name."""
+    """Return `inbox-<member>` for the other name `dm-<member>`. None if the name does not begin with `dm-`."""
     return INBOX_PREFIX + name.removeprefix(DM_PREFIX) if name.startswith(DM_PREFIX) else None

@@ -1,11 +1,12 @@
-"""Bridges: each connects a local channel to something else and forwards messages both ways.
+"""Bridges: a bridge connects a local channel to TCP, and forwards messages both ways.
 
 Above: agents that talk across machines. Below: `client` (a bridge is an ordinary client of its channel), `connection`
-and TCP. It refuses to know what a message means, to encrypt and to authenticate: a TCP bridge belongs on loopback, in a
-VPN or in a tunnel, because agents act on what they read.
+and TCP. A bridge gives no meaning to messages. It neither encrypts nor authenticates. So use a TCP bridge only on
+loopback, in a VPN or in a tunnel, because agents act on the messages that they read.
 
 A fault of a TCP peer closes only its own connection. When TCP delivers faster than the local channel accepts, the
-bridge stops reading from TCP until the channel has caught up. A TCP peer that does not read is cut off like any client.
+bridge stops reading from TCP until the channel has caught up. A TCP peer that does not read is disconnected when too
+many bytes wait for it.
 """
 
 import asyncio
@@ -142,7 +143,7 @@ class _TcpBridge(Emitter):
         raise NotImplementedError
 
     def data_arrived(self) -> None:
-        """Do nothing: a message from TCP goes only to those that are already connected."""
+        """Do nothing. A message from TCP goes only to the clients that are connected now."""
 
     def message_received(self, connection: Connection, message: Message) -> None:
         """Forward a message from TCP to the channel and to the other TCP clients."""
@@ -165,7 +166,7 @@ class _TcpBridge(Emitter):
         self._emit("message", message, connection.id)
 
     def connection_drained(self, connection: Connection) -> None:
-        """Do nothing: the bridge never waits for a slow TCP peer."""
+        """Do nothing. The bridge never waits until a slow TCP peer reads again."""
 
     def connection_failed(self, connection: Connection, error: Exception) -> None:
         """Emit the reason why a connection is closed."""
@@ -263,7 +264,7 @@ class TcpBridgeClient(_TcpBridge):
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Describe a bridge; `start` opens it. Delays are in milliseconds.
+        """Set the parameters of the bridge. `start` opens it. Delays are in milliseconds.
 
         The delay before attempt n is `reconnect_delay` doubled n - 1 times, with a jitter of 25 % either way, and never
         more than `max_reconnect_delay`. The jitter keeps many bridges from reconnecting at the same instant. `sleep`

@@ -1,12 +1,13 @@
 """A channel: a Unix socket that forwards each message of a client to all other clients.
 
-Above: `group`, and the hub's server, which takes over the fan-out to make messages durable first.
-Below: `connection` and `wire.unix`. It refuses to know names, history and what a message means: client ids are
-`client-0`, `client-1`, … in the order of connection, and the channel of a message is its only address.
+Above: `group`, and the hub's server. The server stores each message first, and then forwards it itself.
+Below: `connection` and `wire.unix`. A channel knows no names of clients and no history, and gives no meaning to
+messages. Client ids are `client-0`, `client-1`, … in the order of connection. A client cannot choose one receiver,
+because each message goes to the whole channel.
 
-A faulty client harms only itself. Invalid input closes the client's connection, after the messages before it were
-delivered. A client that does not read is closed when its write buffer exceeds the limit. A client that goes silent in
-the middle of a frame delays no other client.
+A faulty client harms only itself. Invalid input closes the client's connection, after the messages before the invalid
+input were delivered. A client that does not read is closed when its write buffer exceeds the limit. A client that goes
+silent in the middle of a frame delays no other client.
 """
 
 import asyncio
@@ -59,13 +60,13 @@ class Channel(Emitter):
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
         held: Unfinished | None = None,
     ) -> None:
-        """Describe a channel; `start` opens it.
+        """Set the parameters of the channel. `start` opens it.
 
         `mode` is the permissions of the socket file (None: the umask decides). `post` is a callback that handles each
         client's message. With `post`, the channel does not forward messages; its owner calls `send`, `send_all` or
-        `broadcast`. `post_large` is the same for a message with so many values that it is not decoded; without it,
-        such a message is decoded for `post`. `held` limits the unfinished frames of the clients of this and other
-        channels.
+        `broadcast`. `post_large` is the callback for a message with very many values, which it gets undecoded. Without
+        `post_large`, such a message is decoded and passed to `post`. `held` limits the memory for unfinished frames,
+        over the clients of several channels.
         """
         super().__init__()
         self.path = Path(path)
@@ -161,7 +162,7 @@ class Channel(Emitter):
             client.resume_reading()
 
     def disconnect(self, client_id: str, reason: str) -> None:
-        """Close one client. The protocol cannot send the reason to the client; the "error" event has it."""
+        """Close one client. The "error" event has the reason, because the protocol cannot send it to the client."""
         if client := self._clients.get(client_id):
             client.fail(ConnectionError(reason))
 
@@ -197,7 +198,7 @@ class Channel(Emitter):
     def _receive_large(self, connection: Connection, large: LargeMessage) -> None:
         """Forward a large message to the other clients, or to `post_large` or `post` if set.
 
-        It is decoded only if `post` or a handler of "message" needs it.
+        The message is decoded only for `post` or for a handler of "message".
         """
         if self._post is None:
             self.send_all(encode_frame(large.payload), exclude=None if self.echo_to_sender else connection.id)
@@ -209,7 +210,7 @@ class Channel(Emitter):
             self._emit("message", large.message(), connection.id)
 
     def connection_drained(self, connection: Connection) -> None:
-        """Emit "drain": a client reads again."""
+        """Emit "drain", because a client's full write buffer has room again."""
         self._emit("drain", connection.id)
 
     def connection_failed(self, connection: Connection, error: Exception) -> None:

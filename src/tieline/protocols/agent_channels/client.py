@@ -1,13 +1,13 @@
 """A client of a channel: sends messages to it and receives the messages of the other clients.
 
-Above: agents and scripts, and `bridge`. Below: `connection` and `wire.unix`. It refuses to reconnect by itself: only
-its user knows whether missed messages matter.
+Above: agents and scripts, and `bridge`. Below: `connection` and `wire.unix`. A client does not reconnect by itself,
+because only its user knows if missed messages matter.
 
 A client receives messages in two ways. A handler of "message" is called for each message. `async for message in client`
 takes one message at a time and ends when the connection ends. While such a loop is busy, at most `INBOX_MAX` messages
-are buffered. Then the client stops reading, and the channel's own limit applies. Without a handler and without a loop,
-the client buffers the newest `INBOX_MAX` messages for a later loop, and drops older ones: a client that only sends
-must not stall the channel for the others.
+are buffered. Then the client stops reading, and the channel's limit for unsent bytes applies. Without a handler and
+without a loop, the client buffers the newest `INBOX_MAX` messages for a later loop, and drops older ones. So a client
+that only sends never makes the channel wait.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ class ChannelClient(Emitter):
             connection.abort()
 
     def data_arrived(self) -> None:
-        """Do nothing: only a channel has new clients to accept before it forwards messages."""
+        """Do nothing. Only a channel has new clients to accept before it forwards messages."""
 
     def message_received(self, connection: Connection, message: Message) -> None:
         """Pass a message to the handlers, and buffer it for the `async for` loops."""
@@ -152,7 +152,7 @@ class ChannelClient(Emitter):
             self._emit("message", message)
 
     def connection_drained(self, connection: Connection) -> None:
-        """Emit "drain": the write buffer has room."""
+        """Emit "drain", because the full write buffer has room again."""
         if connection is self._connection:
             self._changed.set()
             self._emit("drain")
@@ -165,7 +165,7 @@ class ChannelClient(Emitter):
             self._emit("error", error)
 
     def connection_closed(self, connection: Connection, error: Exception | None) -> None:
-        """Emit "disconnect": the connection is lost."""
+        """Emit "disconnect", because the connection is lost."""
         if connection is not self._connection:
             return
         self._connection = None

@@ -1,12 +1,13 @@
 """The messages of agent-channels and the frames that carry them: bytes to values and back.
 
-Above: `connection`, and programs that bring their own transport. Below: `wire.frames`. It refuses to know sockets.
+Above: `connection`, and programs that bring their own transport. Below: `wire.frames`. The codec uses no sockets.
 
 A message is a JSON object with a non-empty string `msg` and, if present, an object `data`. Other top-level keys are
 kept and forwarded, because a newer client may use them. The codec gives no meaning to any key.
 
-Each kind of error has its own type. `InvalidMessage` is an error of our own side: a value that no receiver would
-accept. `DecodeError` is an error of the other end. Decoding raises no other exception, whatever the input bytes are.
+Each kind of error has its own type. `InvalidMessage` means that the calling program passed a value that no receiver
+would accept. `DecodeError` means that the other end sent invalid input. Decoding raises no other exception, whatever
+the input bytes are.
 
 The decoder is stricter than a bare JSON parser, so that every reader of a forwarded message sees the same message. It
 refuses a repeated name, bytes that are not UTF-8, and nesting deeper than `NESTING_MAX`. The decoder is milder in one
@@ -41,11 +42,11 @@ _encoder = msgspec.json.Encoder()
 
 
 class InvalidMessage(ValueError):
-    """Our own side passed a value that is not a message."""
+    """The calling program passed a value that is not a message, or cannot be sent as one."""
 
 
 class DecodeError(ValueError):
-    """The other end sent invalid input. `messages` has the complete messages before it in the same chunk."""
+    """The other end sent invalid input. `messages` has the complete messages of the same chunk before that input."""
 
     def __init__(self, text: str, messages: tuple["Message", ...] = ()) -> None:
         super().__init__(text)
@@ -119,7 +120,7 @@ class FrameDecoder:
     """Turns the chunks of one stream into messages.
 
     A bad frame ends the stream: `push` raises a `DecodeError` that carries the messages before the bad frame. Until
-    `reset`, every further `push` raises again, without messages, because a faulty peer's next length is not trusted.
+    `reset`, every further `push` raises again, without messages, because the length of the next frame may be wrong.
     """
 
     __slots__ = ("_failure", "_frames")
@@ -187,7 +188,10 @@ def decode_json(payload: bytes) -> Any:
 
 
 def count_names(value: object) -> int:
-    """Count the names (keys) in all objects of a JSON value. Fewer than in its text means that a name is repeated."""
+    """Count the names (keys) in all objects of a decoded JSON value. If its text has more names, one is repeated.
+
+    Raises `RecursionError` if the value is nested deeper than `NESTING_MAX`.
+    """
     names = 0
     level: list[Any] = [value] if type(value) in _NESTED else []
     for _ in range(NESTING_MAX + 1):
@@ -205,14 +209,14 @@ def count_names(value: object) -> int:
 
 
 def invalid_json(payload: bytes) -> str:
-    """The text of the error for a payload that is not JSON."""
+    """Return the error text for a payload that is not JSON."""
     # The longest character of UTF-8 has four bytes.
     excerpt = payload[: 4 * _JSON_EXCERPT].decode(errors="replace")[:_JSON_EXCERPT]
     return f"Invalid JSON in message frame: {excerpt}"
 
 
 def invalid_shape(payload: bytes) -> str:
-    """The text of the error for a payload that is JSON, and not a message."""
+    """Return the error text for a payload that is JSON but not a message."""
     excerpt = payload[: 4 * _MESSAGE_EXCERPT].decode(errors="replace")[:_MESSAGE_EXCERPT]
     return f"Invalid message format: {excerpt}"
 

@@ -1,7 +1,7 @@
 """One connection that sends and receives message frames over a Unix socket or TCP, for clients and servers.
 
 Above: `channel`, `client`, `bridge`; each is the `Owner` of its connections. Below: `codec` and an asyncio transport.
-It refuses to know who else is connected, and what a message is for.
+A connection does not know the other connections, and gives no meaning to messages.
 
 A hub has thousands of idle connections. `Connection` is therefore an asyncio protocol with slots, and has no task,
 queue or buffer of its own.
@@ -38,16 +38,22 @@ class SlowReader(ConnectionError):
 
 
 class Owner(Protocol):
-    """Receiver (channel, client, bridge) of a connection's callbacks, in this order; `connection_closed` is last."""
+    """Interface of the object that gets a connection's callbacks: a channel, a client or a bridge.
+
+    The first callback is `connection_opened`, the last one is `connection_closed`.
+    """
 
     def connection_opened(self, connection: "Connection") -> None:
         """Called when the connection is open, before anything is read from it.
 
-        The owner itself calls it for an accepted connection, which has no transport yet.
+        For a connection that the owner accepted, the owner calls this method itself, before there is a transport.
         """
 
     def data_arrived(self) -> None:
-        """Called before the messages of a chunk, so that a channel can first accept clients that wait."""
+        """Called after a chunk was read and before its messages are passed on.
+
+        So a channel can first accept the clients that wait for a connection.
+        """
 
     def message_received(self, connection: "Connection", message: Message) -> None:
         """Called for each message."""
@@ -94,7 +100,10 @@ class Connection(asyncio.Protocol):
         accepted: socket.socket | None = None,
         large: "Callable[[Connection, LargeMessage], None] | None" = None,
     ) -> None:
-        """Describe a connection. `large` gets large messages undecoded; without it, every message is decoded."""
+        """Set the parameters of the connection.
+
+        `large` is a callback that gets large messages undecoded. Without it, every message is decoded.
+        """
         # The owner's name for the connection.
         self.id = name
         self._owner = owner
@@ -107,10 +116,11 @@ class Connection(asyncio.Protocol):
         # Frames for an accepted connection that has no transport yet; else None.
         self._early: list[bytes] | None = None if accepted is None else []
         self._large = large
-        # The large payload that is being checked, and the messages, payloads and errors behind it. None between them.
+        # The check of a large payload, if one runs; and the queue of messages, payloads and errors that came after the
+        # payload. Both are None if no large payload is being handled.
         self._check: LargeCheck | None = None
         self._waiting: deque[Message | bytes | DecodeError] | None = None
-        # The end of a connection that was lost meanwhile: its error, in a tuple.
+        # Set if the connection was lost while a large payload was being handled: a tuple with the error of the loss.
         self._ended: tuple[Exception | None] | None = None
         # None before the connection opens and after it is gone.
         self._transport: asyncio.Transport | None = None
@@ -252,7 +262,7 @@ class Connection(asyncio.Protocol):
             self._share.hold(self._decoder.held)
 
     def _decode(self, data: bytes) -> list[Message | bytes | DecodeError]:
-        """Decode a chunk: its messages, large payloads as they are, and the error that ends the stream."""
+        """Decode a chunk. Return its messages, its large payloads undecoded, and last the error, if there is one."""
         try:
             if self._large is None:
                 return [*self._decoder.push(data)]
@@ -267,9 +277,9 @@ class Connection(asyncio.Protocol):
             self._owner.message_received(self, item)
 
     def _step(self) -> None:
-        """Check the next piece of a large payload, or pass on the next message behind it, and plan the next step.
+        """Check the next piece of a large payload, or pass on the next message that came after it.
 
-        Other connections have turns between two steps.
+        Then schedule the next step. The event loop serves other connections between two steps.
         """
         waiting = self._waiting
         if waiting is None or self._leaving:
@@ -325,7 +335,7 @@ class Connection(asyncio.Protocol):
         if hung_up and not self._leaving:
             self._take_last_words()
         if self._waiting is not None and not self._leaving:
-            # What was received before the end comes first.
+            # Messages that were received before the loss are passed on first.
             self._ended = (exc,)
         else:
             self._end(exc)
@@ -346,10 +356,10 @@ class Connection(asyncio.Protocol):
         self.fail(ConnectionError(TOO_MUCH))
 
     def _take_last_words(self) -> None:
-        """Read and pass on the last messages of the other end, if a failed write found that it hung up.
+        """Read and pass on the last messages of the other end, which has hung up.
 
-        A failed write ends the transport, and the transport reads no more. Without this step, messages would be lost
-        from a client that sends and hangs up without reading the messages of others.
+        When a write fails, the transport ends and reads no more. Without this step, the last messages of a client
+        would be lost if it sends and hangs up without reading the messages of others.
         """
         ended = None if self._transport is None else self._transport.get_extra_info("socket")
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """A group: a folder of channels, and the `group.json` that lists the channels that are ready.
 
-Above: agents that start a conversation, and the hub's server. Below: `channel`. It refuses to know what a channel is
-for: `<folder>/<name>.sock` is its only address.
+Above: agents that start a conversation, and the hub's server. Below: `channel`. A group does not know the purpose of a
+channel. The socket of a channel is `<folder>/<name>.sock`.
 
 Readers can trust `group.json`. It is replaced atomically, and only after every channel in it listens. A channel is
 removed from `group.json` before it stops. The time to write the file grows with the number of channels, so `change`
@@ -50,7 +50,7 @@ class ChannelGroup:
         now: Callable[[], datetime] = _utc_now,
         pid: int | None = None,
     ) -> None:
-        """Describe a group; `start` opens it.
+        """Set the parameters of the group. `start` opens it.
 
         `channel_factory` makes a channel from its name and socket path. It lets the owner of the group choose the
         socket's permissions and handle the messages. `group.json` shows the values of `now` and `pid`.
@@ -153,7 +153,7 @@ class ChannelGroup:
             return failed
 
     async def _open(self, names: Iterable[str]) -> tuple[dict[str, Channel], dict[str, OSError]]:
-        """Start channels. Returns the channels that listen, and the errors of the others, both by name."""
+        """Start channels. Returns the channels that listen, and the errors of failed starts, both by name."""
         opened: dict[str, Channel] = {}
         failed: dict[str, OSError] = {}
         rested = time.monotonic()

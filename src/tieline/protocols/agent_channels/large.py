@@ -1,11 +1,13 @@
-"""Large payloads: checks one a piece at a time, so that no step holds up the other clients of a channel.
+"""Large payloads: checks a large payload in pieces, so that no single step delays the other clients of a channel.
 
-Above: `connection`, which takes a step per turn of the event loop. Below: `codec`, whose rules each piece must follow.
+Above: `connection`, which makes one step in each turn of the event loop. Below: `codec`, whose rules each piece must
+follow.
 
 A payload of 16 MiB may hold a million small values. To decode them at once takes a second, and their objects take ten
-times the memory of the text. So a payload is cut at commas between values. Each piece is decoded by itself, between the
-brackets that are open at its ends, and its objects are thrown away. The result has the text of `msg`, and `data` as
-bytes. A payload with few values, however long they are, is decoded at once.
+times the memory of the text. So a payload is cut at commas between values. The brackets that are open at the two ends
+of a piece are added, so that the piece is complete JSON. Then the piece is decoded by itself, and the decoded objects
+are dropped. The result has the text of `msg`, and `data` as bytes. A payload with few values, however long they are, is
+decoded at once.
 """
 
 from typing import Any
@@ -25,15 +27,17 @@ from tieline.protocols.agent_channels.codec import (
 from tieline.wire.json_text import masked, mend_pairs
 
 LARGE_BYTES = 256 * 1024
-"""A smaller payload is decoded in some milliseconds, whatever it holds."""
+"""Size up to which a payload is never large. It is decoded in a few milliseconds, whatever it contains."""
 VALUES_MAX = 20_000
-"""A payload with fewer values is decoded in some milliseconds, however long it is. Commas in strings count, too."""
+"""Most commas, or `[`, or `{`, of a payload that is not large. Such signs in strings count, too. The payload is decoded
+in a few milliseconds, however long its values are."""
 
 PIECE_BYTES = 32 * 1024
-"""Size of a piece: a few milliseconds of work."""
+"""Size of a piece. The check of one piece takes a few milliseconds."""
 
 _CUT = "\0cut"
-"""Name for the value of an object that began before a piece."""
+"""Placeholder key. A piece may begin inside nested objects. Each added outer object has this key, and its value is the
+next inner container."""
 _OPENERS = {b"["[0]: b"[", b"{"[0]: b'{"\\u0000cut":'}
 _CLOSERS = {b"["[0]: b"]", b"{"[0]: b"}"}
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -41,7 +45,7 @@ _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def is_large(payload: bytes) -> bool:
-    """True if a payload has so many values that it must be checked a piece at a time."""
+    """True if a payload has so many values that it must be checked in pieces."""
     return len(payload) > LARGE_BYTES and any(payload.count(sign) > VALUES_MAX for sign in (b",", b"[", b"{"))
 
 
@@ -54,7 +58,7 @@ class _Top(msgspec.Struct):
 
 
 class LargeMessage(msgspec.Struct, frozen=True):
-    """A message with so many values that its `data` is not decoded; it is checked, and passed on as bytes."""
+    """A message with so many values that its `data` is only checked, and not decoded. `data` is passed on as bytes."""
 
     payload: bytes
     """The whole message: valid JSON, without repeated names."""
@@ -65,7 +69,7 @@ class LargeMessage(msgspec.Struct, frozen=True):
     """Names of the other top-level keys."""
 
     def message(self) -> Message:
-        """Decode the whole message. This takes long."""
+        """Decode the whole message. This may take a second, in which no other task runs."""
         return decode(self.payload)
 
 
@@ -77,12 +81,12 @@ class _Open:
     def __init__(self, kind: int, names: set[str]) -> None:
         # The opening bracket.
         self.kind = kind
-        # Names of an object so far.
+        # Names (keys) of the object that were found so far. Empty for an array.
         self.names = names
 
 
 class LargeCheck:
-    """The check of one large payload, a piece at a time. Call `step` until it returns a message."""
+    """The check of one large payload, piece by piece. Call `step` until it returns a message."""
 
     def __init__(self, payload: bytes, *, piece_bytes: int = PIECE_BYTES) -> None:
         self._payload = payload
@@ -91,12 +95,12 @@ class LargeCheck:
         self._start = 0
         # Containers that are open there, the outermost first.
         self._open: list[_Open] = []
-        # Pieces with whole pairs of surrogates.
+        # The checked pieces. Half surrogate pairs in them are replaced.
         self._mended: list[bytes] = []
         self._names: set[str] = set()
 
     def step(self) -> LargeMessage | None:
-        """Check the next piece, or return the message if all were checked. Raises `DecodeError`."""
+        """Check the next piece. If all pieces were checked, return the message. Raises `DecodeError`."""
         try:
             if self._start <= len(self._payload):
                 self._check_piece()
@@ -115,14 +119,16 @@ class LargeCheck:
         self._start = cut + 1
 
     def _cut(self, size: int) -> tuple[int, bytes] | None:
-        """Return where to end a piece of at most about `size` bytes, and the text outside strings before.
+        """Return the end position of the next piece, and the text of the piece outside strings.
 
-        It ends at its last comma outside strings; None if there is none. The payload's end ends the last piece.
+        The piece has at most about `size` bytes. It ends at its last comma outside strings, or at the end of the
+        payload. Return None if the piece has no such comma.
         """
         end = min(self._start + size, len(self._payload))
         piece = self._payload[self._start : end]
         if end < len(self._payload):
-            # Do not cut between a backslash and the character that it escapes: an odd number of them ends the piece.
+            # Do not cut between a backslash and the character that it escapes. After an odd number of backslashes, take
+            # one more byte.
             end += (len(piece) - len(piece.rstrip(b"\\"))) % 2
             piece = self._payload[self._start : end]
         parts = masked(piece).split(b'"')
@@ -137,7 +143,7 @@ class LargeCheck:
         return None
 
     def _decode(self, piece: bytes, outside: bytes, *, last: bool) -> None:
-        """Check a piece: decode it between the brackets that are open at its two ends.
+        """Check a piece: add the brackets that are open at its two ends, and decode the result.
 
         `outside` is the text of the piece without strings. `last` is true for the last piece of the payload.
         """
@@ -160,9 +166,9 @@ class LargeCheck:
         self._open = self._follow(value, before, kept, opened)
 
     def _follow(self, value: Any, before: list[_Open], kept: list[_Open], opened: bytes) -> list[_Open]:
-        """Note the names in objects that are only partly in this piece (`value`), and refuse a repeated name.
+        """Remember the names in objects that are only partly in this piece, and refuse a repeated name.
 
-        Return the containers that are open after the piece.
+        `value` is the decoded piece. Return the containers that are open after the piece.
         """
         node = value
         for index, one in enumerate(before):
@@ -200,7 +206,10 @@ class LargeCheck:
 
 
 def _unmatched(outside: bytes) -> tuple[int, bytes]:
-    """Return how many brackets of a piece close containers of earlier pieces, and the brackets that it leaves open."""
+    """Return the number of brackets that close containers of earlier pieces, and the brackets that stay open.
+
+    `outside` is the text of a piece outside strings.
+    """
     brackets = outside.translate(None, _NOT_BRACKETS)
     for _ in range(NESTING_MAX + 1):
         fewer = brackets.replace(b"[]", b"").replace(b"{}", b"")

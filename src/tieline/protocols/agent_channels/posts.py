@@ -1,7 +1,7 @@
-"""Posts: converts a client's message to the content of a message of the hub, under the sender that the hub knows.
+"""Posts: converts a message that a client sent to the content of a hub message.
 
-Above: `server`. Below: `codec`, `large` and `wire.fidelity`. A client has no name here. So `data.from` must not be
-the name of a member, and only the hub writes `data.tieline`.
+Above: `server`. Below: `codec`, `large` and `wire.fidelity`. A client of this protocol has no name. So a `data.from`
+that is the name of a member is replaced. A `data.tieline` is removed, because only the hub may set it.
 """
 
 from collections.abc import Callable
@@ -22,12 +22,12 @@ STAMP = "tieline"
 """Key of `data` that only the hub may set."""
 
 _LABEL_BYTES_MAX = 64 * 1024
-"""Longest value in `data` that is read for a label, with room for all references."""
+"""Most bytes of a value in `data` that is read as a label, such as `priority`. A list of references fits, too."""
 
 _ABSENT = msgspec.Raw(b"")
 _FROM = "from"
 _KNOWN = {f"{name}_": name for name in (*map(str, LABELS), _FROM, STAMP)}
-"""The keys of `data` that mean something to the hub, by field."""
+"""The keys of `data` that the hub reads, by the field of the struct that decodes them."""
 
 _known_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     msgspec.defstruct("_Known", [(field, msgspec.Raw, _ABSENT) for field in _KNOWN], rename=_KNOWN)
@@ -38,7 +38,10 @@ _parts_decoder: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Deco
 def content_of(
     message: Message | LargeMessage, target: Target, speaker: str, is_anothers: Callable[[object], bool]
 ) -> m.Content:
-    """Convert a client's message to the hub's content. `is_anothers` is true for a name that `speaker` must not use."""
+    """Convert a client's message to the content of a hub message.
+
+    `speaker` is the hub's name for the client. `is_anothers` returns true for a name that the client must not use.
+    """
     if isinstance(message, LargeMessage):
         return _content_of_large(message, target, speaker, is_anothers)
     message, notes = _disarm(message, speaker, is_anothers)
@@ -54,9 +57,9 @@ def content_of(
 
 
 def _disarm(message: Message, speaker: str, is_anothers: Callable[[object], bool]) -> tuple[Message, tuple[str, ...]]:
-    """Remove the stamp (`data.tieline`) from a client's message, and replace a `data.from` that is another's name.
+    """Remove `data.tieline` (the stamp) from a client's message. If `data.from` is another's name, set it to `speaker`.
 
-    Return the message, and notes about a replaced name.
+    Return the message, and a note about the replaced name, if any.
     """
     data = message.data
     if data is None or not (STAMP in data or is_anothers(data.get(_FROM))):
@@ -77,7 +80,10 @@ def _claim(name: object) -> str:
 def _content_of_large(
     large: LargeMessage, target: Target, speaker: str, is_anothers: Callable[[object], bool]
 ) -> m.Content:
-    """Convert a message whose data is not decoded. Only recipients on this protocol get the data; a note says so."""
+    """Convert a large message, whose data is not decoded.
+
+    Only recipients on this protocol get the data. A note in the content says so.
+    """
     known, stamped = ({}, False) if large.data is None else _known(large.data)
     claimed = known.get(_FROM)
     notes = (_claim(claimed),) if is_anothers(claimed) else ()
@@ -95,7 +101,10 @@ def _content_of_large(
 
 
 def _known(data: bytes) -> tuple[dict[str, Any], bool]:
-    """Return the short values of those keys of `data` that the hub reads, and true if it has the stamp."""
+    """Return the keys of `data` that the hub reads, with their values; and true if `data` has the stamp.
+
+    Values that are too long are left out.
+    """
     parts = _known_decoder.decode(data)
     found = {name: getattr(parts, field) for field, name in _KNOWN.items()}
     stamped = bool(len(found.pop(STAMP)))
@@ -103,7 +112,7 @@ def _known(data: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def _disarmed(large: LargeMessage, sender: str | None) -> bytes:
-    """Return the payload of a large message without the stamp, and with `sender` as `data.from` if it is given."""
+    """Return the payload of a large message without the stamp. If `sender` is given, it becomes `data.from`."""
     assert large.data is not None, "the stamp is in the data"
     parts = _parts_decoder.decode(large.payload)
     data = _parts_decoder.decode(large.data)

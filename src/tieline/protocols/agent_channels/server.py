@@ -7,8 +7,8 @@ Above: the server's assembly. Below: the Hub port, and this folder's `ChannelGro
   channel socket never replays old messages.
 - `inbox-<member>.sock`: a post becomes a message to that member. A client that listens receives the member's messages,
   beginning with messages that were not offered yet. A client that connects only to write must not consume the member's
-  messages. A client that writes before it has listened for `LISTEN_SECONDS` therefore receives only new messages. From
-  a client that writes later, the messages that it received come back: the next listener receives them, too.
+  messages. A client that writes before it has listened for `LISTEN_SECONDS` therefore receives only new messages. If a
+  client begins to write later, the messages that it received are given to the next listener, too.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ from tieline.wire.unfinished import Unfinished
 from tieline.wire.unix import PATH_BYTES_MAX
 
 LISTEN_SECONDS = 0.25
-"""Silence after which a client of an inbox counts as a listener. A writer writes as soon as it is connected."""
+"""A client of an inbox that is silent for so long counts as a listener. A writer writes as soon as it is connected."""
 
 _CHANGES_MAX = 512
 """Most changes of sockets per write of `group.json`. With thousands of names, a write takes milliseconds."""
@@ -163,12 +163,15 @@ class _Client:
         self.bring(self._place.take_returned())
 
     def bring(self, keys: Ranges) -> None:
-        """Give the client deliveries that came back from a client that began to write, except those it already has."""
+        """Give this client deliveries that another client got and gave back, because the other client began to write.
+
+        Do nothing if this client does not listen. Leave out deliveries that this client already has.
+        """
         if self.listens and self._hearing is not None and self._hearing.session:
             self._hearing.repeat(tuple(each_key(without_keys(keys, self._given))))
 
     def note_heard(self, keys: Ranges) -> None:
-        """Note that a listener has these deliveries: they need not come back, should this client write."""
+        """Note that a listener got these deliveries. If this client begins to write, it need not give them back."""
         self._given = without_keys(self._given, keys)
 
     def post(self, message: Message | LargeMessage) -> None:
@@ -196,7 +199,10 @@ class _Client:
             self._send(message)
 
     def _stop_listening(self) -> None:
-        """Hear only new messages from now on: a client that writes to an inbox does not read it for its owner."""
+        """Give the client only new messages from now on, because a client that writes to an inbox does not read it.
+
+        Deliveries that the client already got are given back, for the listeners of the inbox.
+        """
         self.listens = False
         if self._hearing is not None:
             self._hearing.close()
@@ -236,12 +242,12 @@ class _Client:
             self._channel.send(self.id, frame)
 
     def drained(self) -> None:
-        """Take deliveries from the hub again: the client's socket accepts bytes again."""
+        """Take deliveries from the hub again, because the client's socket accepts bytes again."""
         if self._hearing is not None:
             self._hearing.resume_writing()
 
     def close(self) -> None:
-        """End the sessions: the client is gone."""
+        """End the client's sessions, because the client is gone."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -284,10 +290,10 @@ class _Client:
         return written
 
     def write_progress(self, step: Progress) -> None:
-        """Do nothing: this protocol asks for no progress of sent messages."""
+        """Do nothing. This session does not follow the deliveries of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Disconnect the client: the hub ended its session."""
+        """Disconnect the client, because the hub ended its session."""
         self._channel.disconnect(self.id, why.message)
 
     def pause_reading(self) -> None:
@@ -318,7 +324,7 @@ class _Place:
         self._clients: dict[str, _Client] = {}
         # Keys of deliveries that came back from clients, for the next listener.
         self._returned: list[Range] = []
-        # True if the channel has no subscribers any more, and its socket stays for those who talk on it.
+        # True if the channel has no subscribers any more, but its socket stays open for its clients.
         self.emptied = False
         # spec, What It Doesn't Do: there is no authentication, so the file's permissions are the only protection.
         self.channel = Channel(path, mode=0o600, post=self._posted, post_large=self._posted, held=server.unfinished)
@@ -353,7 +359,10 @@ class _Place:
                 self.server.close_emptied(self.name)
 
     def give_back(self, keys: Ranges) -> None:
-        """Give deliveries that a writer had received to the listeners here, or else to the next one."""
+        """Pass deliveries on to the listeners of this inbox, because the client that got them began to write.
+
+        If there is no listener, keep the deliveries for the next one.
+        """
         listeners = [client for client in self._clients.values() if client.listens]
         for client in listeners:
             client.bring(keys)
@@ -361,12 +370,15 @@ class _Place:
             self._returned += keys
 
     def take_returned(self) -> Ranges:
-        """Return, once, the deliveries that came back from clients that began to write, for a new listener."""
+        """Return the keys of the deliveries that `give_back` kept for the next listener, and forget the keys."""
         returned, self._returned = self._returned, []
         return sorted(returned)
 
     def note_heard(self, keys: Ranges) -> None:
-        """Note that a listener left with these deliveries: they need not come back from the other clients."""
+        """Note that a listener got these deliveries and left.
+
+        If another client begins to write, it need not give these deliveries back.
+        """
         for client in self._clients.values():
             client.note_heard(keys)
 
@@ -379,9 +391,9 @@ class _Place:
         log.warning("a client was disconnected", place=self.name, client=error.client_id, reason=str(error))
 
     def _hear(self, notice: Notice) -> None:
-        """Send a message that was just posted to all clients of this socket, as the hub reports it.
+        """Send a message that the hub just accepted to the clients of this socket.
 
-        Its sender does not get it, nor do clients that get it as a delivery.
+        The client that sent the message does not get it. A listener of an inbox gets it as a delivery, and not here.
         """
         assert isinstance(notice, Posted), "asked for"
         message, speaker = notice.message, self.server.speakers.get(notice.origin)
@@ -500,7 +512,7 @@ class ChannelsServer(Server):
         return isinstance(name, str) and (name in self._members or is_reserved(name.partition("@")[0]))
 
     def _changed(self, change: Notice) -> None:
-        """Queue a change, so that a socket is opened or closed: a member or channel came or went."""
+        """Queue the notice that a member or channel appeared or vanished. Its socket is opened or closed later."""
         match change:
             case MemberAppeared():
                 self._members.add(change.name)
@@ -533,7 +545,7 @@ class ChannelsServer(Server):
         self._changed(ChannelVanished(ChannelName(name)))
 
     def _next_changes(self) -> dict[str, _Change]:
-        """Remove the next changes from the queue that can be applied together. Return them by socket name."""
+        """Take from the queue the next changes that can be applied together. Return them by socket name."""
         changes: dict[str, _Change] = {}
         while self._changes and len(changes) < _CHANGES_MAX:
             change = self._changes[0]

@@ -13,7 +13,7 @@ inboxes = true
 
 
 class ChannelsSettings(Settings, frozen=True):
-    """The section `[agent_channels]` of the configuration: the folder of the sockets, and if members have inboxes."""
+    """The section `[agent_channels]` of the configuration. With `inboxes`, each member has an inbox socket."""
 
     inboxes: bool = True
     folder: str = ""

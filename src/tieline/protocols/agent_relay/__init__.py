@@ -1,9 +1,9 @@
-"""agent-relay: envelopes over a Unix socket, and instructions in the output of a terminal program.
+"""agent-relay: a protocol with envelopes over a Unix socket. Terminal programs can also send messages by printing them.
 
 Above: the code that runs protocols, and the wrapper for terminal programs. Below: `wire`.
 
-`extractor` reads a program's output. It uses the grammar of `instruction`, `escapes` for escape sequences, `thinking`
-for thinking blocks, and `hold` for output that it keeps back.
+`extractor` finds the messages in a program's output. It uses `instruction` to parse them, `escapes` for escape
+sequences, `thinking` for thinking blocks, and `hold` for output that is not shown yet.
 """
 
 from typing import Any

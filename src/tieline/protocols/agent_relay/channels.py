@@ -1,7 +1,7 @@
-"""Channels in this protocol: members see each other join and leave.
+"""Channels in agent-relay: handles CHANNEL_JOIN and CHANNEL_LEAVE, and announces them to members of the channel.
 
-A channel belongs to the hub, for members on all protocols. JOIN and LEAVE are announced to the other members that are
-connected here. Members on other protocols are not told, and their own joins and leaves are not announced here.
+A channel belongs to the hub, and members on all protocols can be in it. JOIN and LEAVE are announced only to members of
+the channel that are connected through agent-relay. Joins and leaves of members on other protocols are not announced.
 """
 
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ def leave(connection: "RelayConnection", payload: Payload) -> Procedure:
 def _move(connection: "RelayConnection", payload: Payload, kind: str) -> Procedure:
     group = codec.group_of(payload.get("channel"))
     if group is not None:
-        # Its members are always in a `dm:` channel: JOIN and LEAVE change nothing.
+        # A `dm:` channel always has the same members, so JOIN and LEAVE change nothing.
         return (
             None if connection.name in group else Refusal(Code.FORBIDDEN, "this channel is for its own members alone")
         )

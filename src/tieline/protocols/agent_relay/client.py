@@ -1,19 +1,20 @@
 """A client of the Agent Relay Protocol that stays connected: it reconnects, resumes its session, and loses nothing.
 
-Above: agents and scripts. Below: `lifecycle`, which decides, and `link`, which has the socket. It refuses to know the
-hub's side.
+Above: agents and scripts. Below: `lifecycle`, which decides, and `link`, which has the socket. This module knows
+nothing about the code of the hub.
 
 **Sending.** `send` returns once the hub has the message on disk, and `request` once the recipient answered. If the
 connection is lost before an answer comes, the client sends the message again on the next connection. It keeps the order
 and the ids, and the hub accepts each id once. At most `unanswered_max` calls wait for an answer; further callers wait
 for a free slot. Callers also wait while the socket is full, and after a BUSY.
 
-**Receiving.** `async for delivery in client` acknowledges a delivery when the loop asks for the next one: the loop body
-has then finished with it. If the loop ends with an error, the current delivery stays unacknowledged and comes again in
-the next session. A loop cannot block because the application forgot to acknowledge. An application that handles several
-deliveries at once takes them by `receive` and acknowledges each. A delivery that the application already had is not
-given to it again. The hub sends at most `max_inflight` unacknowledged deliveries. The client does not read beyond that
-until the application takes the buffered deliveries.
+**Receiving.** `async for delivery in client` acknowledges a delivery when the loop asks for the next one, because the
+loop body has then finished with it. If the loop ends with an error, the current delivery stays unacknowledged and comes
+again in the next session. So a forgotten acknowledgement can never block a loop. An application that handles several
+deliveries at once gets them by `receive` and acknowledges each. If the hub repeats a delivery that the application
+still has or has acknowledged, the client does not give it to the application again. The hub sends at most
+`max_inflight` unacknowledged deliveries. If more deliveries than `max_inflight` are buffered, the client stops reading
+until the application takes some of them.
 """
 
 import asyncio
@@ -70,12 +71,12 @@ __all__ = [
 MAX_INFLIGHT = 256
 UNANSWERED_MAX = 256  # sends in flight before the next send waits
 TIMEOUT_MS = 30_000  # default timeout of a blocking send
-HEARTBEAT_MS = 5000  # until WELCOME names another
+HEARTBEAT_MS = 5000  # used until the hub's WELCOME gives another value
 HANDSHAKE_SECONDS = 5.0  # a working broker answers in milliseconds
 GOODBYE_SECONDS = 1.0  # a broker that hangs cannot block the client's close
 
 Observer = Callable[[State, str], None]
-"""Callback with each new state, and the reason for it."""
+"""Callback that gets each new state of the client, and the reason for the change."""
 
 
 class Delivery:
@@ -109,7 +110,7 @@ class Delivery:
         self._client.acknowledge(self, response, data)
 
     def nack(self, code: str = "BUSY", message: str = "") -> None:
-        """Decline the delivery, with a code and a reason for the hub. It comes again in the next session."""
+        """Decline the delivery, with a code and a reason for the hub. The delivery comes again in the next session."""
         self._client.decline(self, code, message)
 
 
@@ -143,7 +144,7 @@ class RelayClient:
         self._requests = Requests()
         self._slots = asyncio.Semaphore(unanswered_max)
         self._pause = Pause(chance)
-        # Ends the pause that a BUSY began, if there is one.
+        # Timer that ends the pause after a BUSY; `None` if there is no pause.
         self._busy: asyncio.TimerHandle | None = None
         # Deliveries that the application has not taken yet.
         self._deliveries: deque[Delivery] = deque()
@@ -166,7 +167,10 @@ class RelayClient:
     # Lifecycle.
 
     async def open(self) -> None:
-        """Connect, and wait until ready. Raises `RelayFatal`, or `RelayUnreachable` after the last attempt."""
+        """Connect, and wait until the session is open.
+
+        Raise `RelayFatal` if the hub ends the session for good, or `RelayUnreachable` after the last attempt.
+        """
         if self._final is not None:
             raise self._final
         assert self._task is None, "a client is opened once"
@@ -216,10 +220,10 @@ class RelayClient:
         requires_ack: bool | None = None,
         wire_id: str | None = None,
     ) -> Accepted:
-        """Send a message to a name, `#channel` or `*`. Return when the hub has stored it. Raises `RelayRefused`.
+        """Send a message to a name, `#channel` or `*`. Return when the hub has stored it.
 
-        If the call is cancelled, the message may or may not have been sent. To make sure, send it again with the same
-        `wire_id`.
+        Raise `RelayRefused` if the hub refuses the message. If the call is cancelled, the message may or may not have
+        been sent. To make sure that it is sent once, send it again with the same `wire_id`.
         """
         wire_id = wire_id or new_id()
         payload = _present(kind=kind, body=body, data=data, thread=thread)
@@ -239,7 +243,10 @@ class RelayClient:
         data: Payload | None = None,
         thread: str | None = None,
     ) -> Answer:
-        """Send a message to one agent and wait for the answer. Raises `RelayRefused`, with `TIMEOUT` if none came."""
+        """Send a message to one agent, wait for its answer, and return it.
+
+        Raise `RelayRefused` if the hub refuses the message. Its code is `TIMEOUT` if no answer came in time.
+        """
         wire_id = new_id()
         payload = _present(kind=kind, body=body, data=data, thread=thread)
         meta = {"sync": {"correlationId": wire_id, "timeoutMs": timeout_ms, "blocking": True}}
@@ -254,7 +261,7 @@ class RelayClient:
         return answer
 
     async def subscribe(self, topic: str) -> None:
-        """Subscribe to a topic, now and after every reconnection. Return when the hub has confirmed it."""
+        """Subscribe to a topic, now and after every reconnection. Return when the hub has confirmed that."""
         await self._membership("SUBSCRIBE", topic)
         self.topics.add(topic)
 
@@ -264,7 +271,7 @@ class RelayClient:
         await self._membership("UNSUBSCRIBE", topic)
 
     async def ask(self, kind: str, payload: Payload | None = None) -> Payload:
-        """Send a query of the protocol and return the payload of its answer. `kind` is `STATUS`, `INBOX`, …"""
+        """Send a query and return the payload of its answer. `kind` is the type of the query, such as `STATUS`."""
         wire_id = new_id()
         reply: Payload = await self._ask(wire_id, frame(kind, payload or {}, id=wire_id), Expected.REPLY)
         return reply
@@ -281,7 +288,7 @@ class RelayClient:
     async def receive(self) -> Delivery:
         """Wait for the next delivery and return it. The caller must acknowledge it.
 
-        Raises `RelayEnded` when the client has ended. Deliveries that were not taken come again in the next session.
+        Raise `RelayEnded` if the client has ended. Deliveries that no call returned come again in the next session.
         """
         while self._final is None and not self._deliveries:
             self._arrived.clear()
@@ -294,7 +301,7 @@ class RelayClient:
         return delivery
 
     def acknowledge(self, delivery: Delivery, response: Any = None, data: Any = None) -> None:
-        """Acknowledge a delivery, as `Delivery.ack` says. Raises `RelayRefused` if the answer fits no frame."""
+        """Acknowledge a delivery, as `Delivery.ack` says. Raise `RelayRefused` if the answer is too large."""
         payload: Payload = {"ack_id": delivery.id, "seq": delivery.seq}
         payload |= _present(correlationId=delivery.correlation, response=response, responseData=data)
         written = frame("ACK", payload)
@@ -342,7 +349,7 @@ class RelayClient:
     # The connection.
 
     async def _live(self) -> None:
-        """Connect, and reconnect after each loss, until there is a reason to stop."""
+        """Connect, and reconnect whenever the connection is lost, until there is a reason to stop."""
         try:
             self._shift(State.CONNECTING)
             while True:
@@ -430,7 +437,7 @@ class RelayClient:
             asyncio.get_running_loop().call_soon(self.on_state, self.state, why)
 
     def _finish(self) -> None:
-        """Tell every waiting caller that nothing more will come."""
+        """End the client: let every waiting call raise the final error, and change to the state DISCONNECTED."""
         if self._finished:
             return
         self._finished = True
@@ -450,7 +457,8 @@ class RelayClient:
     async def _membership(self, kind: str, topic: str) -> None:
         """Send SUBSCRIBE or UNSUBSCRIBE (`kind`), and wait for the result.
 
-        The hub answers it only with a refusal. So a STATUS with the same id follows, which is always answered.
+        The hub answers these frames only with a refusal. So the client also sends a STATUS with the same id, which the
+        hub always answers.
         """
         wire_id = new_id()
         frames = frame(kind, {}, id=wire_id, topic=topic) + frame("STATUS", {}, id=wire_id)

@@ -1,10 +1,10 @@
 """The envelopes of the Agent Relay Protocol, and their translation to the hub's messages and back.
 
-Above: `server` and `client`. Below: `wire.frames`. It refuses to know sockets and sessions.
+Above: `server` and `client`. Below: `wire.frames`. This module knows nothing about sockets and sessions.
 
-A frame is four bytes of length and a JSON object, the envelope. Some parts have no field in the hub's messages: the
-payload's `kind`, `payload_meta`, and further keys of the payload. The codec keeps these parts beside the content, so
-that nothing is lost between two members on this protocol.
+A frame is four bytes of length and a JSON object, the envelope. The hub's messages have no field for some parts of an
+envelope: the payload's `kind`, `payload_meta`, and unknown keys of the payload. The codec stores these parts beside the
+content, so that nothing is lost between two members on this protocol.
 """
 
 import re
@@ -28,10 +28,10 @@ from tieline.wire.json_text import VALUES_MAX, has_many_values, mend_pairs
 VERSION = 1  # spec 3
 # spec 2: a payload MUST NOT be larger than max_frame_bytes.
 FRAME_BYTES_MAX = 1024 * 1024
-"""Most bytes of a frame: the protocol's own default. A hub announces its limit in WELCOME."""
+"""Most bytes of a frame, by the protocol's default. A hub announces its own limit in WELCOME."""
 
 DEFAULT_TOPIC = "default"
-"""The topic under which RESUME and SYNC count an envelope without a topic."""
+"""Name that RESUME and SYNC use for the topic of envelopes that have no topic."""
 
 PROTOCOL = "agent-relay"
 EVERYBODY = "*"  # spec 3: a broadcast
@@ -39,22 +39,25 @@ HUMANS = "@users"
 """The address of all human members in this protocol. It stands for the hub's channel `users`."""
 CHANNEL_MESSAGE = "CHANNEL_MESSAGE"
 GROUP_MAX = 32
-"""Most members of a `dm:` channel. Each of them gets a message of its own. Larger groups use a normal channel."""
+"""Most members of a `dm:` channel, because each member gets a separate message. Larger groups use a normal channel."""
 
 ID_CHARACTERS_MAX = 1024
-"""Longest id. Answers repeat the id, and every answer must fit a frame."""
+"""Most characters of an id. The limit exists because answers repeat the id, and every answer must fit into a frame."""
 NESTING_MAX = 512
-"""Most nesting levels of a payload. What was read must also be written again, when less of the call stack is left."""
+"""Most nesting levels of a payload.
+
+A payload that was decoded must be encoded again later, where fewer levels of the call stack may be left.
+"""
 DELIVERY_BYTES = 1024
-"""Most bytes by which a DELIVER is larger than the SEND it comes from: names, ids, numbers."""
+"""Most bytes that a DELIVER has more than the SEND with the same message, because of names, ids and numbers."""
 ANSWER_BYTES = 8192
-"""Bytes that are reserved for the rest of an answer beside its entries: the envelope, with the id of the query."""
+"""Bytes that an answer needs besides its list of entries: for the envelope and the id of the query."""
 
 _DELIVERY_PREFIX = "d-"
 
 
 class EnvelopeError(ValueError):
-    """The received bytes are not an envelope of this protocol. The connection that sent them ends."""
+    """Raised if received bytes are not a valid envelope of this protocol. The receiver then closes the connection."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -92,7 +95,7 @@ class EnvelopeBuffer:
         self.frame_bytes = 0
 
     def receive_data(self, data: bytes) -> None:
-        """Take the next bytes of the stream."""
+        """Add the next bytes of the stream to the buffer."""
         self._frames.receive_data(data)
 
     @property
@@ -105,7 +108,7 @@ class EnvelopeBuffer:
         self._frames.reset()
 
     def next_envelope(self) -> Envelope | None:
-        """Return the next whole envelope, or `None` until more bytes come. Raises `EnvelopeError`."""
+        """Return the next whole envelope; `None` if more bytes are needed. Raise `EnvelopeError` if it is invalid."""
         try:
             payload = self._frames.next_frame()
         except FrameError as error:
@@ -119,10 +122,10 @@ class EnvelopeBuffer:
 
 
 def decode(payload: bytes) -> Envelope:
-    """Decode one envelope from its JSON. Raises `EnvelopeError`.
+    """Decode one envelope from its JSON. Raise `EnvelopeError` if it is invalid.
 
     JavaScript may write half a surrogate pair, for example after it cut a text in the middle of an emoji. Such a half
-    is not valid text here, but it is no reason to close the connection: it becomes U+FFFD.
+    is not valid text here. It is replaced by U+FFFD, so that the connection need not be closed.
     """
     if has_many_values(payload):
         raise EnvelopeError(ErrorCode.TOO_LARGE, f"an envelope has at most {VALUES_MAX} values")
@@ -150,17 +153,17 @@ def _too_deep(envelope: Envelope) -> bool:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """Encode one envelope as a frame. It always contains `v`, `id`, `ts` and `payload`, as the protocol demands."""
+    """Encode one envelope as a frame. The frame always has `v`, `id`, `ts` and `payload`, as the protocol demands."""
     return encode_frame(_encoder.encode(_always(envelope)))
 
 
 def payload_bytes(frame: bytes) -> int:
-    """Return the number of bytes of a frame that count against the frame limit: all without the length prefix."""
+    """Return the size of a frame as the frame limit counts it: without the four bytes of length at its start."""
     return len(frame) - HEADER_BYTES
 
 
 def fitting(entries: Sequence[dict[str, Any]], frame_bytes_max: int) -> list[dict[str, Any]]:
-    """Return the first entries that fit together into one answer. An entry that fits into no frame is left out."""
+    """Return as many of the first entries as fit into one answer. Skip an entry that is too large for any frame."""
     room = whole = frame_bytes_max - ANSWER_BYTES
     fit: list[dict[str, Any]] = []
     for entry in entries:
@@ -191,7 +194,10 @@ def _always(envelope: Envelope) -> dict[str, Any]:
 
 
 def target_of(to: str | None, topic: str | None) -> Target | Refusal:
-    """Return the target of a SEND, or a refusal. `*` with a topic means its subscribers; without one, everybody."""
+    """Return the target of a SEND, or a refusal if `to` is not valid.
+
+    `*` means the subscribers of the topic, or everybody if there is no topic.
+    """
     if not to:
         return Refusal(Code.INVALID_TARGET, "a SEND needs 'to': an agent's name or *")
     if to == HUMANS:
@@ -221,9 +227,9 @@ def channel_named(name: object) -> ChannelName | Refusal:
 
 
 def group_of(channel: object) -> tuple[str, ...] | None:
-    """Return the members of a channel `dm:a:b` or `dm:a:b:c`; `None` if it is not such a channel.
+    """Return the names in a channel such as `dm:a:b` or `dm:a:b:c`; `None` if the channel has another form.
 
-    They are always in the channel, and nobody else can join it.
+    The members with these names are always in the channel, and nobody else can join it.
     """
     match channel.split(":") if isinstance(channel, str) else ():
         case ["dm", *names] if len(set(names)) > 1:
@@ -235,14 +241,15 @@ _TOOL = re.compile(r"__[A-Za-z0-9._-]{1,126}|_DashboardUI")
 
 
 def is_tool(name: str) -> bool:
-    """True if Agent Relay's own tools, such as its dashboard, use this name; no member can have it."""
+    """True if this name is reserved for Agent Relay's own tools, such as its dashboard. No member can have the name."""
     return _TOOL.fullmatch(name) is not None
 
 
 def to_each(envelope: Envelope, content: m.Content, speaker: str) -> list[m.Content]:
-    """Return the content for each recipient of a message that `speaker` wrote to a `dm:` channel of three or more.
+    """Return the contents to send for one message that `speaker` wrote.
 
-    For every other message, return only the content itself.
+    For a message to a `dm:` channel with three or more members, return one content for each recipient. For any other
+    message, return only `content`.
     """
     group = group_of(envelope.payload.get("channel")) if envelope.type == CHANNEL_MESSAGE else None
     others = others_in(group, speaker) if group is not None else ()
@@ -269,12 +276,12 @@ def others_in(group: tuple[str, ...], speaker: str) -> tuple[Target, ...] | Refu
 
 
 def original_to(target: Target) -> str | None:
-    """Return the address that the sender used; `None` if it was the name of one member."""
+    """Return the address to which the sender wrote; `None` if the address was the name of one member."""
     return None if target.kind is TargetKind.MEMBER else written(target)
 
 
 def written(target: Target) -> str:
-    """Return a target in this protocol's notation: a member's name without `@`, for example."""
+    """Return a target as text in the form of this protocol, for example a member's name without `@`."""
     match target.kind:
         case TargetKind.MEMBER:
             return target.name
@@ -291,7 +298,7 @@ _KNOWN_IN_CHANNEL = _KNOWN | {"channel"}
 _STATUS_KINDS = frozenset({"state", "thinking"})
 _LABELS = frozenset({Field.TITLE, Field.LEVEL, Field.PRIORITY, Field.SCOPE, Field.REFS})
 _STAMP = "tieline"
-"""The key of `payload.data` under which only the hub writes."""
+"""Key of `payload.data` that only the hub may set."""
 
 CARRIAGE = Carriage(
     PROTOCOL,
@@ -316,9 +323,9 @@ CARRIAGE = Carriage(
 
 
 def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
-    """Return the content, with its target, of a SEND or CHANNEL_MESSAGE that the member `speaker` sends, or a refusal.
+    """Convert a SEND or CHANNEL_MESSAGE of the member `speaker` to the hub's content, or return a refusal.
 
-    A message to a `dm:` channel has one target here, the first of `others_in`.
+    The content of a message to a `dm:` channel has only the first recipient as its target. `to_each` adds the others.
     """
     in_channel = envelope.type == CHANNEL_MESSAGE
     target = _channel_of(envelope, speaker) if in_channel else target_of(envelope.to, envelope.topic)
@@ -355,7 +362,7 @@ def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
 
 
 def _channel_of(envelope: Envelope, speaker: str) -> Target | Refusal:
-    """Return the target of a CHANNEL_MESSAGE: a channel, or the first other member of a `dm:` channel."""
+    """Return the target of a CHANNEL_MESSAGE: a channel, or the first member of a `dm:` channel besides the sender."""
     channel = envelope.payload.get("channel")
     group = group_of(channel)
     if group is None:
@@ -365,7 +372,10 @@ def _channel_of(envelope: Envelope, speaker: str) -> Target | Refusal:
 
 
 def _beside(envelope: Envelope, target: Target, extra: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of an envelope that the hub's content has no field for. Recipients of this protocol get them."""
+    """Return the parts of an envelope for which the hub's content has no field.
+
+    The hub stores them with the message, and recipients on this protocol get them.
+    """
     payload, rest = envelope.payload, {}
     kind = payload.get("kind", "message")
     if kind != "message":
@@ -393,15 +403,15 @@ def _beside(envelope: Envelope, target: Target, extra: dict[str, Any]) -> dict[s
 _TRANSLATED = frozenset({"ttl_ms", "replyTo", "requires_ack", "sync"})
 """Keys of `payload_meta` that the hub understands and translates for members on other protocols."""
 AWAITED = "its sender waits for a reply that names this message"
-"""Note on a message whose sender waits for the answer, for recipients on protocols without an ACK."""
+"""Note for recipients on protocols without an ACK: the sender of this message waits for the answer."""
 JSON_BODY = "its body is JSON, and shown as text here"
-"""Note on a message whose body was not a text, for recipients on protocols that have only texts."""
+"""Note for recipients on protocols that carry only text: the body of this message was a JSON value."""
 _EMPTY = '""'
 """The empty text as JSON."""
 
 
 def _is_text(body: object) -> bool:
-    """True if the hub keeps a body as it is: a text that is not empty, because the hub refuses empty messages."""
+    """True if the body is a text and not empty. Any other body is stored as JSON, because the hub needs some text."""
     return isinstance(body, str) and body != ""
 
 
@@ -411,12 +421,15 @@ def text_of(body: object) -> str:
 
 
 def _body_of(message: m.Message, rest: dict[str, Any]) -> Any:
-    """Return the body of a message as its sender wrote it: a text, or any JSON value. `rest` is from `_rest`."""
+    """Return the body of a message as its sender wrote it: a text, or any JSON value. `rest` comes from `_rest`."""
     return _plain_decoder.decode(message.content.body) if rest.get("json_body") else message.content.body
 
 
 def _own_words(kind: str, meta: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-    """Return the names of message parts that only this protocol's agents understand, for a note to other recipients."""
+    """Return the names of the parts of a message that only agents on this protocol understand.
+
+    A note lists these names for recipients on other protocols.
+    """
     kinds = [f"kind {kind}"] if kind not in ("message", *_STATUS_KINDS) else []
     return [*kinds, *(f"payload_meta.{key}" for key in meta if key not in _TRANSLATED), *extra]
 
@@ -427,7 +440,7 @@ def _reply_to(meta: dict[str, Any]) -> str | None:
 
 
 def _problem(payload: dict[str, Any], data: object, thread: object, kind: object, ttl_ms: object) -> str | None:
-    # The specification has texts here; the SDK and its daemon pass any JSON on.
+    # By the specification, a body is a text. But the SDK and its daemon pass on any JSON value.
     if "body" not in payload:
         return "a message needs payload.body"
     if data is not None and not isinstance(data, dict):
@@ -442,15 +455,15 @@ def _problem(payload: dict[str, Any], data: object, thread: object, kind: object
 
 
 def delivery_id(message_id: str, key: int) -> str:
-    """Return the id of the DELIVER of a message; `key` is the delivery's key.
+    """Return the id of the DELIVER frame for a message; `key` is the delivery's key.
 
-    It is the same each time that the delivery is sent, so that a client can detect a repetition.
+    The id is the same each time that the delivery is sent, so that a client can detect a repetition.
     """
     return f"{_DELIVERY_PREFIX}{key}-{message_id}"
 
 
 def key_of(ack_id: object) -> int | None:
-    """Return the delivery key in the id of a DELIVER; `None` if it is no such id."""
+    """Return the delivery key in the id of a DELIVER frame; `None` if `ack_id` is not such an id."""
     if not isinstance(ack_id, str) or not ack_id.startswith(_DELIVERY_PREFIX):
         return None
     digits = ack_id[len(_DELIVERY_PREFIX) :].partition("-")[0]
@@ -458,16 +471,16 @@ def key_of(ack_id: object) -> int | None:
 
 
 def message_of(delivered_id: str) -> str | None:
-    """Return the hub's id of the message in the id of a DELIVER; `None` if it is no such id."""
+    """Return the hub's message id in the id of a DELIVER frame; `None` if `delivered_id` is not such an id."""
     return delivered_id[len(_DELIVERY_PREFIX) :].partition("-")[2] or None if key_of(delivered_id) is not None else None
 
 
 _KEY_DIGITS_MAX = 18
-"""Most digits of a delivery key; keys are 64-bit numbers."""
+"""Most digits of a delivery key: a key is a 64-bit number."""
 
 
 def _rest(message: m.Message) -> dict[str, Any]:
-    """Return the parts that `_beside` kept for a message of this protocol; nothing for messages of other protocols."""
+    """Return the parts of a message that `_beside` stored with it; nothing for messages from other protocols."""
     original = message.content.original
     if original is None or message.protocol != PROTOCOL:
         return {}
@@ -476,7 +489,7 @@ def _rest(message: m.Message) -> dict[str, Any]:
 
 
 def is_channel_message(message: m.Message) -> bool:
-    """True if a message came as a CHANNEL_MESSAGE, and so is passed on as a CHANNEL_MESSAGE."""
+    """True if a message came to the hub as a CHANNEL_MESSAGE. Recipients then get a CHANNEL_MESSAGE too."""
     return _rest(message).get("frame") == CHANNEL_MESSAGE
 
 
@@ -543,7 +556,7 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
 
 
 def _data(message: m.Message) -> dict[str, Any]:
-    """Return the data of a DELIVER: the sender's data, and the fields that this protocol has no other place for."""
+    """Return the `data` of a DELIVER: the sender's data, and those fields of the message that fit nowhere else."""
     data = message.content.data or {}
     more = beyond(message, CARRIAGE.carries) if message.protocol != PROTOCOL else None
     if not more and _STAMP not in data:
@@ -553,9 +566,9 @@ def _data(message: m.Message) -> dict[str, Any]:
 
 
 def delivered_bytes(content: m.Content, speaker: str) -> int:
-    """Return the most bytes that a frame with this content can have, for any recipient and any sequence number.
+    """Return the largest size of a frame with this content, over all recipients and sequence numbers, in bytes.
 
-    A message that would not fit is refused when it is sent.
+    The hub refuses a message at once if this size is beyond the frame limit.
     """
     target, number = content.target, 10**12
     recipient = target.name if target.kind is TargetKind.MEMBER else "x" * 128

@@ -1,12 +1,12 @@
-"""One client of this protocol: from bytes to commands, and from deliveries to bytes.
+"""One client's connection to the hub: turns received bytes into commands, and deliveries into bytes.
 
 Above: the event loop and `server`, which knows all connections. Below: a `SessionPump` with the hub, and this folder's
-codec. A frame passes these steps: `data_received` → `_read` → `_receive` (is the frame allowed now?) → `_act` (which
-kind is it?) → one method for each kind, for SEND in `speaking`. A frame that needs several commands to the hub is
-served by a `Procedure`. A frame of a client without a session is served by `one_shot`.
+codec. A received frame passes these functions: `data_received` → `_read` → `_receive` (checks if the frame is allowed
+now) → `_act` (finds the kind of the frame) → one method for each kind; the module `speaking` handles SEND. If a frame
+needs several commands to the hub, a `Procedure` handles it. If the client has no session, `one_shot` handles it.
 
-While the hub opens the session, and while a procedure runs, no frame is taken from the buffer. The buffer stays small:
-beyond a small limit the socket is not read either.
+While the hub opens the session, and while a procedure runs, frames wait in the buffer. When the buffer reaches a small
+limit, the connection stops reading from the socket.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ BUSY_RETRY_MS = 50  # about the time of a few commits
 _BUSY_EVERY_SECONDS = 1.0  # rate limit: a client does not get BUSY with every message
 
 _EARLY_BYTES = 64 * 1024
-"""Most bytes that are read while the hub opens a session: frames that the client sent before it had the answer."""
+"""Most bytes that are read while the hub opens a session: frames that the client sent before the hub answered."""
 
 _PASSING = frozenset({ErrorCode.SHUTTING_DOWN, ErrorCode.INTERNAL})
-"""Errors of the hub that go away by themselves. They are not marked as fatal: after a fatal ERROR, clients never
-reconnect."""
+"""Errors of the hub that pass by themselves. They are not sent as fatal, because clients never reconnect after a fatal
+ERROR."""
 
 log = structlog.get_logger(__name__)
 
 
 class RelayConnection(asyncio.Protocol):
-    """The connection of one client: turns its frames into commands for the hub, and writes deliveries and answers."""
+    """The connection of one client. Turns the client's frames into commands for the hub, and sends it deliveries."""
 
     __slots__ = (
         "_buffer",
@@ -85,13 +85,13 @@ class RelayConnection(asyncio.Protocol):
         self._pump = SessionPump(server.hub, self)
         # Frames that arrive before the session is open stay in the buffer.
         self._greeting: Greeting[Envelope] = Greeting(self._pump, early_bytes_max=_EARLY_BYTES)
-        # The client's HELLO or RESUME terms, the agent's name, and the session's id; set when the session is open.
+        # The fields of the client's HELLO or RESUME, the agent's name, the session's id; set when the session opens.
         self._terms: Terms | None = None
         self.name = ""
         self.session_id = ""
         # The name that a tool gave in its HELLO; empty for members.
         self.tool = ""
-        # `_heard_since`: bytes came since the answer with the new resume token. `_confirmed`: the hub was told.
+        # `_heard_since`: bytes came after the client was sent its new resume token. `_confirmed`: the hub knows that.
         self._heard_since = False
         self._confirmed = False
         # The running procedure; the next frame waits until it ends.
@@ -119,7 +119,7 @@ class RelayConnection(asyncio.Protocol):
 
     @property
     def by_token(self) -> bool:
-        """True if a member token opened the connection."""
+        """True if the client gave a member token when it opened the session."""
         return self._terms is not None and self._terms.token is not None
 
     @property
@@ -200,9 +200,9 @@ class RelayConnection(asyncio.Protocol):
     # Callbacks of the session pump: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Send deliveries to the client, in this order. Return those sent as DELIVER.
+        """Send deliveries to the client, in this order. Return the deliveries that were sent as DELIVER.
 
-        A CHANNEL_MESSAGE has no acknowledgement. A delivery that fits into no frame is not sent and becomes `dead`.
+        Clients do not acknowledge a CHANNEL_MESSAGE. A delivery that is too large for a frame becomes `dead`.
         """
         written: list[Parcel] = []
         given_up: list[int] = []
@@ -234,15 +234,15 @@ class RelayConnection(asyncio.Protocol):
         return written
 
     def write_progress(self, step: r.Progress) -> None:
-        """Do nothing: this connection does not ask for news about the messages that it sent."""
+        """Do nothing: this connection never asks for the progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Close the connection with the reason, because the hub ended the session."""
+        """Send the reason to the client and close the connection, because the hub ended the session."""
         code = ERROR_CODES[why.code]
         self.fail(code, why.message, fatal=code not in _PASSING)
 
     def pause_reading(self) -> None:
-        """Stop reading: the client sends more than the hub can record, or must wait for an answer."""
+        """Stop reading, because the client sends faster than the hub can store, or the next frame must wait."""
         self._deaf = True
         if self._transport is not None:
             self._transport.pause_reading()
@@ -258,7 +258,7 @@ class RelayConnection(asyncio.Protocol):
     # Calls of the server and its parts.
 
     def send(self, kind: str, payload: Payload, **fields: Any) -> bool:
-        """Send one envelope. Returns false, and sends nothing, if the envelope fits no frame."""
+        """Send one envelope. Return false, and send nothing, if the envelope is too large for a frame."""
         fields["id"] = fields.get("id") or self.server.next_id()
         frame = codec.encode(Envelope(kind, ts=self.server.now_ms(), payload=payload, **fields))
         fits = codec.payload_bytes(frame) <= self.server.frame_bytes_max
@@ -267,13 +267,13 @@ class RelayConnection(asyncio.Protocol):
         return fits
 
     def tell(self, frame: bytes) -> None:
-        """Send a notice, in an encoded frame. Skip it if the session is not open or the client reads too slowly."""
+        """Send a notice (an encoded frame). Skip it if the session is not open, or if the client reads too slowly."""
         fits = codec.payload_bytes(frame) <= self.server.frame_bytes_max
         if fits and self._writable and self._greeting.phase is Phase.ACTIVE and self._transport is not None:
             self._transport.write(frame)
 
     def error(self, code: ErrorCode, text: str, *, fatal: bool = False, **fields: Any) -> None:
-        """Send an ERROR with a code and a text. `fields` are header fields, such as the id that it answers."""
+        """Send an ERROR with a code and a text. `fields` are header fields, such as the id of the refused frame."""
         self.send("ERROR", {"code": code.value, "message": text, "fatal": fatal}, **fields)
 
     def fail(self, code: ErrorCode, text: str, *, fatal: bool = True) -> None:
@@ -288,7 +288,7 @@ class RelayConnection(asyncio.Protocol):
         self._pump.submit((command,), None if done is None else (lambda replies: done(replies[0])))
 
     def record(self, code: Code, what: str) -> None:
-        """Write a refusal into the hub's log that this protocol decided by itself. `what` is the refused action."""
+        """Write into the hub's log that this protocol refused an action by itself. `what` is the refused action."""
         self.submit(c.RecordRefusal(protocol=PROTOCOL, code=code, what=what, session=self.session))
 
     def check_pulse(self, now: float) -> None:
@@ -316,7 +316,7 @@ class RelayConnection(asyncio.Protocol):
     # Reading.
 
     def _read(self) -> None:
-        """Handle the frames in the buffer, until the next one has to wait for the hub."""
+        """Handle the frames in the buffer until the buffer is empty or the next frame must wait for the hub."""
         try:
             while self._greeting.phase in (Phase.GREETING, Phase.ACTIVE) and self._procedure is None:
                 envelope = self._buffer.next_envelope()
@@ -402,10 +402,9 @@ class RelayConnection(asyncio.Protocol):
         self._greeting.open(attach, opened)
 
     def activate(self, terms: Terms, attached: r.Attached, replay: tuple[Replayed, ...] = ()) -> None:
-        """Start to serve the session, which is open and about which the client was told.
+        """Start to serve an open session, after the client was told that it is open.
 
-        `terms` is what the client asked for in HELLO or RESUME, `attached` is the hub's reply, `replay` are deliveries
-        to send again.
+        `terms` has the fields of HELLO or RESUME, `attached` is the hub's reply, `replay` has deliveries to send again.
         """
         assert attached.member is not None, "only members attach here"
         assert attached.resume_id is not None, "every session here is resumable"
@@ -423,13 +422,13 @@ class RelayConnection(asyncio.Protocol):
         self._go_on()
 
     def admit_tool(self, terms: Terms) -> None:
-        """Let a tool (a client that is no member) send queries. Each query opens a session of its own."""
+        """Let a tool (a client that is not a member) send queries. Each query opens a separate session."""
         self._terms, self.name, self.tool = terms, terms.name, terms.name
         self.server.enter(self, ready=False)
         self.end_request()
 
     def act_as(self, name: str) -> None:
-        """Use a member's name for one request. The next session on this connection is opened for this member."""
+        """Use a member's name for one request. The next session on this connection is for this member."""
         self._pump.leave()
         self.name = name
 
@@ -456,8 +455,8 @@ class RelayConnection(asyncio.Protocol):
         self._read()
 
     def _confirm(self) -> None:
-        """Tell the hub, once, that the client has its new resume token. A frame sent after the token proves it."""
-        # gap 2: a resume token is replaced at each use, and the one before dies here.
+        """Tell the hub, once, that the client has its new resume token. A frame that came after the token proves it."""
+        # gap 2: a resume token is replaced at each use, and the previous token becomes invalid here.
         active = self._greeting.phase is Phase.ACTIVE and not self.tool
         if active and self._heard_since and not self._confirmed:
             self._confirmed = True
@@ -466,7 +465,7 @@ class RelayConnection(asyncio.Protocol):
     # Answering.
 
     def refuse(self, envelope: Envelope, refusal: Refusal) -> None:
-        """Tell the client that a frame was refused: by NACK for a message, if the client wants that; else by ERROR."""
+        """Tell the client that a frame was refused: by ERROR; or by NACK for a message, if the client wants NACKs."""
         code = ERROR_CODES[refusal.code]
         if self.wants_acceptance and envelope.type in _SAYING:
             self.send("NACK", {"ack_id": envelope.id, "code": code.value, "message": refusal.message})
@@ -474,8 +473,8 @@ class RelayConnection(asyncio.Protocol):
             self.error(code, refusal.message, id=envelope.id)
 
     def busy(self, depth: int) -> None:
-        """Send BUSY (a request to slow down), at most once a second. `depth` is the recipient's backlog."""
-        # spec 6, gap 1: backpressure is reserved for future versions there.
+        """Send BUSY (a request to slow down), at most once a second. `depth` is the length of the full queue."""
+        # spec 6, gap 1: the specification reserves backpressure for future versions.
         now = self.server.loop.time()
         if now - self._busy_at >= _BUSY_EVERY_SECONDS:
             self._busy_at = now
@@ -493,7 +492,7 @@ class RelayConnection(asyncio.Protocol):
         self.submit(c.Advance(self.session, ranges=one_key(key), state=State.ACKED, evidence="ACK"))
 
     def _credit(self, key: int | None) -> None:
-        """Count a delivery as acknowledged, so that the hub sends another one. Only the first call for a key counts."""
+        """Remove a delivery from the unacknowledged ones, so that the hub can send another. Ignore a repeated call."""
         if key is not None and key in self._unacknowledged:
             self._unacknowledged.remove(key)
             self._pump.settled(1)
@@ -522,9 +521,9 @@ class RelayConnection(asyncio.Protocol):
         query: Query | None = None,
         done: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run a procedure (the commands that serve one frame), and answer its frame in the form of `query`, if given.
+        """Run a procedure (the commands that handle one frame), and then answer the frame.
 
-        `done` is called after the answer.
+        `query`, if given, says which type of frame the answer has. `done` is called after the answer.
         """
 
         def answer(result: Payload | Refusal | None) -> None:
@@ -547,7 +546,7 @@ class RelayConnection(asyncio.Protocol):
         answer: Callable[[Payload | Refusal | None], None],
         reply: r.Reply,
     ) -> None:
-        """Continue a procedure with the reply to its last command. When it ends, answer its frame and read on."""
+        """Continue a procedure with the reply to its last command. When it ends, answer its frame and read further."""
         result: Payload | Refusal | None
         if isinstance(reply, Refusal):
             procedure.close()
@@ -566,7 +565,7 @@ class RelayConnection(asyncio.Protocol):
         self._read()
 
     def audit(self, envelope: Envelope, result: Payload | Refusal | None) -> Payload | Refusal | None:
-        """If `result` refuses the frame as forbidden, write that into the hub's log. Return `result` unchanged."""
+        """If `result` is a refusal of a forbidden frame, write it into the hub's log. Return `result` unchanged."""
         if isinstance(result, Refusal) and result.code in (Code.FORBIDDEN, Code.RESERVED_NAME):
             self.record(result.code, envelope.type)
         return result
@@ -591,7 +590,7 @@ class RelayConnection(asyncio.Protocol):
             )
 
     def decline(self, envelope: Envelope) -> None:
-        """Refuse SPAWN and RELEASE, as the hub runs no agents: by ERROR, and by the result that clients wait for."""
+        """Refuse SPAWN and RELEASE, because the hub runs no agents. Send an ERROR and the result that clients await."""
         text = f"{envelope.type} is disabled: this hub starts and ends no agents"
         self.error(ErrorCode.INTERNAL, text, id=envelope.id)
         result = {"replyTo": envelope.id, "success": False, "name": envelope.payload.get("name"), "error": text}

@@ -1,4 +1,4 @@
-"""The codes of ERROR and NACK, and the code of each refusal of the hub."""
+"""The codes of ERROR and NACK frames, and a table that translates the hub's refusals to these codes."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from tieline.contract.refusal import Code
 
 
 class ErrorCode(StrEnum):
-    """Every code that an ERROR or NACK of the hub can carry."""
+    """The codes that an ERROR or NACK frame from the hub can have."""
 
     # gap 3: the specification has only STALE (spec 8); the SDK knows some of the others.
     BAD_REQUEST = "BAD_REQUEST"
@@ -69,4 +69,4 @@ ERROR_CODES: dict[Code, ErrorCode] = {
     Code.INTERNAL_ERROR: ErrorCode.INTERNAL,
     Code.SHUTTING_DOWN: ErrorCode.SHUTTING_DOWN,
 }
-"""The ERROR or NACK code of this protocol for each refusal of the hub."""
+"""For each code of a hub's refusal, the code of the ERROR or NACK frame that tells the client."""

@@ -1,10 +1,10 @@
 """Escape sequences of terminals: finds the end of each one in a stream of bytes, and its effect on the cursor's line.
 
-Above: the extractor. Below: nothing. It refuses to know colours, titles and keyboards: a sequence matters only if it
-moves the cursor to another line, to the left edge, or to the other screen.
+Above: the extractor. Below: nothing. This module ignores colours, titles and keyboards. A sequence matters only if it
+moves the cursor to another line, to the left edge, or to the alternate screen and back.
 
-A sequence that is cut off ends where a terminal would end it: a CSI at the first byte that a CSI cannot contain, a
-string (a title, an image) at BEL, CAN, SUB or the next ESC.
+A sequence may be cut off before its end. It then ends where a terminal would end it. A CSI ends at the first byte that
+a CSI cannot contain. A string (a title, an image) ends at BEL, CAN, SUB or the next ESC.
 """
 
 import re
@@ -31,27 +31,30 @@ _ALTERNATE_SCREENS = frozenset({b"47", b"1047", b"1049"})
 
 
 class Column(Enum):
-    """Column of the cursor after a sequence: as before, at the left edge, or anywhere else."""
+    """Column of the cursor after an escape sequence: unchanged, at the left edge, or unknown."""
 
-    KEPT = auto()
+    KEPT = auto()  # unchanged
     LEFT = auto()  # at the left edge
-    LOST = auto()  # somewhere else, or nobody knows
+    LOST = auto()  # at another column, or unknown
 
 
 class Effect(msgspec.Struct, frozen=True):
     """Effect of an escape sequence on the cursor and the lines of the screen."""
 
     draws: bool = False
-    """True if the sequence goes back over the screen: up, to a position, to the other screen."""
+    """True if the sequence lets the program draw over earlier output.
+
+    It moves the cursor up or to a position, changes lines, or switches the screen.
+    """
 
     column: Column = Column.KEPT
-    """Column of the cursor afterwards."""
+    """Column of the cursor after the sequence."""
 
     spaces: int = 0
-    """Columns that the sequence moves the cursor to the right; some programs print spaces this way."""
+    """Number of columns by which the sequence moves the cursor to the right. Some programs print spaces this way."""
 
     alternate: bool | None = None
-    """True if the sequence switches to the alternate screen, false if back; `None` if it does not switch."""
+    """True if the sequence switches to the alternate screen, false if it switches back, `None` if it does neither."""
 
 
 NO_EFFECT = Effect()
@@ -68,7 +71,7 @@ class _In(Enum):
 
 
 class EscapeReader:
-    """Finds the end and the effect of one escape sequence at a time, also if it is cut into chunks."""
+    """Reads one escape sequence at a time and finds its end and its effect. A sequence may come in several chunks."""
 
     __slots__ = ("_in", "_parameters")
 
@@ -78,18 +81,19 @@ class EscapeReader:
 
     @property
     def under_way(self) -> bool:
-        """True if a sequence has begun and not ended: the next byte belongs to it, or ends it."""
+        """True if a sequence has begun and has not ended yet."""
         return self._in is not None
 
     def begin(self) -> None:
-        """Take the ESC that begins a sequence."""
+        """Begin a new sequence. The caller has read its first byte, ESC."""
         self._in = _In.BEGUN
         self._parameters.clear()
 
     def receive_data(self, data: bytes, start: int) -> tuple[int, Effect]:
-        """Take the bytes of the sequence, from `start` on. Return the position after them in `data`, and the effect.
+        """Read bytes of the sequence from `data`, beginning at `start`.
 
-        There is no effect as long as the sequence has not ended.
+        Return the position in `data` after these bytes, and the effect of the sequence. The effect is `NO_EFFECT` until
+        the sequence has ended.
         """
         match self._in:
             case _In.BEGUN:

@@ -1,8 +1,8 @@
 r"""The extractor: finds the messages that a terminal program wants to send, in the bytes that it prints.
 
-Above: the wrapper that runs a program in a pty, and sends the messages found. Below: nothing. It refuses to know
-processes, terminals and clocks. Bytes go in. Out come, in order, the bytes for the screen (`Passed`) and the
-instructions among them (`Extracted`). The result does not depend on how the bytes were cut into chunks.
+Above: the wrapper that runs a program in a pty, and sends the messages found. Below: nothing. This module knows nothing
+about processes, terminals and clocks. It gets bytes. It returns, in order, the bytes for the screen (`Passed`) and the
+instructions found among them (`Extracted`). The result does not depend on how the bytes were cut into chunks.
 
 The grammar
 -----------
@@ -12,45 +12,47 @@ Two forms, and no others (section 9 of the specification)::
     the body, on any number of lines>>>  {"to": "Target", "type": "message", "body": "…"}
                                          [[/RELAY]]
 
-- A *start* is at the start of a line. Before it only spaces, escape sequences (also those that lost their ESC, as
-  `[?25l`) and the glyphs ● ⏺ • │ ✦ and U+276F (the angle of many prompts) are skipped; `>`, `-`, `*`, `#` and `$` are
-  how people quote, list and show commands.
-- `<<<` ends its line, and only tags may stand between it and the target: `[await]`, `[await:30s]` (also m, h),
-  `[thread:id]`, `[thread:project:id]`, each once. A target is a name, `*` or `#channel`, with `project:` before it or
-  not. `->thinking:` is the same with the kind `thinking`.
-- A line that ends with `>>>` ends the body; `\>>>` does not. `>>>` elsewhere is text: a Python prompt in a body stays.
-- A block's `[[/RELAY]]` ends its line. Its JSON needs `to`, `type` (message, action, state, thinking) and a `body` (or
-  `text`) or `data`, and may have `thread` and `project`.
-- In code fences (three or more backticks or tildes, as in Markdown) nothing is a start, and in a body's code fences
-  nothing is an end either, so that code can be quoted. From `<thinking>` at the start of a line to `</thinking>`
-  nothing is a start (`thinking.py`).
+- A *start* (`->relay:`, `->thinking:` or `[[RELAY]]`) is at the start of a line. Before it, only these are skipped:
+  spaces, escape sequences (also without their ESC, as `[?25l`), and the glyphs ● ⏺ • │ ✦ and U+276F (the angle of many
+  prompts). `>`, `-`, `*`, `#` and `$` are not skipped, because people use them to quote, to list and to show commands.
+- `<<<` is at the end of its line. Only tags may be between the target and `<<<`: `[await]`, `[await:30s]` (also m, h),
+  `[thread:id]`, `[thread:project:id]`, each once. A target is a name, `*` or `#channel`. `project:` may be before the
+  target. `->thinking:` has the same form, and its message has the kind `thinking`.
+- A line that ends with `>>>` ends the body; a line that ends with `\>>>` does not. `>>>` elsewhere in a line is text,
+  so a Python prompt can be in a body.
+- The end of a block, `[[/RELAY]]`, is at the end of its line. The JSON of a block needs `to`, `type` (message, action,
+  state, thinking) and a `body` (or `text`) or `data`. It may have `thread` and `project`.
+- In code fences (three or more backticks or tildes, as in Markdown) nothing is a start. In code fences inside a body,
+  nothing is an end either, so that code can be quoted. Between `<thinking>` at the start of a line and `</thinking>`,
+  nothing is a start (see `thinking.py`).
 - `\->relay:`, `\->thinking:` and `\[[RELAY]]` at the start of a line print without the backslash and start nothing.
 - Escape sequences and control characters are taken out of bodies, `\>>>`, `\<<<` and the escaped starts lose their
   backslash, and the body is trimmed.
 - A line ends with LF, CRLF, or a CR alone (after which a program writes from the left edge again).
 
-Anything else is output and passes unchanged: a placeholder as the target, an empty body, an unknown tag, JSON that does
-not fit, a fence that never ends. A fence never ends if it has more than `LINES_MAX` lines or `BYTES_MAX` bytes, if the
-output ends, or if another start comes inside the body. Known programs of this protocol *send* an unfinished body at two
-blank lines or at the next start. That would send a text that its author never closed, or put one recipient's message
-into another's. Here an unfinished body is given back as output, and blank lines are text. For the same reason the
-one-line forms (`->relay:Name text`, `->relay.json:`) do not exist: they match by accident. Lines that start or end
-agents (`->relay:spawn Name …`, `->relay:release Name`) are output, and are reported (`Declined`), so that nobody waits
-for them.
+Anything else is ordinary output and passes unchanged: a placeholder as the target, an empty body, an unknown tag, JSON
+of another form, an unfinished fence. A fence is unfinished if it has more than `LINES_MAX` lines or `BYTES_MAX` bytes,
+if the output ends, or if another start comes inside the body. Known programs of this protocol *send* an unfinished body
+at two blank lines or at the next start. That can send a text that its author did not finish, or put the message for one
+recipient into the message for another. Here an unfinished body is ordinary output, and blank lines are text. The
+one-line forms (`->relay:Name text`, `->relay.json:`) are not supported, because text can match them by accident. Lines
+that start or end agents (`->relay:spawn Name …`, `->relay:release Name`) are ordinary output too. They are also
+reported (`Declined`), so that nobody waits for their result.
 
 The screen
 ----------
 The extractor consumes an instruction's text and line end, and the backslash of an escaped start. Escape sequences
 inside an instruction pass on, so that colours and modes stay right. If text before the start on the same line was
 passed on already, the line end is passed on too. The extractor holds bytes back only while they may still be consumed.
-When the program is quiet for `next_timeout`, `flush` shows the held bytes; the rest of that instruction is then shown
+When the program is quiet for `next_timeout`, `flush` shows the held bytes. The rest of that instruction is then shown
 too, and the instruction is still sent.
 
-A program that moves the cursor up or addresses the screen keeps its own picture of the screen. Such a program would
-draw over the wrong lines if any line were missing, so from then on instructions are shown as well as sent. A redraw
-inside an instruction gives the instruction back; the complete instruction comes with the next drawing. Redraws print
-the same instruction many times: an instruction that was found before, with the screen redrawn since, is marked
-`redrawn`. On the alternate screen (pagers, editors) nothing is extracted: a program that shows a file is not sending.
+A program that moves the cursor up, or to a position, remembers what is on the screen. Such a program would draw over
+the wrong lines if a line were missing. So after its first such move, instructions are both shown and sent. If the
+program redraws the screen inside an instruction, the unfinished instruction becomes ordinary output; the next drawing
+contains the complete instruction. Redraws print the same instruction many times. If an instruction was found before the
+last redraw, and is found again, it is marked `redrawn`. On the alternate screen (pagers, editors) nothing is extracted,
+because a program that shows a file there does not want to send its text.
 """
 
 import hashlib
@@ -87,14 +89,19 @@ from tieline.wire import extractor
 from tieline.wire.extractor import Declined, Extracted, Instruction, Output, Passed
 
 LINES_MAX = 1000
-"""Most lines of one instruction: more than a person reads in a message, but few enough to show the text soon."""
+"""Most lines of one instruction.
+
+This is more than a person reads in one message, but few enough that the text of an unfinished instruction appears soon.
+"""
 
 BYTES_MAX = 512 * 1024
-"""Bytes of one instruction as printed. With JSON escapes the instruction still fits the protocol's 1 MiB frame."""
+"""Most bytes of one printed instruction. Its message, with JSON escapes, then still fits into a frame of 1 MiB."""
 
 QUIET_SECONDS = 0.1
-"""Time after which bytes that are held back are shown: too short for a person to notice, enough for the program's next
-write."""
+"""Seconds without output after which the bytes that are held back are shown.
+
+A person does not notice this delay, and the program's next write usually comes within it.
+"""
 
 # Number of instructions remembered to tell a redraw from a new instruction; a screen and its history rarely hold more.
 _SEEN_MAX = 256
@@ -104,7 +111,7 @@ _SPACES_MAX = 512
 
 
 class _At(Enum):
-    """State of the extractor: the place of the next text in its line, and the kind of that line."""
+    """State of the extractor: it says to which part of a line, or of an instruction, the next text belongs."""
 
     BEGIN = auto()  # only prefix characters (spaces, glyphs) have come
     MARK = auto()  # the text so far may be the beginning of a start
@@ -135,7 +142,7 @@ class Extractor(extractor.Extractor):
     def __init__(self, *, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._lines_max = lines_max
         self._bytes_max = bytes_max
-        # The result of the current call: whole outputs, then bytes still to be passed on.
+        # The result of the current call: finished outputs, and then the bytes that are passed on after them.
         self._outputs: list[Output] = []
         self._passing = bytearray()
 
@@ -153,7 +160,7 @@ class Extractor(extractor.Extractor):
         self._code: CodeFence | None = None
         # The open thinking block; used at `_At.THINKING`.
         self._thinking = Thinking()
-        # The request of the current line that is not offered (such as starting an agent).
+        # The unsupported request in the current line, such as starting an agent; empty if there is none.
         self._declined = ""
 
         # The open instruction: the header of a fence, its lines so far, the number of lines, and their size in bytes.
@@ -168,7 +175,8 @@ class Extractor(extractor.Extractor):
         self._hold = Hold()
 
         self._escape = EscapeReader()
-        # True if the program draws; true if it draws on the alternate screen; how often it began a new drawing.
+        # `_draws`: the program has moved its cursor back over the screen. `_alternate`: it uses the alternate screen.
+        # `_drawings`: how often it has moved its cursor back.
         self._draws = False
         self._alternate = False
         self._drawings = 0
@@ -177,11 +185,11 @@ class Extractor(extractor.Extractor):
 
     @property
     def alternate_screen(self) -> bool:
-        """True if the program uses the alternate screen, so that nothing else may print on it."""
+        """True if the program uses the alternate screen. No other program may print there meanwhile."""
         return self._alternate
 
     def receive_data(self, data: bytes) -> list[Output]:
-        """Take the program's next bytes. Return the bytes that can be shown now, and the instructions found."""
+        """Read the program's next bytes. Return the bytes that can be shown now, and the instructions found."""
         position, end = self._skip_plain_lines(data, 0), len(data)
         while position < end:
             stop = position + 1
@@ -202,7 +210,7 @@ class Extractor(extractor.Extractor):
         return self._take_outputs()
 
     def _skip_plain_lines(self, data: bytes, start: int) -> int:
-        """Pass on the lines from `start` on in which no instruction can begin, and return the position after them."""
+        """Pass on lines, beginning at `start`, in which no instruction can begin. Return the position after them."""
         if self._at is not _At.BEGIN or self._escape.under_way or self._after_return or self._torn:
             return start
         end = start
@@ -218,13 +226,13 @@ class Extractor(extractor.Extractor):
         return QUIET_SECONDS if self._hold else None
 
     def flush(self) -> list[Output]:
-        """Return the bytes that are held back, because the program is quiet. An open instruction can still end."""
+        """Return the bytes that are held back, because the program is quiet. An unfinished instruction may continue."""
         self._passing += self._hold.take()
         self._holding = False
         return self._take_outputs()
 
     def receive_eof(self) -> list[Output]:
-        """Take the end of the output, which also ends the last line. Return all bytes that are held back."""
+        """Handle the end of the output, which also ends the last line. Return all bytes that are held back."""
         if self._line:
             self._end_line(b"")
         self._give_back()
@@ -394,7 +402,7 @@ class Extractor(extractor.Extractor):
                 self._give_back()
 
     def _end_line(self, raw: bytes) -> None:
-        """Take the end of a line. `raw` is its byte, or empty if the cursor was moved or the output ended."""
+        """Handle the end of a line. `raw` is the CR or LF, or empty if the cursor was moved or the output ended."""
         if self._after_return:
             self._after_return = raw != b"\n"
             if not self._end_consumed:
@@ -478,9 +486,9 @@ class Extractor(extractor.Extractor):
                 self._give_back()
 
     def _restart(self, line: bytes, raw: bytes) -> bool:
-        """If a line inside a body starts an instruction, show the interrupted one as output and begin the new one.
+        """Check if this line of a body starts another instruction. Return true if it does.
 
-        Return true if it does. `raw` are the bytes of the line's end.
+        The unfinished instruction then becomes ordinary output, and the new instruction begins. `raw` is the line end.
         """
         start = skip_prefix(line)
         header = parse_header(start)
@@ -529,7 +537,7 @@ class Extractor(extractor.Extractor):
     # Escape sequences
 
     def _obey(self, effect: Effect) -> None:
-        """Follow an escape sequence: it may redraw the screen, switch to the other screen, or move the cursor."""
+        """Apply the effect of an escape sequence: a redraw, a switch of the screen, or a move of the cursor."""
         if effect.draws:
             self._draws = True
             self._drawings += 1

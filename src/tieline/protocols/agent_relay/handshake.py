@@ -1,7 +1,7 @@
 """The handshake: reads HELLO and RESUME, and makes the answers WELCOME and SYNC.
 
-Above: `connection`. Below: the hub's commands for sessions. It refuses to know sockets: payloads in, commands and
-payloads out.
+Above: `connection`. Below: the hub's commands for sessions. This module knows nothing about sockets: it reads payloads,
+and makes commands and payloads.
 """
 
 import msgspec
@@ -19,21 +19,21 @@ from tieline.protocols.agent_relay.codec import DEFAULT_TOPIC, PROTOCOL
 from tieline.protocols.agent_relay.procedure import Payload
 
 MAX_INFLIGHT = 256
-"""Most unacknowledged deliveries that are sent to a client, if the client did not name a number."""
+"""Most unacknowledged deliveries that are sent to a client, if its HELLO or RESUME gives no number."""
 
 ABOUT = ("cli", "program", "model", "task", "team", "displayName", "parent")
-"""Details that HELLO may give about an agent. A list of agents shows them while the agent is connected."""
+"""Keys of HELLO with details about an agent. A list of agents shows these details while the agent is connected."""
 _ABOUT_CHARACTERS_MAX = 1024
 _KINDS = {"user": MemberKind.HUMAN, "script": MemberKind.SCRIPT}
-"""Member kind by `entityType`; any other value means an agent."""
+"""Kind of member for each value of `entityType` in HELLO. Any value that is not listed means an agent."""
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """The fields of a client's HELLO or RESUME: its name and token, the session to resume, and how it receives."""
+    """The fields of a client's HELLO or RESUME: its name, its token, its options, and the session to resume."""
 
     name: str
     token: str | None
-    """The member token, for a name that a token protects."""
+    """The member's token; `None` if the client gave none."""
     kind: MemberKind
     about: dict[str, str]
     acknowledges: bool
@@ -54,7 +54,7 @@ class Terms(Struct, frozen=True, kw_only=True):
             member=MemberName(self.name),
             acknowledges=self.acknowledges,
             kind=self.kind,
-            # spec 1: one connection per agent. It is the newest; a person may have several.
+            # spec 1: one connection per agent. A new one ends the older one. A person may have several.
             exclusive=self.kind is not MemberKind.HUMAN,
             resumable=True,
             resume_token=self.resume_token,
@@ -62,12 +62,12 @@ class Terms(Struct, frozen=True, kw_only=True):
         )
 
     def afresh(self) -> "Terms":
-        """Return a copy for a new session, without the token of the session that could not be resumed."""
+        """Return a copy without the resume token, to open a new session because the old one cannot be resumed."""
         return msgspec.structs.replace(self, resume_token=None)
 
 
 def hello(payload: Payload, limits: Limits) -> Terms | Refusal:
-    """Return what the client asks for in the payload of a HELLO, or a refusal if it has the wrong form."""
+    """Read the payload of a HELLO. Return its fields, or a refusal if the payload has the wrong form."""
     terms, session = _terms(payload, limits), payload.get("session")
     if session is None:
         session = {}
@@ -80,7 +80,7 @@ def hello(payload: Payload, limits: Limits) -> Terms | Refusal:
 
 
 def resume(payload: Payload, limits: Limits) -> Terms | Refusal:
-    """Return what the client asks for in the payload of a RESUME, or a refusal if it has the wrong form."""
+    """Read the payload of a RESUME. Return its fields, or a refusal if the payload has the wrong form."""
     terms, session_id, token = _terms(payload, limits), payload.get("session_id"), payload.get("resume_token")
     if terms is None or not isinstance(session_id, str) or not isinstance(token, str | None):
         return Refusal(Code.INVALID_REQUEST, "RESUME needs payload.agent, a name, and payload.session_id")
@@ -91,7 +91,7 @@ def resume(payload: Payload, limits: Limits) -> Terms | Refusal:
 
 
 def _terms(payload: Payload, limits: Limits) -> Payload | None:
-    """Return the fields of `Terms` that HELLO and RESUME share, or `None` if one of them has the wrong form."""
+    """Return the fields of `Terms` that both HELLO and RESUME have, or `None` if a field has the wrong form."""
     name, token, capabilities = payload.get("agent"), payload.get("token"), payload.get("capabilities")
     if capabilities is None:
         capabilities = {}
@@ -115,9 +115,10 @@ def _terms(payload: Payload, limits: Limits) -> Payload | None:
 
 
 def _positions(streams: object) -> tuple[Position, ...] | None:
-    """Return the last sequence numbers that a client says it has: per topic, and in our own form also per sender.
+    """Return the last sequence numbers that a client says it has received.
 
-    `None` if one has the wrong form: if it were ignored, the client could miss messages.
+    The specification has one number for each topic. Our own clients give one for each topic and sender. Return `None`
+    if a number has the wrong form, because without the number the client could miss messages.
     """
     found: list[Position] = []
     if not isinstance(streams, dict | None):
@@ -137,14 +138,15 @@ def _positions(streams: object) -> tuple[Position, ...] | None:
 
 
 def welcome(attached: r.Attached, server: dict[str, int]) -> Payload:
-    """Return the payload of a WELCOME. `server` are the limits that the hub announces."""
+    """Return the payload of a WELCOME. `server` has the limits that the hub announces."""
     return {"session_id": attached.resume_id, "resume_token": attached.resume_token, "server": server}
 
 
 def sync(attached: r.Attached, streams: tuple[r.StreamView, ...], frame_bytes_max: int) -> Payload:
     """Return the payload of a SYNC: for each stream, the client's last sequence number and the hub's last one.
 
-    If a frame has no room for all streams, the streams in which the client misses something come first.
+    If not all streams fit into a frame, streams of which the client misses messages come first, and the rest is left
+    out.
     """
     entries = [
         {

@@ -2,10 +2,10 @@
 
 
 class Hold:
-    """Bytes of a program's output that are not shown yet, because they may be part of an instruction.
+    """Buffer for bytes of a program's output that are not shown yet, because they may be part of an instruction.
 
-    An instruction is a message that the program sends by printing it (`->relay:…`). Escape sequences are marked: they
-    are shown even if the instruction is not.
+    An instruction is a message that the program sends by printing it (`->relay:…`). The buffer also stores the escape
+    sequences separately, because they are shown even if the text of the instruction is not.
     """
 
     __slots__ = ("_escapes", "_escapes_mark", "_raw", "_raw_mark")
@@ -22,18 +22,18 @@ class Hold:
         return bool(self._raw)
 
     def add(self, raw: bytes, *, escape: bool) -> None:
-        """Keep bytes back; `escape` says that they are part of an escape sequence."""
+        """Add bytes to the buffer. `escape` is true if they are part of an escape sequence."""
         self._raw += raw
         if escape:
             self._escapes += raw
 
     def mark(self) -> None:
-        """Note that the next byte is the first of a line, so that `take_lines` knows where the current line begins."""
+        """Note that a new line begins with the next byte, so that `take_lines` knows where the current line begins."""
         self._raw_mark = len(self._raw)
         self._escapes_mark = len(self._escapes)
 
     def take_lines(self) -> bytes:
-        """Return the held bytes before the current line, to be shown, and keep the line."""
+        """Return the bytes before the current line, so that they can be shown. The current line stays in the buffer."""
         taken = bytes(self._raw[: self._raw_mark])
         del self._raw[: self._raw_mark]
         del self._escapes[: self._escapes_mark]
@@ -41,12 +41,15 @@ class Hold:
         return taken
 
     def take(self) -> bytes:
-        """Return all held bytes, to be shown, and keep none."""
+        """Return all bytes, so that they can be shown, and empty the buffer."""
         self.mark()
         return self.take_lines()
 
     def take_escapes(self) -> bytes:
-        """Return the held escape sequences, to be shown, and drop the rest: it was an instruction."""
+        """Return only the escape sequences, so that they can be shown, and empty the buffer.
+
+        The rest of the bytes was the text of an instruction, which is not shown.
+        """
         taken = bytes(self._escapes)
         self.take()
         return taken

@@ -1,7 +1,7 @@
-r"""Instructions: the grammar of the messages in a terminal program's output, as functions over its text.
+r"""Instructions: functions that parse the messages which a terminal program prints in order to send them.
 
-Above: the extractor, which finds the lines among the bytes and documents the grammar. Below: nothing. It refuses to
-know bytes that are not text: escape sequences, line ends and chunks belong to the extractor.
+Above: the extractor, which finds the lines in the output and documents the grammar. Below: nothing. The extractor, and
+not this module, handles escape sequences, line ends and output that comes in chunks.
 """
 
 import re
@@ -16,13 +16,13 @@ from tieline.wire.extractor import Instruction, Kind
 PLACEHOLDERS = frozenset(
     {"agentname", "target", "recipient", "yourtarget", "targetagent", "someagent", "otheragent", "worker"}
 )
-"""Targets, in lower case, that explanations of the grammar use in place of a name."""
+"""Names, in lower case, that are only examples in explanations of the grammar. They are no valid targets."""
 
 HEADER_BYTES_MAX = 512
-"""Longest first line of a fence: two names, two tags and some spaces."""
+"""Most bytes of a fence's first line. Two names, two tags and some spaces fit into it."""
 
 NESTING_MAX = DEFAULT_LIMITS.nesting_max
-"""Nesting levels of a block's data. No hub accepts more, and the sender must be able to encode the data again."""
+"""Most nesting levels of a block's data. No hub accepts more, and the data must be encoded again to be sent."""
 
 # Glyphs that programs print before a line of text: circle, record sign, bullet, box line, the angle of many prompts,
 # and Gemini's star.
@@ -34,7 +34,7 @@ BLOCK_START = b"[[RELAY]]"
 BLOCK_END = b"[[/RELAY]]"
 STARTS = (b"->relay:", b"->thinking:", BLOCK_START)
 
-# An escape sequence that lost its ESC on the way, as in `[?25l` or `[2K`; text such as `[Agent` is none.
+# An escape sequence without its ESC, such as `[?25l` or `[2K`. Text such as `[Agent` is not an escape sequence.
 _BARE_ESCAPE = rb"\[[?0-9][0-9;]{0,30}+"
 BARE_ESCAPE_SO_FAR = re.compile(_BARE_ESCAPE)
 
@@ -48,7 +48,7 @@ HEADER_SO_FAR = re.compile(
 """Matches text that may become the header of a fence (the first line of an instruction) when more bytes come."""
 
 DECLINED = re.compile(rb"->relay:(spawn|release)[ \t]++[^\s<\[]")
-"""Matches commands that start or end agents. Known programs of this protocol run them, and no hub of ours does."""
+"""Matches commands that start or end agents. Other programs of this protocol run such commands; Tieline does not."""
 
 _HEADER = re.compile(r"->(relay|thinking):(\S++)[ \t]++((?:\[[^\s\[\]]++\][ \t]*+)*)<<<[ \t]*+")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}+"
@@ -80,7 +80,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class CodeFence(NamedTuple):
-    """An open code fence of Markdown (three backticks, for example): the lines in it are no instructions."""
+    """A code fence of Markdown (three backticks, for example) that is open. Lines in it are not instructions."""
 
     mark: int
     length: int
@@ -109,7 +109,7 @@ def skip_prefix(line: bytes) -> bytes:
 
 
 def parse_header(line: bytes) -> Header | None:
-    """Parse a line that may start an instruction, from its `->` on; `None` if it does not start one."""
+    """Parse the first line of an instruction, which begins with `->`; `None` if the line does not start one."""
     if not line.startswith(STARTS) or len(line) > HEADER_BYTES_MAX:
         return None
     try:
@@ -130,13 +130,16 @@ def parse_header(line: bytes) -> Header | None:
 
 
 def may_open_block(text: bytes) -> bool:
-    """True if `text` may be the beginning of a block's JSON: only white space so far, or an object."""
+    """True if a block's JSON may begin with `text`: it is only white space, or its first other character is `{`."""
     text = text.lstrip()
     return not text or text.startswith(b"{")
 
 
 def next_code(code: CodeFence | None, line: bytes) -> CodeFence | None:
-    """Return the code fence that is open after a line, by the rules of Markdown. `code` is the one open before."""
+    """Return the code fence that is open after a line, by the rules of Markdown; `None` if no fence is open.
+
+    `code` is the code fence that was open before the line.
+    """
     found = _CODE.match(skip_prefix(line))
     if not found:
         return code
@@ -176,12 +179,12 @@ def read_block(text: bytes) -> Instruction | None:
 
 
 def break_marks(text: str) -> str:
-    """Change a text so that it starts and ends no instruction when it is printed again."""
+    """Return a text changed so that printing it starts and ends no instruction."""
     return _MARK.sub(lambda mark: f"{mark[0]} ", text)
 
 
 def _parse_target(text: str) -> tuple[str | None, str] | None:
-    """Return the project and the name; `None` if the text is not a target or is a placeholder."""
+    """Return the project and the name in a target; `None` if the text is not a target or only an example name."""
     found = _TARGET.fullmatch(text)
     if not found or found[2].lower() in PLACEHOLDERS:
         return None

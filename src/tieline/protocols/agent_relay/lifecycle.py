@@ -1,7 +1,8 @@
 """The state of a client, without I/O: connection states, pauses, open requests, and the memory for resuming.
 
-Above: `client`, which has the socket. Below: `codec`. It refuses to know sockets, clocks and tasks: the caller reports
-each event and the current time. The random source is a parameter, so that a test can give it exact numbers.
+Above: `client`, which has the socket. Below: `codec`. This module knows nothing about sockets, clocks and tasks: the
+caller reports each event and the current time. The source of random numbers is a parameter, so that tests can replace
+it.
 
 ```
 DISCONNECTED → CONNECTING → HANDSHAKING → READY
@@ -23,26 +24,31 @@ from tieline.protocols.agent_relay.codec import Envelope
 from tieline.wire.backoff import Backoff
 
 KNOWN_MAX = 16_384
-"""Most ids of acknowledged deliveries that are remembered; at least half as many are. A killed hub may lose the last
-acknowledgements and send these deliveries again; it loses fewer than this."""
+"""Most ids of acknowledged deliveries that the client remembers. If there are more, it forgets the older half.
+
+A hub that is killed may lose the last acknowledgements, and then sends their deliveries again. The client recognizes
+these deliveries, because a hub never loses as many acknowledgements as the client remembers.
+"""
 
 ANSWERS_MAX = 64
-"""Most answers to waiting senders that are remembered: an answer lost with its connection is sent again."""
+"""Most answers to waiting senders that the client remembers, so that it can send an answer again if it was lost."""
 
 POSITIONS_MAX = 10_000
-"""Most streams whose last sequence number is remembered: as many as a hub keeps for one recipient."""
+"""Most streams whose last sequence number the client remembers. A hub keeps as many for one recipient."""
 
 _CALM_SECONDS = 2.0
-"""If a BUSY comes this long after the last pause, the pauses start from the shortest again. A hub sends BUSY at most
-once a second."""
+"""If no BUSY came for this long after a pause, the next pause is short again. A hub sends at most one BUSY a second."""
 
 _DOUBLINGS_MAX = 16  # with more doublings the pause is at its maximum anyway
 
 _BEATS = 4
-"""Number of beats (checks for a silent hub) in the time of one heartbeat."""
+"""Number of beats (checks if the hub is silent) during one heartbeat interval."""
 
 _BEATS_ASK = 6
-"""Silent beats before the client sends a PING. The hub sends one after a heartbeat, unless it hears the client."""
+"""Number of silent beats after which the client sends a PING: one and a half heartbeats.
+
+Usually the hub sends a PING sooner, after one heartbeat in which the client sent nothing.
+"""
 
 
 Payload = dict[str, Any]
@@ -53,7 +59,7 @@ class RelayError(Exception):
 
 
 class RelayRefused(RelayError):
-    """The hub refused one request; `code` is one of the protocol's codes."""
+    """The hub refused one request. `code` is one of the protocol's error codes."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -70,7 +76,7 @@ class RelayFatal(RelayEnded, RelayRefused):
 
 
 class RelayUnreachable(RelayEnded):
-    """No hub could be reached in all attempts."""
+    """The client could not reach a hub in any of its attempts."""
 
 
 class RelayClosed(RelayEnded):
@@ -110,14 +116,14 @@ class Lifecycle:
         self.attempts = 0
 
     def to(self, state: State) -> None:
-        """Change to this state. It must be allowed after the current state."""
+        """Change to this state. `TRANSITIONS` must allow it after the current state."""
         assert state in TRANSITIONS[self.state], f"{state.name} does not follow {self.state.name}"
         self.state = state
         if state is State.READY:
             self.attempts = 0
 
     def lost(self) -> float | None:
-        """Note a lost connection. Return the seconds to wait before the next attempt, or `None` after the last one."""
+        """Note a lost connection. Return the seconds to wait before the next attempt; `None` if no attempt is left."""
         if self.backoff.is_over(self.attempts):
             self.to(State.DISCONNECTED)
             return None
@@ -128,7 +134,7 @@ class Lifecycle:
 
 
 class Pause:
-    """Pause in sending after BUSY: the time that the hub asked for, doubled while the hub keeps sending BUSY."""
+    """Computes how long the client pauses sending after a BUSY: as long as the hub asks, and longer after each BUSY."""
 
     __slots__ = ("_chance", "_count", "_until")
 
@@ -145,7 +151,7 @@ class Pause:
     def busy(self, now: float, retry_after_ms: float) -> float:
         """Note a BUSY of the hub, and return the time at which the pause ends.
 
-        `retry_after_ms` is the hub's minimum, so jitter only makes the pause longer.
+        `retry_after_ms` is the shortest pause that the hub asks for, so jitter only makes the pause longer.
         """
         self._count = 0 if now > self._until + _CALM_SECONDS else min(self._count + 1, _DOUBLINGS_MAX)
         asked = retry_after_ms / 1000 * self.MULTIPLIER**self._count * (1 + self.JITTER * self._chance.random())
@@ -154,7 +160,7 @@ class Pause:
 
 
 class Beat(Enum):
-    """Action of the client after a beat (a regular check that the hub is not silent)."""
+    """Action of the client after a beat (a regular check if the hub is silent): do nothing, send a PING, or hang up."""
 
     FINE = "nothing"
     ASK = "a PING: the other side was silent for longer than it should be"
@@ -162,7 +168,10 @@ class Beat(Enum):
 
 
 class Silence:
-    """Silence of the hub, counted in beats and not in time: a process that was suspended does not blame the hub."""
+    """Counts for how many beats (regular checks) the hub has been silent.
+
+    It counts beats instead of time. So a client that was suspended for a while does not think that the hub was silent.
+    """
 
     __slots__ = ("_silent",)
 
@@ -179,7 +188,7 @@ class Silence:
         self._silent = 0
 
     def beat(self) -> Beat:
-        """Count one more silent beat, and return the action for it."""
+        """Count one more silent beat, and return what the client must do now."""
         self._silent += 1
         if self._silent >= 2 * _BEATS:
             return Beat.DEAD
@@ -190,7 +199,7 @@ class Accepted(Struct, frozen=True):
     """Result of a send: the hub has stored the message on disk."""
 
     id: str
-    """The message's id in this protocol; to send again with this id creates no duplicate."""
+    """The message's id in this protocol. A second send with this id creates no duplicate."""
     message_id: str
     """The message's id in the hub, for receipts."""
 
@@ -204,7 +213,7 @@ class Answer(Struct, frozen=True):
 
 
 class Expected(Enum):
-    """Kind of frame that completes a request: the hub's ACK, the recipient's ACK, or any frame under its id."""
+    """Kind of frame that completes a request: the hub's ACK, the recipient's ACK, or any frame with the same id."""
 
     ACCEPTANCE = "the hub's ACK"
     ANSWER = "the recipient's ACK"
@@ -218,7 +227,7 @@ class Request(Struct, frozen=True):
     frame: bytes
     expected: Expected
     settle: Callable[[Accepted | Answer | Payload | RelayError], None]
-    """Callback with the outcome, called once."""
+    """Callback that is called once, with the result of the request."""
 
 
 class Requests:
@@ -227,7 +236,7 @@ class Requests:
     __slots__ = ("_unwritten", "_waiting")
 
     def __init__(self) -> None:
-        # All requests, oldest first; and those not yet written to this connection.
+        # All requests, oldest first; and the requests that were not written to this connection yet.
         self._waiting: dict[str, Request] = {}
         self._unwritten: deque[Request] = deque()
 
@@ -235,7 +244,7 @@ class Requests:
         return wire_id in self._waiting
 
     def add(self, request: Request) -> None:
-        """Add a request. It is sent after those that were added before."""
+        """Add a request. It is sent after all earlier requests."""
         self._waiting[request.id] = request
         self._unwritten.append(request)
 
@@ -245,11 +254,11 @@ class Requests:
             del self._waiting[request.id]
 
     def rewind(self) -> None:
-        """Mark all waiting requests as not sent, because nothing was sent on the new connection yet."""
+        """Mark all waiting requests as not sent, so that they are sent again on the new connection."""
         self._unwritten = deque(self._waiting.values())
 
     def next_frame(self) -> bytes | None:
-        """Return the encoded frame to send next, or `None` if all are sent. The request is marked as sent."""
+        """Return the encoded frame of the next request and mark the request as sent; `None` if all are sent."""
         while self._unwritten:
             request = self._unwritten.popleft()
             if self._waiting.get(request.id) is request:
@@ -257,7 +266,7 @@ class Requests:
         return None
 
     def receive(self, envelope: Envelope) -> bool:
-        """Complete the request that a frame answers: call its callback. Return false if the frame answers none."""
+        """Find the request that a frame answers, and call its callback. Return false if there is no such request."""
         payload = envelope.payload
         match envelope.type:
             case "ACK":
@@ -298,7 +307,7 @@ def refusal_of(payload: Payload) -> RelayRefused:
 
 
 class Novelty(Enum):
-    """Result of a check if a delivery came before: new, still with the application, or acknowledged already."""
+    """Result of the check if a delivery came before: it is new, still with the application, or already acknowledged."""
 
     NEW = "give it to the application"
     HELD = "nothing: the application has it, or will have it next"
@@ -306,7 +315,7 @@ class Novelty(Enum):
 
 
 class Memory:
-    """A client's memory of its session: how to resume it, the positions reached, and the deliveries received."""
+    """State that a client keeps between connections: its session, its place in each stream, and received deliveries."""
 
     __slots__ = (
         "_answers",
@@ -334,7 +343,7 @@ class Memory:
         self._answers: dict[str, Payload] = {}
 
     def open(self, session_id: str, resume_token: str | None) -> None:
-        """Remember a session that was opened or resumed. If it is another session, forget the positions."""
+        """Remember a session that was opened or resumed. If it is a new session, forget the old sequence numbers."""
         if session_id != self.session_id:
             self._positions.clear()
         self.session_id, self.resume_token = session_id, resume_token
@@ -345,7 +354,7 @@ class Memory:
         self._positions.clear()
 
     def streams(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Return the last sequence number of each stream, in the form of RESUME: by topic and sender."""
+        """Return the last sequence number of each stream, by topic and sender, in the form that RESUME needs."""
         topics: dict[str, dict[str, dict[str, int]]] = {}
         for (topic, peer), seq in self._positions.items():
             topics.setdefault(topic, {"peers": {}})["peers"][peer] = seq
@@ -367,7 +376,10 @@ class Memory:
         return Novelty.NEW
 
     def settle(self, delivery_id: str, answer: Payload | None = None) -> bool:
-        """Mark a delivery as acknowledged, and remember the answer. False if it was not received or is marked."""
+        """Mark a delivery as acknowledged, and remember the answer to its sender, if any.
+
+        Return false if the delivery was not received, or was acknowledged before.
+        """
         if delivery_id not in self._held:
             return False
         if answer is not None:
@@ -383,7 +395,7 @@ class Memory:
         return True
 
     def answer(self, delivery_id: str) -> Payload | None:
-        """Return the answer with which a delivery was acknowledged, if there was one and it is still remembered."""
+        """Return the answer with which a delivery was acknowledged; `None` if there was none or it is forgotten."""
         return self._answers.get(delivery_id)
 
     def release(self, delivery_id: str) -> bool:

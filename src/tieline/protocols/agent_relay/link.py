@@ -1,6 +1,7 @@
-"""One connection of a client: frames out, envelopes in, and a check that the hub is still there.
+"""One connection of a client to the hub: sends frames, receives envelopes, and checks that the hub still answers.
 
-Above: `client`. Below: `codec`. It refuses to know sessions: a link lives from one connect to one disconnect.
+Above: `client`. Below: `codec`. This module knows nothing about sessions. A link is one connection: after a disconnect,
+the client makes a new link.
 """
 
 import asyncio
@@ -13,19 +14,19 @@ from tieline.protocols.agent_relay.codec import Envelope, EnvelopeBuffer, Envelo
 from tieline.protocols.agent_relay.lifecycle import Beat, Payload, Silence
 
 RECEIVED_BYTES_MAX = 64 * 1024 * 1024
-"""The largest frame that the client accepts from a hub. The hub's limit for the client's frames is configurable."""
+"""Most bytes of a frame that the client accepts from a hub. It is large, because each hub configures its own limit."""
 
 _UNSENT_BYTES_MAX = 256 * 1024  # buffer for a broker that does not read; when it is full, sends wait
 
 
 class Receiver(Protocol):
-    """Callbacks that a link calls: implemented by the client."""
+    """Callbacks of a link. The client implements them."""
 
     def link_received(self, link: "Link", envelope: Envelope) -> None:
         """Handle a received frame that is not a heartbeat."""
 
     def link_drained(self, link: "Link") -> None:
-        """Handle that the socket has room to write again."""
+        """Continue to write, because the socket accepts bytes again."""
 
 
 class Link(asyncio.Protocol):
@@ -96,11 +97,11 @@ class Link(asyncio.Protocol):
             self._transport.resume_reading() if reading else self._transport.pause_reading()
 
     def expect(self, seconds: float) -> None:
-        """Start a timeout: close the connection unless `watch` is called in time. Used for the handshake."""
+        """Start the timeout of the handshake: close the connection if `watch` is not called within these seconds."""
         self._timer = self._loop.call_later(seconds, self.abort, "the hub did not answer the handshake")
 
     def watch(self, heartbeat_ms: float) -> None:
-        """From now on, close the connection when the hub is silent for two heartbeats."""
+        """Start to watch the hub: close the connection if the hub sends nothing for two heartbeats."""
         self._cancel_timer()
         self._heartbeat_ms = heartbeat_ms
         self._silence.heard()

@@ -1,17 +1,17 @@
-"""One-shot requests: frames of clients that never say HELLO, and the questions of this protocol's own tools.
+"""One-shot requests: frames of clients that never send HELLO, and queries of this protocol's own tools.
 
-Above: `connection`. Below: `speaking` and `queries`, and the hub's sessions. The MCP server of the existing
-implementation opens a connection for each request and says no HELLO. Its command line and its dashboard say HELLO under
-names that no member can have (`codec.is_tool`): they may ask, and say nothing.
+Above: `connection`. Below: `speaking` and `queries`, and the hub's sessions. Agent Relay's MCP server opens a
+connection for each request and sends no HELLO. Agent Relay's command line and its dashboard send HELLO under names that
+no member can have (`codec.is_tool`). These tools may send queries, but no messages.
 
-**Trust.** The socket is open to the hub's own user alone, whose processes may say HELLO under every name that no token
-protects. A request without HELLO may do less:
+**Trust.** Only processes of the hub's own user can open the socket. They may send HELLO under every name that no token
+protects. A request without HELLO has fewer rights:
 
-- A name that a token protects is refused, for reading and for speaking: the hub refuses the session.
-- Nobody speaks for a member that is not an agent, or that is in use on other protocols only.
-- A request has a session of its own, which ends with the request. The session receives nothing, so INBOX is a peek; and
-  it does not end the member's other sessions.
-- Only a SEND that could be sent creates a member.
+- The hub refuses a request that names a member with a token, both for reading and for sending.
+- A request cannot send for a member that is not an agent, or that is connected only through other protocols.
+- Each request has a separate session, which ends with the request. The session receives nothing, so INBOX claims no
+  message. The session does not end the member's other sessions.
+- A request creates a member only if it is a valid SEND.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ _SPAWNING = frozenset({"SPAWN", "RELEASE"})
 
 
 def serve(connection: "RelayConnection", envelope: Envelope) -> None:
-    """Answer a frame that a client sends without a HELLO, such as one query of a tool; or refuse it under its id."""
+    """Answer or refuse a frame of a client without a session: one that sent no HELLO, or a tool that is no member."""
     kind = envelope.type
     if kind in _SPAWNING:
         connection.decline(envelope)
@@ -59,9 +59,10 @@ def _refuse(connection: "RelayConnection", envelope: Envelope, refusal: Refusal)
 
 
 def _open(connection: "RelayConnection", envelope: Envelope, name: str | None, then: Callable[[], None]) -> None:
-    """Open a session for one request, then call `then`. If the hub refuses, tell the client.
+    """Open a session for one request, then call `then`. If the hub refuses the session, tell the client.
 
-    The session is for the local member `name`, which is created if it is new; or for no member, if `name` is `None`.
+    The session belongs to the member `name`. The member is created if it does not exist. If `name` is `None`, the
+    session belongs to no member.
     """
 
     def opened(reply: r.Attached | Refusal) -> None:
@@ -83,7 +84,7 @@ def _ask(connection: "RelayConnection", envelope: Envelope) -> None:
 
 
 def _as_member(connection: "RelayConnection", envelope: Envelope) -> None:
-    """Serve a request that reads one member's messages or sends a message for the member."""
+    """Handle a request that reads the messages of one member, or sends a message for the member."""
     name = _name(envelope)
     if isinstance(name, Refusal):
         connection.refuse(envelope, name)
@@ -128,7 +129,7 @@ def _as_member(connection: "RelayConnection", envelope: Envelope) -> None:
 
 
 def _name(envelope: Envelope) -> str | Refusal:
-    """Return the name of the member whose messages a request reads or sends, or a refusal if it names none."""
+    """Return the name of the member for whom a request reads or sends; a refusal if the request has no such name."""
     payload: Payload = envelope.payload
     if envelope.type == "SEND":
         return envelope.sender or ""
@@ -148,12 +149,12 @@ def _name(envelope: Envelope) -> str | Refusal:
 def _refuse_speaker(connection: "RelayConnection", name: str, presence: Presence | None) -> Refusal | None:
     """Return a refusal if a request without HELLO may not send messages as the member `name`, else `None`.
 
-    It may not if the member is no agent, or is connected only on other protocols. Names that a token protects are
-    refused by the hub itself, when the session opens.
+    A request may not do so if the member is not an agent, or is connected only on other protocols. For a name that a
+    token protects this returns `None`, because the hub itself refuses when the session is opened.
     """
     if presence is None or presence.member.origin is not Origin.LOCAL:
         return None
-    # Requests have sessions, too, so only a connection that said HELLO shows that the member is an agent here.
+    # Requests have sessions too. So only a connection that sent HELLO shows that the member is an agent here.
     elsewhere = any(used != PROTOCOL for used in presence.sessions) and not connection.server.named(name)
     if presence.member.kind is MemberKind.AGENT and not elsewhere:
         return None

@@ -1,4 +1,4 @@
-"""Opening a session: from HELLO or RESUME to WELCOME or SYNC, or to a refusal after which a new HELLO is allowed.
+"""Opening a session: answers HELLO with WELCOME, and RESUME with SYNC. After a refused RESUME, a client may send HELLO.
 
 Above: `connection`, which becomes active when the session opens. Below: `handshake`, which reads and makes the
 payloads.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tieline.protocols.agent_relay.connection import RelayConnection
 
 _REPLAY_MAX = 100_000
-"""Most deliveries that are sent again when a client resumes its session. If it misses more, it must start a new
+"""Most deliveries that are sent again when a client resumes its session. A client that missed more must start a new
 session."""
 _NOT_KEPT = "what happened since is not kept any more; send a fresh HELLO"
 
@@ -59,9 +59,9 @@ def _attach(connection: "RelayConnection", terms: Terms) -> None:
 
 
 def _admit_tool(connection: "RelayConnection", terms: Terms) -> None:
-    """Answer the HELLO of a tool of the existing implementation with WELCOME.
+    """Answer the HELLO of one of Agent Relay's own tools with WELCOME. Refuse its RESUME.
 
-    A tool is no member, so it has no session that it could resume.
+    A tool is not a member, so it has no session that it could resume.
     """
     if terms.session_id is not None:
         connection.stay("a tool has no session to resume; send a fresh HELLO")
@@ -100,9 +100,9 @@ def _read(
     before: tuple[Replayed, ...],
     following: StreamCursor | None,
 ) -> None:
-    """Ask the hub for the deliveries that a resuming client has missed, page by page; then answer with SYNC.
+    """Ask the hub for the deliveries that a resuming client has missed, page by page. Then send SYNC to the client.
 
-    `before` are the deliveries found so far, `following` is the cursor of the next page.
+    `before` has the deliveries found so far. `following` is the cursor of the next page.
     """
 
     def answered(reply: r.Reply) -> None:

@@ -1,8 +1,8 @@
-"""A procedure: several commands to the hub that one frame needs before its answer, written as one generator.
+"""The type of a procedure: a generator that handles one frame with several commands to the hub, one after another.
 
-A procedure yields commands, gets the reply to each, and returns the answer: a payload, a refusal, or nothing. If the
-hub refuses a command, the procedure ends, and the refusal is the answer. `connection` runs one procedure at a time, and
-reads no further frame meanwhile.
+A procedure yields commands, gets the reply to each, and returns the answer to the frame: a payload, a refusal, or
+nothing. If the hub refuses a command, the procedure ends, and the answer is this refusal. `connection` runs one
+procedure at a time, and reads no other frame while it runs.
 """
 
 from collections.abc import Generator

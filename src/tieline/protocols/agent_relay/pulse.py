@@ -1,14 +1,14 @@
-"""The pulse of a client: finds clients that are silent for too long, so that they are asked or disconnected.
+"""The pulse of a client: measures for how long a client is silent, so that the hub sends a PING or disconnects it.
 
-Any byte is a sign of life. A client is asked after one silent heartbeat, and counts as dead after two. A client is
-excused while the hub itself has paused reading.
+Any byte from the client is a sign of life. After one silent heartbeat the hub sends a PING, and after two the client
+counts as dead. The silence does not count while the hub itself has paused reading.
 """
 
 from enum import Enum
 
 
 class Verdict(Enum):
-    """Result of a check: is the client alive, silent or dead? The value says what to do."""
+    """Result of a check: the client is alive, silent or dead. The value of each entry names the action to take."""
 
     ALIVE = "nothing"
     SILENT = "ask for a sign of life"

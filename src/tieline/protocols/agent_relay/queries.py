@@ -1,4 +1,7 @@
-"""Queries of clients that the specification does not define: for each a frame, a procedure, and an answer frame."""
+"""Queries that clients can send although the specification does not define them, such as STATUS and INBOX.
+
+Each query has a type of frame, a procedure that finds the answer, and a type of frame for the answer.
+"""
 
 import contextlib
 import os
@@ -27,20 +30,23 @@ if TYPE_CHECKING:
 _LIMIT_MAX = 1000
 _PAGE = 500
 _PAGES_MAX = 40
-"""Most pages of messages that one query reads. The limit matters if its filters match few messages."""
+"""Most pages of messages that one query reads. A query reaches this limit if its filters match few messages."""
 
 _HIDDEN = frozenset({"Dashboard", "cli"})
-"""Names under which tools of the protocol connect; these tools are not agents. (No member's name starts with `_`.)"""
+"""Names of members that are not listed as agents, because tools of the protocol connect under these names.
+
+Names of tools that start with `_` need no entry, because no member can have such a name.
+"""
 
 
 class Query(Struct, frozen=True):
-    """One kind of query frame of clients: the procedure that answers it, and the type of the answer's frame."""
+    """One kind of query that clients can send: the procedure that finds the answer, and the answer's type of frame."""
 
     answer: str
     """The type of the frame that answers the query, under the same id."""
     procedure: Callable[["RelayConnection", Payload], Procedure]
     refused: Callable[[Refusal], Payload] | None = None
-    """Makes the answer's payload when the hub refuses. If `None`, the client gets an ERROR."""
+    """Makes the payload of the answer if the hub refuses the query. If this is `None`, the client gets an ERROR."""
 
 
 def _limit(payload: Payload, default: int) -> int:
@@ -54,7 +60,7 @@ def _limit(payload: Payload, default: int) -> int:
 def _inbox(connection: "RelayConnection", payload: Payload) -> Procedure:
     """Answer with messages that were sent to the agent, newest first. The payload has the filters.
 
-    With `unreadOnly` in the payload: only messages that are not acknowledged, oldest first.
+    If the payload has `unreadOnly`, answer only with messages that are not acknowledged, oldest first.
     """
     name, limit = connection.name, _limit(payload, 50)
     if payload.get("agent") not in (None, name):
@@ -83,7 +89,7 @@ def _inbox(connection: "RelayConnection", payload: Payload) -> Procedure:
 def _history(connection: "RelayConnection", payload: Payload) -> Procedure:
     """Answer with messages that the agent sent and received, newest first. The payload has the filters.
 
-    With `"order": "asc"` in the payload: oldest first.
+    If the payload has `"order": "asc"`, the oldest message comes first.
     """
     sender, to, thread, since = (payload.get(key) for key in ("from", "to", "thread", "sinceTs"))
     to = to.removeprefix("@") if isinstance(to, str) and to != codec.HUMANS else to
@@ -105,9 +111,10 @@ def _history(connection: "RelayConnection", payload: Payload) -> Procedure:
 
 
 def _peer(name: str, sender: object, to: object) -> str | None:
-    """Return the one member or channel with which the agent `name` exchanged all requested messages.
+    """Return the one member or channel whose history with the agent `name` has all requested messages.
 
-    `sender` and `to` are the filters of the query. `None` if the messages may be anywhere.
+    `sender` and `to` are the filters of the query. Return `None` if the filters do not limit the query to one member or
+    channel.
     """
     if isinstance(to, str) and to not in (name, codec.EVERYBODY, codec.HUMANS):
         return to
@@ -148,9 +155,9 @@ def _onward(connection: "RelayConnection", wanted: _Wanted, limit: int, since_ms
 
 
 def _offset_before(connection: "RelayConnection", since_ms: float) -> Steps[int]:
-    """Find the log offset of the last message before a time, or one shortly before it.
+    """Return an offset of the log after which all messages since `since_ms` come: shortly before the first of them.
 
-    Offsets grow with time, so this is a binary search.
+    This is a binary search, because offsets grow with time.
     """
     newest = yield c.ReadHistory(connection.session, limit=1)
     assert isinstance(newest, r.History), "history is answered by messages"
@@ -241,7 +248,7 @@ def _status(connection: "RelayConnection", _payload: Payload) -> Procedure:
 
 
 def _health(connection: "RelayConnection", _payload: Payload) -> Procedure:
-    """Answer that the hub is healthy: a hub that answers is. It starts no agents, so it can report no crash."""
+    """Answer that the hub is healthy, because it can answer. It runs no agents, so it has no crashes to report."""
     agents = yield from _agents(connection, connected_only=True)
     return {
         "status": "healthy",
@@ -307,4 +314,4 @@ QUERIES: dict[str, Query] = {
     "METRICS": Query("METRICS_RESPONSE", _metrics),
     "REMOVE_AGENT": Query("REMOVE_AGENT_RESPONSE", _remove, _not_removed),
 }
-"""The queries by the type of the frame that asks."""
+"""All queries, by the type of the frame with which a client sends the query."""

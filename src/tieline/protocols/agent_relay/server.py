@@ -1,4 +1,4 @@
-"""The Agent Relay Protocol as a protocol of the hub: one local socket, one connection per agent.
+"""The hub's server for the Agent Relay Protocol: it listens on one local socket and has one connection per agent.
 
 Above: the server's assembly. Below: `connection`, one for each client. This module holds the state that connections
 share: the connections under each name, the senders that wait for an answer (`sync`), and the shadows (`shadows`).
@@ -26,11 +26,14 @@ from tieline.wire.unfinished import Unfinished
 
 HEARTBEAT_MS = 5000  # spec 4
 _LISTENERS_MAX = 1000
-"""Number of connections up to which every new one is announced to all others. With more, that would cost too much."""
+"""Most connections at which every new agent is announced to all other agents.
+
+With more connections, only agents that give `cli` or `task` in HELLO are announced, to limit the work.
+"""
 
 
 class RelayServer(Server):
-    """The server of this protocol: it listens at `<home>/agent-relay.sock`, or at a named pipe on Windows."""
+    """The server of agent-relay. By default, it listens at `<home>/agent-relay.sock`, or at a named pipe on Windows."""
 
     def __init__(
         self,
@@ -68,7 +71,7 @@ class RelayServer(Server):
         return {"relay_socket": str(self.path)}
 
     def now_ms(self) -> int:
-        """Return the milliseconds since the epoch, for the time in envelopes."""
+        """Return the current time in milliseconds since 1970, for envelopes."""
         return time.time_ns() // 1_000_000
 
     def next_id(self) -> str:
@@ -104,13 +107,13 @@ class RelayServer(Server):
         return self._present.get(name, ())
 
     def enter(self, connection: RelayConnection, *, ready: bool) -> None:
-        """Register a connection whose session is open. With `ready` (a new session), announce the agent to others."""
+        """Register a connection with an open session. If `ready` (the session is new), announce the agent to others."""
         if ready:
             self._announce(connection)
         self._present.setdefault(connection.tool or connection.name, []).append(connection)
 
     def leave(self, connection: RelayConnection) -> None:
-        """Remove a connection that is gone, with its waits for answers and its shadows."""
+        """Remove a closed connection. End its waits for answers and the copies of messages that it gets as a shadow."""
         self.connections.discard(connection)
         self.syncs.forget(connection)
         self.shadows.forget(connection)
@@ -123,7 +126,7 @@ class RelayServer(Server):
                 self.shadows.end(connection)
 
     def _announce(self, newcomer: RelayConnection) -> None:
-        """Send AGENT_READY about an agent with a new session to all others: the one that started it may wait for it."""
+        """Send AGENT_READY about an agent with a new session to all other agents. One of them may wait for it."""
         about = {key: newcomer.about[key] for key in ("cli", "task") if key in newcomer.about}
         if about or len(self.connections) <= _LISTENERS_MAX:
             payload = {"name": newcomer.name, "connectedAt": self.now_ms()} | about
@@ -131,7 +134,7 @@ class RelayServer(Server):
             self.tell("AGENT_READY", payload, itertools.chain.from_iterable(others))
 
     def tell(self, kind: str, payload: Payload, listeners: Iterable[RelayConnection], sender: str = "") -> None:
-        """Send the same notice to several connections; a connection that does not keep up is skipped."""
+        """Send the same notice to several connections. Skip connections whose client reads too slowly."""
         envelope = codec.Envelope(kind, id=self.next_id(), ts=self.now_ms(), sender=sender or None, payload=payload)
         frame = codec.encode(envelope)
         for listener in listeners:

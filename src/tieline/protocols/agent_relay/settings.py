@@ -19,7 +19,7 @@ class RelaySettings(Settings, frozen=True):
     heartbeat_ms: int = 5000
     frame_bytes_max: int = 1024 * 1024
     socket: str = ""
-    """The path of the socket; empty for the default one in the hub's folder."""
+    """The path of the socket; if empty, the socket is in the hub's folder."""
 
     @property
     def socket_path(self) -> Path | None:

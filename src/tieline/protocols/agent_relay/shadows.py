@@ -1,14 +1,14 @@
-"""Shadows: agents that get copies of the messages another agent receives and sends.
+"""Shadows: agents that get copies of the messages that another agent (the primary) receives and sends.
 
-Only traffic through this protocol's server is shadowed: DELIVERs and CHANNEL_MESSAGEs that the primary receives here,
-and the primary's own SENDs and CHANNEL_MESSAGEs once they are accepted. Traffic of the primary on other protocols is
-not shadowed. A copy is a frame for a shadow that is connected and keeps up. A copy is not a delivery: the hub does not
-store it, does not count it, and does not send it again.
+A shadow gets copies only of frames that pass through this protocol's server: DELIVERs and CHANNEL_MESSAGEs that the
+primary receives here, and the primary's own SENDs and CHANNEL_MESSAGEs once the hub has accepted them. Messages of the
+primary on other protocols are not copied. A copy is sent only if the shadow is connected and reads fast enough. A copy
+is not a delivery: the hub does not store it, does not count it, and does not send it again.
 
-**Permission.** Connections under a name that no token protects are open to every process of the hub's user: such a
-process could take the name anyway. A connection that was opened with a token is shown only to its own member and to
-members with the permission `messages.shadow`. The hub checks this at each copy, not only when the shadow binds, because
-a name may get a token later.
+**Permission.** Every process of the hub's user may shadow a name that no token protects, because such a process could
+take the name anyway. A connection that was opened with a token is shadowed only by members with the permission
+`messages.shadow`. The server checks this for each copy, and not only when the shadow binds, because a name may get a
+token later.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -40,17 +40,17 @@ _ALL = "ALL_MESSAGES"
 
 
 class Binding(Struct, frozen=True):
-    """Permission of one connection (the shadow) to see the traffic of one agent (the primary), and which part of it."""
+    """The copies that one connection (the shadow) gets of the messages of one agent (the primary)."""
 
     directions: frozenset[str]
     at_end: bool
-    """True if the shadow is told when the primary's last connection ends."""
+    """True if the shadow gets a notice when the primary's last connection ends."""
     permitted: bool
-    """True if the shadow may see connections that a token protects."""
+    """True if the shadow may also get copies from connections that were opened with a token."""
 
 
 class Shadows:
-    """All bindings between shadows (agents that get copies of messages) and primaries (whose messages these are)."""
+    """All bindings between shadows (agents that get copies) and primaries (agents whose messages are copied)."""
 
     def __init__(self, server: "RelayServer") -> None:
         self._server = server
@@ -58,7 +58,7 @@ class Shadows:
         self._primaries: dict[RelayConnection, set[str]] = {}
 
     def bind(self, shadow: "RelayConnection", payload: Payload) -> Procedure:
-        """From now on, show a connection the messages that another agent, named in the payload, receives and sends."""
+        """Start to send copies to a connection: of the messages that the agent in the payload receives and sends."""
         primary = payload.get("primaryAgent")
         if not isinstance(primary, str) or isinstance(parse_member_name(primary), Refusal) or primary == shadow.name:
             return Refusal(Code.INVALID_REQUEST, "SHADOW_BIND needs payload.primaryAgent, the name of another agent")
@@ -75,7 +75,7 @@ class Shadows:
         return None
 
     def unbind(self, shadow: "RelayConnection", primary: object) -> None:
-        """Stop showing the messages of the agent `primary` to a shadow."""
+        """Stop sending a shadow copies of the messages of the agent `primary`."""
         primaries = self._primaries.get(shadow, set())
         if isinstance(primary, str) and primary in primaries:
             primaries.remove(primary)
@@ -93,7 +93,7 @@ class Shadows:
     def heard(self, primary: "RelayConnection", envelope: Envelope) -> None:
         """Send the primary's shadows a copy of a frame that the primary receives."""
         if primary.name in self._by_primary:
-            # The address of the copy is the shadow, so the copy says whom the message was for.
+            # The copy is addressed to the shadow, so it also names the original recipient.
             to = (envelope.delivery or {}).get("originalTo", primary.name)
             if envelope.type == codec.CHANNEL_MESSAGE:
                 to = envelope.payload["channel"]
@@ -106,7 +106,7 @@ class Shadows:
             self._copy(primary, OUTGOING, envelope, message_id, other=to.removeprefix("@"), original_to=to)
 
     def end(self, primary: "RelayConnection") -> None:
-        """Tell those shadows that asked for it that the primary's last connection has ended."""
+        """Send a notice that the primary's last connection has ended, to the shadows that asked for this notice."""
         data = {"_shadowTrigger": _SESSION_END, "_shadowOf": primary.name}
         payload = {"kind": "action", "body": f"SHADOW_TRIGGER:{_SESSION_END}", "data": data}
         for shadow, binding in self._watching(primary):
@@ -114,7 +114,7 @@ class Shadows:
                 self._write(shadow, primary.name, self._server.next_id(), payload)
 
     def _watching(self, primary: "RelayConnection") -> list[tuple["RelayConnection", Binding]]:
-        """Return the shadows (who get copies) that may see this connection of a primary, with their bindings."""
+        """Return the shadows that may get copies from this connection of a primary, with their bindings."""
         bindings = self._by_primary.get(primary.name, {})
         return [(shadow, one) for shadow, one in bindings.items() if one.permitted or not primary.by_token]
 

@@ -1,4 +1,4 @@
-"""Speaking: a SEND or a CHANNEL_MESSAGE, from its check to the hub's answer.
+"""Speaking: checks a client's SEND or CHANNEL_MESSAGE, submits it to the hub, and passes the hub's answer on.
 
 Above: `connection`, and `one_shot` for clients without HELLO. Below: `codec`, and the hub's command `Send`.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tieline.protocols.agent_relay.connection import RelayConnection
 
 BUSY_BACKLOG = 1000
-"""Number of waiting deliveries of a recipient above which its senders get BUSY: advice to slow down."""
+"""If more deliveries than this wait for a recipient, its senders get BUSY, which asks them to slow down."""
 
 
 def say(connection: "RelayConnection", envelope: Envelope, done: Callable[[], None] = lambda: None) -> None:
@@ -53,7 +53,7 @@ def say(connection: "RelayConnection", envelope: Envelope, done: Callable[[], No
 
 
 def _checked(connection: "RelayConnection", envelope: Envelope) -> m.Content | Refusal:
-    """Return the content of a client's message. Refuse a wrong form, and a content whose DELIVER fits into no frame."""
+    """Return the content of a client's message; or a refusal if it has the wrong form or is too large to deliver."""
     content = codec.content_of(envelope, connection.name)
     if isinstance(content, Refusal):
         connection.audit(envelope, content)
@@ -79,7 +79,7 @@ def _send(connection: "RelayConnection", envelope: Envelope, content: m.Content,
 
 
 def _to_group(connection: "RelayConnection", envelope: Envelope, contents: Sequence[m.Content]) -> Procedure:
-    """Send a direct message to each of the others in a `dm:` channel; to none if one of them is unknown.
+    """Send a message to each recipient in a `dm:` channel. If one recipient is unknown, send it to none.
 
     `contents` has the message once for each recipient.
     """

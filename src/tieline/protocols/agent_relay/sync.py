@@ -1,11 +1,11 @@
-"""Synchronous sends: a sender that waits for its recipient's answer.
+"""Synchronous sends: lets a sender wait for the answer of the recipient, and finds the sender when the answer comes.
 
 A SEND with `payload_meta.sync` names a `correlationId`. The recipient's ACK with that `correlationId` goes back to the
 sender, with the ACK's `response` and `responseData`. An ACK without the `correlationId` acknowledges the delivery and
-completes nothing. If no matching ACK comes within `timeoutMs`, the sender gets an ERROR. If the message is held, the
-sender gets the ERROR at once. A recipient on another protocol has no ACK: its first message that replies to the SEND is
-the answer, and is delivered as a message too. The waiting senders are known only here, and only while both sides are
-connected. After a restart of the hub, the sender's own timeout ends the wait.
+does not end the wait. If no matching ACK comes within `timeoutMs`, the sender gets an ERROR. If the message is held,
+the sender gets the ERROR at once. A recipient on another protocol cannot send an ACK. Its first message that replies to
+the SEND is then the answer, and this message is also delivered as usual. The waiting senders are kept only in memory,
+and only while they are connected. After a restart of the hub, the sender's own timeout ends the wait.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ WAITS_MAX = 1024
 
 
 class Pending:
-    """One sender that waits for the recipient's answer to its SEND, found by the recipient and correlation id."""
+    """The wait of one sender for an answer to its SEND. The recipient and the correlation id identify the wait."""
 
     __slots__ = ("correlation", "message_id", "recipient", "sender", "speaker", "timeout_ms", "timer")
 
@@ -48,12 +48,12 @@ class Pending:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The recipient and the correlation id, by which the answer is found. Other agents may use the same id."""
+        """The recipient and the correlation id. Only both together identify the wait, because ids may repeat."""
         return self.recipient, self.correlation
 
 
 class Syncs:
-    """All senders that wait for the recipient's answer to a SEND, so that the answer or a timeout finds them."""
+    """All waits of senders for an answer to their SEND. The answer, or a timeout, finds its sender here."""
 
     def __init__(self, server: "RelayServer") -> None:
         self._server = server
@@ -62,9 +62,9 @@ class Syncs:
         self._of_message: dict[MessageId, Pending] = {}
 
     def prepare(self, envelope: Envelope, target: Target, sender: "RelayConnection") -> Pending | Refusal | None:
-        """Register the sender of a SEND that asks to wait for an answer, and return the wait.
+        """Register the wait of a sender whose SEND asks to wait for an answer, and return the wait.
 
-        Return `None` if the SEND does not ask for that, and a refusal if its request is not valid.
+        Return `None` if the SEND does not ask to wait, and a refusal if it asks in an invalid form.
         """
         sync = (envelope.payload_meta or {}).get("sync")
         if not isinstance(sync, dict):
@@ -91,7 +91,7 @@ class Syncs:
         return pending
 
     def start(self, pending: Pending, message_id: MessageId) -> None:
-        """Start the timeout of a wait, because the hub has accepted its message, under the id `message_id`."""
+        """Start the timeout of a wait, because the hub has accepted the message. `message_id` is the message's id."""
         if self._pending.get(pending.key) is pending:
             pending.message_id = message_id
             self._of_message[message_id] = pending
@@ -110,12 +110,12 @@ class Syncs:
                 del self._of_sender[pending.sender]
 
     def give_up(self, pending: Pending, why: str) -> None:
-        """End a wait with an ERROR to the sender: the message is accepted but held, so its answer may take hours."""
+        """End a wait and send the sender an ERROR, because the message is held, so that an answer may take hours."""
         self.drop(pending)
         self._fail(pending, ErrorCode.HELD, f"{why}; it is kept and comes later")
 
     def answer(self, correlation: str, recipient: "RelayConnection", envelope: Envelope) -> None:
-        """Pass a recipient's ACK (`envelope`) with this correlation id on to the sender that waits for it, if any."""
+        """Pass a recipient's ACK (`envelope`) on to the sender that waits for this correlation id, if there is one."""
         # spec 5: the ACK with the correlationId is the answer.
         pending = self._pending.get((recipient.name, correlation))
         if pending is None:
@@ -126,9 +126,10 @@ class Syncs:
             self._fail(pending, ErrorCode.TOO_LARGE, "the answer does not fit a frame")
 
     def replied(self, reply: Message, recipient: "RelayConnection") -> None:
-        """Send a message to its recipient also as an ACK, if the recipient waits for it as the answer to its SEND.
+        """Check if a message from another protocol is the answer for which its recipient waits.
 
-        For answers from other protocols, which have no ACK: the message must be a reply to the SEND.
+        The message is the answer if it replies to the SEND for which the recipient waits. If so, send it to the
+        recipient as an ACK too, and end the wait. Other protocols have no ACK, so an ordinary reply must do.
         """
         said = reply.content
         pending = self._of_message.get(said.reply_to) if said.reply_to is not None else None
@@ -147,7 +148,7 @@ class Syncs:
         return sender in self._of_sender
 
     def forget(self, sender: "RelayConnection") -> None:
-        """Drop every wait of a sender whose connection is gone."""
+        """Remove all waits of a sender whose connection is gone."""
         for pending in list(self._of_sender.get(sender, ())):
             self.drop(pending)
 

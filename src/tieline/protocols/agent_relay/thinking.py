@@ -1,7 +1,7 @@
-"""Thinking blocks: the text from `<thinking>` to `</thinking>`, in which a program sends nothing.
+"""Thinking blocks: the text from `<thinking>` to `</thinking>`, in which nothing is a message to send.
 
-Above: the extractor. Below: nothing. A block that its program never closes must not mute the program: the block also
-ends with the line of the next prompt, and with the line that exceeds `BYTES_MAX`.
+Above: the extractor. Below: nothing. A program may forget to close a block, and must still be able to send messages
+later. So the block also ends with the line of the next prompt, or with the line in which it exceeds `BYTES_MAX`.
 """
 
 import re
@@ -10,7 +10,7 @@ START = b"<thinking>"
 _END = b"</thinking>"
 
 BYTES_MAX = 64 * 1024
-"""Bytes of one block, as printed: more than models think in one turn."""
+"""Most bytes of one block. A model prints less than this when it thinks in one turn."""
 
 # The signs > and U+203A and U+276F, followed by a space or alone, maybe in a box.
 _PROMPT = re.compile(rb"[ \t]*+(?:\xe2\x94\x82[ \t]*+)?(?:>|\xe2\x80\xba|\xe2\x9d\xaf)(?:[ \t]|\Z)")
@@ -18,28 +18,29 @@ _PROMPT_BYTES_MAX = 64  # a prompt stands at the start of its line
 
 
 class Thinking:
-    """One thinking block (`<thinking>`) in a program's output that has begun and not ended: it sends no messages."""
+    """One open thinking block (after `<thinking>`) in a program's output. Text in it sends no messages."""
 
     __slots__ = ("_head", "_tail", "size")
 
     def __init__(self) -> None:
         # Bytes of the block so far. The extractor counts them.
         self.size = 0
-        # The start of the current line, and its last bytes: the end of the block may come in pieces.
+        # The start of the current line, and its last bytes, because `</thinking>` may come in several chunks.
         self._head = bytearray()
         self._tail = b""
 
     def receive_text(self, text: bytes) -> bool:
-        """Take the next text of the output. Return true if the block ends in it."""
+        """Read the next text of the output. Return true if the block ends in this text."""
         self._head += text[: _PROMPT_BYTES_MAX - len(self._head)]
         seen = self._tail + text
         self._tail = seen[-(len(_END) - 1) :]
         return _END in seen
 
     def end_line(self) -> bool:
-        """Take the end of a line. Return true if the block ends with the line.
+        """Handle the end of a line. Return true if the block ends with the line.
 
-        It does if the line is a prompt or the block is too long: the program may have forgotten to close it.
+        The block ends if the line is a prompt or the block is too long, because the program may have forgotten to close
+        it.
         """
         prompt = _PROMPT.match(self._head)
         self._head.clear()

@@ -1,11 +1,12 @@
-"""backchannel: messages as files in a Maildir spool, and the same spool over HTTP.
+"""backchannel: a protocol with messages as files in a folder (a Maildir spool), and with the same operations over HTTP.
 
 Above: the command line, which works on a spool without any hub, and the server, which runs protocols. Below:
-`contract` and `wire`. PROTOCOL.md has the layout, its guarantees and our deviations.
+`contract` and `wire`. PROTOCOL.md describes the layout of the spool, its guarantees and our deviations.
 
-`codec` and `record` are values and their JSON. `spool` is the folder. `claims` takes messages from the folder,
-`arrivals` watches it, and `upkeep` finds the remains of killed processes in it. `identity` is the user's name in it.
-`adoption` joins the folder to a hub, `relay` has the HTTP routes, and `server` starts both.
+`codec` and `record` define messages and agent records, and their JSON. `spool` is the folder. `claims` takes messages
+from the folder, `arrivals` watches it, and `upkeep` finds files in it that killed processes left. `identity` stores the
+name under which the user's commands act. `adoption` connects the folder to a hub, `relay` has the HTTP routes, and
+`server` starts both.
 """
 
 from typing import Any

@@ -1,12 +1,13 @@
 """The adoption of a spool: connects the agents that use a spool folder with the members of a hub, both ways.
 
-Above: the server's assembly. Below: the Hub port, and the folder. Each member has a mailbox in the spool, of one of two
-kinds. A *local agent* reads its own mailbox, and its unread files are its deliveries. A *remote* member reads
-elsewhere, and the hub empties the member's mailbox. The kind is decided once: an agent is local if the hub did not
-write its record and no token made its name. The mailbox stores the kind.
+Above: the server's assembly. Below: the Hub port, and the folder. Each member has a mailbox in the spool. There are two
+kinds of members. A *local agent* reads its own mailbox, and its unread files are its deliveries. A *remote* member
+reads its messages elsewhere, and the hub takes the files out of its mailbox. The kind is decided once: an agent is
+local if the hub did not write its record and its name was not made with a token. The mailbox stores the kind.
 
-One task, the worker, makes all changes to members and mailboxes, one after another, and takes files in. After any error
-the worker starts over from the state of hub and folder. Only threads touch files, never the event loop.
+One task, the worker, makes all changes to members and mailboxes, one after another, and sends new files to the hub.
+After any error, the worker starts over: it reads the state of the hub and of the folder again. Only threads touch
+files, never the event loop.
 """
 
 import asyncio
@@ -43,11 +44,11 @@ from tieline.wire.folder import own_folder
 from tieline.wire.sessions import ask_all
 
 RESCAN_SECONDS = 2.0
-"""Interval at which the whole spool is checked, for changes that the folder watch did not report."""
+"""Interval at which the whole spool is checked, to find changes that the folder watch did not report."""
 _TROUBLE_SECONDS = 1.0
-"""The worker rests this long after an error."""
+"""Pause of the worker after an error."""
 _REFRESH_SECONDS = 0.1
-"""Shortest interval between two requests for all channels: with thousands of members each is work for the hub."""
+"""Shortest interval between two requests for all channels. With thousands of members, such a request costs much."""
 _CATCH_UP_SECONDS = 0.02
 """Delay before the next check of a mailbox whose local agent has just joined."""
 _REST = 4.0
@@ -60,7 +61,7 @@ log = structlog.get_logger(__name__)
 
 
 class SpoolAdopted(OSError):
-    """Raised at the start if another hub uses this spool already."""
+    """Raised by `start` if another hub already uses this spool."""
 
     hint = "stop that hub, or name another spool with --spool DIR"
 
@@ -70,7 +71,7 @@ class _Interrupted(Exception):
 
 
 class Adoption:
-    """Connects one spool to a hub, from `start` to `stop`. It listens to the hub with an operator's session."""
+    """Connects one spool to a hub, from `start` to `stop`. It uses the session of an operator."""
 
     def __init__(
         self, hub: Hub, operator: Credential, root: Path, ids: MessageIds, *, rescan_seconds: float = RESCAN_SECONDS
@@ -88,7 +89,7 @@ class Adoption:
         self._mailboxes: dict[str, Mailbox] = {}
         self._inboxes: dict[str, LocalInbox] = {}
         self._local_agents: dict[str, LocalAgent] = {}
-        # Names of records that no member can have; each is logged once.
+        # Names of records that cannot become names of members. Each is logged once.
         self._rejected: set[str] = set()
         self._channels = Channels(hub, self._agent_records)
         self._refreshed_at = 0.0
@@ -113,7 +114,7 @@ class Adoption:
     # Lifecycle.
 
     async def start(self) -> None:
-        """Lock the spool and match mailboxes with members. Then no delivery of a local agent can be taken twice."""
+        """Lock the spool, and give every member its mailbox. Then no delivery of a local agent can be taken twice."""
         self._lock = await asyncio.to_thread(self._seize)
         everything = Interest(members=True, channels=True, subscriptions=True)
         self._unwatch = self._hub.watch(everything, self._changed)
@@ -131,7 +132,7 @@ class Adoption:
         self._worker = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """Stop the worker, end the sessions and unlock the spool. Files stay, and the next hub continues with them."""
+        """Stop the worker, end the sessions and unlock the spool. The files stay, so that the next hub can continue."""
         if self._unwatch is not None:
             self._unwatch()
         if self._worker is not None:
@@ -150,7 +151,7 @@ class Adoption:
             os.close(lock)
 
     def _seize(self) -> int:
-        """Make the folders, and lock the spool for this hub."""
+        """Make the folders, lock the spool for this hub, and return the descriptor of the lock file."""
         own_folder(self.root)
         for name in ("agents", "spool"):
             disk.make_folder(self.root / name)
@@ -171,16 +172,16 @@ class Adoption:
         self._awake.set()
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Never called: nothing is offered to an operator."""
+        """Never called: an operator's session gets no deliveries."""
 
     def released(self, keys: Sequence[int]) -> None:
-        """Never called: no delivery waits for release in an operator's session."""
+        """Never called: an operator's session has no deliveries."""
 
     def progress(self, step: r.Progress) -> None:
         """Never called: the operator's session asks for no progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Let the worker start over, because the hub ended the operator's session and all other sessions."""
+        """Let the worker start over, because the hub ended the operator's session."""
         self._operator = None
         self._start_over = True
         self._awake.set()
@@ -241,9 +242,10 @@ class Adoption:
         self._awake.set()
 
     def _survey(self) -> tuple[set[str], set[str]]:
-        """Return the owners of mailboxes that may have changed, and of mailboxes that are gone.
+        """Return the owners of mailboxes that may have changed, and the owners of mailboxes that are gone.
 
-        If the spool itself is gone, no mailbox counts as gone. Also sweep all inboxes: a failed try is retried here.
+        If the spool itself is gone, no mailbox counts as gone. Also call `sweep` for all inboxes, which retries file
+        operations that failed before.
         """
         _each([inbox.sweep for inbox in list(self._inboxes.values())])
         mailboxes = list(self._mailboxes.items())
@@ -252,7 +254,7 @@ class Adoption:
         return changed, lost if (self.root / _LOCK).exists() else set()
 
     async def _restore(self, lost: set[str]) -> None:
-        """Make the mailboxes of these owners again, which somebody deleted. The hub's unread messages return there."""
+        """Make the deleted mailboxes of these owners again. Local agents get files of their unread deliveries again."""
         for name in lost:
             agent = self._local_agents.get(name)
             if agent is None:
@@ -287,7 +289,7 @@ class Adoption:
             await self._intake.take_in(await self._operator_session())
 
     async def _look_at_records(self) -> None:
-        """Read the agent records that have changed. If the last check was a moment ago, do it a moment later."""
+        """Read the agent records that have changed. If the last check was a moment ago, wait a moment first."""
         now = self._loop.time()
         if now < self._records_rest_until:
             self._loop.call_at(self._records_rest_until, self._awake.set)
@@ -308,7 +310,7 @@ class Adoption:
         await self._channels.refresh(await self._operator_session())
 
     async def _look(self) -> None:
-        """Check the mailboxes that may have changed: queue new files, and acknowledge files that are gone."""
+        """Check the mailboxes that may have changed: queue new files, and acknowledge deliveries whose file is gone."""
         dirty, self._dirty = self._dirty, set()
         ready = []
         for name in dirty:
@@ -353,7 +355,7 @@ class Adoption:
     # The operator.
 
     async def _operator_session(self) -> SessionId:
-        """Return the operator's session through which the adoption asks the hub; open it if there is none."""
+        """Return the operator's session, through which the adoption asks the hub. Open the session if there is none."""
         if self._operator is None:
             reply = await self._hub.ask(c.Attach(protocol=PROTOCOL, credential=self._credential))
             if not isinstance(reply, r.Attached):
@@ -363,7 +365,7 @@ class Adoption:
         return self._operator
 
     async def _member(self, name: str) -> Member | None:
-        """Return the member of this name, in any spelling of upper and lower case."""
+        """Return the member with this name, without regard to upper and lower case; `None` if there is none."""
         roster = await self._hub.ask(c.ListMembers(await self._operator_session(), name=MemberName(name)))
         if not isinstance(roster, r.Roster):
             raise _Interrupted(str(roster))
@@ -372,7 +374,7 @@ class Adoption:
     # Members and their mailboxes.
 
     async def _take_stock(self) -> None:
-        """Make mailboxes and records match the members of the hub, whatever state they are in."""
+        """Make the mailboxes and records of the spool match the members of the hub. They may be in any state before."""
         operator = await self._operator_session()
         self._channels.stale = False
         roster, channels = await ask_all(self._hub, (c.ListMembers(operator), c.ListChannels(operator)))
@@ -393,7 +395,7 @@ class Adoption:
         self._dirty.update(self._mailboxes)
 
     async def _follow(self) -> None:
-        """Handle the next queued change: a member came or went. Consecutive new members are one batch."""
+        """Handle the next queued change: a member came or went. New members that follow each other form one batch."""
         if isinstance(self._changes[0], MemberVanished):
             await self._remove(self._changes.popleft().name)
             return
@@ -450,7 +452,7 @@ class Adoption:
             self._dirty.add(mailbox.name)
 
     async def _make_local_agent(self, mailbox: Mailbox, info: MailboxInfo) -> LocalAgent:
-        """Prepare a local agent, without a session. The hub now asks it before it marks its deliveries as handled."""
+        """Prepare a local agent, without a session. The hub then asks the agent before it settles its deliveries."""
         name = MemberName(mailbox.name)
 
         def sweep() -> None:
@@ -490,7 +492,7 @@ class Adoption:
         self._records_dirty = True
 
     def _attach_failed(self, name: str, refusal: Refusal) -> None:
-        """Handle the hub's refusal to open a local agent's session: the agent cannot be a member, or not now."""
+        """Handle the hub's refusal to open a local agent's session: the agent cannot be a member at all, or not now."""
         if name not in self._channels:
             self._forget(name)
         elif refusal.code is Code.NAME_TAKEN:
@@ -499,7 +501,10 @@ class Adoption:
         raise _Interrupted(f"{name}: {refusal.message}")
 
     async def _return(self, name: str, why: Refusal) -> None:
-        """Open a local agent's session again after it ended. If a token has its name now, make it a remote member."""
+        """Open a local agent's session again, because it ended for the reason `why`.
+
+        If the agent's name belongs to a token now, make the agent a remote member instead.
+        """
         agent = self._local_agents.get(name)
         if agent is None:
             return
@@ -522,7 +527,7 @@ class Adoption:
         await self._keep_remote([(mailbox, info)])
 
     async def _remove(self, name: str) -> None:
-        """Remove the record and the mailbox of a removed member, except the messages in the mailbox."""
+        """Remove the record and the mailbox of a member that was removed. Messages in the mailbox stay."""
         mailbox = self._mailboxes.get(name)
         inbox = self._inboxes.get(name)
         self._forget(name)
@@ -549,10 +554,7 @@ class Adoption:
         self._ended.pop(name, None)
 
     async def _read_records(self, changed: dict[str, AgentRecord | None]) -> None:
-        """Apply changed agent records; `None` for a record that is gone.
-
-        An agent with a new record becomes a member.
-        """
+        """Apply changed agent records (`None` for a deleted record). An agent with a new record becomes a member."""
         self._rejected -= {name for name, record in changed.items() if record is None}
         known = self._mailboxes.keys() | self._rejected
         new = [name for name, record in changed.items() if record is not None and name not in known]
@@ -582,7 +584,7 @@ class Adoption:
 
 
 async def _together(works: Iterable[Awaitable[None]]) -> None:
-    """Run all of these at once. After all have ended, raise the first error, if any."""
+    """Run all these awaitables at once. When all have ended, raise the first error, if there was one."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

@@ -1,8 +1,8 @@
-"""The agent records (`agents/<name>.json`) of a spool: read when they change, written when the hub has newer facts.
+"""The agent records (`agents/<name>.json`) of a spool: finds changed records, and writes the hub's facts into records.
 
-Above: `adoption`, which connects a spool to a hub. Below: the spool. Local programs learn from the records which
-agents they can write to and who is in a channel. So every member of the hub gets a record, without its token. Methods
-touch the disk, so call them on threads.
+Above: `adoption`, which connects a spool to a hub. Below: the spool. Local programs read in the records which agents
+they can write to, and which agents are in a channel. So every member of the hub gets a record. A record does not
+contain the member's token. The methods use the disk, so call them on threads.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 log = structlog.get_logger(__name__)
 
 _Signature = tuple[int, int, int]
-"""Modification time, size and inode of a file. If it differs, the content may differ."""
+"""Modification time, size and inode of a file. If one of them has changed, the content may have changed."""
 _UNSEEN: _Signature = (0, 0, 0)
 
 
 class AgentRecords:
-    """The agent records of one spool, and which version of each was read last."""
+    """The agent records of one spool. Remembers which version of each record was read last."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -69,9 +69,9 @@ class AgentRecords:
         return found
 
     def write(self, channels: Mapping[str, Sequence[str]]) -> None:
-        """Write into the record of each of these members that it is in exactly these channels."""
+        """Write the channels of these members into their records. `channels` has all channels of each member."""
         self._spool.describe(channels)
-        # Known, but not read yet. So the next look notices if a record was removed at once.
+        # The records are known, but not read yet. So the next check notices if one was removed at once.
         self._seen.update(dict.fromkeys(channels, _UNSEEN))
 
     def remove(self, name: str) -> None:

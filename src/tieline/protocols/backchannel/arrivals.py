@@ -1,7 +1,7 @@
-"""Arrivals: yields an agent's messages as they come, by notifications of the file system and regular checks.
+"""Arrivals: yields an agent's messages as they come. It uses notifications of the file system and regular checks.
 
-Above: `tieline watch`. Below: a spool. A notification can get lost, or there may be none at all (a network share, too
-many watches on the machine), so `new/` is also checked every few seconds.
+Above: `tieline watch`. Below: a spool. Some notifications get lost, and some file systems send none (a network share,
+or a machine with too many watches). So the folder `new/` is also checked every few seconds.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from tieline.protocols.backchannel.codec import SpoolMessage
 from tieline.protocols.backchannel.spool import Spool
 
 RESCAN_SECONDS = 2.0
-"""Longest delay of a message for which no notification came."""
+"""Interval of the regular checks: a message is found this much later if no notification came for it."""
 _STEP_MS = 20
-"""Interval at which the watching thread polls for events: long enough to cost almost nothing."""
+"""Interval at which the watching thread polls for events. It is long enough to cost almost nothing."""
 
 
 class Arrivals:
-    """Iterator over the unread messages of an agent, each once, oldest first; it waits for new ones.
+    """Iterator over the unread messages of an agent, oldest first. When all are yielded, it waits for new messages.
 
-    Nothing is claimed. A message that vanishes and comes back (another reader claimed it and gave it back) is an
-    arrival again.
+    It claims no message, and yields each message once. But if another reader claims a message and gives it back, the
+    message is yielded again.
     """
 
     def __init__(self, spool: Spool, agent: str, *, rescan_seconds: float = RESCAN_SECONDS) -> None:

@@ -1,8 +1,9 @@
-"""Channels of a spool that a hub uses: keeps the subscriptions in the hub and in the agent records the same.
+"""Channels of an adopted spool: keeps the subscriptions in the hub and in the spool's agent records equal.
 
-Above: `adoption`. Below: the Hub port, and the agent records. For a remote member the hub decides, and the record
-follows. A local agent may subscribe on either side: a channel that one side added or removed since the last agreement
-is added or removed on the other side too. The mailbox stores the last agreement, so that this works across restarts.
+Above: `adoption`. Below: the Hub port, and the agent records. For a remote member, the hub decides, and its channels
+are copied into the record. For a local agent, both the hub and the record can change. A channel that was added or
+removed on one side is then added or removed on the other side too. To find such changes, both sides are compared with
+the channels that they had in common last time. The mailbox stores these channels, so that this works after a restart.
 """
 
 import asyncio
@@ -40,28 +41,28 @@ class Channels:
         self._joined: dict[str, list[str]] = {}
         # Channels in the record of each remote member; `None` if unknown.
         self._remote: dict[str, tuple[str, ...] | None] = {}
-        # Local agents: their mailboxes, their last agreements, and their records.
+        # Local agents: their mailboxes, the channels that hub and record had in common last time, and their records.
         self._local: dict[str, tuple[Mailbox, MailboxInfo]] = {}
         self._records: dict[str, AgentRecord] = {}
-        # Members whose hub and record may differ.
+        # Members whose channels in the hub and in the record may differ.
         self.unsettled: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
-        """True if this is a local agent."""
+        """True if this is the name of a local agent."""
         return name in self._local
 
     def add_remote(self, name: str) -> None:
-        """Add a remote member: from now on, its record gets the channels that it has in the hub."""
+        """Add a remote member. From now on, its channels in the hub are copied into its record."""
         self._remote.setdefault(name, None)
         self.unsettled.add(name)
 
     def add_local(self, mailbox: Mailbox, info: MailboxInfo) -> None:
-        """Add a local agent: from now on, its channels in the hub and in its record are kept the same."""
+        """Add a local agent. From now on, its channels in the hub and in its record are kept equal."""
         self._local[mailbox.name] = (mailbox, info)
         self.unsettled.add(mailbox.name)
 
     def forget(self, name: str) -> None:
-        """Stop keeping the channels of this member, remote or local."""
+        """Stop handling the channels of this member, which may be remote or local."""
         self._remote.pop(name, None)
         self._local.pop(name, None)
         self._records.pop(name, None)
@@ -75,7 +76,7 @@ class Channels:
         self._joined = joined
 
     async def refresh(self, operator: SessionId) -> None:
-        """Ask the hub for its channels and store them, through an operator's session."""
+        """Ask the hub for all channels and store them here. `operator` is the session that asks."""
         # Before the question: a change after the answer makes the channels stale again.
         self.stale = False
         reply = await self._hub.ask(c.ListChannels(operator))
@@ -83,7 +84,7 @@ class Channels:
             self.note(reply.channels)
 
     def read(self, changed: Mapping[str, AgentRecord | None]) -> None:
-        """Store records that are new or changed; `None` for a record that is gone."""
+        """Store the records that are new or changed, by name. The value is `None` for a record that is gone."""
         for name, record in changed.items():
             if name in self._remote:
                 self._remote[name] = record.subscriptions if record is not None else None
@@ -94,7 +95,7 @@ class Channels:
             self.unsettled.add(name)
 
     async def settle(self, operator: SessionId) -> None:
-        """Make the channels in hub and record the same for all members whose channels changed on either side."""
+        """Make the channels in the hub and in the record equal, for all members whose channels may differ."""
         unsettled, self.unsettled = self.unsettled, set()
         said = {name: self._said(name) for name in unsettled if name in self._remote}
         wanted = {name: channels for name, channels in said.items() if self._remote[name] != channels}
@@ -114,7 +115,7 @@ class Channels:
         return (EVERYBODY, *sorted(self._joined.get(name, ())))
 
     async def _agree(self, name: str, operator: SessionId) -> None:
-        """Make the channels in the hub and in the record of this local agent the same."""
+        """Make the channels of this local agent in the hub and in its record equal."""
         mailbox, info = self._local[name]
         record = self._records[name]
         before = set(info.channels)
@@ -148,7 +149,7 @@ class Channels:
 
 
 def _is_shared(channel: str) -> bool:
-    """True if the hub can have a channel of this name that members join by themselves. Others are not kept the same."""
+    """True if this channel is kept equal in hub and records: its name is valid, and members join it by themselves."""
     name = parse_channel_name(channel.removeprefix("#"))
     return channel.startswith("#") and not isinstance(name, Refusal) and name not in (GENERAL, USERS)
 

@@ -1,9 +1,10 @@
-"""Claims: taking messages out of a spool so that exactly one reader handles each.
+"""Claims: takes messages out of a spool so that exactly one reader handles each message.
 
-Above: the command line, the hub. Below: `rename`, which only one of several processes wins. A claimed message is in
-`cur/` under a special name until its reader has finished with it. So a reader that is killed loses nothing: its claims
-stay in `cur/`. The reader's lock ends with the reader, so abandoned claims can be recognised and given back. A message
-that was kept on purpose is in `cur/` under its usual name.
+Above: the command line, the hub. Below: `rename`, which succeeds for only one of several processes. A claimed message
+is in `cur/` under a special name until its reader has finished with it. If a reader is killed, no message is lost,
+because its claims stay in `cur/`. The reader's lock is released when the reader ends. So other processes see that the
+claims are abandoned, and can make the messages unread again. A message that was kept on purpose is in `cur/` under its
+usual name.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ _LOCK = ".lock"
 
 
 def read_message(path: str | Path, message_id: str) -> SpoolMessage | str | None:
-    """Return the message in a file; `None` if the file is gone; the reason as text if it is no valid message."""
+    """Return the message in a file. Return `None` if the file is gone, and a text with the reason if it is invalid."""
     try:
         data = disk.read(path, DEFAULT_LIMITS.message_bytes_max)
     except FileNotFoundError:
@@ -46,7 +47,7 @@ def read_message(path: str | Path, message_id: str) -> SpoolMessage | str | None
 class Claims:
     """Messages that one reader has claimed from an agent's folder and not handled yet.
 
-    Close it, or use it in a `with`: messages that are not finished then become unread again.
+    Call `close`, or use this object in a `with`. Messages that are not finished then become unread again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -67,9 +68,9 @@ class Claims:
         self.close()
 
     def claim(self, message_id: str) -> SpoolMessage | None:
-        """Claim a message; `None` if another reader was first, or the file cannot be read.
+        """Claim a message and return it; `None` if another reader was first, or the file cannot be read.
 
-        Call `sync` before the message is shown to anybody, and `finish` or `release` in the end.
+        Call `sync` before the message is shown to anybody. At the end, call `finish` or `release`.
         """
         if not is_id(message_id):
             return None
@@ -88,16 +89,16 @@ class Claims:
         return message
 
     def sync(self) -> None:
-        """Make the claims so far durable: after a power failure nobody can take these messages again.
+        """Make all claims so far durable, so that after a power failure nobody can take these messages again.
 
-        A rename is one change of both folders, so syncing one of them is enough.
+        A rename changes both folders in one step, so it is enough to sync one of them.
         """
         if not self._synced:
             disk.sync_folder(self._new)
             self._synced = True
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """End the claim of a message that was handled: delete its file, or with `keep` leave it in `cur/`."""
+        """End the claim of a message that was handled. Delete its file, or with `keep` leave the file in `cur/`."""
         self._open.remove(message_id)
         if keep:
             self._claimed(message_id).rename(self._cur / f"{message_id}{SUFFIX}")
@@ -126,7 +127,7 @@ class Claims:
         return self._cur / f"{message_id}.{self._reader}{_CLAIM}"
 
     def _announce(self) -> None:
-        """Take a lock before the first claim. While it is held, others see that the claims have a live reader."""
+        """Take a lock before the first claim. The lock shows other processes that the reader of the claims is alive."""
         if self._lock is not None:
             return
         disk.make_folder(self._cur)
@@ -156,9 +157,9 @@ def loose_locks(folder: Path) -> Iterator[Path]:
 
 
 def give_back(folder: Path, claim: Path, message_id: str) -> bool:
-    """Make a message unread again whose reader is gone; false if another process did so before.
+    """Make a claimed message unread again, because its reader is gone. Return false if another process did so before.
 
-    `folder` is the agent's folder, and `claim` the file of the claim.
+    `folder` is the agent's folder, and `claim` is the file of the claim.
     """
     try:
         claim.rename(folder / "new" / f"{message_id}{SUFFIX}")

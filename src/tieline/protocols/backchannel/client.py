@@ -1,7 +1,7 @@
 """The client of a relay (the HTTP server of backchannel): a spool's operations over HTTP, for commands.
 
-Above: the command line. Below: the standard library's HTTP client, which blocks; `RelayArrivals` reads its stream on a
-thread of its own. The token proves to the relay who the sender is, so a client never names the sender.
+Above: the command line. Below: the standard library's HTTP client. This client blocks, so `RelayArrivals` reads its
+stream on a separate thread. The token tells the relay who the sender is, so a request does not name the sender.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tieline.wire.backoff import Backoff
 
 _ANSWER_SECONDS = 20.0
 _SILENCE_SECONDS = 60.0
-"""Timeout of an open stream without data. A relay sends something every 25 s."""
+"""Timeout of a stream on which no data comes. A relay sends something every 25 s."""
 _RETURNING = Backoff(initial_ms=2000, wait_ms_max=2000, attempts_max=None)
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _LINE_BYTES_MAX = 2 * DEFAULT_LIMITS.message_bytes_max
@@ -30,26 +30,26 @@ _QUEUE_MAX = 64
 _SEEN_MAX = 10_000
 """Most message ids that are remembered, so that no message is shown twice.
 
-Beyond this, a reconnection may show the oldest again.
+If there are more, the oldest ids are forgotten, and a reconnection may show these messages again.
 """
 _OK = 200
 _CLIENT_ERRORS = range(400, 500)
 
 
 class RelayError(Exception):
-    """Base class of the errors in talking to a relay (backchannel's HTTP server)."""
+    """Base class of the errors of a request to a relay (backchannel's HTTP server)."""
 
 
 class RelayUnreachable(RelayError):
-    """No server answers at the address, or the answer is not one of a relay (backchannel's HTTP server)."""
+    """No server answers at the address, or the server there is not a working relay (backchannel's HTTP server)."""
 
 
 class RelayRefused(RelayError):
-    """A relay (backchannel's HTTP server) refused the request. The text of the error is the relay's."""
+    """A relay (backchannel's HTTP server) refused the request. The error has the relay's text."""
 
 
 class RelayClient:
-    """Makes requests to one relay (backchannel's HTTP server), with the token that proves who we are."""
+    """Makes requests to one relay (backchannel's HTTP server), with the token of one agent."""
 
     def __init__(self, url: str, token: str | None = None, room: str | None = None) -> None:
         self.url = url.rstrip("/")
@@ -68,7 +68,7 @@ class RelayClient:
     def register(self, name: str) -> tuple[AgentRecord, str | None]:
         """Register an agent, or update when it was last seen. Return its record and its token.
 
-        Only a new agent gets a token, and only from this call; else the token is `None`.
+        The relay gives the token only once, when the agent is new. For a known agent, the token is `None`.
         """
         document = self._object(self._ask("POST", "/v1/register", {"name": name}))
         token = document.pop("token", None)
@@ -91,7 +91,7 @@ class RelayClient:
         self._ask("POST", "/v1/unsubscribe", {"agent": agent, "channel": channel})
 
     def send(self, form: dict[str, Any]) -> SpoolMessage:
-        """Send a message and return it as the relay accepted it. `form` has `to`, `body` and the optional keys."""
+        """Send a message and return it as the relay accepted it. `form` has `to`, `body` and any optional keys."""
         said = {key: value for key, value in form.items() if value}
         return _message(self._ask("POST", "/v1/send", said))
 
@@ -100,7 +100,10 @@ class RelayClient:
         return [_message(document) for document in self._list(self._ask("GET", f"/v1/inbox/{quote(agent, safe='')}"))]
 
     def take(self, agent: str, message_id: str, *, keep: bool = False) -> SpoolMessage | None:
-        """Claim one message; `None` if another reader was first. `keep` asks the relay to keep its file."""
+        """Claim one message and return it; `None` if another reader was first.
+
+        With `keep`, ask the relay to keep the message's file.
+        """
         form = {"agent": agent, "id": message_id, "keep": keep}
         document = self._object(self._ask("POST", "/v1/take", form)).get("message")
         return None if document is None else _message(document)
@@ -200,9 +203,9 @@ def _record(document: dict[str, Any]) -> AgentRecord:
 class RelayClaims:
     """Messages that one reader claims through a relay (backchannel's HTTP server).
 
-    A relay has no request to give a message back. With `late`, a message is taken when its reader has finished with it,
-    as the protocol asks of readers of a stream. If the reader fails, the message stays unread; two readers may handle
-    the same message. Without `late`, a message is taken at once.
+    A relay cannot make a claimed message unread again. So with `late`, a message is claimed only when its reader has
+    finished with it, as the protocol demands for readers of a stream. If the reader fails, the message stays unread,
+    but two readers may handle the same message. Without `late`, a message is claimed at once.
     """
 
     def __init__(self, client: RelayClient, agent: str, *, late: bool, keep: bool) -> None:
@@ -218,21 +221,21 @@ class RelayClaims:
         return None
 
     def claim(self, message_id: str) -> SpoolMessage | None:
-        """Take a message. With `late`, only check that the message is still unread; `None` if it is gone."""
+        """Claim a message and return it; `None` if it is gone. With `late`, only check that it is still unread."""
         if not self._late:
             return self._client.take(self._agent, message_id, keep=self._keep)
         return next((message for message in self._client.inbox(self._agent) if message.id == message_id), None)
 
     def sync(self) -> None:
-        """Nothing to do: a claim is durable when the relay answers."""
+        """Do nothing: a claim is durable when the relay answers."""
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """Mark a message as handled. With `late`, this takes it from the relay; else it is taken already."""
+        """Mark a message as handled. With `late`, claim it now; without `late`, `claim` has claimed it before."""
         if self._late:
             self._client.take(self._agent, message_id, keep=keep)
 
     def release(self, message_id: str) -> None:
-        """Do nothing: with `late`, the message is still unread; without `late`, it stays taken."""
+        """Do nothing. With `late`, the message is still unread. Without `late`, it stays claimed."""
 
 
 class RelayArrivals:

@@ -1,7 +1,8 @@
 """The message of backchannel as JSON, and the rules for its names and ids.
 
-Above: the spool, the relay. Below: nothing. It refuses to know files and sockets. `to` is what the sender wrote:
-`@agent`, a bare name, or `#channel`. Names and ids become parts of paths, so they are checked here, before they do.
+Above: the spool, the relay. Below: nothing. This module knows nothing about files and sockets. `to` is the target as
+the sender wrote it: `@agent`, a bare name, or `#channel`. Names and ids are checked here, because they become parts of
+file paths later.
 """
 
 import re
@@ -26,20 +27,20 @@ _CHANNEL_MAX = 200
 
 
 class BadMessage(Exception):
-    """The bytes are no message of backchannel; the text says why."""
+    """Raised if bytes are not a message of backchannel. The text says why."""
 
 
 class SpoolMessage(Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
-    """One message of backchannel. Its sender is only what the writer says; only the HTTP server (relay) checks it."""
+    """One message of backchannel. Only the HTTP server (relay) checks its sender; in a file, the sender is unproven."""
 
     id: str
     sender: str
     to: str
     body: str
     ts: str
-    """ISO 8601 in milliseconds, UTC."""
+    """Time at which the message was sent: ISO 8601, UTC, with milliseconds."""
     priority: str = NORMAL
-    """`normal` or `urgent`; other words are carried as they are."""
+    """`normal` or `urgent`. Any other word is kept unchanged."""
     scope: str | None = None
     thread: str | None = None
     """The id of the message that this one answers."""
@@ -47,7 +48,7 @@ class SpoolMessage(Struct, frozen=True, kw_only=True, rename={"sender": "from"})
 
     @property
     def urgent(self) -> bool:
-        """True if the message asks to wake the recipient."""
+        """True if the priority is `urgent`: the message asks to wake the recipient."""
         return self.priority == URGENT
 
 
@@ -90,7 +91,7 @@ def decode(data: bytes) -> SpoolMessage:
 
 
 def check_message(message: SpoolMessage) -> Refusal | None:
-    """Return the refusal of a message that cannot be delivered (empty, too large, not encodable), else `None`."""
+    """Return a refusal if a message is empty, too large or not encodable, so that it cannot be sent; else `None`."""
     if not message.body:
         return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
     try:
@@ -107,14 +108,14 @@ def check_message(message: SpoolMessage) -> Refusal | None:
 
 
 def check_name(name: str) -> Refusal | None:
-    """Return the refusal of a name that no agent can have, else `None`. Existing clients look for its wording."""
+    """Return a refusal if no agent can have this name, else `None`. Existing clients rely on the refusal's wording."""
     if _NAME.match(name):
         return None
     return Refusal(Code.INVALID_NAME, f'invalid agent name "{name[:140]}" (use letters, digits, . _ -)')
 
 
 def is_id(text: str) -> bool:
-    """True if this can be a message's id: a UUID, as every client makes them."""
+    """True if this text can be the id of a message: a UUID. Every client makes ids in this form."""
     return _ID.match(text) is not None
 
 
@@ -130,7 +131,7 @@ def agent_of(target: str) -> str:
 
 
 def channel_of(text: str) -> str | Refusal:
-    """Return a channel's name with its `#`, which people may leave out; or the refusal of a bad name."""
+    """Return a channel's name with its `#`, or a refusal if the name is invalid. `text` may come without the `#`."""
     name = text if text.startswith("#") else f"#{text}"
     if name == "#" or len(name) > _CHANNEL_MAX or not name.isprintable():
         return Refusal(Code.INVALID_NAME, f"{text[:_CHANNEL_MAX]!r} cannot be a channel's name")

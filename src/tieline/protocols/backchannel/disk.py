@@ -1,7 +1,7 @@
-"""The disk: private folders and files, synced where a promise depends on the sync.
+"""The disk: makes private folders and files, syncs them so that they survive a power failure, and locks files.
 
-Above: the spool. Below: the operating system. A rename is durable once its folder is synced. The renamed file is whole
-only if the file was synced before the rename.
+Above: the spool. Below: the operating system. A rename is durable once its folder is synced. After a power failure, the
+renamed file is complete only if the file was synced before the rename.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 
 _LOCK_SECONDS_MAX = 10.0
-"""Timeout for a lock. A process holds it only to write one small file; if it takes longer, the process hangs."""
+"""Timeout for a lock. A process holds a lock only while it writes a small file. If that takes longer, it hangs."""
 _LOCK_PAUSE_SECONDS = 0.005  # locks are held for about as long
 
 
@@ -44,7 +44,7 @@ def sync_folder(path: Path) -> None:
 
 
 def create(path: Path, content: bytes) -> int:
-    """Write a new file. Return its open descriptor, which the caller passes to `sync` or closes."""
+    """Write a file, and replace any old content. Return its descriptor, which the caller passes to `sync` or closes."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, FILE_MODE)
     try:
@@ -66,9 +66,10 @@ def sync(descriptor: int) -> None:
 
 
 def replace(path: Path, content: bytes, *, durably: bool = True) -> None:
-    """Replace a file's content in one step, by a rename. With `durably`, the change survives a power failure.
+    """Replace a file's content in one step: write a temporary file, and rename it.
 
-    The temporary file has a suffix that no reader looks for.
+    With `durably`, the change survives a power failure. The name of the temporary file ends with `.tmp`, so that
+    readers ignore the file.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     descriptor = create(temporary, content)
@@ -84,7 +85,8 @@ def replace(path: Path, content: bytes, *, durably: bool = True) -> None:
 def read(path: str | Path, bytes_max: int) -> bytes | None:
     """Return the content of a plain file of at most `bytes_max` bytes; `None` if it is larger or not a plain file.
 
-    In a shared folder a name may be a pipe, which would block the reader, or a link to another place.
+    In a shared folder, a file may be a pipe, which would block the reader, or a link to another place. A link raises
+    `OSError`.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -101,7 +103,7 @@ def read(path: str | Path, bytes_max: int) -> bytes | None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock on a lock file during a `with`. It ends with the process that holds it, even after a crash."""
+    """Hold the lock on a lock file during a `with`. A crash of the process releases the lock too."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     try:
         deadline = time.monotonic() + _LOCK_SECONDS_MAX

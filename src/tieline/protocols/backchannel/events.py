@@ -1,7 +1,7 @@
-"""The HTTP event stream of an agent's messages: all unread ones, then each new one, until the reader disconnects.
+"""The HTTP event stream of an agent: sends all its unread messages, then each new one, until the reader disconnects.
 
-Above: the relay. Below: a `SessionPump` for each reader. The only back-pressure is the reader's socket. Writing a
-message to a stream offers it and claims nothing: until the message is taken, each new stream has it again.
+Above: the relay. Below: a `SessionPump` for each reader. Only a full socket of the reader slows a stream down. A stream
+does not claim the messages that it sends. Until a message is claimed, each new stream sends it again.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ def not_yours(owner: str, name: str) -> Answer:
 
 
 class _Reader:
-    """One open stream. Its session pump writes deliveries to it."""
+    """One open event stream. Its session pump calls the methods, to write deliveries to the stream."""
 
     __slots__ = ("_ids", "pump", "stream")
 
@@ -59,14 +59,14 @@ class _Reader:
         self.stream.close()
 
     def pause_reading(self) -> None:
-        """Nothing to pause: a reader of a stream sends nothing."""
+        """Do nothing: a reader of a stream sends nothing."""
 
     def resume_reading(self) -> None:
-        """Nothing to resume: a reader of a stream sends nothing."""
+        """Do nothing: a reader of a stream sends nothing, so reading was never paused."""
 
 
 class Events:
-    """All open event streams of the hub's backchannel relay: the HTTP responses that bring agents new messages."""
+    """All open event streams of the hub's relay: HTTP responses through which agents get new messages."""
 
     def __init__(self, hub: Hub, protocol: str, ids: MessageIds, keepalive_seconds: float) -> None:
         self._hub = hub
@@ -76,9 +76,9 @@ class Events:
         self._readers: set[_Reader] = set()
 
     async def serve(self, token: str, name: str, receive: Receive, send: Send) -> Answer | Refusal | None:
-        """Stream the messages of the agent `name` to a client with its token, until it disconnects.
+        """Stream the messages of the agent `name` to a client, until the client disconnects.
 
-        Return the refusal if the stream never began, else `None`.
+        `token` is the client's token, and must belong to the agent. If the stream cannot begin, return the refusal.
         """
         reader = _Reader(self._hub, self._ids, self._keepalive_seconds)
         pump = reader.pump

@@ -1,9 +1,9 @@
-"""File senders: the hub's sessions for the senders that files in a spool name.
+"""File senders: opens sessions with the hub for the senders of messages that are files in a spool.
 
-Above: `intake`, which sends files to the hub. Below: the Hub port. A file proves nothing about its writer, so the
-message is always unverified. Its `from` may be the name of a local agent, another name that a local session made, or a
-name that no member has. The hub sends nothing under a name that a token made, or that differs from a member's name only
-in case.
+Above: `intake`, which sends files to the hub. Below: the Hub port. A file does not prove who wrote it, so its message
+is always unverified. The sender (`from`) in a file may be a local agent, another member that has no token, or a name
+that no member has. A file is refused if its sender is a member with a token, or if the sender's name differs from a
+member's name only in upper and lower case.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Roster
 
 PLACE = "spool"
-"""Place that is added to the name of a sender who is no member: such a sender sends as `<from>@spool`."""
+"""Text that is added to the name of a sender that is not a member: it sends as `<from>@spool`."""
 
 
 class FileSenders:
-    """Sessions in which the senders of spool files send them to the hub, one for each sender of a batch of files.
+    """Sessions with the hub for the senders of one batch of spool files: one session for each sender.
 
-    Close them after the batch.
+    Call `close` after the batch.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class FileSenders:
         self._opened: dict[str, SessionId | Refusal] = {}
 
     async def session_of(self, sender: str) -> SessionId | Refusal:
-        """Return the session that sends for this sender, opened if needed; or the refusal if there can be none."""
+        """Return the session for this sender, and open it if needed. Return a refusal if the sender may not send."""
         own = self._local_session(sender)
         if own is not None:
             return own

@@ -1,7 +1,7 @@
 """The folder watch: reports changes in the files of a spool as they happen.
 
-Above: the adoption, which looks again every few seconds in any case, because an event can get lost, or there may be
-none at all (a network share, too many watches on the machine). Below: inotify, and watchfiles where there is none.
+Above: the adoption. It also checks the files every few seconds, because some events get lost, and some file systems
+send none (a network share, or a machine with too many watches). Below: inotify, or watchfiles if there is no inotify.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ import structlog
 from tieline.protocols.backchannel.inotify import Inotify
 
 _STEP_MS = 10
-"""Changes within this time are reported together, so that many new files cause one check of their folder."""
+"""Changes within this time are reported together, so that many new files cause only one check of their folder."""
 
 log = structlog.get_logger(__name__)
 
 
 class FolderWatch:
-    """Calls back when a mailbox or an agent record in a spool changes, until it is stopped."""
+    """Calls a callback whenever a mailbox or an agent record in a spool changes, from `start` to `stop`."""
 
     def __init__(self, root: Path, *, mailbox: Callable[[str], None], records: Callable[[], None]) -> None:
         self._agents = root.resolve() / "agents"
@@ -38,7 +38,7 @@ class FolderWatch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to watch the agent records. Their folder must exist."""
+        """Start to watch the agent records. Their folder must exist."""
         try:
             self._inotify = Inotify()
             self._records_number = self._inotify.add(str(self._agents))
@@ -70,7 +70,7 @@ class FolderWatch:
         self._numbers[name] = number
 
     def forget(self, name: str) -> None:
-        """Stop watching the mailbox of this member, which is gone."""
+        """Stop watching the mailbox of this member, because the member is gone."""
         number = self._numbers.pop(name, None)
         if number is not None and self._inotify is not None:
             del self._names[number]
@@ -127,6 +127,6 @@ class FolderWatch:
 
 
 def _owner(path: str) -> str:
-    """Return the owner of the mailbox whose `new/` folder is this path or has it; an empty string for other paths."""
+    """Return the owner of a mailbox if this path is the mailbox's folder `new/` or in it; else an empty string."""
     name, _, rest = path.partition("/")
     return name if rest == "new" or rest.startswith("new/") else ""

@@ -1,7 +1,7 @@
-"""The identity: the name under which commands send from a spool, and the relay that replaces the spool, if any.
+"""The identity: the name under which the user's commands act, and the relay that they use instead of a spool, if any.
 
-A relay is an HTTP server of backchannel. Above: the command line. Below: `config.json`, which other programs read and
-write too, so keys that we do not know stay in it. It may hold a token, so only its owner can read what we write.
+A relay is an HTTP server of backchannel. Above: the command line. Below: `config.json`. Other programs read and write
+this file too, so unknown keys in it are kept. The file may contain a token, so only its owner can read it.
 """
 
 import os
@@ -25,19 +25,19 @@ _CONFIG_BYTES_MAX = 1024 * 1024  # a few lines; whatever is larger is another fi
 
 
 class BadConfig(Exception):
-    """`config.json` is there and cannot be used; the text names it."""
+    """`config.json` exists but cannot be used. The text has its path and the reason."""
 
 
 class Identity(Struct, frozen=True):
-    """Content of `config.json`: the agent's name, and the relay (a remote server) that it uses, if any."""
+    """Content of `config.json`: the agent's name, and the relay (an HTTP server) that the agent uses, if any."""
 
     agent: str | None = None
     url: str | None = None
     token: str | None = None
     hub: str | None = None
-    """Same as `url`, if the server there is a Tieline hub, which can do more than a relay."""
+    """The address in `url` again, if the server there is a Tieline hub. A hub can do more than a relay."""
     room: str | None = None
-    """Room of the relay; without it, the common room."""
+    """Id of a room of the relay; `None` for the common room."""
 
     @property
     def is_hub(self) -> bool:
@@ -45,7 +45,10 @@ class Identity(Struct, frozen=True):
         return self.url is not None and self.url == self.hub
 
     def with_environment(self) -> "Identity":
-        """Apply backchannel's environment variables. The stored token and room are used only for the stored address."""
+        """Return a copy in which backchannel's environment variables replace the stored values.
+
+        If the address is replaced, the stored token and room are dropped, because they belong to the stored address.
+        """
         url = os.environ.get(URL_VARIABLE) or self.url
         return msgspec.structs.replace(
             self,
@@ -63,7 +66,7 @@ def default_root() -> Path:
 
 
 def read_identity(root: Path) -> Identity:
-    """Read `config.json`. Without the file, the identity is empty."""
+    """Read the identity from `config.json`. If there is no file, the identity is empty."""
     try:
         return msgspec.convert(_document(root), Identity)
     except msgspec.ValidationError as error:
@@ -71,7 +74,7 @@ def read_identity(root: Path) -> Identity:
 
 
 def save_identity(root: Path, identity: Identity) -> None:
-    """Write the identity to `config.json`. Other keys in the file stay."""
+    """Write the identity to `config.json`. Keys in the file that are not fields of `Identity` are kept."""
     said = {key: value for key, value in msgspec.structs.asdict(identity).items() if value is not None}
     kept = {key: value for key, value in _document(root).items() if key not in Identity.__struct_fields__}
     disk.make_folder(root)

@@ -1,7 +1,7 @@
-"""The inbox writer: writes the hub's deliveries into the inboxes of local agents, many at a time, to share syncs.
+"""The inbox writer: writes the hub's deliveries as files into the inboxes of local agents, in rounds of many files.
 
-Above: local agents, which request a round when they have deliveries. Below: their inboxes, on a thread. All files of a
-round are written before the first is synced, because one sync of a disk's journal then covers many.
+Above: local agents. An agent requests a round when it has deliveries. Below: the inboxes, on a thread. All files of a
+round are written before the first file is synced, because one sync of the disk's journal then covers many files.
 """
 
 import asyncio
@@ -15,7 +15,10 @@ from tieline.protocols.backchannel.local_inbox import LocalInbox, Placement
 from tieline.wire.session_pump import Parcel
 
 _ROUND = 512
-"""Most deliveries in one round, because each is an open file. All deliveries of one agent are in one round."""
+"""A round takes no further agent once it has this many deliveries, because each delivery is an open file.
+
+All deliveries of one agent are in the same round, so a round can have more.
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -31,10 +34,10 @@ class InboxOwner(Protocol):
         """Return the deliveries to write into the inbox now; there may be none."""
 
     def placed(self, parcels: Load, placement: Placement) -> None:
-        """Called when these deliveries were written. `placement` has the result for each."""
+        """Handle that these deliveries were written. `placement` has the result for each delivery."""
 
     def failed(self) -> None:
-        """Called when the deliveries could not be written. The owner must request another round later."""
+        """Handle that the deliveries could not be written. The owner must request another round later."""
 
 
 class InboxWriter:
@@ -53,7 +56,7 @@ class InboxWriter:
         self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
-        """Finish the current round and stop. The next hub writes the deliveries again that are not in an inbox yet."""
+        """Finish the current round and stop. The next hub will write the deliveries that are not in an inbox yet."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -65,7 +68,7 @@ class InboxWriter:
             await asyncio.wait((self._round,))
 
     def request(self, owner: InboxOwner) -> None:
-        """Collect this owner's deliveries in one of the next rounds."""
+        """Ask that the deliveries of this owner are written in one of the next rounds."""
         self._requests[owner] = None
         self._awake.set()
 

@@ -1,7 +1,7 @@
-"""Inotify: Linux's notifications of changes in folders.
+"""Inotify: notifications of Linux about changes in folders.
 
-Above: the folder watch. Below: the kernel, through the C library. Adding a folder takes a few microseconds and blocks
-nobody. A library that walks a whole tree blocks the interpreter for a second if there are thousands of mailboxes.
+Above: the folder watch. Below: the kernel, through the C library. Adding a folder takes only a few microseconds. A
+library that watches a whole tree would block the interpreter for a second if there are thousands of mailboxes.
 """
 
 import ctypes
@@ -10,13 +10,13 @@ import struct
 from collections.abc import Iterator
 
 _CREATE_OR_GO = 0x00000100 | 0x00000200 | 0x00000040 | 0x00000080
-"""IN_CREATE, IN_DELETE, IN_MOVED_FROM, IN_MOVED_TO."""
+"""Flags IN_CREATE, IN_DELETE, IN_MOVED_FROM and IN_MOVED_TO: a file was added to the folder, or is gone from it."""
 _WRITTEN = 0x00000008
-"""IN_CLOSE_WRITE: a file that was written in place is now complete."""
+"""Flag IN_CLOSE_WRITE: a program has finished writing a file in the folder."""
 _ONLY_FOLDERS = 0x01000000 | 0x02000000
-"""IN_ONLYDIR, IN_DONT_FOLLOW."""
+"""Flags IN_ONLYDIR and IN_DONT_FOLLOW: watch only a real folder, and not a file or a link."""
 _OVER = 0x00008000
-"""IN_IGNORED: the folder is gone, or is no longer watched."""
+"""Flag IN_IGNORED: the folder is gone, or is no longer watched."""
 _EVENT = struct.Struct("iIII")
 _READ_BYTES = 64 * 1024  # thousands of events at once
 
@@ -40,7 +40,7 @@ class Inotify:
         self._library.inotify_rm_watch(self.file, number)
 
     def read(self) -> Iterator[tuple[int, bool]]:
-        """Yield the number of each folder that has changed, and true if it is no longer watched."""
+        """Yield the number of each folder that has changed, and true if this folder is no longer watched."""
         try:
             data = os.read(self.file, _READ_BYTES)
         except BlockingIOError:

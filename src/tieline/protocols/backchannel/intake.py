@@ -1,13 +1,13 @@
 """The intake: sends the files that local programs put into the mailboxes of a spool to the hub, as messages.
 
-Above: the adoption, which says which mailboxes have new files. Below: the mailboxes, and the Hub port. The sender has
-already fanned out its message: one file for each recipient, all with one id. So each file is one delivery to the owner
-of its mailbox, and the hub adds no recipients. Files with the same id that are found together are one message. The wire
-id is the id of the file, so that a repetition changes nothing. A copy that comes later is a message of its own, only to
-the owner of its mailbox.
+Above: the adoption, which says which mailboxes have new files. Below: the mailboxes, and the Hub port. A program that
+sends a message writes one file for each recipient, all with the same id. So each file is one delivery to the owner of
+its mailbox, and the hub adds no recipients. Files with the same id that are found together become one message of the
+hub. The wire id of this message is the id of the files, so that a repetition creates no duplicate. A file that is found
+later becomes a separate message, only to the owner of its mailbox.
 
-A file in the mailbox of a remote member is claimed by rename, routed, and removed after the commit. A file in a local
-agent's mailbox is recorded and stays where it is.
+A file in the mailbox of a remote member is claimed by a rename, sent to the hub, and removed after the commit. A file
+in the mailbox of a local agent is sent to the hub too, but stays where it is.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ from tieline.wire.prefix_ids import from_prefix_id
 from tieline.wire.sessions import ask_all
 
 BATCH = 128
-"""Most messages in one round: limits the memory, and the time that a new file waits behind old ones."""
+"""Most messages in one batch. This limits the memory, and the time that a new file waits behind old files."""
 _FAN_OUT_SECONDS = 0.03
-"""Delay of a channel's message, to wait for its other copies: the sender renames the copies one after the other."""
+"""Delay of a message to a channel. It is needed because the sender writes the files of its recipients one by one."""
 WHAT = "a file in a spool"
 """Description of a refused file in the hub's log of refusals."""
 
@@ -56,26 +56,29 @@ _LATER = frozenset(
         Code.UNKNOWN_MEMBER,
     }
 )
-"""Refusals that may pass. The sender of a file gets no answer, so the file waits and is retried."""
+"""Codes of refusals that may pass with time. The sender of a file gets no answer, so the file is kept and retried."""
 _LATER_SECONDS = 15.0
 _TROUBLE = frozenset({Code.STORE_FAILED, Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION})
-"""Refusals that come from the state of the hub itself and pass soon."""
+"""Codes of refusals that come from the state of the hub itself. They pass soon, so the retry comes soon."""
 _TROUBLE_SECONDS = 1.0
 _PERSONAL = frozenset({Code.BACKLOG_FULL, Code.TOO_MANY_STREAMS, Code.UNKNOWN_MEMBER})
-"""Refusals that concern one recipient: the other recipients still get the message."""
+"""Codes of refusals that concern one recipient only. The other recipients still get the message."""
 
 log = structlog.get_logger(__name__)
 
 
 class Found(Struct, frozen=True):
-    """One message that was found as a file in the spool, and the owners of all mailboxes that have a file of it."""
+    """One message that was found in the spool, and the owners of all mailboxes in which a file of it was found."""
 
     message: SpoolMessage
     owners: tuple[str, ...]
 
 
 class Submission(Struct, frozen=True):
-    """One `Send` command to the hub for a message found in the spool, to some or all owners of its files."""
+    """One `Send` command to the hub, for a message that was found in the spool.
+
+    Its recipients are `owners`: some or all owners of the mailboxes in which the message was found.
+    """
 
     found: Found
     owners: tuple[str, ...]
@@ -84,7 +87,7 @@ class Submission(Struct, frozen=True):
 
 
 class Intake:
-    """Queue of files that are to be sent to the hub, oldest first."""
+    """Queue of files that wait to be sent to the hub, oldest first."""
 
     def __init__(
         self,
@@ -162,7 +165,10 @@ class Intake:
             await asyncio.to_thread(_drop, done)
 
     def _claim(self, owners: Mapping[str, Sequence[str]]) -> list[Found]:
-        """Read the files of these messages, given as id and owners. Move the files of remote members out of `new/`."""
+        """Read the files of these messages, and move the files of remote members out of `new/`.
+
+        `owners` has, for each message id, the owners of the mailboxes with a file of the message.
+        """
         together: dict[SpoolMessage, list[str]] = {}
         for message_id, names in owners.items():
             for name in names:
@@ -177,8 +183,8 @@ class Intake:
     async def _without_own(self, operator: SessionId, found: Sequence[Found]) -> list[Found]:
         """Return `found` without the messages that the hub itself wrote into the spool.
 
-        The hub finds a file of its own again if a reader took it and put it back, or if a crash kept the hub from
-        removing it. `operator` is the session that asks for the receipts of such messages.
+        The hub finds its own file if a reader took the file and put it back, or if the hub crashed before it could
+        remove the file. `operator` is the session that asks for the receipts of such messages.
         """
         suspects = [one for one in found if is_made_here(one.message.id)]
         if not suspects:
@@ -199,9 +205,9 @@ class Intake:
         return left
 
     async def _reconcile(self, message_id: str, owners: Sequence[str], receipts: r.Receipts) -> tuple[str, ...]:
-        """Mark the files of this message as handled whose deliveries the hub has, by the message's receipts.
+        """Mark the files of this message as handled for each owner that already has a delivery of it in the hub.
 
-        Return the owners of mailboxes without a delivery, who still need the message.
+        `receipts` shows which owners have one. Return the owners that have no delivery and still need the message.
         """
         steps = {receipt.member: receipt.steps for receipt in receipts.receipts}
         for owner in owners:
@@ -212,7 +218,7 @@ class Intake:
             if inbox is None:
                 self._done.append((self._mailboxes[owner], message_id))
             elif last.state in SETTLED and last.protocol != PROTOCOL:
-                # The hub settled the delivery, and then a power failure undid the rename that had won it.
+                # The hub had reserved the file by a rename and settled the delivery. A power failure undid the rename.
                 await asyncio.to_thread(inbox.withdraw, message_id)
             else:
                 inbox.accept((message_id,))
@@ -221,7 +227,7 @@ class Intake:
     async def _send(
         self, operator: SessionId, senders: FileSenders, submissions: Sequence[Submission]
     ) -> list[Submission]:
-        """Send the submissions to the hub. Return new ones for owners that did not get their message yet."""
+        """Send the submissions to the hub. Return new submissions for owners that did not get their message yet."""
         sends: list[tuple[Submission, c.Send]] = []
         for submission in submissions:
             session = await senders.session_of(submission.found.message.sender)
@@ -267,9 +273,9 @@ class Intake:
                 self._done.append((self._mailboxes[owner], message_id))
 
     async def _known(self, operator: SessionId, submission: Submission, message_id: MessageId) -> list[Submission]:
-        """Handle a duplicate: the wire id and content came before, from this file or another copy of the message.
+        """Handle a duplicate: the hub accepted the same wire id and content before, from this file or another copy.
 
-        Return new submissions for owners that the earlier message did not reach.
+        `message_id` is the earlier message. Return new submissions for owners that the earlier message did not reach.
         """
         receipts = await self._hub.ask(c.ReadReceipts(operator, message_id=message_id, members=submission.owners))
         if not isinstance(receipts, r.Receipts):
@@ -280,9 +286,9 @@ class Intake:
         return [_alone(submission.found, owner) for owner in missed]
 
     async def _refuse(self, submission: Submission, refusal: Refusal, *, by_hub: bool) -> None:
-        """Keep the files of a refused submission: for a retry, or in `refused/` for a person to look at.
+        """Handle a refused submission: keep its files for a retry, or move them to `refused/` for a person to look at.
 
-        `by_hub` is true if the hub refused it and so has recorded the refusal already.
+        The files of local agents stay where they are. `by_hub` is true if the hub has already recorded the refusal.
         """
         message_id = submission.found.message.id
         later = refusal.code in _LATER
@@ -320,7 +326,7 @@ def _drop(done: Sequence[tuple[Mailbox, str]]) -> None:
 
 
 def _submissions(found: Found) -> list[Submission]:
-    """Split a message into commands: one for all owners if it goes to a channel, else one for each owner."""
+    """Make the submissions for a message: one for all owners if it goes to a channel, else one for each owner."""
     message = found.message
     target = target_of(message.to)
     if isinstance(target, Target) and target.kind is TargetKind.CHANNEL:
@@ -334,7 +340,7 @@ def _submissions(found: Found) -> list[Submission]:
 
 
 def _alone(found: Found, owner: str) -> Submission:
-    """Make the command that sends a message to one owner only. A note keeps the target that the message names."""
+    """Make the submission that sends a message to one owner only. A note in it has the target that the file names."""
     message = found.message
     content = _content(message, to_member(MemberName(owner)))
     notes = (*content.notes, f"addressed to {message.to[:200]}")

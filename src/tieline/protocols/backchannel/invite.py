@@ -1,6 +1,6 @@
-"""Invites: one string to paste, with all that a newcomer needs to join a relay (backchannel's HTTP server).
+"""Invites: an invite is one string with all data that a new agent needs to join a relay (backchannel's HTTP server).
 
-Above: the command line. Below: nothing. An invite usually holds the relay's room token, so an invite is a secret.
+Above: the command line. Below: nothing. An invite usually contains the relay's room token, so it must be kept secret.
 """
 
 import base64
@@ -14,15 +14,15 @@ _CHARS_MAX = 64 * 1024  # an invitation is a few hundred; this bounds what is de
 
 
 class BadInvite(Exception):
-    """The text is no invite; the message says why."""
+    """Raised if a text is not an invite. The message says why."""
 
 
 class Invite(Struct, frozen=True, omit_defaults=True):
-    """Data that a newcomer needs to join a relay (HTTP server): its address, the room token, and channels."""
+    """Data that a new agent needs to join a relay (HTTP server): its address, the room token, and channels to join."""
 
     url: str
     token: str | None = None
-    """The room token, which admits newcomers and nothing else."""
+    """The room token, which allows an agent to register and nothing else."""
     room: str | None = None
     channels: tuple[str, ...] = ()
 
@@ -33,7 +33,7 @@ def encode_invite(invite: Invite) -> str:
 
 
 def decode_invite(text: str) -> Invite:
-    """Decode an invite from the text that was pasted. Raises `BadInvite`."""
+    """Decode an invite from its text. Raise `BadInvite` if the text is not an invite."""
     text = text.strip()
     if not text.startswith(_PREFIX) or len(text) > _CHARS_MAX:
         raise BadInvite(f"not a backchannel invite (expected it to start with {_PREFIX})")

@@ -1,8 +1,9 @@
 """A local agent (one that reads its own mailbox in a spool), as a member of the hub.
 
-Above: the adoption. Below: the Hub port through a pump, and the agent's local inbox. Its session lasts as long
-as the hub uses the spool, so that the agent counts as present. Its deliveries become files in the inbox, where the
-agent's own programs find them. If a file is gone from the inbox, it was taken, and its delivery is acknowledged.
+Above: the adoption. Below: the Hub port through a pump, and the agent's local inbox. The agent's session lasts as long
+as the hub uses the spool, so that the agent counts as present. The agent's deliveries become files in the inbox, where
+the agent's own programs find them. If a file is gone from the inbox, a program took it. Its delivery is then
+acknowledged.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class LocalAgent:
-    """One local agent. It receives the deliveries of the agent's session and writes them as files into its inbox."""
+    """One local agent. Receives deliveries in the agent's session, and writes them as files into the agent's inbox."""
 
     def __init__(
         self,
@@ -78,9 +79,9 @@ class LocalAgent:
         return self._caught_up
 
     async def attach(self, credential: Credential | None = None) -> Attached | Refusal:
-        """Open the agent's session. This makes the member, if no member has this name yet.
+        """Open the agent's session. If no member has the agent's name yet, this makes the member.
 
-        By default, the credential is that of a local program of the hub's own user.
+        Without `credential`, the session is opened as by a local program of the hub's own user.
         """
         pump = self._pump = SessionPump(self._hub, self)
         attached: asyncio.Future[Attached | Refusal] = asyncio.get_running_loop().create_future()
@@ -101,14 +102,15 @@ class LocalAgent:
         return reply
 
     def resign(self) -> None:
-        """Stop being the external inbox: the hub then marks deliveries as handled without asking this agent."""
+        """Stop being the external inbox. From now on, the hub settles deliveries without asking this agent."""
         self._hub.set_external_inbox(self.name, self.inbox.session, None)
 
     async def receive(self, info: MailboxInfo, *, anew: bool) -> Refusal | None:
-        """Restore the inbox to the state in which an earlier hub left it, and put the waiting deliveries there.
+        """Continue with the files that an earlier hub left in the inbox, and start to put waiting deliveries there.
 
-        `anew` is true if the inbox belonged to no member or another one before. If the hub refuses to list the waiting
-        deliveries, this ends the session and returns the refusal.
+        `anew` is true if the inbox belonged to no member, or to another member, before. The inbox then forgets all
+        earlier deliveries first. If the hub refuses to list the waiting deliveries, this ends the session and returns
+        the refusal.
         """
         pump = self._pump
         assert pump is not None, "attached before"
@@ -132,7 +134,7 @@ class LocalAgent:
         return None
 
     async def _put_down(self) -> None:
-        """Drop the queued deliveries, and wait until none is being written: the inbox is about to be changed."""
+        """Drop the queued deliveries, and wait until none is being written, because the inbox will be changed."""
         self._parcels = []
         self._caught_up = False
         await self._inbox_writer.settle()
@@ -146,7 +148,7 @@ class LocalAgent:
     async def retire(self) -> bool:
         """Remove all deliveries of this agent from the spool, because the agent is no longer local.
 
-        False means that the hub refused: try again later.
+        Return false if the hub refused. The caller must then try again later.
         """
         await self._put_down()
         attached = await self.attach(ByPlace())
@@ -178,9 +180,9 @@ class LocalAgent:
     # Called by the hub: the ExternalInbox port.
 
     def asked(self, question: Question) -> None:
-        """Take the files of these deliveries from the inbox before any reader does, and tell the hub which were won.
+        """Reserve the files of these deliveries for the hub, so that no reader can take them, and report the result.
 
-        The hub asks this before it marks deliveries as handled.
+        The hub asks this before it settles the deliveries. It settles only deliveries whose files were reserved.
         """
         self._spool_thread.submit(self._win, question)
 
@@ -196,11 +198,11 @@ class LocalAgent:
             self._loop.call_soon_threadsafe(self._hub.resolve, question.number, won, taken)
 
     def finish(self, keys: Sequence[int]) -> None:
-        """Let the files of these deliveries be removed: the hub won them and marked them as handled."""
+        """Let the reserved files of these deliveries be removed, because the hub has settled the deliveries."""
         self._spool_thread.submit(self.inbox.finish, keys)
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """Put deliveries that the hub won but did not mark as handled back into the inbox."""
+        """Put the reserved files of these deliveries back into the inbox, because the hub did not settle them."""
         self._spool_thread.submit(self._give_back, keys)
 
     def _give_back(self, keys: Sequence[int]) -> None:
@@ -228,7 +230,7 @@ class LocalAgent:
         return self._parcels
 
     def placed(self, parcels: Sequence[Parcel], placement: Placement) -> None:
-        """Report the result to the hub: each delivery is in the inbox, taken by a reader already, or too large."""
+        """Tell the hub what became of each delivery: it is in the inbox, a reader took it, or it is too large."""
         pump = self._pump
         if pump is None or parcels is not self._parcels:
             # Another session has begun, and it starts from the beginning.
@@ -261,7 +263,7 @@ class LocalAgent:
     # Called by the session pump: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Queue deliveries for the inbox. None counts as offered before it is in the inbox, so return none."""
+        """Queue deliveries for the inbox. Return none, because none is offered until its file is in the inbox."""
         self._parcels = [*self._parcels, *parcels]
         if self._pump is not None:
             # Until then, new deliveries wait in the hub.
@@ -273,12 +275,12 @@ class LocalAgent:
         """Never called: a local agent's session asks for no progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Close, and pass the reason to the callback `ended`, because the hub ended the session."""
+        """Close the session, because the hub ended it, and pass the reason to the callback `ended`."""
         self.close()
         self._ended(why)
 
     def pause_reading(self) -> None:
-        """Nothing to pause: nothing is read from a local agent."""
+        """Do nothing: the hub reads nothing from a local agent's session."""
 
     def resume_reading(self) -> None:
-        """Nothing to resume: nothing is read from a local agent."""
+        """Do nothing: reading was never paused, because the hub reads nothing from a local agent's session."""

@@ -1,15 +1,16 @@
-"""A local inbox: the unread files of one local agent. Each is a delivery of the hub, and any program can take it.
+"""A local inbox: the unread files of one local agent. Each file is a delivery of the hub, and any program can take it.
 
-Above: the local agent, which puts deliveries here, and wins them here before the hub settles them. Below: the disk.
-One lock per inbox makes each rename and the record of it one step; it is held for a rename or two. Three facts are
-enough to do everything exactly once, however the hub ends:
+Above: the local agent, which puts deliveries here, and reserves them for the hub before the hub settles them. Below:
+the disk. Each inbox has one lock. It is held only for a rename or two, and makes the rename and its note in memory one
+step. Three rules make sure that each delivery is handled exactly once, even if the hub crashes:
 
-- a delivery is first *staged* (`hub/<id>.<key>.staged`, synced), then *marked* (`hub/placed` holds its key, synced),
-  and then *shown* (renamed into `new/`). After a crash, a delivery that is not marked is staged again. A delivery that
-  is marked and still staged is shown. A delivery that is marked and has no file was taken;
-- a delivery that the hub wins is renamed to `hub/<id>.<key>.won`, and the file is removed after the commit. After a
-  crash the delivery is settled, or it is given back;
-- a file that another program put into `new/` is a delivery once the hub has recorded it. The file keeps its own id.
+- A delivery is first *staged* (`hub/<id>.<key>.staged`, synced), then *marked* (the file `hub/placed` has its key,
+  synced), and then *shown* (renamed into `new/`). After a crash, a delivery that is not marked is staged again. A
+  delivery that is marked and still has its staged file is shown. A delivery that is marked and has no file was taken.
+- If the hub wants to settle a delivery, it first *wins* it: the file is renamed to `hub/<id>.<key>.won`, so that no
+  reader can take it. After the commit, the file is removed. After a crash, the file is removed if the delivery was
+  settled; if not, it is renamed back into `new/`.
+- A file that another program put into `new/` is a delivery once the hub has recorded it. The file keeps its own id.
 """
 
 import os
@@ -39,13 +40,13 @@ _STAGED = ".staged"
 _WON = ".won"
 _MARK = "{:020d}\n"
 _SURELY_FITS = 1024 * 1024
-"""A body of up to this many characters fits into a file, however much of the body JSON must escape."""
+"""A body with fewer characters than this always fits into a file, even if JSON must escape all of them."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Copy(Struct, frozen=True):
-    """A delivery that is staged: written to a file in `hub/`, and not yet moved to `new/`, where readers see it."""
+    """A staged delivery: its file is in `hub/`. It is not in `new/` yet, so readers do not see it."""
 
     key: int
     name: str
@@ -53,19 +54,22 @@ class Copy(Struct, frozen=True):
 
 
 class Placement(Struct):
-    """Deliveries on their way into one local inbox, and the outcome of each: shown, taken already, or too large."""
+    """Deliveries that are being written into one local inbox, and the outcome of each: shown, taken, or too large."""
 
     copies: list[Copy] = []
     open: list[int] = []
-    """Descriptors of files that are written and not synced."""
+    """Descriptors of files that are written but not synced yet."""
     shown: list[int] = []
-    """Keys of the deliveries that are in `new/`."""
+    """Keys of the deliveries whose files are in `new/`."""
     taken: list[int] = []
     too_large: list[int] = []
 
 
 class Leftover(Struct, frozen=True):
-    """A file in a mailbox's `hub/` that an earlier hub left: a delivery on its way to `new/`, or one that it won."""
+    """A file that an earlier hub left in a mailbox's `hub/`: a staged delivery, or a delivery that it had won.
+
+    A won delivery is reserved for the hub, so that no reader can take it.
+    """
 
     path: Path
     name: str
@@ -74,23 +78,23 @@ class Leftover(Struct, frozen=True):
 
 
 class Fate(StrEnum):
-    """Outcome of `recall`: the delivery is out of the spool, or a reader had taken it before."""
+    """Outcome of `recall`: the delivery was removed from the spool, or a reader had taken it before."""
 
     RECALLED = "recalled"
     TAKEN = "taken"
 
 
 class WonFile(Struct, frozen=True):
-    """A delivery that the hub has won (moved out of the readers' sight) and not yet settled durably."""
+    """The file of a delivery that the hub has won (reserved, so that no reader can take it) and not yet settled."""
 
     path: Path
     name: str
     shown: bool
-    """True if the delivery was in `new/`."""
+    """True if the file was in `new/` before, where readers see it."""
 
 
 class LocalInbox:
-    """The unread files of one local agent: puts deliveries there, takes them back, and sees which readers took."""
+    """The unread files of one local agent. Adds deliveries, takes them back, and finds out which ones were taken."""
 
     def __init__(
         self, mailbox: Mailbox, info: MailboxInfo, sweep: Callable[[], None], ids: MessageIds | None = None
@@ -98,33 +102,33 @@ class LocalInbox:
         self.mailbox = mailbox
         self._ids = ids or MessageIds()
         self.session = SessionId("")
-        # Callback, from any thread: there are files to sweep.
+        # Callback that asks for a call of `sweep`. It may be called on any thread.
         self._sweep = sweep
         self._lock = threading.Lock()
         self._since = info.since
         # The member whose deliveries these are (see `MailboxInfo.member`); 0 until it is known.
         self._member = info.member
-        # Deliveries up to this key are shown or were shown. A delivery that came as a file was shown, whatever its key.
+        # Deliveries up to this key are or were in `new/`. This is also true of every delivery that came as a file.
         self._placed = self._marked = self._read_mark()
         # Ids of deliveries in `new/`.
         self._shown: set[str] = set()
         # Keys of deliveries that the hub settles before they are shown; true once the settlement is durable.
         self._withheld: dict[int, bool] = {}
         self._won: dict[int, WonFile] = {}
-        # Keys of won deliveries that the hub does not settle, and whose files could not be put back yet.
+        # Keys of won deliveries that the hub did not settle. Their files are to be put back into the inbox.
         self._returned: set[int] = set()
         # Files of settled deliveries, which are to be removed.
         self._removable: list[Path] = []
-        # Ids that were called back: no other program can take them.
+        # Ids of deliveries that `recall` has removed, so that no other program can take them.
         self._recalled: set[str] = set()
-        # Ids of files from a hub of an earlier version, which spelled ids in another way.
+        # Ids of files from an earlier version of the hub, which wrote ids in another form.
         self._old_names = self._read_old_names()
 
     def begin(self, info: MailboxInfo, *, anew: bool) -> None:
-        """Start a session. With `anew` the inbox is empty: all deliveries are staged again.
+        """Prepare the inbox for a new session. With `anew`, forget earlier deliveries, so that all are staged again.
 
-        The hub may have won deliveries during the earlier session and not settled them yet. They stay won, unless they
-        belong to another member.
+        Deliveries that the hub won (reserved) in an earlier session and has not settled yet stay reserved. They are
+        forgotten if they belong to another member than the one in `info`.
         """
         with self._lock:
             another = self._member not in (0, info.member)
@@ -167,12 +171,12 @@ class LocalInbox:
     def _waiting(self, name: str) -> Path:
         return self.mailbox.new / f"{name}{SUFFIX}"
 
-    # Showing deliveries, in three steps: each is for a thread.
+    # Showing deliveries, in three steps. Each step is called on a thread.
 
     def stage(self, parcels: Sequence[Parcel], placement: Placement) -> None:
-        """Write new deliveries to staged files: in `hub/`, where no reader sees them yet.
+        """Write new deliveries to staged files: files in `hub/`, where no reader sees them yet.
 
-        For deliveries that were shown before, find out what became of them.
+        For a delivery that was shown before, only check if its file is still in `new/` or was taken.
         """
         if not self.mailbox.is_there():
             raise FileNotFoundError(f"the mailbox {self.mailbox.folder} is gone")
@@ -188,13 +192,13 @@ class LocalInbox:
             elif not self._withheld.get(key, False):
                 path = self.mailbox.hub / f"{name}.{key}{_STAGED}"
                 placement.copies.append(Copy(key, name, path))
-                # A file that was marked before must stay whole: after a crash it would be shown as it is. A delivery
-                # that the hub has won has a file already.
+                # A file that was marked before must not be written again, because a crash could leave it incomplete.
+                # A delivery that the hub has won has a file already.
                 if key not in self._won and (key > self._marked or not path.exists()):
                     placement.open.append(disk.create(path, _encode(received(message, self._ids) | {"id": name})))
 
     def _is_too_large(self, message: Message) -> bool:
-        """True if the file would be too large for every reader of the spool, so that it must not be written."""
+        """True if the file would be larger than readers of the spool accept, so that it must not be written."""
         if len(message.content.body) < _SURELY_FITS and message.content.data is None:
             return False
         return len(_encode(received(message, self._ids))) > DEFAULT_LIMITS.message_bytes_max
@@ -209,9 +213,9 @@ class LocalInbox:
                 placement.taken.append(key)
 
     def mark(self, placement: Placement) -> None:
-        """Make the staged files durable, and then the mark that they are about to be shown.
+        """Make the staged files durable. Then store, durably, that they are marked: `show` may show them now.
 
-        After a crash, a marked delivery whose file is gone was taken by a reader.
+        If a marked delivery has no file after a crash, a reader took it.
         """
         while placement.open:
             disk.sync(placement.open.pop())
@@ -256,7 +260,10 @@ class LocalInbox:
     # The work of an external inbox, on a thread of its own.
 
     def win(self, message: Message, key: int) -> bool | None:
-        """Take a delivery before any reader does. True if won, false if a reader was first, `None` if unknown."""
+        """Reserve a delivery for the hub, so that no reader can take its file any more.
+
+        Return true if it is reserved, false if a reader took the file first, `None` if that cannot be known now.
+        """
         name = self._name(message, key)
         won = self.mailbox.hub / f"{name}.{key}{_WON}"
         with self._lock:
@@ -289,7 +296,7 @@ class LocalInbox:
         return True
 
     def finish(self, keys: Sequence[int]) -> None:
-        """Let `sweep` remove the files of these deliveries: the hub won them and has settled them."""
+        """Let `sweep` remove the files of these deliveries, which were reserved for the hub and are settled now."""
         with self._lock:
             for key in keys:
                 file = self._won.pop(key, None)
@@ -301,10 +308,10 @@ class LocalInbox:
         self._sweep()
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """Put these deliveries back, because the hub won them and did not settle them.
+        """Make these deliveries available to readers again: they were reserved for the hub, but it did not settle them.
 
-        A delivery that was shown before is shown again. A delivery that was never shown is staged and then shown. If
-        some cannot be put back, this raises the last error, and `sweep` retries.
+        A file that was shown before goes back to `new/`. A file that was never shown becomes a staged file again. If a
+        file cannot be put back, this raises the last error, and `sweep` retries later.
         """
         with self._lock:
             for key in keys:
@@ -334,9 +341,9 @@ class LocalInbox:
         return failed
 
     def sweep(self) -> None:
-        """Remove the files of settled deliveries, and retry to put back those that could not be put back.
+        """Remove the files of settled deliveries. Also retry to put back the files that `give_back` could not put back.
 
-        Call it on a thread, because it may wait for the disk.
+        Call this on a thread, because it may wait for the disk.
         """
         with self._lock:
             self._put_back()
@@ -347,7 +354,7 @@ class LocalInbox:
     # Looking.
 
     def look(self) -> tuple[set[str], list[str]]:
-        """Return the ids in `new/` that are no deliveries yet, and the ids of deliveries that readers have taken."""
+        """Return the ids of files in `new/` that are no deliveries yet, and the ids of deliveries that were taken."""
         with self._lock:
             before = set(self._shown)
         waiting = self.mailbox.waiting()
@@ -359,12 +366,12 @@ class LocalInbox:
             return waiting - self._shown - self.mailbox.passed, gone
 
     def accept(self, names: Iterable[str]) -> None:
-        """Count these files, which other programs put here, as deliveries from now on."""
+        """Count the files with these ids as deliveries from now on. Other programs had put them into `new/`."""
         with self._lock:
             self._shown.update(names)
 
     def withdraw(self, name: str) -> None:
-        """Remove the file with this id from `new/`: its delivery was settled elsewhere."""
+        """Remove the file with this id from `new/`, because its delivery was settled through another protocol."""
         with self._lock:
             self._waiting(name).unlink(missing_ok=True)
             self._shown.discard(name)
@@ -372,7 +379,7 @@ class LocalInbox:
     # Beginnings and ends.
 
     def leftovers(self) -> list[Leftover]:
-        """Return the staged and won files that a hub left when it ended."""
+        """Return the files of staged and won deliveries in `hub/`, which a hub left when it ended."""
         found = []
         for path in self.mailbox.hub.iterdir():
             name, _, key = path.stem.rpartition(".")
@@ -381,14 +388,14 @@ class LocalInbox:
         return found
 
     def clear(self) -> None:
-        """Remove all files that an earlier hub left in `hub/`: their deliveries belong to no local agent any more."""
+        """Remove the files of all staged and won deliveries from `hub/`."""
         for leftover in self.leftovers():
             leftover.path.unlink(missing_ok=True)
 
     def recover(self, leftover: Leftover, *, unsettled: bool) -> None:
-        """Show the file that an earlier hub left if its delivery still waits (`unsettled`); else remove it.
+        """Handle a file that an earlier hub left: move it to `new/` if its delivery is `unsettled`, else remove it.
 
-        A file that is neither won nor marked is removed too: its delivery will be staged again.
+        A file that is neither won nor marked is removed too, because its delivery will be staged again.
         """
         with self._lock:
             if leftover.key in self._won:
@@ -400,7 +407,7 @@ class LocalInbox:
                 leftover.path.unlink(missing_ok=True)
 
     def recall(self, message: Message, key: int) -> Fate:
-        """Take an unsettled delivery out of the spool for good, because the agent is no longer local."""
+        """Move the file of an unsettled delivery away from readers for good, because the agent is no longer local."""
         name = self._name(message, key)
         with self._lock:
             recalled = name in self._recalled

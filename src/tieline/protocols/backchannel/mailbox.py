@@ -2,12 +2,12 @@
 
     new/<id>.json             unread, for the first reader
     hub/mailbox.json          owner of the mailbox: a local agent, or a remote member
-    hub/<id>.json             claimed by the hub, and not yet accepted
+    hub/<id>.json             claimed for the hub, and not yet accepted by it
     refused/<id>.<code>.json  refused by the hub, and kept for a person to look at
 
-Above: intake, inboxes. Below: the disk. No other program knows `hub/` and `refused/`, so other programs delete nothing
-there. The owner is stored beside the messages: not in the agent's record, because other programs rewrite records, and
-not in the hub's data folder, because it is a fact about this spool. Methods touch the disk, so call them on threads.
+Above: intake, inboxes. Below: the disk. Other programs do not know `hub/` and `refused/`, so they delete nothing there.
+The owner is stored in the mailbox. It is not in the agent's record, because other programs rewrite records. It is not
+in the hub's data folder, because it is a fact about this spool. The methods use the disk, so call them on threads.
 """
 
 import contextlib
@@ -27,30 +27,30 @@ INFO_FILE = "mailbox.json"
 _INFO_BYTES_MAX = 1024 * 1024
 _FOLDERS = ("tmp", "new", "cur", "hub")
 _MOMENT_NS = 50_000_000
-"""A folder that changed within this time may change again without a new modification time.
+"""If a folder changed less than this ago, another change may leave its modification time as it is.
 
-A file system's clock moves in steps of a few milliseconds.
+The reason is that the clock of a file system moves in steps of a few milliseconds.
 """
 
 
 class MailboxInfo(Struct, frozen=True, omit_defaults=True):
-    """Content of `mailbox.json`: who owns the mailbox, if the owner reads it itself, and the owner's channels."""
+    """Content of `mailbox.json`: which member owns the mailbox, if the owner is a local agent, and its channels."""
 
     local: bool = False
-    """True if the owner reads the mailbox here; else the hub takes messages out of it."""
+    """True if the owner is a local agent, which reads this mailbox. False if the hub takes the messages out of it."""
     member: int = 0
     """Time at which the hub made the member, in milliseconds. A later member of the same name is another member."""
     since: int = 1
     """Key of the first delivery after the owner became a local agent here.
 
-    From this key on, a delivery that came from the spool is a file that its sender put here.
+    If a delivery with this key or a later one came from the spool, its sender put its file into this mailbox.
     """
     channels: tuple[str, ...] = ()
-    """Channels that a local agent had both in the hub and in its record when they were last compared."""
+    """Channels that a local agent had both in the hub and in its record, when the two were last compared."""
 
 
 class Mailbox:
-    """One member's folder in a spool: its unread, claimed and refused messages, and who owns it."""
+    """One member's folder in a spool: its unread, claimed and refused messages, and a file that describes the owner."""
 
     def __init__(self, folder: Path) -> None:
         self.name = folder.name
@@ -73,15 +73,15 @@ class Mailbox:
         return None
 
     def is_there(self) -> bool:
-        """True if the folder exists. Without this check, a missing disk would look like messages that were taken."""
+        """True if the mailbox exists. Check this first: if the disk is missing, all messages seem to be taken."""
         return (self.hub / INFO_FILE).exists()
 
     def is_up_to_date(self, info: MailboxInfo) -> bool:
-        """True if the folder exists and its `mailbox.json` has this content."""
+        """True if the mailbox exists and its `mailbox.json` has this content."""
         return self.info() == info and self.new.is_dir()
 
     def make(self, *, durably: bool) -> None:
-        """Make the folder. With `durably`, it survives a power failure."""
+        """Make the folder and its subfolders. With `durably`, they survive a power failure."""
         for path in (self.folder, *(self.folder / name for name in _FOLDERS)):
             if durably:
                 disk.make_folder(path)
@@ -90,7 +90,7 @@ class Mailbox:
                     path.mkdir(mode=disk.FOLDER_MODE)
 
     def write_info(self, info: MailboxInfo, *, durably: bool) -> None:
-        """Write `mailbox.json`, which names the owner of the mailbox."""
+        """Write `mailbox.json`, which describes the owner. With `durably`, the change survives a power failure."""
         disk.replace(self.hub / INFO_FILE, msgspec.json.encode(info), durably=durably)
 
     def remove(self) -> None:
@@ -115,7 +115,7 @@ class Mailbox:
     def waiting(self) -> set[str]:
         """Return the message ids in `new/`.
 
-        Also forget the ids in `passed` (files to skip while they are there) that are gone from `new/`.
+        Also remove from `passed` (the ids of files to skip) those ids whose files are no longer in `new/`.
         """
         try:
             changed_ns = self.new.stat().st_mtime_ns
@@ -128,7 +128,7 @@ class Mailbox:
         return {each for each in ids if is_id(each)}
 
     def claimed(self) -> list[str]:
-        """Return the ids of messages that the hub has claimed, while it has not accepted or refused them."""
+        """Return the ids of messages that are claimed for the hub, and that the hub has not accepted or refused yet."""
         try:
             names = os.listdir(self.hub)  # noqa: PTH208 - names are all we want
         except FileNotFoundError:
@@ -139,12 +139,12 @@ class Mailbox:
     # One message.
 
     def read(self, message_id: str) -> SpoolMessage | str | None:
-        """Return a waiting or claimed message; `None` if the file is gone; the reason as text if it is no message."""
+        """Return a waiting or claimed message. Return `None` if its file is gone, and a text if the file is invalid."""
         claimed = read_message(self.hub / f"{message_id}{SUFFIX}", message_id)
         return read_message(self.new / f"{message_id}{SUFFIX}", message_id) if claimed is None else claimed
 
     def claim(self, message_id: str) -> bool:
-        """Move a message from `new/` to `hub/`; false if another reader took it first."""
+        """Claim a message for the hub: move its file from `new/` to `hub/`; false if another reader was first."""
         claimed = self.hub / f"{message_id}{SUFFIX}"
         try:
             (self.new / f"{message_id}{SUFFIX}").rename(claimed)

@@ -1,8 +1,9 @@
 """The ids of messages as backchannel's clients see them.
 
-Above: the relay, the intake, the local inboxes. Below: `wire.prefix_ids`. `bch` shows the first eight characters of an
-id, and takes the first message that begins with them. So a message of the hub has its prefix id here. A message that
-came as a file keeps the id of the file, because its sender knows no other id and finds it in the `thread` of an answer.
+Above: the relay, the intake, the local inboxes. Below: `wire.prefix_ids`. The client `bch` shows only the first eight
+characters of an id, and finds a message by them. The hub's ids often have the same first characters. So clients see a
+message of the hub under its prefix id, which has the random part of the id first. A message that came as a file keeps
+the id of the file, because its sender knows only this id, and looks for it in the `thread` of an answer.
 """
 
 import threading
@@ -13,10 +14,10 @@ from tieline.contract.message import Message
 from tieline.wire.prefix_ids import from_prefix_id, is_hub_id, to_prefix_id
 
 FILES = "spool"
-"""Protocol name of the spool's sessions. A message with this protocol came as a file."""
+"""Name of the protocol in sessions of the spool. A message with this protocol came as a file."""
 
 _FILES_MAX = 10_000
-"""Most files whose ids are remembered. An answer to an older one names the message by its prefix id."""
+"""Most files whose ids are remembered. An answer to an older file names its message by the prefix id."""
 
 
 def file_id(message: Message) -> str:
@@ -26,9 +27,9 @@ def file_id(message: Message) -> str:
 
 
 class MessageIds:
-    """Translates between the hub's message ids and the ids on this wire. Threads may use it together.
+    """Translates between the hub's message ids and the ids that backchannel's clients see. It is safe for threads.
 
-    It remembers the newest messages that came as files since the start.
+    It remembers the ids of the newest messages that came as files since the start.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class MessageIds:
     def note(self, message_id: str, wire_id: str) -> None:
         """Remember the ids of a message that came as a file. `wire_id` begins with the id of the file.
 
-        An id that could name another message of the hub is not remembered.
+        The ids are not remembered if the file has an id of the hub's own form, which could name another message.
         """
         if is_made_here(wire_id.partition("|")[0]):
             return
@@ -54,7 +55,7 @@ class MessageIds:
                 self._messages.pop(oldest, None)
 
     def of(self, message: Message) -> str:
-        """Return the id by which clients of this wire know a message: the id of its file, or its prefix id.
+        """Return the id by which backchannel's clients know a message: the id of its file, or its prefix id.
 
         A prefix id is the hub's id with the random bits first, because clients show only the first eight characters.
         """
@@ -65,18 +66,18 @@ class MessageIds:
         return file_id(message)
 
     def spell(self, text: str) -> str:
-        """Translate one of the hub's message ids to the id that clients of this wire know.
+        """Translate a message id of the hub to the id that backchannel's clients know.
 
-        Text that is no id of the hub stays as it is.
+        Text that is not an id of the hub is returned unchanged.
         """
         return self._wire_ids.get(text, "").partition("|")[0] or to_prefix_id(text)
 
     def find(self, text: str, member: str) -> MessageId:
-        """Translate an id that this member was given back to the hub's message id. Unknown text stays as it is."""
+        """Translate an id that this member knows to the hub's message id. Unknown text is returned unchanged."""
         known = self._messages.get(f"{text}|{member}") or self._messages.get(text)
         return MessageId(known or from_prefix_id(text))
 
 
 def is_made_here(text: str) -> bool:
-    """True if the hub may have made this id, as its own or in the form for this wire. Other programs make none such."""
+    """True if the hub may have made this id, in its own form or as a prefix id. Other programs make no such ids."""
     return is_hub_id(from_prefix_id(text))

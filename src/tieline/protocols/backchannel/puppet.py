@@ -1,4 +1,4 @@
-"""A puppet (test client of one member) that speaks backchannel."""
+"""The puppet (a scripted test client) of backchannel."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ _NO_ROUTE = 404
 
 
 class BackchannelPuppet(Puppet):
-    """Puppet of backchannel: sends by a request, hears by a stream of events, and takes each message."""
+    """Puppet (test client) of backchannel: sends by HTTP requests, receives by an event stream, and claims messages."""
 
     protocol = "backchannel"
 
@@ -42,7 +42,7 @@ class BackchannelPuppet(Puppet):
         await self.take(heard)
 
     async def take(self, heard: Heard) -> bool:
-        """Take (claim) a message that was heard; false if another reader was first."""
+        """Claim a received message. Return false if another reader claimed it first."""
         return await asyncio.to_thread(self._client.take, self.place.name, heard.delivery) is not None
 
     async def close(self) -> None:

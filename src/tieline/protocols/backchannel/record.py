@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class BadRecord(Exception):
-    """The bytes are no record of this agent; the text says why."""
+    """Raised if bytes are not a record of this agent. The text says why."""
 
 
 class AgentRecord(Struct, frozen=True):
@@ -20,29 +20,29 @@ class AgentRecord(Struct, frozen=True):
 
     name: str
     subscriptions: tuple[str, ...]
-    """Channels with their `#`."""
+    """Names of the agent's channels, with their `#`."""
     created_at: str
     last_seen: str
     document: dict[str, Any]
-    """All keys of the file, in their order."""
+    """The whole JSON object of the file, with unknown keys, in the order of the file."""
 
     def seen_at(self, ts: str) -> "AgentRecord":
-        """Return the record with this time as `lastSeen`."""
+        """Return a copy of the record with this time as `lastSeen`."""
         return _record(self.name, {**self.document, "lastSeen": ts})
 
     def subscribed(self, channel: str) -> "AgentRecord":
-        """Return the record with one more channel."""
+        """Return a copy of the record with this channel added."""
         if channel in self.subscriptions:
             return self
         return _record(self.name, {**self.document, "subscriptions": [*self.subscriptions, channel]})
 
     def unsubscribed(self, channel: str) -> "AgentRecord":
-        """Return the record without one channel."""
+        """Return a copy of the record without this channel."""
         left = [each for each in self.subscriptions if each != channel]
         return _record(self.name, {**self.document, "subscriptions": left})
 
     def in_channels(self, channels: Sequence[str]) -> "AgentRecord":
-        """Return the record with exactly these channels as its subscriptions."""
+        """Return a copy of the record with exactly these channels."""
         return _record(self.name, {**self.document, "subscriptions": list(channels)})
 
 
@@ -57,7 +57,7 @@ def encode_record(record: AgentRecord) -> bytes:
 
 
 def decode_record(name: str, data: bytes) -> AgentRecord:
-    """Decode the record of this agent from the bytes of its file. Raises `BadRecord`."""
+    """Decode the record of this agent from the bytes of its file. Raise `BadRecord` if they are not its record."""
     try:
         return _record(name, msgspec.json.decode(data, type=dict[str, Any]))
     except RecursionError as error:
@@ -67,7 +67,7 @@ def decode_record(name: str, data: bytes) -> AgentRecord:
 
 
 class _Known(Struct, rename="camel"):
-    """The keys of a record that we read."""
+    """The keys of a record that this module reads. A record may have other keys too."""
 
     name: str | None = None
     subscriptions: list[str] | None = None

@@ -1,9 +1,9 @@
 """Registration: a client that knows the room's token registers a name, and the hub gives the name a token.
 
-Above: the relay. Below: the Hub port, as an operator, because only operators make members. The room's token allows
-registration and nothing else. The hub gives nobody a name that a member already holds. This includes a name that a
-local session made and that has no token: a client that knows the room's token is not the person at the hub's machine,
-and messages wait for that name.
+Above: the relay. Below: the Hub port, in an operator's session, because only operators make members. The room's token
+allows registration and nothing else. A client cannot register a name that a member already has. This is also true if
+that member is a local one without a token. Messages may wait for this member, and a client that knows the room's token
+need not be the person at the hub's machine.
 """
 
 import hmac
@@ -24,7 +24,10 @@ from tieline.wire.sessions import ask_all
 _TOKEN_BYTES = 32
 _OPEN_NAMES_MAX = 100
 _OPEN_WINDOW_MS = 3600 * 1000
-"""Window of the rate limit without a room token: strangers may register names, and members stay for ever."""
+"""Time window of the rate limit for registration without a room token.
+
+The limit is needed because any stranger can register then, and members are never removed by themselves.
+"""
 
 
 class Registered(Struct, frozen=True):
@@ -42,14 +45,15 @@ def _digest(room_token: str) -> bytes | None:
 class Registrar:
     """Makes a member for each client that registers a name, if the client knows the room token.
 
-    The room token is a text, or its hash in a room besides the common one. An empty text admits everybody.
+    `room_token` is the token itself, or its hash if the room is not the common room. If it is an empty text, everybody
+    may register.
     """
 
     def __init__(self, hub: Hub, protocol: str, operator: Credential, room_token: str | bytes) -> None:
         self._hub = hub
         self._protocol = protocol
         self._operator = operator
-        # True in a room besides the common one: the hub makes its tokens, because they must lead there.
+        # True in any room but the common room. The hub makes the tokens there, because a token must lead to its room.
         self._hub_makes_tokens = isinstance(room_token, bytes)
         # A digest, so that the duration of a comparison reveals nothing.
         self._room = room_token if isinstance(room_token, bytes) else _digest(room_token)
@@ -69,7 +73,7 @@ class Registrar:
         return self._room is None and self._open.wait_ms(None, now_ms) > 0
 
     async def holder(self, name: MemberName) -> Member | Refusal | None:
-        """Return the member that has this name, perhaps with other upper and lower case; `None` if nobody has it."""
+        """Return the member with this name, without regard to upper and lower case; `None` if there is none."""
         session = await self._attach()
         if isinstance(session, Refusal):
             return session
@@ -81,7 +85,7 @@ class Registrar:
         return roster.members[0].member if roster.members else None
 
     async def register(self, name: MemberName, now_ms: int) -> Registered | Member | Refusal:
-        """Make a member of this name. If a member already has the name, return that member instead."""
+        """Make a member with this name and return its token. If a member has the name already, return that member."""
         session = await self._attach()
         if isinstance(session, Refusal):
             return session

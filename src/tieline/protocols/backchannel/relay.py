@@ -1,7 +1,7 @@
-"""backchannel's relay: the HTTP API under `/v1/`, before the hub.
+"""backchannel's relay: the HTTP API of the hub under `/v1/`.
 
-Above: the server's assembly, which gives it the port. Below: the Hub port. An agent proves its name with its token. The
-room's token only registers new agents.
+Above: the server's assembly, which opens the HTTP port for it. Below: the Hub port. An agent proves its name with its
+token. The room's token is only for the registration of new agents.
 """
 
 import time
@@ -37,11 +37,11 @@ PROTOCOL = view.RELAY
 PREFIX = "/v1/"
 
 _FORM_BYTES_MAX = 64 * 1024
-"""Limit for requests other than send: they hold a name, a channel or an id, and may come without a token."""
+"""Most bytes of a request other than send. Such a request has a name, a channel or an id, and may have no token."""
 _NAME_EXCERPT = 140
-"""Characters of a name to repeat in an error: no valid name is longer."""
+"""Most characters of a name that an error repeats. No valid name is longer."""
 _PAGE = 1000
-"""Deliveries read at once for an inbox, so that no other request waits long behind a large inbox."""
+"""Most deliveries that are read in one step for an inbox. So other requests need not wait long for a large inbox."""
 
 _STATUS = {
     Code.UNAUTHORIZED: 401,
@@ -57,7 +57,7 @@ _STATUS = {
     Code.STORE_FAILED: 503,
     Code.SHUTTING_DOWN: 503,
 }
-"""HTTP status of a refusal. Any other refusal is 400, the protocol's status for a bad request."""
+"""HTTP status for these codes of refusals. Any other refusal has 400, the protocol's status for a bad request."""
 
 _NOT_ADMITTED = failure(401, "unauthorized — registration requires the room token")
 _TOO_MANY = failure(429, "too many agents registered in the last hour — set a room token on the hub's machine")
@@ -102,7 +102,7 @@ class Relay(RouteApp):
     def _make_table(self, message_bytes_max: int) -> tuple[Route, ...]:
         get = partial(Route, "GET", errors=_UNKNOWN)
         form = partial(Route, "POST", body_bytes_max=_FORM_BYTES_MAX, errors=_UNKNOWN)
-        # These check the token themselves: two take the token of a room, the other has its own session.
+        # These routes check the token themselves: registration and rooms take a room token, the stream has a session.
         register = partial(form, open=True, checks_token=True)
         stream = partial(get, open=True, checks_token=True)
         return (
@@ -122,7 +122,7 @@ class Relay(RouteApp):
 
     @cached_property
     def _description(self) -> Answer:
-        """The OpenAPI document. It is made when somebody asks for it, because that takes longer than all the rest."""
+        """The answer with the OpenAPI document. It is made at the first request, because making it takes long."""
         return Answer(
             200, _encode(document(self.table, "backchannel relay", "The relay API of a Tieline hub.", view.Error))
         )
@@ -130,11 +130,11 @@ class Relay(RouteApp):
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True if the path is under `/v1/`; a client whose address ends in a slash writes two."""
+        """True if the path is under `/v1/`. It may begin with two slashes, if a client's address ends with a slash."""
         return scope["type"] == "http" and _path(scope).startswith(PREFIX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer one HTTP request."""
         await self.serve(self.find(scope["method"], _path(scope)), scope, receive, send)
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class Relay(RouteApp):
         return await self._rooms.create(call.scope)
 
     async def _record(self, token: str, held: Held) -> Answer:
-        """Answer an agent that registers again with its own token: return its record, last seen now."""
+        """Answer an agent that registers again with its own token. The answer has its record, with the current time."""
         listed = await self._sessions.ask(
             token, held, lambda session: (c.ListMembers(session, name=held.member), c.ListChannels(session))
         )
@@ -312,7 +312,7 @@ def _refused(refusal: Refusal) -> Answer:
 
 
 def _unsent(refusal: Refusal, to: str) -> Answer:
-    """Answer a send that the hub refused, in the wording that existing clients look for."""
+    """Return the error answer for a message that the hub refused, in the wording on which existing clients rely."""
     match refusal.code:
         case Code.UNKNOWN_MEMBER | Code.INVALID_NAME | Code.RESERVED_NAME if not is_channel(to):
             name = agent_of(to)[:_NAME_EXCERPT]

@@ -1,7 +1,8 @@
-"""Rooms: `POST /v1/rooms` makes one, and requests to a room that does not exist get the words that clients know.
+"""Rooms: makes a room for `POST /v1/rooms`, and answers requests to a room that does not exist.
 
-Above: the relay and the server of this protocol. Below: the port of the hub by which rooms are made. A room is another
-hub with its own members; the hub finds it by the header `x-backchannel-room`, before any route sees the request.
+Above: the relay and the server of this protocol. Below: the interface of the hub that makes rooms. A room is another
+hub with its own members. The header `x-backchannel-room` of a request names the room, and the hub finds the room before
+any route sees the request.
 """
 
 import hmac
@@ -23,9 +24,9 @@ UNAUTHORIZED = failure(401, "unauthorized — agent token required (get one via 
 
 _REQUESTS_MAX = 100
 _REQUESTS_WINDOW_MS = 3600 * 1000
-"""Limit for one address in one hour, as for names without a room token: strangers can ask."""
+"""Time window of the rate limit for each address: one hour. The limit is needed because any stranger can ask."""
 _ID_EXCERPT = 140
-"""Characters of a room's id to repeat in an error: no id is longer."""
+"""Most characters of a room's id that an error repeats. No valid id is longer."""
 
 _OFF = failure(403, "rooms are off on this relay — register without a room, or ask its owner to set `rooms`")
 _RESTRICTED = failure(401, "room creation is restricted on this relay")
@@ -35,13 +36,13 @@ _FULL = failure(
 _TOO_MANY = failure(429, "too many rooms asked for in the last hour — try again later")
 _NOT_STORED = failure(503, "the room could not be stored — try again later")
 _WITHOUT_ROOM = frozenset({("GET", "/v1/health"), ("GET", "/v1/openapi.json"), ("POST", PATH)})
-"""Requests that are about the relay as a whole, so that it does not matter which room they name."""
+"""Requests that concern the whole relay. They are answered even if they name a room that does not exist."""
 
 log = structlog.get_logger(__name__)
 
 
 class RoomCreation:
-    """Makes rooms for clients that may have one: the configuration says who, and requests are limited per address."""
+    """Makes rooms for clients. The configuration says which clients may make rooms. Each address has a rate limit."""
 
     def __init__(self, rooms: RoomMaker | None, settings: BackchannelSettings, *, is_loopback: bool) -> None:
         self._rooms = rooms
@@ -77,19 +78,20 @@ class RoomCreation:
 
 
 class NoRoom:
-    """HTTP application that answers backchannel requests which name a room that does not exist."""
+    """HTTP application that answers those backchannel requests that name a room which does not exist."""
 
     def __init__(self, relay: HttpApp) -> None:
         self._relay = relay
 
     def serves(self, scope: Scope) -> bool:
-        """True if the path is one of backchannel's HTTP API."""
+        """True if the path belongs to backchannel's HTTP API."""
         return self._relay.serves(scope)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request to a room that does not exist, in the words of the existing implementation.
+        """Refuse a request to a room that does not exist, with the same text as the existing implementation.
 
-        The answer is 404 to a client that registers, and 401 to any other.
+        The status is 404 for a registration, and 401 for other requests. A request that concerns the whole relay is
+        passed on to the relay instead.
         """
         path = "/" + scope["path"].lstrip("/")
         if (scope["method"], path) in _WITHOUT_ROOM:

@@ -1,4 +1,4 @@
-"""backchannel as a protocol of the hub: its HTTP API (relay), and the spool that the hub adopts.
+"""The hub's server for backchannel: it runs the HTTP API (relay), and adopts a spool.
 
 Above: the hub's server, which runs protocols. Below: `relay` and `adoption`.
 """
@@ -25,8 +25,8 @@ log = structlog.get_logger(__name__)
 def find_spool(home: Path, *, home_named: bool) -> Path:
     """Return the folder of the spool that a hub adopts if its configuration names none.
 
-    It is `BACKCHANNEL_HOME` or `~/.backchannel`; for a hub whose home was named (`home_named`) and without that
-    variable, it is a folder in the home.
+    It is the folder in the variable `BACKCHANNEL_HOME`. If the variable is not set, it is a folder in the hub's home if
+    the user named the home (`home_named`), else `~/.backchannel`.
     """
     return default_root() if os.environ.get(HOME_VARIABLE) or not home_named else home / SPOOL_FOLDER
 
@@ -35,7 +35,7 @@ class BackchannelServer(Server):
     """Runs backchannel in a hub: its HTTP API (relay), and the adopted spool if there is one."""
 
     def __init__(self, host: Host, settings: BackchannelSettings) -> None:
-        # Shown to the person who starts the hub; none if the relay is off.
+        # The room token, which is shown to the person who starts the hub; `None` if the relay is off.
         self._room_token = settings.room_token if settings.enabled else None
         ids = MessageIds()
         if settings.enabled:
@@ -56,7 +56,7 @@ class BackchannelServer(Server):
         self._adoption = Adoption(host.hub, host.operator, root, ids) if adopts else None
 
     async def prepare(self) -> None:
-        """Adopt the spool, before another client can act as one of its agents."""
+        """Adopt the spool. This is done before the sockets open, so that no client can act as an agent of the spool."""
         if self._adoption is None:
             return
         try:
@@ -69,16 +69,16 @@ class BackchannelServer(Server):
             self._adoption = None
 
     def places(self) -> Mapping[str, str]:
-        """Return the folder of the adopted spool, for `run.json`; empty if there is none."""
+        """Return the folder of the adopted spool, for `run.json`; an empty mapping if no spool is adopted."""
         return {"spool": str(self._adoption.root)} if self._adoption is not None else {}
 
     def follow(self) -> None:
-        """Start to look into all mailboxes. This is late, so that it does not slow down the start of the sockets."""
+        """Start to check all mailboxes. This is done after the sockets are open, so that the hub starts faster."""
         if self._adoption is not None:
             self._adoption.follow()
 
     def welcome(self, http: str, *, first: bool) -> Iterator[str]:
-        """Yield lines that explain how to register from another machine."""
+        """Yield lines for the person who starts the hub, which explain how to register from another machine."""
         if self._room_token == "":
             yield "Anybody who reaches that HTTP address can register with it: it has no room token."
         elif first and self._room_token is not None:

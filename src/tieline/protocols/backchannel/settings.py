@@ -1,4 +1,4 @@
-"""The configuration of backchannel: its relay (the HTTP server), and the spool folder that the hub uses."""
+"""The configuration of backchannel: settings of its relay (the HTTP server), and of the spool that the hub adopts."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,23 +36,23 @@ def template() -> str:
 
 
 class BackchannelSettings(Settings, frozen=True):
-    """The section `[backchannel]` of `tieline.toml`: tokens, who may make rooms, and the spool.
+    """The section `[backchannel]` of `tieline.toml`: tokens, the permission to make rooms, and the spool.
 
-    The room token is stored as plain text, because an invite contains it.
+    The room token is stored as plain text, because an invite must contain it.
     """
 
     room_token: str = ""
     rooms: Literal["", "open", "token", "off"] = ""
     admin_token: str = ""
-    """Token that makes rooms, instead of the room token. The existing relay takes it from the environment."""
+    """Token for making rooms, which replaces the room token there. It can be set by an environment variable too."""
     adopt: bool = True
     spool: str = ""
     spool_alone: bool = False
-    """Use the spool even if the relay is off, because an option of `tieline serve` names the spool."""
+    """True if the spool is used even if the relay is off, because an option of `tieline serve` names the spool."""
 
     @property
     def starts(self) -> bool:
-        """True if the protocol must be started: for its HTTP API (relay), or for a spool without it."""
+        """True if the protocol must be started: its HTTP API (the relay) is enabled, or an option names a spool."""
         return self.enabled or self.spool_alone
 
     @property
@@ -61,7 +61,7 @@ class BackchannelSettings(Settings, frozen=True):
         return Path(self.spool).expanduser().absolute() if self.spool else None
 
     def rooms_policy(self, *, is_loopback: bool) -> str:
-        """Return who may make rooms: "open" (everybody), "token" (who knows the token) or "off" (nobody)."""
+        """Return which clients may make rooms: "open" (all), "token" (those that know the token) or "off" (none)."""
         return self.rooms or ("open" if is_loopback and not self.admin_token else "token")
 
     def check(self) -> None:
@@ -70,7 +70,7 @@ class BackchannelSettings(Settings, frozen=True):
             raise ValueError(f'[backchannel] rooms = "token" needs a room_token, or {ADMIN_TOKEN_VARIABLE}')
 
     def with_environment(self, environment: Mapping[str, str]) -> Self:
-        """Take the tokens from the environment, if they are set there."""
+        """Return a copy with the tokens from the environment variables, if they are set there."""
         return replace(
             self,
             room_token=environment.get(TOKEN_VARIABLE) or self.room_token,

@@ -1,4 +1,4 @@
-"""The spool: one folder in which agents leave each other messages, shared with every program that knows its layout.
+"""The spool: one folder in which agents leave each other messages as files. Other programs may use the same folder.
 
     config.json                     the name under which commands act here
     agents/<name>.json              the record of an agent
@@ -6,9 +6,9 @@
     spool/<agent>/new/<id>.json     unread
     spool/<agent>/cur/              claimed, or kept
 
-Above: the command line, the hub. Below: the disk. There is no daemon: file permissions are the only protection, and
-`rename` alone decides which reader gets a message. A message is accepted once its file and its name in `new/` are on
-the disk. A file that is no message is skipped here and reported by `upkeep`.
+Above: the command line, the hub. Below: the disk. A spool works without a server: only file permissions protect it, and
+the first reader that renames a file gets the message. A message is accepted once its file in `new/` is durable: synced
+to the disk, with its name. A file that is not a valid message is skipped here, and `upkeep` reports it.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _BOXES = ("tmp", "new", "cur")
 _RECORD_BYTES_MAX = 1024 * 1024
 """Size limit of a record's file. A record is only a name and a list of channels."""
 _SEEN_MS = 10_000
-"""Largest age of `lastSeen` before it is updated: an update with every message would cost as much as the message."""
+"""Age of `lastSeen` after which it is updated. An update with every message would cost as much as the message."""
 _READ_TRIES = 20
 _READ_PAUSE_SECONDS = 0.01
 """Pause before an unreadable record is read again.
@@ -52,7 +52,7 @@ _READ_PAUSE_SECONDS = 0.01
 Other programs write records in place, so a reader may see half of one for a moment.
 """
 _OPEN_MAX = 256
-"""Most files of one batch that are open at the same time: a process may have 1024."""
+"""Most files of a batch that are open at the same time. A process may often have only 1024 open files."""
 _NEAR_MAX = 3  # so many names help
 
 
@@ -69,11 +69,11 @@ class SpoolRefused(SpoolError):
 
 
 class SpoolBroken(SpoolError):
-    """A file that the spool needs is unreadable or wrong; the text names the file."""
+    """A file that the spool needs is unreadable or invalid. The text names the file."""
 
 
 class SpoolDraft(Struct, frozen=True, kw_only=True):
-    """A message that is not sent yet: the spool gives it an id and a time."""
+    """A message that is not sent yet. When it is sent, the spool adds an id and a time."""
 
     sender: str
     to: str
@@ -85,7 +85,7 @@ class SpoolDraft(Struct, frozen=True, kw_only=True):
 
 
 class Sent(Struct, frozen=True):
-    """A message that was accepted, and its recipients."""
+    """A message that the spool accepted, and the names of its recipients."""
 
     message: SpoolMessage
     recipients: tuple[str, ...]
@@ -115,7 +115,7 @@ class Spool:
     # Agents.
 
     def register(self, name: str) -> AgentRecord:
-        """Register an agent, or update when it was last seen."""
+        """Register an agent, or update when a known agent was last seen. Return its record."""
         _refuse(check_name(name))
         own_folder(self.root)
         with self._locked():
@@ -133,7 +133,7 @@ class Spool:
         return known
 
     def touch(self, name: str) -> None:
-        """Update when an agent was last seen. No effect for an agent that is not registered."""
+        """Update when an agent was last seen. Do nothing if the agent is not registered."""
         known = self.record(name)
         if known is None or not self._is_stale(known):
             return
@@ -175,9 +175,9 @@ class Spool:
         return [record for record in records if record is not None]
 
     def describe(self, channels: Mapping[str, Sequence[str]]) -> None:
-        """Write into the records of these agents that they are in exactly these channels.
+        """Write the channels of these agents into their records. `channels` has all channels of each agent.
 
-        The files are not synced: after a power failure, the caller writes them again.
+        The files are not synced to disk. After a power failure, the caller must write them again.
         """
         with self._locked():
             for name, said in channels.items():
@@ -197,7 +197,7 @@ class Spool:
     # Channels.
 
     def subscribe(self, agent: str, channel: str) -> None:
-        """Join a channel. A channel exists as long as it has a subscriber."""
+        """Add an agent to a channel. A channel exists as long as it has a subscriber."""
         name = _channel(channel)
         with self._changing(agent) as record:
             if record is None:
@@ -206,14 +206,14 @@ class Spool:
             self._write(record.subscribed(name))
 
     def unsubscribe(self, agent: str, channel: str) -> None:
-        """Leave a channel. No error if the agent is not in the channel, or is unknown."""
+        """Remove an agent from a channel. Do nothing if the agent is unknown or not in the channel."""
         name = _channel(channel)
         with self._changing(agent) as record:
             if record is not None and name in record.subscriptions:
                 self._write(record.unsubscribed(name))
 
     def channels(self) -> list[str]:
-        """Return the channels that have subscribers, with their `#`."""
+        """Return the names of the channels that have subscribers, with their `#`, sorted."""
         return sorted({channel for record in self.agents() for channel in record.subscriptions})
 
     # Sending.
@@ -224,10 +224,9 @@ class Spool:
         return sent
 
     def send_many(self, drafts: Sequence[SpoolDraft]) -> list[Sent]:
-        """Send messages together, which needs few syncs. All are durable when this returns.
+        """Send several messages together, because that needs fewer syncs. All are durable when this returns.
 
-        If one is refused, none is sent. A full disk may stop this between two messages. The messages that are in `new/`
-        by then are delivered.
+        If one message is refused, none is sent. If the disk is full, some messages may be delivered and others not.
         """
         recipients = self._recipients(drafts)
         # Messages of one millisecond are read in the order of their ids, so ids follow the order of the drafts.
@@ -253,10 +252,7 @@ class Spool:
         return sent
 
     def deliver(self, copies: Sequence[tuple[str, SpoolMessage]]) -> None:
-        """Put each message into the folder of its agent, as a file of its own.
-
-        `copies` has pairs of agent and message.
-        """
+        """Write each message as a file into its recipient's folder. `copies` has pairs of recipient and message."""
         for start in range(0, len(copies), _OPEN_MAX):
             self._deliver(copies[start : start + _OPEN_MAX])
 
@@ -291,7 +287,7 @@ class Spool:
     def _recipients(self, drafts: Sequence[SpoolDraft]) -> Callable[[str, str], tuple[str, ...]]:
         """Return a function that finds the recipients for a sender and a target.
 
-        Records are read once for all drafts.
+        The function is for these drafts only: the agent records are read once for all of them.
         """
         subscribers: dict[str, list[str]] = {}
         if any(is_channel(draft.to) for draft in drafts):
@@ -325,7 +321,7 @@ class Spool:
     # Reading.
 
     def waiting(self, agent: str) -> list[str]:
-        """Return the ids of an agent's unread messages, unordered. Files in `new/` with other names are ignored."""
+        """Return the ids of an agent's unread messages, in no order. Ignore files in `new/` whose name is not an id."""
         try:
             names = os.listdir(self.folder(agent) / "new")  # noqa: PTH208 - names are all we want
         except FileNotFoundError:
@@ -334,7 +330,7 @@ class Spool:
         return [each for each in ids if is_id(each)]
 
     def peek(self, agent: str, message_id: str) -> SpoolMessage | None:
-        """Return one unread message without claiming it; `None` if it is not there."""
+        """Return one unread message without claiming it; `None` if there is no valid message with this id."""
         if not is_id(message_id):
             return None
         message = read_message(self.folder(agent) / "new" / f"{message_id}{SUFFIX}", message_id)
@@ -346,7 +342,7 @@ class Spool:
         return self.unread(agent)
 
     def unread(self, agent: str) -> list[SpoolMessage]:
-        """Return an agent's unread messages like `inbox`, but do not update `lastSeen`: another reader looks."""
+        """Return an agent's unread messages, oldest first. Do not update `lastSeen`, because another reader asks."""
         found = (self.peek(agent, message_id) for message_id in self.waiting(agent))
         return sorted((message for message in found if message is not None), key=lambda each: (each.ts, each.id))
 
@@ -355,9 +351,9 @@ class Spool:
         return Claims(self.folder(agent))
 
     def take(self, agent: str, message_id: str, *, keep: bool = False) -> SpoolMessage | None:
-        """Claim one message, and delete its file, or with `keep` leave it in `cur/`.
+        """Claim one message and return it; `None` if another reader was first or there is no such message.
 
-        Return the message; `None` if another reader was first or there is no such message.
+        The file is deleted, or with `keep` moved to `cur/`.
         """
         with self.claims(agent) as claims:
             message = claims.claim(message_id)
@@ -367,7 +363,7 @@ class Spool:
             return message
 
     def recover(self, agent: str) -> int:
-        """Make messages unread again that killed readers had claimed. Return the number of messages."""
+        """Make those messages unread again that were claimed by readers which were killed. Return their number."""
         folder = self.folder(agent)
         return sum(give_back(folder, claim, message_id) for claim, message_id in abandoned(folder))
 
@@ -375,7 +371,7 @@ class Spool:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock on the agent records during a `with`. Programs that do not know it can still change records."""
+        """Hold the lock on the agent records during a `with`. Other programs may ignore the lock and change records."""
         folder = self.root / "agents"
         disk.make_folder(folder)
         try:

@@ -1,4 +1,4 @@
-"""Tools for agents under backchannel's own names, such as `bch_send`, for agents that were taught those names."""
+"""Tools for agents with the names that backchannel gives them, such as `bch_send`, for agents that know these names."""
 
 from typing import Literal
 
@@ -43,7 +43,7 @@ class Inbox(Arguments, frozen=True):
 
 
 async def inbox(context: ToolContext, asked: Inbox) -> Answer:
-    """Take the waiting messages."""
+    """Claim the waiting messages and return them as text."""
     takes = (lambda scope: matches(scope, asked.match)) if asked.match else context.takes
     taken, waiting = await claim_some(context, _TAKEN_MAX, takes)
     if not taken:

@@ -1,10 +1,14 @@
-"""Upkeep: finds faults in a spool, and repairs those that can be repaired without loss.
+"""Upkeep: finds faults in a spool, and repairs the faults that can be repaired without loss.
 
-Above: `tieline doctor`. Below: a spool. Killed processes leave three things: a file in `tmp/` of a writer that had not
-said "accepted" (it is removed), a claim in `cur/` of a reader that had not finished (it is made unread again), and a
-reader's lock (it is removed). Unreadable files of other programs are reported and left to their owner. A message in
-`cur/` under its usual name was kept, or a killed reader of another program left it. The two cases look the same, so
-such messages are only counted.
+Above: `tieline doctor`. Below: a spool. Processes that were killed can leave three things:
+
+- a file in `tmp/` whose message was not accepted yet; the file is removed;
+- a claim in `cur/` whose reader had not finished; the message becomes unread again;
+- the lock of a reader; the lock is removed.
+
+Unreadable files of other programs are reported, and left to their owner. A message in `cur/` under its usual name was
+kept on purpose, or a killed reader of another program left it there. Both cases look the same, so such messages are
+only counted.
 """
 
 import os
@@ -20,13 +24,13 @@ from tieline.protocols.backchannel.codec import SpoolMessage, check_name, is_id
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 
 _LEFT_SECONDS = 60.0
-"""A file in `tmp/` that is older than this was left by a killed writer: a writer renames its file within moments."""
+"""A file in `tmp/` that is older than this was left by a killed writer. A live writer renames its file sooner."""
 _OTHERS = 0o077
-"""Mask of the file permissions of everybody but the owner."""
+"""Bits of the file permissions for all users except the owner."""
 
 
 class SpoolFault(StrEnum):
-    """Kinds of faults in a spool: remains of killed processes, strange or unreadable files, open permissions."""
+    """Kinds of faults in a spool: files of killed processes, strange or unreadable files, unsafe permissions."""
 
     UNFINISHED_WRITE = "unfinished_write"
     UNFINISHED_CLAIM = "unfinished_claim"
@@ -55,7 +59,7 @@ class SpoolFinding(Struct, frozen=True):
 
 
 class SpoolReport(Struct, frozen=True):
-    """Result of `check`: the number of agents, of unread and of kept messages, and the faults."""
+    """Result of `check`: the numbers of agents, unread messages and kept messages, and the faults that were found."""
 
     agents: int
     unread: int
@@ -64,7 +68,7 @@ class SpoolReport(Struct, frozen=True):
 
 
 def check(spool: Spool, *, now: Callable[[], float] = time.time) -> SpoolReport:
-    """Check the whole spool, and change nothing."""
+    """Check the whole spool for faults, and change nothing."""
     names = spool.names()
     folders = sorted(path.name for path in _entries(spool.root / "spool") if path.is_dir())
     findings = [*_openness(spool), *_records(spool), *_strangers(spool, names, folders)]
@@ -80,7 +84,7 @@ def check(spool: Spool, *, now: Callable[[], float] = time.time) -> SpoolReport:
 
 
 def repair(spool: Spool, report: SpoolReport) -> list[SpoolFinding]:
-    """Repair the faults in a report that can be repaired without loss. Return those that were repaired."""
+    """Repair the faults in a report that can be repaired without loss. Return the faults that were repaired."""
     done = []
     for finding in report.findings:
         path = Path(finding.path)

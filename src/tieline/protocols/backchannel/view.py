@@ -1,7 +1,8 @@
-"""Translation between the hub and backchannel: messages and members for its clients, and drafts for the hub.
+"""Translation between the hub and backchannel: the hub's messages and members as JSON, and JSON as the hub's content.
 
-Above: the relay. Below: `codec`, which has the keys. A message from another protocol may have fields that these keys
-cannot carry. Such fields go under one more key, `tieline`, so that nothing is lost and no client fails on them.
+Above: the relay. Below: `codec`, which has the keys of a message. A message from another protocol may have fields for
+which backchannel has no key. Such fields are written under the extra key `tieline`, so that nothing is lost, and
+clients can ignore them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +31,10 @@ from tieline.wire.fidelity import Carriage, Field, beyond
 from tieline.wire.prefix_ids import from_prefix_id, to_prefix_id
 
 RELAY = "backchannel"
-"""Protocol name of the relay's sessions."""
+"""Name of the protocol in sessions of the relay."""
 
 AgentName = Annotated[str, Meta(extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$", "maxLength": 128})]
-"""A name in a request. Only the document has the pattern: the relay refuses other names in its own words."""
+"""An agent's name in a request. The pattern is only for the OpenAPI document: `check_name` refuses invalid names."""
 Time = Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")]
 
 _Beyond = Annotated[dict[str, Any], Meta(description="Fields of another protocol that the other keys cannot carry.")]
@@ -126,7 +127,7 @@ class Draft(Struct, frozen=True):
 
 
 def agent_name(text: str) -> MemberName | Refusal:
-    """Parse an agent's name. A refusal has the wording that existing clients look for."""
+    """Parse an agent's name, or return a refusal. Existing clients rely on the wording of the refusal."""
     refusal = check_name(text)
     if refusal is not None:
         return refusal
@@ -137,7 +138,7 @@ def agent_name(text: str) -> MemberName | Refusal:
 
 
 def target_of(to: str) -> Target | Refusal:
-    """Parse a target: `#` at the start means a channel, `*` everybody, `obj:` an objective, anything else a name."""
+    """Parse a target: `#name` is a channel, `*` is everybody, `obj:<id>` is an objective, anything else is a member."""
     if to == "*" or to.startswith("obj:"):
         # No agent can have such a name.
         return parse_target(to)
@@ -149,7 +150,7 @@ def target_of(to: str) -> Target | Refusal:
 
 
 def content_of(draft: Draft, target: Target) -> m.Content:
-    """Convert a draft to the hub's content. If the thread is an id, it is the message that the draft answers."""
+    """Convert a draft to the hub's content. If `thread` is a message id, the content is a reply to that message."""
     thread = from_prefix_id(draft.thread) if draft.thread else None
     return m.Content(
         target=target,
@@ -163,7 +164,7 @@ def content_of(draft: Draft, target: Target) -> m.Content:
 
 
 def sent(message_id: MessageId, sender: str, draft: Draft) -> dict[str, Any]:
-    """Return a message as JSON for its sender, with `to` as the sender wrote it."""
+    """Return a sent message as JSON, for the answer to its sender. `to` is as the sender wrote it."""
     return document_of(
         SpoolMessage(
             id=to_prefix_id(message_id),
@@ -180,20 +181,20 @@ def sent(message_id: MessageId, sender: str, draft: Draft) -> dict[str, Any]:
 
 
 def _made_at_ms(message_id: MessageId) -> int:
-    """Return the time at which the hub accepted a message. Its id is a UUIDv7, which begins with the time."""
+    """Return the time at which the hub accepted a message. The time is in the id, because the id is a UUIDv7."""
     return int(message_id[:8] + message_id[9:13], 16)
 
 
 def spelling_of(draft: Draft, target: Target) -> bytes | None:
-    """Return `to` as the sender wrote it, to store with the message, so that recipients see the same text.
+    """Return `to` as the sender wrote it. It is stored with the message, so that recipients see the same text.
 
-    `None` if the target has the same text already.
+    Return `None` if the hub's text for the target is the same, so that nothing must be stored.
     """
     return draft.to.encode() if target.kind is TargetKind.MEMBER and str(target) != draft.to else None
 
 
 def received(message: m.Message, ids: MessageIds) -> dict[str, Any]:
-    """Return a message from any protocol as JSON for its recipients."""
+    """Return a message, which may come from any protocol, as JSON for its recipients."""
     said = message.content
     answered = said.thread or said.reply_to
     document = document_of(
@@ -225,7 +226,7 @@ def _address(message: m.Message) -> str:
 
 
 def _more(message: m.Message, ids: MessageIds) -> dict[str, Any]:
-    """Return the fields of a message that backchannel's own keys cannot carry, for the key `tieline`."""
+    """Return the fields of a message for which backchannel has no key. They are written under the key `tieline`."""
     more = beyond(message, CARRIAGE.carries)
     said = message.content
     for name in (Field.REPLY_TO.value, Field.SUPERSEDES.value):
@@ -259,9 +260,9 @@ CARRIAGE = Carriage(
 def agent(
     presence: Presence, channels: Mapping[str, Sequence[str]], now_ms: int, token: str | UnsetType = UNSET
 ) -> Agent:
-    """Return a member as an agent's record. A connected member counts as seen now.
+    """Return a member in the form of an agent's record. A connected member was last seen now.
 
-    `channels` has the channels of each member. `token` is set only when the token is new.
+    `channels` has the channels of each member. `token` is given only if the token is new.
     """
     member = presence.member
     seen_ms = now_ms if presence.sessions else presence.last_seen_ms
@@ -275,7 +276,7 @@ def agent(
 
 
 def subscriptions(channels: Sequence[ChannelView]) -> dict[str, list[str]]:
-    """Return the channels that each member joined, by the member's name. The channel of all members is left out."""
+    """Return the channels that each member joined, by the member's name. The channel of all members is not listed."""
     joined: dict[str, list[str]] = {}
     for channel in channels:
         if channel.name != GENERAL:

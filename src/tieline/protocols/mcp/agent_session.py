@@ -1,9 +1,9 @@
 """The agent session: one agent's tools and messages, through any number of sessions with the hub.
 
 Above: the MCP server, or a runner, which has the agent's program. Below: the SDK, the forwarder, the open objectives
-and the tools. It refuses to know stdio, sockets and processes: one callback opens a session, another callback notifies
-the program. If the hub goes away, the agent session reconnects. If the hub left a call unanswered, the agent session
-repeats the call, but only if the tool is repeatable.
+and the tools. This module uses no stdio, no sockets and no processes: one callback opens a session with the hub,
+another callback notifies the program. If the hub goes away, the agent session reconnects. If the hub left a call
+unanswered, the agent session repeats the call, but only if the tool is repeatable.
 """
 
 import asyncio
@@ -36,13 +36,14 @@ _CLOSE_SECONDS = 1.0  # a hub that hangs must not delay the end of the agent
 _NAME_CHARS = 100
 
 OpenSession = Callable[[], Awaitable[Client]]
-"""Opens a session of the member that receives deliveries; its window is `forwarder.WINDOW`. Raises `HubError`."""
+"""Callback that opens a session of the member. If the agent session has no `arrivals`, the opened session must receive
+deliveries, with the window `forwarder.WINDOW`. Raises `HubError`."""
 
 Arrivals = Callable[[], contextlib.AbstractAsyncContextManager[asyncio.Event]]
-"""Opens an event that is set whenever a message for the member arrives."""
+"""Callback that returns a context manager. Its event is set whenever a message for the member arrives."""
 
 Notify = Callable[[str, dict[str, Any] | None], Awaitable[None]]
-"""Sends a notification to the agent's program. The arguments are the notification's method and parameters."""
+"""Callback that sends a notification to the agent's program. The arguments are its method and its parameters."""
 
 
 def _now_ms() -> int:
@@ -72,7 +73,10 @@ class AgentSession:
         arrivals: Arrivals | None = None,
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
-        """`arrivals` is for an agent session that only calls tools: its sessions with the hub receive no deliveries."""
+        """Set the parameters of the agent session. `keep` opens its session with the hub.
+
+        Pass `arrivals` if the agent session only calls tools, and its sessions with the hub receive no deliveries.
+        """
         self._open_session = open_session
         self._notify = notify
         self._tools: dict[str, Tool] = {tool.name: tool for tool in tools_of(tools)}
@@ -109,9 +113,9 @@ class AgentSession:
         self._ready.set()
 
     async def keep(self, client: Client | None = None) -> None:
-        """Keep a session with the hub open until cancelled: reconnect whenever it ends.
+        """Keep a session with the hub open until this task is cancelled. Reconnect whenever the session ends.
 
-        `client` is the first session, if it is already open. Returns if the hub refuses for good.
+        `client` is the first session, if it is already open. Returns if the hub refuses the member for good.
         """
         try:
             while True:
@@ -179,7 +183,7 @@ class AgentSession:
                 continue
             finally:
                 if not is_shown:
-                    # The call was cancelled, or failed after some claims: the next one shows these messages.
+                    # The call was cancelled, or failed after it claimed messages. The next call shows these messages.
                     self._unanswered += context.claims
             self._learn(context)
             claims = tuple(context.claims) if is_shown else ()
@@ -187,7 +191,10 @@ class AgentSession:
         raise AssertionError("the last attempt returns")
 
     def lost(self, answer: Answer) -> None:
-        """Note that an answer did not reach the agent: the next call that takes messages shows its messages again."""
+        """Note that an answer did not reach the agent.
+
+        The next tool call that takes messages shows the messages of the lost answer again.
+        """
         self._unanswered += answer.claims
 
     @property

@@ -1,7 +1,8 @@
-"""The tool calls of one token: an agent session that receives no deliveries, kept while it is used.
+"""The tool calls of one token. A caller has an agent session, which it keeps while the token is in use.
 
-Above: the HTTP server, for clients of both eras. Below: the agent session, over sessions in the hub's own process. A
-call that waits for messages (`drain`) opens a second session meanwhile, which receives deliveries and takes none.
+Above: the HTTP server. Below: the agent session, over sessions in the hub's own process. The agent session receives no
+deliveries. A call that waits for messages (`drain`) opens a second session while it waits. The second session receives
+deliveries only to notice that a message arrived, and acknowledges none.
 """
 
 import asyncio
@@ -18,7 +19,10 @@ from tieline.wire.native.in_process import open_session
 
 
 class Caller:
-    """The member of one token, as it calls tools. Belongs to one event loop. `over` is called if the token is void."""
+    """Calls tools for the member of one token. Belongs to one event loop.
+
+    `over` is called when the session with the hub has ended for good, for example because the token was revoked.
+    """
 
     def __init__(
         self, hub: Hub, token: str, digest: bytes, over: Callable[["Caller"], None], now_ms: Callable[[], int]
@@ -39,7 +43,7 @@ class Caller:
         )
 
     async def open(self) -> None:
-        """Open the first session, and keep one from now on. Raises `HubRefused` if the token is not valid."""
+        """Open the first session, and keep a session open from now on. Raises `HubRefused` if the token is invalid."""
         client = await self._open()
         assert client.welcome is not None, "an open session was welcomed"
         self.member = client.welcome.speaker
@@ -48,13 +52,13 @@ class Caller:
         self._keeping.add_done_callback(self._ended)
 
     def close(self) -> None:
-        """End the sessions."""
+        """End the session with the hub."""
         if self._keeping is not None:
             self._keeping.cancel()
 
     @property
     def idle(self) -> bool:
-        """True if no request is being answered, and no message was taken without being shown."""
+        """True if no request is being answered, and all messages that were taken from the inbox were shown."""
         return not self.running and not self.agent_session.owes
 
     @property
@@ -93,7 +97,7 @@ class Caller:
 
 
 async def _note(session: Client, arrived: asyncio.Event) -> None:
-    """Set the event at each delivery. When the session ends, set it too: the call then finds out why."""
+    """Set the event at each delivery. Set it also when the session ends, so that the waiting call notices the end."""
     try:
         with contextlib.suppress(HubError):
             async for _ in session.deliveries():
@@ -103,4 +107,4 @@ async def _note(session: Client, arrived: asyncio.Event) -> None:
 
 
 async def _notify_nobody(_method: str, _params: object) -> None:
-    """Do nothing: a caller has no stream. The listeners of the same token notify their clients."""
+    """Do nothing. A caller has no stream to its client. The listeners of the same token notify their clients."""

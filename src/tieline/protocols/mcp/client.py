@@ -1,6 +1,7 @@
-"""A small client of MCP over HTTP, in the handshake era: calls the hub's tools, and reads the messages that it pushes.
+"""A small client of MCP over HTTP. It calls the hub's tools, and reads the messages that the hub pushes.
 
-Above: programs, and the puppet of this folder. Below: the HTTP port of a hub. The official SDK is another client.
+Above: programs, and the puppet of this folder. Below: the HTTP port of a hub. The client uses the newest version of MCP
+that opens a session with a handshake. Programs may use the official SDK instead.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ Json = dict[str, Any]
 
 
 class NoRoute(ConnectionError):
-    """The hub has no `/mcp`: it does not serve MCP."""
+    """The hub has no route `/mcp`, so it does not serve MCP."""
 
 
 class ToolFailed(Exception):

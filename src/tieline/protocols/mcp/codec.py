@@ -1,11 +1,12 @@
-"""MCP over HTTP as values: JSON-RPC messages, the headers that repeat their parts, and the results that we send.
+"""Codec of MCP over HTTP: the JSON-RPC messages, the headers that repeat parts of them, and the results of the hub.
 
-Above: the server. Below: nothing. It does no I/O. The official SDK does the same with pydantic, and every hub would pay
-its memory; the stdio server and the tests use the SDK (docs/adr/0010-mcp-over-http.md).
+Above: the server. Below: nothing. It does no I/O. The hub does not use the official SDK here, because the SDK needs
+pydantic, which takes much memory. The stdio server and the tests use the SDK (docs/adr/0010-mcp-over-http.md).
 
-Two eras differ. In the *handshake* era (2024-11-05 to 2025-11-25) a client opens a session with `initialize` and names
-it in `Mcp-Session-Id`. In the *stateless* era (2026-07-28) each request says everything: its version and the client's
-capabilities are in `params._meta`, and headers repeat the version, the method and the tool's name for proxies.
+There are two kinds of MCP versions. In the *handshake versions* (2024-11-05 to 2025-11-25), a client opens a session
+with `initialize`, and names the session in the header `Mcp-Session-Id`. In the *stateless versions* (2026-07-28), there
+are no sessions. Each request has its version and the client's capabilities in `params._meta`. Its headers repeat the
+version, the method and the tool's name, for proxies.
 """
 
 import base64
@@ -28,7 +29,7 @@ HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-
 BATCH_VERSION: Final = "2025-03-26"
 """The only version whose clients may send several messages in one body."""
 BATCH_MAX = 16
-"""Messages in one body. Each is one tool call; clients of that version send one or two."""
+"""Most messages in one body. Each may be a tool call. Clients of that version send one or two."""
 
 SESSION_HEADER: Final = b"mcp-session-id"
 VERSION_HEADER: Final = b"mcp-protocol-version"
@@ -52,7 +53,8 @@ STATUSES: Final[Mapping[int, int]] = {
     UNSUPPORTED_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }
-"""HTTP status of each error of the stateless era; 200 for others. The handshake era answers errors with 200."""
+"""HTTP status of an answer with this error code, in the stateless versions. With any other code, the status is 200. In
+the handshake versions, it is always 200."""
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
@@ -115,7 +117,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Invalid(Exception):
-    """A message is refused. `code` is the JSON-RPC error code; `data` has more for a program, or is `None`."""
+    """Raised if a message is refused. `code` is the JSON-RPC error code, `data` has details for programs, if any."""
 
     def __init__(self, code: int, text: str, data: Any = None) -> None:
         super().__init__(text)
@@ -124,7 +126,7 @@ class Invalid(Exception):
 
 
 class Message(Struct, frozen=True):
-    """A JSON-RPC message of a client: a request (with an id), a notification, or the answer to a request of ours."""
+    """A JSON-RPC message of a client: a request (with an id), a notification, or the answer to a request of the hub."""
 
     jsonrpc: str
     id: int | str | UnsetType | None = UNSET
@@ -140,7 +142,7 @@ class Message(Struct, frozen=True):
 
     @property
     def named(self) -> str:
-        """The method; empty for an answer to us."""
+        """The method of the message. Empty if the message is an answer."""
         return "" if isinstance(self.method, UnsetType) else self.method
 
 
@@ -172,7 +174,10 @@ def decode(body: bytes) -> list[Message]:
 
 
 def check_stateless(message: Message, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Check a request of the stateless era: its `_meta`, and that its headers say the same. Raises `Invalid`."""
+    """Check a request of the stateless versions. Raises `Invalid`.
+
+    Its `_meta` must be valid, its headers must agree with its body, and the hub must support its version.
+    """
     meta = (message.params or {}).get("_meta")
     if not isinstance(meta, dict):
         raise Invalid(INVALID_PARAMS, f"params._meta must be an object with {VERSION_KEY} and {CAPABILITIES_KEY}")
@@ -197,14 +202,14 @@ def check_stateless(message: Message, headers: Iterable[tuple[bytes, bytes]]) ->
 
 
 def check_version(version: Any) -> None:
-    """Check a version of the stateless era. Raises `Invalid`, with the versions that the hub speaks."""
+    """Raise `Invalid` if the hub does not support this stateless version. The error lists the supported versions."""
     if version not in STATELESS_VERSIONS:
         known = {"supported": [*STATELESS_VERSIONS], "requested": str(version)[:_NAME_CHARS]}
         raise Invalid(UNSUPPORTED_VERSION, "Unsupported protocol version", known)
 
 
 def _decoded(value: str | None) -> str | None:
-    """Return the text of a header. A text that a header cannot hold is sent as `=?base64?…?=`."""
+    """Return the text of a header. A client writes a text that a header cannot hold as `=?base64?…?=`."""
     found = _SENTINEL.match(value or "")
     if found is None:
         return value
@@ -233,20 +238,23 @@ def notification(method: str, params: Mapping[str, Any] | None) -> bytes:
 
 
 def progress(token: int | str, done: float, text: str) -> bytes:
-    """Encode a notification about the progress of a request, by the token that the client gave it."""
+    """Encode a notification about the progress of a request. `token` is the token that the client sent with it."""
     params = {"progressToken": token, "progress": done, "message": text}
     return notification("notifications/progress", params)
 
 
 def progress_token(params: Mapping[str, Any] | None) -> int | str | None:
-    """Return the token by which a client wants to hear of a request's progress; `None` if it does not."""
+    """Return the token with which a client asks for notifications about a request's progress; `None` without one."""
     meta = (params or {}).get("_meta")
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     return token if isinstance(token, int | str) and not isinstance(token, bool) else None
 
 
 def initialized(params: Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:
-    """Return the version for a session and the result of `initialize`. A client with an unknown version gets ours."""
+    """Return the version of a new session, and the result of `initialize`.
+
+    If the hub does not know the version that the client asks for, it answers with its newest handshake version.
+    """
     asked = (params or {}).get("protocolVersion")
     version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     return version, {
@@ -258,7 +266,7 @@ def initialized(params: Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:
 
 
 def discovered() -> dict[str, Any]:
-    """Return the result of `server/discover`, for a client of the stateless era."""
+    """Return the result of `server/discover`, a request of the stateless versions."""
     return stateless(
         {
             "supportedVersions": [*STATELESS_VERSIONS],
@@ -275,7 +283,10 @@ def listed(tools: list[dict[str, Any]], *, is_stateless: bool) -> dict[str, Any]
 
 
 def stateless(result: Mapping[str, Any], subscription: int | str | None = None) -> dict[str, Any]:
-    """Return a result with the parts that every result of the stateless era has. `subscription` is a stream's id."""
+    """Return a result, with the keys added that every result has in the stateless versions.
+
+    `subscription` is the id of a stream, if the result ends a stream.
+    """
     meta: dict[str, Any] = {SERVER_KEY: _server()}
     if subscription is not None:
         meta[SUBSCRIPTION_KEY] = subscription
@@ -283,7 +294,7 @@ def stateless(result: Mapping[str, Any], subscription: int | str | None = None) 
 
 
 _UNCACHED = {"ttlMs": 0, "cacheScope": "private"}
-"""Says that a client must ask again: the descriptions of tools name the objectives that are open now."""
+"""Keys that tell a client not to cache a result. The descriptions of tools list the objectives that are open now."""
 
 
 def _capabilities() -> dict[str, Any]:

@@ -10,5 +10,5 @@ from tieline.wire.native.frames import Message
 
 
 def should_suppress_self_echo(message: Message, *, member: str) -> bool:
-    """True if the member must not be shown this message: it sent the message, and it is not about an objective."""
+    """True if a message must not be shown to a member: the member sent it, and it reports no event of an objective."""
     return message.sender == member and not is_lifecycle(message)

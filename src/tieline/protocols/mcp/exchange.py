@@ -1,7 +1,10 @@
-"""The answer to one request that may take long: JSON if it comes soon, else a stream of events that ends with it.
+"""The answer to one request that may take long.
 
-Above: the HTTP server. Below: ASGI. While the request runs, the client hears of its progress if it gave a token for
-that; otherwise comments keep the connection open. If the client disconnects, the request is cancelled.
+A quick answer is sent as JSON. A slow answer is sent as a stream of events, and its last event is the answer.
+
+Above: the HTTP server. Below: ASGI. While the request runs, the stream has notifications about its progress, if the
+client sent a token for them. Otherwise it has comments, which keep the connection open. If the client disconnects, the
+request is cancelled.
 """
 
 import asyncio
@@ -16,11 +19,12 @@ from tieline.wire.http import Answer, respond
 from tieline.wire.sse import comment, event
 
 TICK_SECONDS = 5.0
-"""Time until an answer becomes a stream, and between two signs of progress. Clients and proxies wait longer."""
+"""Time until an answer becomes a stream, and time between two notifications or comments. Clients and proxies wait
+longer."""
 
 
 class Exchange:
-    """Waits for the answer to one request, and sends it. `streams` is true if the client accepts events."""
+    """Waits for the answer to one request, and sends the answer. `streams` is true if the client accepts events."""
 
     def __init__(
         self,
@@ -39,7 +43,7 @@ class Exchange:
         self._tick_seconds = tick_seconds
 
     async def run(self, answering: Awaitable[Answer]) -> bool:
-        """Send the answer when it is there. Returns false if the client was gone before."""
+        """Wait for the answer and send it. Returns false if the client disconnected before that."""
         task = asyncio.ensure_future(answering)
         gone = asyncio.create_task(self._disconnected())
         try:
@@ -58,7 +62,7 @@ class Exchange:
             await asyncio.gather(task, gone, return_exceptions=True)
 
     async def _wait(self, task: "asyncio.Future[Answer]", gone: "asyncio.Task[None]") -> Stream | None:
-        """Wait until the answer is there or the client is gone. Returns the stream, if one was begun."""
+        """Wait until the answer is ready or the client has disconnected. Returns the stream, if one was opened."""
         stream: Stream | None = None
         ticks = 0
         while True:

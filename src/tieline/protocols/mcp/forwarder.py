@@ -24,7 +24,7 @@ from tieline.wire.native.client import Client, Delivery
 from tieline.wire.native.frames import Item, Message
 
 WINDOW = 1024
-"""Window of the session: most deliveries that the hub pushes before some are acknowledged. Seen ones still count."""
+"""Window of the session: most deliveries that the hub pushes before some are acknowledged. A seen delivery counts."""
 
 BACKLOG_PUSHED_MAX = 50
 """Most waiting deliveries that are pushed when a run starts: more would fill the agent's context. The agent can take
@@ -35,14 +35,14 @@ AWAITING_MAX = 10_000
 next run pushes them again."""
 
 Push = Callable[[Delivery | Item], Awaitable[None]]
-"""Writes one delivery to the agent's program. Returns when the delivery is written."""
+"""Callback that writes one delivery to the agent's program. Returns when the delivery is written."""
 
 Takes = Callable[[str | None], bool]
-"""Returns true if messages with this scope (a repository, for example) are for this agent."""
+"""Callback that returns true if messages with this scope (a repository, for example) are for this agent."""
 
 
 def anywhere(_scope: str | None) -> bool:
-    """Return true for every scope: the filter (`Takes`) of an agent that does not belong to one project."""
+    """Return true for every scope. This is the filter (`Takes`) for an agent that takes messages of all projects."""
     return True
 
 
@@ -122,7 +122,8 @@ class Forwarder:
     def evidence(self, text: str, *, keys: Collection[int] | None = None) -> int:
         """Mark pushed deliveries as seen, because the agent did something that proves that its program took them.
 
-        `text` describes the evidence. `keys` are the deliveries that it covers; `None` for all. Returns the number of
+        `text` describes the evidence. `keys` are the deliveries that the evidence covers; `None` means all. If hooks or
+        the program report which messages were seen, evidence without `keys` is ignored. Returns the number of
         deliveries that are newly seen.
         """
         if self._reported and keys is None:
@@ -136,8 +137,9 @@ class Forwarder:
     def named(self, message_id: str) -> None:
         """Acknowledge the seen delivery of a message that the agent named, for example in an answer.
 
-        If the agent can know the message only from a push, the agent is shown pushes: acknowledge all seen deliveries.
-        But not if hooks or the program report what was seen: then a named message only proves that it was seen itself.
+        If the agent can know the message only from a push, this proves that the agent is shown pushes. Then all seen
+        deliveries are acknowledged. But if hooks or the program report which messages were seen, a named message
+        proves only that this message was seen.
         """
         if self._reported:
             pushed = next((one for one in self._awaiting.values() if one.id == message_id), None)
@@ -159,7 +161,7 @@ class Forwarder:
     def withdraw(self, key: int) -> None:
         """Forget the push of the delivery with this key, because the push did not reach the agent.
 
-        Later evidence does not cover it, and the next run pushes it again.
+        Later evidence does not cover this delivery, and the next run pushes it again.
         """
         self._awaiting.pop(key, None)
 
@@ -171,7 +173,7 @@ class Forwarder:
         self._provable.pop(message_id, None)
 
     def settled(self, message_id: str) -> None:
-        """Forget the delivery of a message that the agent took by a tool: the tool has acknowledged it."""
+        """Forget the delivery of a message that the agent took by a tool, because the tool has acknowledged it."""
         known = self._unsettled.pop(message_id, None)
         if known is None:
             known = next((one for one in self._awaiting.values() if one.id == message_id), None)
@@ -204,7 +206,7 @@ class Forwarder:
     # Deliveries.
 
     async def _catch_up(self, client: Client) -> None:
-        """Push the items that wait in the inbox at the start of a session, except those that were already seen."""
+        """Push the deliveries that wait in the inbox at the start of a session, except deliveries that were seen."""
         pushed = passed_over = 0
         async for item in unsettled(client):
             if item.key in self._given:

@@ -1,7 +1,7 @@
 """Framing: turns a message into the frame that an agent is shown, distinct from the words of its user.
 
 Above: the MCP servers, which push `channel_params`; the Codex runner and the hooks, which print `channel_text`. Below:
-what protocols declare; it does no I/O.
+the declarations of the protocols. It does no I/O.
 
 Other people, often models, write the body, the names, the titles and the data of a message. None of these texts may
 close the frame, open another frame, or add to the hub's own attributes. So in a body every `<` is escaped as `&lt;`. An
@@ -28,7 +28,7 @@ BODY_CHARS_MAX = 65_536
 """Most characters of a body in a frame. Agents' protocols take no more, and a model should not read more unasked."""
 
 ATTRIBUTE_CHARS_MAX = 512
-"""Characters of an attribute: an attribute is a label, never a document."""
+"""Most characters of an attribute. An attribute is a label, never a document."""
 
 DATA_MAX = 32
 """Most attributes made from a message's data. Other entries, and values that are no scalars, are only counted."""
@@ -71,7 +71,7 @@ def channel_text(
 ) -> str:
     """Return a message in its frame, as text, for programs without Claude Code's channel notifications.
 
-    `whole` does not cut a long body. The other parameters are those of `channel_params`.
+    With `whole`, a long body is not cut. The other parameters are those of `channel_params`.
     """
     attributes = {"kind": kind_of(message), **dict(_attributes(message, member, now_ms, channels))}
     written = " ".join(f'{name}="{value}"' for name, value in attributes.items())
@@ -161,7 +161,7 @@ def _attributes(message: Message, member: str, now_ms: int, channels: Mapping[st
 def _told(message: Message) -> Mapping[str, Any]:
     """Return the data of a message that its frame shows as attributes.
 
-    The data of a message about an objective's change comes without `event`: the body says the same in words.
+    If the message reports an event of an objective, the key `event` is left out, because the body says it in words.
     """
     data = message.data or {}
     return {name: value for name, value in data.items() if name != "event"} if is_lifecycle(message) else data
@@ -200,9 +200,9 @@ def _said_by_the_hub(
 
 
 def _of_data(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the attributes (name, text) for the data of a message: one for each scalar; other values are only counted.
+    """Yield the attributes (name, text) for the data of a message, one for each scalar value.
 
-    Names are changed to a form that every reader of a frame accepts.
+    Other values are only counted. Names are changed to a form that every reader of a frame accepts.
     """
     taken: set[str] = set()
     left_out = 0

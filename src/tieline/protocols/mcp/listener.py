@@ -1,11 +1,11 @@
-"""The pushes to one client that listens: a member's messages and changes of its tools, on one stream after the other.
+"""Pushes to one client: the messages of its member, and notices that its tools changed.
 
-Above: the HTTP server, which opens a stream. Below: the forwarder, over a session in the hub's own process. The session
-receives deliveries while the stream is open. An idle stream costs the hub this object, a session, two tasks and no
-timer: one task of the server keeps all streams alive.
+Above: the HTTP server, which opens a stream. Below: the forwarder, over a session in the hub's own process. A client
+may open one stream after the other. The session receives deliveries while a stream is open. An idle stream costs the
+hub this object, a session and two tasks. It needs no timer, because one task of the server keeps all streams alive.
 
-A client opens its stream whether or not it shows pushed messages to its model. So a tool call proves nothing about
-pushes here; a message is seen if the agent names it or takes it (`Forwarder`, `reported`).
+A client opens its stream even if it does not show pushed messages to its model. So a tool call does not prove that the
+agent saw a push. A message counts as seen only if the agent names it or takes it (`Forwarder`, `reported`).
 """
 
 import asyncio
@@ -71,7 +71,10 @@ class Stream:
 
 
 class Listener:
-    """Pushes the messages of one member to one client. `subscription` is the id of a stateless client's stream."""
+    """Pushes the messages of one member to one client.
+
+    `subscription` is the id of the stream, in the stateless versions of MCP.
+    """
 
     __slots__ = (
         "_channels",
@@ -128,7 +131,7 @@ class Listener:
         return self._stream
 
     def want(self, *, tools: bool) -> None:
-        """Set the notices that a client of the stateless era asked for, beside messages."""
+        """Set the notices that the client gets beside messages. With `tools`, it is told when its tools change."""
         self._wants_tools = tools
 
     async def run(self, stream: Stream, receive: Receive, after: int = 0) -> None:
@@ -158,21 +161,28 @@ class Listener:
     # Called after each tool call of the same token.
 
     def learn(self, answer: Answer) -> None:
-        """Take the answer to a tool call: the messages that the agent named, and those that it took."""
+        """Tell the forwarder which messages the agent named or took in a tool call. `answer` has both."""
         for message_id in answer.named:
             self._forwarder.named(message_id)
         for claim in answer.claims:
             self._forwarder.settled(claim.item.message.id)
 
     def proved(self) -> None:
-        """Forget the events for a stream that is opened again: the client called a tool, so it has them."""
+        """Forget the events that are kept for a client that reconnects.
+
+        The client called a tool, which proves that it got these events.
+        """
         self._unproved = None
         self._unproved_bytes = 0
 
     # Pushes.
 
     async def _forward(self, stream: Stream, after: int, before: asyncio.Task[None] | None) -> None:
-        """Push to a stream until its session ends. `before` pushes to the stream before this one, and ends first."""
+        """Push to a stream until its session ends.
+
+        `after` is the number of the last event that the client has. `before` is the task that pushed to the previous
+        stream; it is ended first.
+        """
         if before is not None:
             before.cancel()
             await asyncio.gather(before, return_exceptions=True)
@@ -229,7 +239,10 @@ class Listener:
         return event(codec.notification(method, params), str(self._number) if self._subscription is None else "")
 
     def _last(self) -> bytes:
-        """Return the last event of a stream: the answer to the request that opened it, in the stateless era."""
+        """Return the last event of a stream.
+
+        In the stateless versions, it is the answer to the request that opened the stream. Otherwise it is empty.
+        """
         if self._subscription is None:
             return b""
         return event(codec.answer(self._subscription, codec.stateless({}, self._subscription)))

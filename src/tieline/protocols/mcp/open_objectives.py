@@ -19,7 +19,7 @@ DEBOUNCE_SECONDS = 0.15
 """Time from the first event of a burst to the request: longer than a burst, too short to be noticed."""
 
 OPEN_MAX = 100
-"""Open objectives that are fetched: more than any member works on, and more than any model would read."""
+"""Most open objectives that are fetched. No member works on more, and no model would read more."""
 
 Open = tuple[ObjectiveView, ...]
 Fetch = Callable[[], Awaitable[Open]]

@@ -1,12 +1,13 @@
 """MCP over Streamable HTTP, at `/mcp`: an HTTP application that serves the agents' tools and pushes their messages.
 
 Above: the server's assembly, which mounts it on the HTTP port. Below: `caller`, `listener` and `exchange`. Each request
-shows the token of a member. The header `MCP-Protocol-Version` decides the era: a known version of the handshake era, or
-none, means sessions; any other version means the stateless era.
+has the token of a member. The header `MCP-Protocol-Version` has the version of a request. There are two kinds of
+versions (see `codec`):
 
-- Handshake: `initialize` opens a session, `GET` opens its stream, `DELETE` ends it. A session without requests and
-  without a stream ends after `IDLE_SECONDS`.
-- Stateless: each request stands alone. `subscriptions/listen` is answered by a stream.
+- Handshake versions, also assumed without the header: `initialize` opens a session, `GET` opens the session's stream,
+  `DELETE` ends the session. A session without requests and without a stream ends after `IDLE_SECONDS`.
+- Stateless versions, assumed for every other value of the header: there are no sessions. `subscriptions/listen` is
+  answered by a stream.
 """
 
 import asyncio
@@ -35,13 +36,16 @@ from tieline.wire.unfinished import Unfinished
 PATH = "/mcp"
 
 IDLE_SECONDS = 30 * 60.0
-"""Life of a session without requests and without a stream. Clients that crash never end theirs."""
+"""Time after which a session without requests and without a stream ends. A client that crashes never ends its session
+itself."""
 CALLER_IDLE_SECONDS = 60.0
-"""Time after the last request for which a member keeps its session with the hub, and looks connected."""
+"""Time after the last request of a token for which its session with the hub is kept. So long its member counts as
+connected."""
 SESSIONS_MAX = 64
-"""Sessions of one member, and streams of its stateless clients. Beyond it, the oldest session without a stream ends."""
+"""Most sessions of one token in the handshake versions, and most of its streams in the stateless versions. If a client
+opens one session more, the session that was unused for the longest time ends."""
 CALLS_MAX = 32
-"""Requests of one token that are answered at the same time: a program sends few at once."""
+"""Most requests of one token that are answered at the same time. A program sends few at once."""
 _ID_BYTES = 16  # nobody guesses a session's id
 _EVENT_DIGITS_MAX = 18  # no stream has so many events
 
@@ -51,7 +55,7 @@ _KEEPALIVE = comment("keepalive")
 
 
 class _Refused(Exception):
-    """A request is answered with an error at once, with this HTTP status."""
+    """Raised to answer a request at once with an error and this HTTP status."""
 
     def __init__(self, status: int, wrong: Invalid, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         super().__init__(str(wrong))
@@ -63,7 +67,7 @@ _Opened = tuple[Listener, Stream, int]
 
 
 class McpSession:
-    """A session of the handshake era."""
+    """A session that a client opened with `initialize`, in the handshake versions of MCP."""
 
     __slots__ = ("digest", "id", "listener", "running", "used_at", "version")
 
@@ -99,11 +103,11 @@ class Mcp(Server):
         self._caller_idle_seconds = caller_idle_seconds
         self._keepalive_seconds = keepalive_seconds
         self._tick_seconds = tick_seconds
-        # Members by the hash of their token; and those whose first session is being opened.
+        # Callers by the hash of their token; and callers whose first session is being opened.
         self._callers: dict[bytes, Caller] = {}
         self._opening: dict[bytes, asyncio.Future[Caller]] = {}
         self._sessions: dict[str, McpSession] = {}
-        # Listeners of the stateless era, with their tokens' hashes.
+        # Listeners of clients with stateless versions, each with the hash of its token.
         self._listeners: dict[Listener, bytes] = {}
         self._streaming: set[asyncio.Task[Any]] = set()
         self._upkeep: asyncio.Task[None] | None = None
@@ -204,7 +208,10 @@ class Mcp(Server):
         return opening
 
     def _forget(self, caller: Caller) -> None:
-        """End the sessions with the hub of a caller. If its token is void, end everything else of it too."""
+        """Forget a caller, and end its session with the hub.
+
+        If its token is not valid any more, also end the MCP sessions and streams of the token.
+        """
         if self._callers.get(caller.digest) is caller:
             del self._callers[caller.digest]
         caller.close()
@@ -246,7 +253,7 @@ class Mcp(Server):
         self._streaming.add(task)
         task.add_done_callback(self._streaming.discard)
 
-    # The handshake era.
+    # Handshake versions.
 
     def _session(self, caller: Caller, scope: Scope) -> McpSession:
         named = header(scope, codec.SESSION_HEADER)
@@ -310,7 +317,7 @@ class Mcp(Server):
             task.cancel()
         session.listener.end()
 
-    # The stateless era.
+    # Stateless versions.
 
     async def _stateless(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> _Opened | None:
         messages = await self._messages(caller, scope, receive)
@@ -320,7 +327,7 @@ class Mcp(Server):
                 raise Invalid(codec.INVALID_REQUEST, "a body has one request or notification")
             if not message.is_request:
                 codec.check_version(header(scope, codec.VERSION_HEADER))
-                # The stateless era has no notifications of clients that mean anything here.
+                # In the stateless versions, no notification of a client means anything here.
                 await respond(send, Answer(202, b""))
                 return None
             codec.check_stateless(message, scope["headers"])
@@ -383,7 +390,7 @@ class Mcp(Server):
         *,
         is_list: bool = False,
     ) -> None:
-        """Answer the requests of one body: one request, or those of a list."""
+        """Answer the requests of one body: a single request, or all requests of a list."""
         if caller.running >= CALLS_MAX:
             raise _Refused(429, Invalid(codec.INTERNAL_ERROR, f"a member has at most {CALLS_MAX} requests at once"))
         token = None if is_list else codec.progress_token(asked[0].params)
@@ -408,9 +415,9 @@ class Mcp(Server):
     async def _tracked(
         self, caller: Caller, message: Message, session: McpSession | None, lost: list[Callable[[], None]]
     ) -> Answer:
-        """Answer one request. Meanwhile the client may cancel it, in the handshake era.
+        """Answer one request. In the handshake versions, the client may cancel the request while it runs.
 
-        `lost` gets a function to call if the answer does not reach the client.
+        For a tool call, a function is added to `lost`. It must be called if the answer does not reach the client.
         """
         answering = asyncio.ensure_future(self._answer(caller, message, session, lost))
         key = _id(message)
@@ -441,7 +448,7 @@ class Mcp(Server):
     async def _result(
         self, caller: Caller, message: Message, session: McpSession | None, lost: list[Callable[[], None]]
     ) -> dict[str, Any]:
-        """Return the result of a request. A request without a session is of the stateless era. Raises `Invalid`."""
+        """Return the result of a request. Raises `Invalid`. In the stateless versions, `session` is `None`."""
         is_stateless = session is None
         match message.named:
             case "tools/list":

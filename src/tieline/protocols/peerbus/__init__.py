@@ -1,6 +1,7 @@
-"""peerbus: peers under unique names, messages signed end to end, each kept until its recipient acknowledges it.
+"""peerbus: a protocol in which peers with unique names send each other messages that are signed from end to end.
 
-`canonical` makes the signed bytes and `codec` the frames; `server` connects them to the hub, `client` is an adapter.
+The server keeps each message until its recipient acknowledges it. `canonical` makes the bytes that are signed, and
+`codec` encodes and decodes the frames. `server` connects peers to the hub. `client` is a client for Python programs.
 See PROTOCOL.md.
 """
 

@@ -1,4 +1,4 @@
-"""Peers on the hub's HTTP port: a WebSocket at `/` or `/peerbus`, through the server that holds the port.
+"""Peers on the hub's HTTP port: accepts their WebSockets at the paths `/` and `/peerbus`.
 
 Above: the HTTP port. Below: a `PeerConnection`.
 """
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 PATHS = frozenset({"/", "/peerbus"})
 
 _CLOSE_SECONDS = 1.0
-"""Time that a peer has to read the frames before a close frame."""
+"""Timeout for a peer to read the frames that were sent before the close frame."""
 
 
 class PeerbusHttp:
-    """peerbus's part of the hub's HTTP port, as an ASGI app; see `wire.http.HttpApp`."""
+    """ASGI application that handles peerbus's WebSockets on the hub's HTTP port; see `wire.http.HttpApp`."""
 
     def __init__(self, server: "PeerbusServer") -> None:
         self._server = server
@@ -34,7 +34,7 @@ class PeerbusHttp:
         return scope["type"] == "websocket" and scope["path"] in PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run one WebSocket connection of a peer to its end."""
+        """Run one WebSocket connection of a peer, from the request to the end of the connection."""
         await receive()
         if foreign(scope):
             # A close before the accept is answered with 403.
@@ -44,7 +44,7 @@ class PeerbusHttp:
         await _AsgiCarrier(self._server, door(scope), receive, send).run()
 
     def close(self) -> None:
-        """End the connections of all peers with the reason that the hub stops."""
+        """Close the connections of all peers, and give as the reason that the hub stops."""
         self._server.say_goodbye()
 
 
@@ -70,7 +70,7 @@ class _AsgiCarrier:
         self._unsent: Unsent[str] = Unsent(limit, self._connection.pause_writing, self._connection.resume_writing)
 
     async def run(self) -> None:
-        """Read and send frames until either side hangs up."""
+        """Read and send frames until the peer or the hub closes the connection."""
         self._connection.expect_handshake()
         writing = self._writing = asyncio.create_task(self._write())
         reading = asyncio.create_task(self._read())
@@ -120,14 +120,14 @@ class _AsgiCarrier:
     def close(self, code: int, reason: str) -> None:
         """Send the close frame after the frames that are queued.
 
-        Drop the connection if the peer does not read them in time.
+        Drop the connection if the peer does not read all these frames in time.
         """
         self._last = {"type": "websocket.close", "code": code, "reason": reason}
         self._unsent.close()
         self._closing = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
 
     def admit(self, name: str) -> None:
-        """Allow frames of full size: the peer is authenticated under this name."""
+        """Allow frames of full size, because the peer has proved that it owns this name."""
         self._door.admit(name, FRAME_BYTES_MAX)
 
     def abort(self) -> None:

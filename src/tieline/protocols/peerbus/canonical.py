@@ -1,13 +1,15 @@
-"""The signed bytes of an envelope: the same on every machine and in every language.
+"""The canonical bytes of an envelope, which are signed: the same on every machine and in every language.
 
-Above: `codec`. Below: `wire.json_text`. It refuses to know sockets, and it never decodes a body.
+Above: `codec`. Below: `wire.json_text`. This module knows nothing about sockets, and it never decodes a body.
 
-The form is Go's `encoding/json` output for a struct of seven strings and a raw message, because the first
-implementation signs that. So every string is escaped as Go escapes it. Of the body only two things change: white space
-between tokens is removed, and the five characters that Go escapes inside strings become escapes. Keys keep their order,
-numbers keep their digits, and existing escapes stay as they are. A second pass changes nothing.
+The first implementation of peerbus signs the output of Go's `encoding/json` for a struct with seven strings and a raw
+message. So this module makes the same bytes, and escapes every string as Go does. Only two things in a body are
+changed: white space between tokens is removed, and the five characters that Go escapes inside strings are replaced by
+escapes. Keys keep their order, numbers keep their digits, and existing escapes stay as they are. If the result is
+processed again, nothing changes.
 
-Escaping and removing white space work on whole strings with calls into C. Their time grows with the length alone.
+Escapes and white space are handled by calls into C that work on whole strings. So the time grows only linearly with the
+length.
 """
 
 import hashlib
@@ -21,17 +23,17 @@ from typing import Final
 from tieline.wire.json_text import masked, without_strings
 
 SECRET_BYTES_MIN: Final = 32
-"""Least length of a shared secret. Both sides refuse a shorter one."""
+"""Least number of bytes of a shared secret. Both the server and the client refuse a shorter secret."""
 
 NESTING_MAX: Final = 512
-"""Most levels of objects and lists in an envelope, the envelope's own included.
+"""Most nesting levels of objects and lists in an envelope. The envelope itself counts as one level.
 
-Every reader here can decode that many levels at any depth of its call stack, so the result does not depend on the
-stack.
+All decoders here can decode that many levels, however deep the call stack is. So the stack never decides if an envelope
+is valid.
 """
 
 FIELDS: Final = ("protocol_version", "id", "from", "to", "ts", "source", "kind")
-"""The signed fields before `body`, in the order in which they are signed."""
+"""The fields of an envelope that are signed, in this order. The field `body` comes after them."""
 
 _UNSAFE = re.compile('[\x00-\x1f"&<>\\\\\u2028\u2029\ud800-\udfff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -39,7 +41,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 _WHITE_SPACE = b" \t\r\n"
 _HAS_WHITE_SPACE = re.compile(rb"[ \t\r\n]")
-# An opening bracket is a step up, a closing bracket a step down, as signed bytes. Every other byte is no step.
+# Maps an opening bracket to +1 and a closing bracket to -1, as signed bytes. All other bytes are removed.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_STEPS = bytes(set(range(256)) - set(b"[{]}"))
 _ESCAPED = (
@@ -55,9 +57,9 @@ _HEX_DIGEST = re.compile(r"[0-9a-fA-F]{64}\Z")
 
 
 def quote(text: str) -> str:
-    """Return a string as JSON, escaped as Go does it.
+    """Return a string as JSON, with the same escapes as Go makes.
 
-    Half a surrogate pair is not valid in UTF-8 and becomes `\\ufffd`.
+    Half a surrogate pair is not valid in UTF-8. It is replaced by `\\ufffd`.
     """
     return f'"{_UNSAFE.sub(_escape, text)}"'
 
@@ -70,15 +72,15 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def sound(text: str) -> str:
-    """Return the text as a recipient will decode it: half a surrogate pair becomes the replacement character.
+    """Return the text as a recipient will decode it.
 
-    Half a pair is not valid in UTF-8.
+    Half a surrogate pair is not valid in UTF-8, so it is replaced by the replacement character.
     """
     return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def compact(body: bytes) -> bytes:
-    """Return the canonical bytes of a body, which are signed. The body must be valid JSON, or empty for `null`."""
+    """Return the canonical bytes of a body, which are signed. The body is valid JSON; an empty body means `null`."""
     # spec 4: a body that is absent is signed as null; white space between tokens does not count.
     if not body:
         return b"null"
@@ -91,7 +93,7 @@ def compact(body: bytes) -> bytes:
 
 
 def nested_deeper(text: bytes, levels: int) -> bool:
-    """True if objects and lists in a JSON text are nested deeper than this many levels."""
+    """True if the objects and lists in a JSON text have more nesting levels than `levels`."""
     if text.count(b"[") + text.count(b"{") <= levels:
         return False
     steps = array("b", without_strings(text).translate(_STEPS, _NO_STEPS))
@@ -99,7 +101,10 @@ def nested_deeper(text: bytes, levels: int) -> bool:
 
 
 def _without_white_space(body: bytes) -> bytes:
-    """Remove white space between tokens: the parts between strings are cleaned all at once, then joined again."""
+    """Remove white space between tokens, but not inside strings.
+
+    The parts between the strings are cleaned in one call, and then joined with the strings again.
+    """
     parts = masked(body).split(b'"')
     if b"\\" in body:
         ends = list(accumulate(len(part) + 1 for part in parts))
@@ -124,12 +129,12 @@ def canonical(fields: tuple[str, str, str, str, str, str, str], body: bytes) -> 
 
 
 def sign(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: bytes) -> str:
-    """Return the signature of an envelope for its key `hmac`, as hex digits."""
+    """Return the signature of an envelope as hex digits, for the envelope's field `hmac`."""
     return _digest(secret, canonical(fields, body)).hex()
 
 
 def verify(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: bytes, signature: str) -> bool:
-    """True if a signature is right. The comparison takes constant time; anything but 64 hex digits is wrong."""
+    """True if the signature of an envelope is correct: 64 hex digits that match. The comparison takes constant time."""
     # spec 4: a signature that is short or wrong is rejected, and the comparison takes constant time.
     if not _HEX_DIGEST.match(signature):
         return False
@@ -137,10 +142,10 @@ def verify(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body
 
 
 def _digest(secret: bytes, data: bytes) -> bytes:
-    """Return the HMAC-SHA256 of data, computed from cached hashes that already contain the key.
+    """Return the HMAC-SHA256 of data. It is computed from cached hashes, which already contain the key.
 
-    `hmac.digest` takes the same time, but releases the interpreter lock on each call, however short the data is. In a
-    busy hub it would wait long to get the lock again.
+    `hmac.digest` is as fast, but it releases the interpreter lock on each call, even for short data. In a busy hub, it
+    would then wait long to get the lock again.
     """
     inner, outer = (begun.copy() for begun in _begun(secret))
     inner.update(data)

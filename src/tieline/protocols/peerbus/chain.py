@@ -1,7 +1,7 @@
-"""The audit chain as the first implementation of peerbus writes it, in bytes that its verifier accepts.
+"""The audit chain of peerbus's first implementation: makes and checks rows that its verifier accepts.
 
-It has three kinds of events: send, deliver and ack. Above: `tieline audit export` and `tieline import`. Below:
-`canonical`, because the events use Go's form of JSON. It refuses to know databases: events go in, links come out.
+The chain has three kinds of events: send, deliver and ack. Above: `tieline audit export` and `tieline import`. Below:
+`canonical`, because the events use Go's form of JSON. This module knows nothing about databases.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ SEND, DELIVER, ACK = "send", "deliver", "ack"
 
 
 class Link(Struct, frozen=True):
-    """One row of the audit chain: an event, and the hashes that link it to the row before."""
+    """One row of the audit chain: an event, and the hashes that link this row to the previous row."""
 
     seq: int
     prev_hash: str
@@ -25,20 +25,20 @@ class Link(Struct, frozen=True):
 
 
 def encode_event(kind: str, key: str, sender: str, to: str) -> bytes:
-    """Return the JSON bytes of an event of the audit chain, which are hashed.
+    """Return the JSON of one event of the audit chain, in the bytes that are hashed.
 
-    `key` is the delivery's key, `kind` is send, deliver or ack.
+    `kind` is send, deliver or ack. `key` is the delivery's key.
     """
     return f'{{"event":{quote(kind)},"id":{quote(key)},"from":{quote(sender)},"to":{quote(to)}}}'.encode()
 
 
 def follow(previous: str, event: bytes) -> str:
-    """Return the hash of a new row of the audit chain. `previous` is the hash of the row before it."""
+    """Return the hash of a new row with this event. `previous` is the hash of the previous row."""
     return blake3(previous.encode() + event).hexdigest()
 
 
 def link(events: Iterable[bytes]) -> Iterator[Link]:
-    """Make the rows of a new audit chain from its encoded events."""
+    """Yield the rows of a new audit chain. `events` are its encoded events, in order."""
     previous = GENESIS
     for seq, event in enumerate(events):
         digest = follow(previous, event)
@@ -47,7 +47,7 @@ def link(events: Iterable[bytes]) -> Iterator[Link]:
 
 
 def first_break(links: Iterable[Link]) -> str | None:
-    """Describe the first row of an audit chain whose hash is wrong; `None` if the chain is intact."""
+    """Return a text about the first wrong or missing row of an audit chain; `None` if the chain is intact."""
     previous = GENESIS
     for seq, row in enumerate(links):
         if row.seq != seq:

@@ -1,13 +1,13 @@
-"""The adapter: a client of a peerbus broker, for a host (the program that uses the adapter) written in Python.
+"""The adapter: a client of a peerbus broker (server), for a host (the program that uses the adapter) written in Python.
 
-Above: the host. Below: a WebSocket. The adapter reconnects under one name, so that the broker sends unacknowledged
-messages again. The adapter verifies each message, checks its envelope's id for a repeat, and gives it to the host. It
-acknowledges a message only when the host says that it consumed the message. So the host sees each id once, even if the
-broker sends it often.
+Above: the host. Below: a WebSocket. The adapter reconnects under the same name, so that the broker sends unacknowledged
+messages again. The adapter checks the signature of each message, and if the host had its id before. Then it gives the
+message to the host. It acknowledges a message only when the host says that it has consumed the message. So the host
+gets each id once, even if the broker sends it several times.
 
-The protocol never confirms that a message was accepted. But the answer to a `peers` request comes only after everything
-before it is durable, and `confirm` waits for that answer. After a lost connection, unconfirmed messages are sent again
-under the same ids, and the broker recognizes the repeats.
+The protocol has no frame that confirms a sent message. But the broker answers a `peers` request only after all earlier
+messages on the connection are durable. So `confirm` sends a `peers` request and waits for the answer. If the connection
+is lost, unconfirmed messages are sent again with the same ids, and the broker ignores the repeats.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ from tieline.wire.backoff import Backoff
 
 REDIAL = Backoff(wait_ms_max=5000, jitter=0, attempts_max=None)
 _WELL_SECONDS = 5.0
-"""A connection that lasted this long was healthy: the backoff then starts again with its shortest wait."""
+"""If a connection lasted longer than this, it was healthy. The backoff then starts again with its shortest wait."""
 SEEN_MAX = 4096
-"""Most ids of consumed messages that are remembered, and most messages that the host may have unconsumed."""
+"""Most ids of consumed messages that the adapter remembers. The host may also hold this many unconsumed messages."""
 UNCONFIRMED_MAX = 1024
-"""Most messages that are sent but not known to be durable. At this limit a sender waits."""
+"""Most sent messages that are not confirmed as durable. At this limit, `send` waits for a confirmation."""
 ANSWER_SECONDS = 5.0  # a working broker answers in milliseconds
 SOURCE = "peer-bus"
 
 _FINAL_CODES = frozenset({1002, 1003, 1007, 1008})
-"""Close codes after which the adapter does not reconnect: the handshake would fail the same way every time."""
+"""Close codes after which the adapter does not reconnect, because the next handshake would fail in the same way."""
 
 
 class Rejected(Exception):
-    """The broker (peerbus's server) refuses this name, token or version; trying again would not help."""
+    """The broker (peerbus's server) refused the name, the token or the version. Another attempt would fail too."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{reason or 'rejected'} ({code})")
@@ -52,37 +52,37 @@ class Rejected(Exception):
 
 
 class Tally(Struct):
-    """Counts of messages that the adapter did not give to the host (the program that uses it), by reason.
+    """Counts of messages that the adapter did not give to the host (the program that uses the adapter), by reason.
 
-    Also the number of connections.
+    It also has the number of connections so far.
     """
 
     forged: int = 0
-    """Messages dropped without an acknowledgement, because the signature is wrong."""
+    """Messages that were dropped without an acknowledgement, because their signature is wrong."""
     keyless: int = 0
-    """Messages dropped without an acknowledgement, because they have no key to acknowledge them by."""
+    """Messages that were dropped, because they have no key, and so cannot be acknowledged."""
     malformed: int = 0
-    """Received texts that were dropped, because they are no frame of this protocol."""
+    """Received texts that were dropped, because they are not frames of this protocol."""
     repeated: int = 0
-    """Messages not given to the host, because the host had them before."""
+    """Messages that were not given to the host, because the host had them before."""
     connections: int = 0
 
 
 class Delivery(Struct, frozen=True):
-    """One received message, given to the host (the program that uses the adapter), which acknowledges it later."""
+    """One received message for the host (the program that uses the adapter). The host must acknowledge it by `ack`."""
 
     envelope: Envelope
     key: str
 
     @property
     def sender(self) -> str:
-        """The name that signed the message."""
+        """The name of the sender, as it was signed."""
         return self.envelope.sender
 
     def json(self) -> Any:
-        """Decode the body of the message.
+        """Decode the body of the message from JSON.
 
-        Half a surrogate pair becomes the replacement character, and too large a number infinity.
+        Half a surrogate pair becomes the replacement character. A number that is too large becomes infinity.
         """
         return codec.decode_body(self.envelope.body)
 
@@ -119,9 +119,9 @@ class _Link:
 
 
 class Adapter:
-    """A client of a broker (peerbus's server), under one name; it reconnects by itself.
+    """A client of a broker (peerbus's server), which connects under one name and reconnects by itself.
 
-    Use it as an async context manager, and iterate over its messages.
+    Use it as an async context manager, and iterate over it to get the messages.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Adapter:
         self._open: dict[str, str] = {}
         # Wakes the reader, which stops while the host holds the maximum of messages.
         self._room = asyncio.Event()
-        # True if this connection skipped deliveries beyond that maximum; the next connection brings them again.
+        # True if this connection skipped deliveries because the host holds the maximum. The next one brings them again.
         self._passed_over = False
         self._inbound: asyncio.Queue[Delivery | None] = asyncio.Queue()
         # Messages sent and not confirmed, by number.
@@ -192,7 +192,7 @@ class Adapter:
         return await self._send(codec.ALL, codec.BROADCAST, codec.encode_body(body))
 
     async def confirm(self) -> None:
-        """Wait until every sent message is durable at the broker (server), however often the connection breaks."""
+        """Wait until every sent message is durable at the broker (server), even if the connection breaks meanwhile."""
         while self._unconfirmed:
             link = await self._connected()
             last = self._number
@@ -200,7 +200,7 @@ class Adapter:
                 self._confirmed(last)
 
     async def peers(self, timeout: float = ANSWER_SECONDS) -> list[str]:
-        """Ask for the names of the connected peers, this one included."""
+        """Ask the broker for the names of all connected peers, and return them. The adapter's own name is included."""
         async with asyncio.timeout(timeout):
             while True:
                 names = await self._ask(await self._connected())
@@ -233,7 +233,7 @@ class Adapter:
         return self.deliveries()
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
-        """Yield the received messages, each id once. Call `ack` for each when it is consumed."""
+        """Yield the received messages, each id only once. The host must call `ack` when it has consumed a message."""
         while (delivery := await self._inbound.get()) is not None:
             yield delivery
         # End the next iteration too.
@@ -242,7 +242,7 @@ class Adapter:
             raise self._failure
 
     async def ack(self, delivery: Delivery) -> None:
-        """Acknowledge a message that the host has consumed: the broker (server) may forget it, and sends it no more."""
+        """Acknowledge a message that the host has consumed, so that the broker (server) does not send it again."""
         ident = delivery.envelope.id
         key = self._open.pop(ident, delivery.key)
         self._seen[ident] = None
@@ -280,7 +280,7 @@ class Adapter:
             return None
 
     def _drop(self, link: _Link) -> None:
-        """Forget a lost connection. Callers that need a connection then wait for the next one."""
+        """Forget a connection that was lost. Callers that need a connection then wait for the next one."""
         if self._link is link:
             self._link = None
             self._linked.clear()
@@ -311,7 +311,7 @@ class Adapter:
             self._inbound.put_nowait(None)
 
     async def _attend(self) -> None:
-        """Run one connection to the broker (server): connect, register, send unconfirmed messages, read to the end."""
+        """Run one connection to the broker (server): connect, register, resend unconfirmed messages, read frames."""
         async with connect(
             self._url, compression=None, max_size=codec.FRAME_BYTES_MAX, proxy=None, ping_interval=None
         ) as websocket:
@@ -343,7 +343,7 @@ class Adapter:
             raise ConnectionError("the broker did not answer the handshake")
 
     async def _say_again(self, link: _Link) -> None:
-        """Send the unconfirmed messages again on a new connection, in order, before anything new is sent."""
+        """Send the unconfirmed messages again on a new connection, in order. After that, new messages can be sent."""
         sent = 0
         while waiting := [number for number in self._unconfirmed if number > sent]:
             for number in waiting:

@@ -1,10 +1,10 @@
 """The frames of peerbus, and the translation of envelopes to the hub's messages and back.
 
-Above: `connection` and `client`. Below: `canonical`. It refuses to know sockets and sessions.
+Above: `connection` and `client`. Below: `canonical`. This module knows nothing about sockets and sessions.
 
-A frame is one JSON object. It is read as the first implementation reads it: keys in any case, the last of several equal
-keys wins, `null` means absent, and half a surrogate pair in a string is no reason to refuse the frame. The sender's
-bytes are kept unchanged (`Envelope.raw`), and a recipient gets exactly those bytes.
+A frame is one JSON object. It is read as the first implementation of peerbus reads it. Keys may be in upper or lower
+case. If a key is repeated, the last value counts. A field with `null` counts as absent. Half a surrogate pair in a
+string is accepted. The sender's bytes are kept unchanged (`Envelope.raw`), and a recipient gets exactly these bytes.
 """
 
 import json
@@ -30,21 +30,21 @@ PROTOCOL = "peerbus"
 VERSION = "v1"  # spec 6: any other is rejected at register
 # spec 1: 1 MiB for a message and for a line.
 FRAME_BYTES_MAX = 1024 * 1024
-"""The protocol's own size limit of a frame, for both sides and both framings."""
+"""Most bytes of a frame, by the protocol. The limit is the same for server and client, on a WebSocket and on lines."""
 
 ALL = "*"
 MESSAGE = "msg"
 BROADCAST = "broadcast"
 SOURCE = "tieline"
-"""The `source` of envelopes that the hub made and signed, because the message came through another protocol."""
+"""Value of `source` in envelopes that the hub makes and signs itself, for messages from other protocols."""
 
 
 class FrameError(ValueError):
-    """The received bytes are not a frame of this protocol."""
+    """Raised if received bytes are not a valid frame of this protocol."""
 
 
 class Handshake(Struct, frozen=True):
-    """The first frame of a client: it registers a name with a token. Its `type` is not checked yet."""
+    """The first frame of a client, which should register a name with a token. The decoder does not check `type`."""
 
     type: str
     version: str
@@ -53,7 +53,7 @@ class Handshake(Struct, frozen=True):
 
 
 class Ack(Struct, frozen=True, gc=False):
-    """A client's frame that acknowledges a delivery by its key: the program behind the client has consumed it."""
+    """A client's frame that acknowledges a delivery by its key, because the client's program has consumed it."""
 
     key: str
 
@@ -65,7 +65,7 @@ class Peers(Struct, frozen=True):
 
 
 class Envelope(Struct, frozen=True, gc=False):
-    """A message, as its sender signed it."""
+    """A message in the form in which its sender signed it."""
 
     version: str
     id: str
@@ -75,14 +75,14 @@ class Envelope(Struct, frozen=True, gc=False):
     source: str
     kind: str
     body: bytes
-    """Raw JSON; empty when absent."""
+    """The body as JSON bytes; empty if the envelope has no body."""
     hmac: str
     raw: bytes
     """The whole envelope, byte for byte as it was received."""
 
     @property
     def fields(self) -> tuple[str, str, str, str, str, str, str]:
-        """Return the signed fields before the body, in the order of `canonical.FIELDS`."""
+        """The signed fields except the body, in the order of `canonical.FIELDS`."""
         return self.version, self.id, self.sender, self.to, self.ts, self.source, self.kind
 
     def verify(self, secret: bytes) -> bool:
@@ -91,7 +91,7 @@ class Envelope(Struct, frozen=True, gc=False):
 
 
 class Deliver(Struct, frozen=True):
-    """A frame of the server: an envelope for its recipient, with the key by which the recipient acknowledges it."""
+    """A frame from the server with an envelope, and with the key by which the recipient acknowledges the delivery."""
 
     key: str
     envelope: Envelope
@@ -101,7 +101,7 @@ class Deliver(Struct, frozen=True):
 
 
 class _Frame(Struct, forbid_unknown_fields=True, rename={"sender": "from"}, gc=False):
-    """Every field that a frame can have, spelt as in the protocol. Most frames are decoded in one step with it."""
+    """All fields that a frame can have, in their usual spelling. With this type, most frames are decoded at once."""
 
     protocol_version: str | None = None
     type: str | None = None
@@ -135,7 +135,7 @@ _BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode_handshake(data: bytes) -> Handshake:
-    """Decode the first frame of a connection. Raises `FrameError` unless it is JSON of the right types."""
+    """Decode the first frame of a connection. Raise `FrameError` if it is not JSON or a field has the wrong type."""
     _check_nesting(data)
     try:
         frame = _decoder.decode(data)
@@ -147,7 +147,10 @@ def decode_handshake(data: bytes) -> Handshake:
 
 
 def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
-    """Decode a client's frame after the handshake; `None` for a frame without meaning here. Raises `FrameError`."""
+    """Decode a client's frame after the handshake. Return `None` for a frame that the server ignores.
+
+    Raise `FrameError` if the frame is invalid.
+    """
     _check_nesting(data)
     try:
         frame = _decoder.decode(data)
@@ -167,7 +170,10 @@ def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
 
 
 def decode_push(data: bytes) -> Deliver | Peers | None:
-    """Decode a frame of the server; `None` for a frame that a client can ignore. Raises `FrameError`."""
+    """Decode a frame from the server. Return `None` for a frame that a client can ignore.
+
+    Raise `FrameError` if the frame is invalid.
+    """
     # The frame adds one level around the envelope, which may itself be at the limit.
     _check_nesting(data, canonical.NESTING_MAX + 1)
     try:
@@ -195,7 +201,7 @@ def _decode_loose_push(data: bytes) -> Deliver | Peers | None:
 
 
 def decode_envelope(data: bytes) -> Envelope:
-    """Decode an envelope from its JSON. Raises `FrameError`."""
+    """Decode an envelope from its JSON. Raise `FrameError` if it is invalid."""
     _check_nesting(data)
     try:
         return _envelope(_decoder.decode(data), data)
@@ -245,9 +251,9 @@ _FOLDED = str.maketrans({"\N{LATIN SMALL LETTER LONG S}": "s", "\N{KELVIN SIGN}"
 
 
 class _Loose:
-    """The fields of a JSON object, by key. Keys are compared without regard to case.
+    """The fields of a frame that `_Frame` cannot decode, because it has an unusual spelling or unknown keys.
 
-    Used for frames in an unusual spelling, which `_Frame` cannot decode.
+    Fields are found by their keys, without regard to upper and lower case.
     """
 
     __slots__ = ("_mended", "_values")
@@ -258,11 +264,11 @@ class _Loose:
         self._mended = mended
 
     def value(self, key: str) -> bytes:
-        """Return the JSON of the field with this key, as it was written; empty if the field is absent."""
+        """Return the value of the field with this key as JSON bytes, unchanged; empty if the field is absent."""
         return self._values.get(key, _ABSENT)
 
     def text(self, key: str) -> str:
-        """Return the field with this key, which must be a string; empty if it is absent. Raises `FrameError`."""
+        """Return the string in the field with this key; empty if it is absent. Raise `FrameError` for another type."""
         value = self._values.get(key)
         if value is None:
             return ""
@@ -293,7 +299,7 @@ def _loose(data: bytes) -> _Loose:
 
 
 def _members(data: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the keys of the outermost object, each with the start and end of its value. The text must be valid JSON."""
+    """Yield each key of the outermost JSON object in `data`, with the start and end of its value."""
     depth = 0
     key = ""
     pending: re.Match[bytes] | None = None
@@ -364,7 +370,7 @@ def encode_ack(key: str) -> bytes:
 
 
 def encode_peers(names: list[str] | None = None) -> bytes:
-    """Encode the request for the connected peers, or with `names` the answer."""
+    """Encode the request for the names of the connected peers; or, if `names` is given, the answer."""
     return _encoder.encode({"protocol_version": VERSION, "type": "peers", "names": names})
 
 
@@ -372,7 +378,7 @@ _DELIVER_HEAD = f'{{"protocol_version":"{VERSION}","type":"deliver","delivery_ke
 
 
 def encode_deliver(key: str, envelope: bytes) -> bytes:
-    """Encode the frame that brings an envelope to its recipient, byte for byte as it was signed."""
+    """Encode the frame that carries an envelope to its recipient. The bytes of the envelope stay unchanged."""
     # spec 2.4: the key stands outside the envelope, so the signed envelope stays unchanged.
     return b"".join((_DELIVER_HEAD, _encoder.encode(key), b',"envelope":', envelope, b"}"))
 
@@ -387,7 +393,7 @@ def encode_envelope(fields: tuple[str, str, str, str, str, str, str], body: byte
 def encode_body(value: object) -> bytes:
     """Encode a body as JSON, without white space.
 
-    Raises `ValueError` if JSON or an envelope cannot represent the value.
+    Raise `ValueError` if the value cannot be encoded as JSON, or has too many nesting levels for an envelope.
     """
     try:
         body = _encoder.encode(value)
@@ -399,7 +405,7 @@ def encode_body(value: object) -> bytes:
 
 
 def decode_body(body: bytes) -> Any:
-    """Decode the body of an envelope. Every valid body can be decoded.
+    """Decode the body of an envelope, which must be valid JSON.
 
     Half a surrogate pair becomes the replacement character. A number that is too large for Python becomes infinity.
     """
@@ -425,7 +431,7 @@ _UNREADABLE = "the body holds numbers that cannot be shown as data; peers get it
 
 
 def content_of(envelope: Envelope) -> m.Content | Refusal:
-    """Convert an envelope to the content of a message of the hub, or return the reason why it is refused."""
+    """Convert an envelope to the hub's content of a message, or return a refusal if the envelope is not valid."""
     # spec 3: an envelope without id or recipient is dropped.
     if not envelope.id or not envelope.to:
         return Refusal(Code.INVALID_MESSAGE, "an envelope needs an id and a recipient")
@@ -445,9 +451,10 @@ def content_of(envelope: Envelope) -> m.Content | Refusal:
 
 
 def wire_id_of(envelope: Envelope) -> str:
-    """Return the wire id of the hub's message for an envelope.
+    """Return the wire id that the hub's message gets for an envelope.
 
-    A broadcast and a direct message with the same envelope id are two messages, so they get different wire ids.
+    A broadcast and a direct message are two messages, even if their envelopes have the same id. So the broadcast gets
+    another wire id.
     """
     return f"{envelope.id}|{ALL}" if envelope.to == ALL else envelope.id
 
@@ -466,9 +473,9 @@ def signature_of(envelope: Envelope, sender: str, secret: bytes | None) -> m.Sig
 
 
 def _said(body: bytes) -> tuple[str, dict[str, Any] | None, tuple[str, ...]]:
-    """Return an envelope's body as text, also as data if it contains more than text, and notes on losses.
+    """Convert an envelope's body for a message of the hub. Return its text, its data, and notes for recipients.
 
-    These become the content of the hub's message.
+    The data is `None` if the body has only text. The notes say what could not be converted.
     """
     written = (body or b"null").decode()
     if has_many_values(body):
@@ -504,17 +511,17 @@ def _decode_any(body: bytes) -> object:
 
 
 def key_of(message: m.Message, recipient: str) -> str:
-    """Return the text key (not the hub's number) by which a recipient acknowledges its delivery of a message."""
+    """Return peerbus's key of a delivery, by which the recipient acknowledges it: a text, not the hub's number."""
     everybody = message.content.target.kind is TargetKind.EVERYBODY
     wire_id = message.wire_id if message.protocol == PROTOCOL else None
     return delivery_key(wire_id, message.id, recipient, everybody=everybody)
 
 
 def delivery_key(wire_id: str | None, message_id: str, recipient: str, *, everybody: bool) -> str:
-    """Return the text key (not the hub's number) by which a recipient acknowledges its delivery.
+    """Return peerbus's key of a delivery, by which the recipient acknowledges it. It is a text, not the hub's number.
 
-    It is an id, with the recipient's name for a broadcast. `wire_id` is the message's id in this protocol, if it has
-    one; else `message_id` is used. `everybody` is true for a broadcast.
+    The key is `wire_id` if the message came through peerbus, else `message_id`. For a broadcast (`everybody`), the
+    recipient's name is added to the key.
     """
     # spec 2.4: the id of a direct message, "<id>|<recipient>" for a copy of a broadcast.
     if wire_id is not None:
@@ -523,12 +530,12 @@ def delivery_key(wire_id: str | None, message_id: str, recipient: str, *, everyb
 
 
 def original_of(message: m.Message) -> bytes | None:
-    """Return the bytes of the envelope that the sender signed; `None` if the message came through another protocol."""
+    """Return the envelope's bytes as the sender signed them; `None` if the message came through another protocol."""
     return message.content.original if message.protocol == PROTOCOL else None
 
 
 def translate(message: m.Message, recipient: str, secret: bytes) -> bytes:
-    """Make an envelope for a message from another protocol. The hub signs it, and names itself in `source`."""
+    """Make and sign an envelope for a message from another protocol. The hub names itself in its field `source`."""
     said = message.content
     everybody = said.target.kind is TargetKind.EVERYBODY
     to, kind = (ALL, BROADCAST) if everybody else (recipient, MESSAGE)

@@ -1,10 +1,10 @@
-"""One peer: its handshake, its messages, its deliveries and its acknowledgements, over a WebSocket or over lines.
+"""The connection of one peer: handles its handshake, its messages, its deliveries and its acknowledgements.
 
-Above: a carrier (a WebSocket of either port, or lines), which hands in frames and sends the frames it is given. Below:
-a `SessionPump`.
+Above: a carrier (a WebSocket on either port, or a stream of lines), which receives and sends the frames. Below: a
+`SessionPump`.
 
-After the handshake this protocol has no frame that refuses. A refused frame is dropped, as the first implementation
-drops it, and the refusal is kept in the audit chain.
+After the handshake, this protocol has no frame that tells a peer about a refusal. A refused frame is dropped, as in the
+first implementation, and the refusal is written into the audit chain.
 """
 
 from collections.abc import Sequence
@@ -55,33 +55,36 @@ CLOSINGS: dict[Code, tuple[int, str]] = {
     Code.RESERVED_NAME: BAD_NAME,
     Code.SHUTTING_DOWN: STOPPING,
 }
-"""Close code and reason for each refusal of the hub; any other refusal is a fault of the hub."""
+"""Close code and reason for these refusals of the hub. For any other refusal, they are those of `NOT_KEPT`."""
 
 _KEYS_MAX = 4096
 _KEYS_CHARACTERS_MAX = 256 * 1024
-"""Limits on the delivery keys remembered for acknowledging: their number, and their total length. Past either limit all
-keys are forgotten, and the hub looks them up. A peer that never acknowledges costs no more than that."""
+"""Limits for the delivery keys that are remembered until a peer acknowledges them: their number and their total length.
+
+At either limit, all keys are forgotten, and the hub looks up the acknowledged deliveries itself. So a peer that never
+acknowledges cannot use more memory than this.
+"""
 _QUESTIONS_MAX = 8
-"""`peers` requests in progress at once: each answer may be as long as the list of all members."""
+"""Most `peers` requests in progress at the same time, because each answer may be as long as the list of all members."""
 
 
 class Carrier(Protocol):
-    """One kind of socket (WebSocket or lines) that carries the frames of one peer.
+    """A socket (a WebSocket or a stream of lines) that sends and receives the frames of one peer.
 
-    `PeerConnection` calls these methods. All return at once.
+    `PeerConnection` calls these methods. All of them return at once.
     """
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """Send frames, in this order."""
 
     def close(self, code: int, reason: str) -> None:
-        """End the connection, with this code and reason if the socket can send them."""
+        """Close the connection. Send this code and reason to the peer, if the kind of socket can do that."""
 
     def admit(self, name: str) -> None:
-        """Allow frames of full size: the peer is authenticated under this name."""
+        """Allow frames of full size, because the peer has proved that it owns this name."""
 
     def abort(self) -> None:
-        """End the connection at once, without a reason."""
+        """Close the connection at once, without sending a reason."""
 
     def pause_reading(self) -> None:
         """Stop passing received frames to the connection."""
@@ -91,21 +94,21 @@ class Carrier(Protocol):
 
 
 class _Gone:
-    """Takes the place of a closed socket (carrier): it sends nothing, and nothing keeps the closed one in memory."""
+    """Replaces a closed socket (carrier) and does nothing, so that the closed socket can be freed from memory."""
 
     __slots__ = ()
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Drop the frames: the peer's socket is gone."""
+        """Drop the frames, because the peer's socket is closed."""
 
     def close(self, code: int, reason: str) -> None:
-        """Do nothing: the peer's socket is gone."""
+        """Do nothing, because the peer's socket is closed already."""
 
     def admit(self, name: str) -> None:
-        """Do nothing: the peer's socket is gone."""
+        """Do nothing, because the peer's socket is closed."""
 
     def abort(self) -> None:
-        """Do nothing: the peer's socket is gone."""
+        """Do nothing, because the peer's socket is closed already."""
 
     pause_reading = resume_reading = abort
 
@@ -147,7 +150,7 @@ class PeerConnection:
         # Commands of this turn's frames for the hub, and the deliveries that the frames acknowledge.
         self._commands: list[c.Command] = []
         self._acked: list[Range] = []
-        # Deliveries given to the peer, by the key that acknowledges them. Two deliveries share a key only by malice.
+        # Deliveries sent to the peer, by the key that acknowledges them. Only malicious peers give two the same key.
         self._keys: dict[str, tuple[int, ...]] = {}
         self._keys_characters = 0
         # Deliveries with a smaller key waited before the peer registered.
@@ -156,12 +159,12 @@ class PeerConnection:
     # Calls of the carrier.
 
     def expect_handshake(self) -> None:
-        """Start the handshake timeout: the peer's socket is connected."""
+        """Start the timeout of the handshake, because the peer's socket is connected now."""
         self._server.connections.add(self)
         self._greeting.expect(partial(self._fail, NO_HANDSHAKE))
 
     def receive_text(self, payload: bytes) -> None:
-        """Handle a text frame. Call `finish_turn` after the last of the frames that arrived together (a turn)."""
+        """Handle a text frame. After all frames that arrived together (a turn), the caller must call `finish_turn`."""
         # spec 1: at most 1 MiB for a message.
         if len(payload) > FRAME_BYTES_MAX:
             self._fail((TOO_BIG, f"a frame has at most {FRAME_BYTES_MAX} bytes"))
@@ -173,13 +176,13 @@ class PeerConnection:
             self._greet(payload)
 
     def receive_binary(self) -> None:
-        """Ignore a frame that is not text. As the first frame it ends the connection: it is no handshake."""
+        """Ignore a frame that is not text. If it is the first frame, close the connection: it is not a handshake."""
         # spec 1, 2.1: a message that is not text has no meaning; as the first one it is no register.
         if self._greeting.phase is Phase.GREETING:
             self._fail(NOT_TEXT)
 
     def finish_turn(self) -> None:
-        """Send the commands of the frames that arrived together to the hub, in one batch."""
+        """Send commands to the hub, in one batch, for all frames that arrived together."""
         self._flush_acks()
         if self._commands:
             commands, self._commands = self._commands, []
@@ -191,7 +194,7 @@ class PeerConnection:
             self._fail(NOT_KEPT)
 
     def receive_eof(self) -> None:
-        """Note that the peer sends no more. The connection ends when all its requests are answered."""
+        """Note that the peer sends nothing more. The connection is closed when all its requests are answered."""
         self._heard_all = True
         if self._greeting.phase is Phase.GREETING:
             self._fail(NO_HANDSHAKE)
@@ -217,9 +220,9 @@ class PeerConnection:
     # Calls of the session pump: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Send deliveries to the peer. Return those that were sent.
+        """Send deliveries to the peer. Return the deliveries that were sent.
 
-        Deliveries that waited before the peer connected are sorted by sender, as the first implementation sends them.
+        Deliveries that waited before the peer connected are sorted by sender, as in the first implementation.
         """
         if parcels[0][1] < self._flush_until:
             waited = [parcel for parcel in parcels if parcel[1] < self._flush_until]
@@ -260,7 +263,7 @@ class PeerConnection:
             self._fail(CLOSINGS.get(why.code, NOT_KEPT))
 
     def pause_reading(self) -> None:
-        """Stop reading from the peer, because it sends more than the hub can record."""
+        """Stop reading from the peer, because it sends faster than the hub can store."""
         self._carrier.pause_reading()
 
     def resume_reading(self) -> None:
@@ -440,9 +443,9 @@ class PeerConnection:
             self._handle_waiting(self._greeting.take())
 
     def _handle_waiting(self, waiting: Sequence[bytes]) -> None:
-        """Handle frames that were queued during the handshake or behind `peers` requests in progress.
+        """Handle frames that were queued during the handshake, or while too many `peers` requests were in progress.
 
-        If one of them makes the others wait again, queue those.
+        If one of these frames must wait again, queue it and all frames after it.
         """
         for index, payload in enumerate(waiting):
             if self._greeting.phase is not Phase.ACTIVE:
@@ -461,7 +464,7 @@ class PeerConnection:
     def _envelope(self, message: Message) -> bytes | None:
         """Return the envelope of a message for this peer: the sender's own, or one that the hub makes and signs.
 
-        `None` if the hub must sign and has no secret.
+        Return `None` if the hub would have to sign but has no secret.
         """
         # spec 3, 4: a recipient gets the sender's signed bytes, for a broadcast too.
         original = codec.original_of(message)

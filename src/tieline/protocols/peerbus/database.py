@@ -1,5 +1,6 @@
-"""A database of the first peerbus server: written so that its tools can check it, read to import waiting messages.
+"""Reads and writes databases in the form of the first peerbus server.
 
+They are written so that peerbus's tools can check the hub's log, and read so that waiting messages can be imported.
 Above: `tieline audit export` and `tieline import`. Below: SQLite; the statements are in `database.sql`.
 """
 
@@ -42,21 +43,21 @@ class Waiting(Struct, frozen=True):
 
 
 class Copy(Struct, frozen=True):
-    """One recipient's delivery of a message, for an export of the hub's log to a peerbus database."""
+    """One delivery of a message to one recipient, for the export of the hub's log to a peerbus database."""
 
     number: int
-    """Number of the recipient in the hub."""
+    """The hub's number for the recipient."""
     place: int
-    """Key of the delivery: its number among the recipient's deliveries."""
+    """The hub's key of the delivery: it counts the recipient's deliveries."""
     key: str
     sender: str
     recipient: str
 
 
 class Moves(Struct, frozen=True):
-    """Deliveries of one member that were given to it, or that it acknowledged, as ranges of their keys.
+    """Deliveries that were sent to one member, or that the member acknowledged, as ranges of their keys.
 
-    `kind` says which of both; each delivery becomes a row of the exported audit chain.
+    `kind` is `deliver` or `ack`. Each delivery becomes one row of the exported audit chain.
     """
 
     kind: str
@@ -66,9 +67,9 @@ class Moves(Struct, frozen=True):
 
 
 class Export:
-    """A new peerbus database with an audit chain in it, made from the hub's log.
+    """A new peerbus database with an audit chain, to which the events of the hub's log are exported.
 
-    Rows must be added in the order of the log.
+    Events must be added in the order of the log.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,24 +84,24 @@ class Export:
         self._head = chain.GENESIS
 
     def add_peer(self, name: str, at_ms: int) -> None:
-        """Add the name of a peer, first seen at this time."""
+        """Add a peer with this name, which was first seen at this time."""
         self._connection.execute(_QUERIES["insert_peer"], (name, at_ms * _MS_NANOSECONDS, at_ms * _MS_NANOSECONDS))
 
     def add_sent(self, copies: Iterable[Copy], at_ms: int) -> None:
-        """Add an accepted message: one row in the chain for each of its recipients."""
+        """Add a message that the hub accepted. The chain gets one row for each recipient."""
         for copy in copies:
             values = (copy.number, copy.place, copy.key, copy.sender, copy.recipient)
             self._connection.execute(_QUERIES["insert_delivery"], values)
             self._append(chain.encode_event(chain.SEND, copy.key, copy.sender, copy.recipient), at_ms)
 
     def add_forgotten(self, key: str, sender: str, to: str, at_ms: int) -> None:
-        """Add an accepted message that the hub's retention has deleted since. `key` is its id."""
+        """Add a message that the hub accepted, and later deleted by its retention. `key` is the message's id."""
         self._append(chain.encode_event(chain.SEND, key, sender, to), at_ms)
 
     def add_moves(self, moves: Moves, at_ms: int) -> None:
-        """Add deliveries that were given or acknowledged: one row in the chain for each.
+        """Add deliveries that were sent to a member or acknowledged. The chain gets one row for each delivery.
 
-        Only deliveries that `add_sent` has added count; others belong to deleted messages.
+        Deliveries that `add_sent` did not add are skipped, because their messages are deleted.
         """
         for first, last in moves.ranges:
             found = self._connection.execute(_QUERIES["find_deliveries"], (moves.number, first, last)).fetchall()
@@ -139,7 +140,7 @@ class Source:
             raise DatabaseError(f"{path} is no database of a peerbus broker: {error}") from error
 
     def peers(self) -> list[str]:
-        """Return every name that ever registered."""
+        """Return the names of all peers that ever registered."""
         return [str(row[0]) for row in self._connection.execute(_QUERIES["peers"])]
 
     def waiting(self) -> Iterator[Waiting]:
@@ -148,7 +149,7 @@ class Source:
             yield Waiting(str(key), str(sender), str(recipient), _bytes(envelope))
 
     def chain_break(self) -> str | None:
-        """Describe the first break in the audit chain; `None` if the chain is intact."""
+        """Return a text about the first wrong or missing row of the audit chain; `None` if the chain is intact."""
         rows = self._connection.execute(_QUERIES["audit"])
         return chain.first_break(Link(seq, previous, digest, _bytes(event)) for seq, previous, digest, event in rows)
 
@@ -158,5 +159,5 @@ class Source:
 
 
 def _bytes(value: object) -> bytes:
-    """Return a column's value as bytes; SQLite may store the value with any type."""
+    """Return the value of a column as bytes. It may have another type, because SQLite does not enforce types."""
     return value if isinstance(value, bytes) else str(value).encode()

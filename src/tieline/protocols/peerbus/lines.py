@@ -1,6 +1,7 @@
-"""Lines as the carrier of a peer's frames: one JSON object per line, ended by a single newline.
+"""Carries the frames of a peer as lines: one JSON object in each line, which ends with one newline.
 
-Above: a byte stream, such as a Unix socket. Below: a `PeerConnection`. A line cannot carry the reason for a close.
+Above: a byte stream, such as a Unix socket. Below: a `PeerConnection`. Lines cannot tell a peer why its connection is
+closed.
 """
 
 import asyncio
@@ -17,11 +18,11 @@ _NEWLINE = b"\n"
 
 
 class LineTooLong(ValueError):
-    """A line of a peer is longer than the limit. The end of such a line is unknown, so the stream ends."""
+    """Raised if a peer's line is longer than the limit. The stream must then be closed: the line's end is unknown."""
 
 
 class LineBuffer:
-    """Collects the bytes of a peer's stream and returns its lines (frames), in order and without their line ends."""
+    """Collects the bytes of a peer's stream, and returns its lines (frames) in order, without the newlines."""
 
     __slots__ = ("_data", "_searched", "line_bytes_max")
 
@@ -34,7 +35,7 @@ class LineBuffer:
 
     @property
     def held(self) -> int:
-        """Number of buffered bytes of a line that is not complete yet."""
+        """Number of buffered bytes: the beginning of a line that is not complete yet."""
         return len(self._data)
 
     def receive_data(self, data: bytes) -> None:
@@ -49,7 +50,7 @@ class LineBuffer:
     def next_lines(self) -> Iterator[bytes]:
         """Yield every complete line that is not blank.
 
-        For a line that is too long, it raises `LineTooLong` after the lines before it.
+        Raise `LineTooLong` at a line that is too long, after the lines before it were yielded.
         """
         start = 0
         data = self._data
@@ -71,7 +72,7 @@ class LineBuffer:
 def encode_line(payload: bytes) -> bytes:
     """Return a frame as a line.
 
-    In JSON a raw newline stands only between tokens, so a space can replace it.
+    Newlines in the frame are replaced by spaces. JSON allows this, because it has newlines only between tokens.
     """
     return payload.replace(_NEWLINE, b" ") + _NEWLINE
 
@@ -133,11 +134,11 @@ class LineCarrier(Stream):
         self.write(b"".join(map(encode_line, payloads)))
 
     def close(self, code: int, reason: str) -> None:
-        """End the connection; the reason cannot be sent."""
+        """Close the connection. The code and the reason are not sent, because lines cannot carry them."""
         self.hang_up()
 
     def admit(self, name: str) -> None:
-        """Count the buffered bytes of this connection for the peer of this name, which is authenticated now."""
+        """Count the buffered bytes for this name from now on, because the peer has proved that it owns the name."""
         self._share.admit(name)
 
     # Inside.

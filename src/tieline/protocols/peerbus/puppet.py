@@ -1,4 +1,4 @@
-"""A puppet (test client of one member) that speaks peerbus."""
+"""The puppet (a scripted test client) of peerbus."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from tieline.wire.puppet import ANSWER_SECONDS, Heard, NotSpoken, Puppet, says_u
 
 
 class PeerbusPuppet(Puppet):
-    """Puppet of peerbus: sends and receives signed envelopes over a WebSocket. peerbus has no channels."""
+    """Puppet (test client) of peerbus: sends and receives signed envelopes over a WebSocket, but has no channels."""
 
     protocol = PROTOCOL
 

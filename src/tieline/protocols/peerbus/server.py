@@ -1,7 +1,7 @@
-"""peerbus as a protocol of the hub: its tokens, its secret, its listeners, and all their connections.
+"""The hub's server for peerbus: it has the tokens, the secret, the listeners, and the connections of all peers.
 
-Above: the server's assembly. Below: the Hub port, and this folder's carriers (the sockets for frames: WebSocket and
-lines).
+Above: the server's assembly. Below: the Hub port, and the carriers of this folder. A carrier is a socket that sends and
+receives frames: a WebSocket, or a stream of lines.
 """
 
 import asyncio
@@ -31,24 +31,24 @@ from tieline.wire.unix import UnixServer, listen
 BACKLOG = 1024
 
 _NAME_CODES = frozenset({Code.INVALID_NAME, Code.RESERVED_NAME, Code.NAME_TAKEN})
-"""Refusals of a name whose token is good. The peer's own log says no more than the close reason."""
+"""Codes of refusals of a peer's name. The hub logs them, because the peer itself learns only a short close reason."""
 _REFUSED_NAMES_MAX = 1000
-"""Refused names that are remembered. Later ones are not logged, so that no peer fills the log with invented names."""
+"""Most refused names that are logged. Further ones are not, so that no peer fills the log with invented names."""
 _NAME_CHARACTERS_MAX = 140
-"""Length of a name in the log: a peer may send any text as its name."""
+"""Most characters of a name in the log, because a peer may send any text as its name."""
 
 _GOODBYE_SECONDS = 0.5
-"""Time that peers have to answer the last close frame."""
+"""Timeout for peers to answer the close frame when the hub stops."""
 
 log = structlog.get_logger(__name__)
 
 
 class SecretTooShort(ValueError):
-    """The shared secret is short enough to guess."""
+    """The shared secret has too few bytes to be safe."""
 
 
 def check_secret(secret: str | None) -> bytes | None:
-    """Return the shared secret as bytes; `None` if there is none. Raises `SecretTooShort`."""
+    """Return the shared secret as bytes; `None` if there is none. Raise `SecretTooShort` if it has too few bytes."""
     if not secret:
         return None
     encoded = secret.encode()
@@ -94,18 +94,18 @@ class PeerbusServer(Server):
         self.hosts = Hosts((), "127.0.0.1")
 
     def credential(self, token: str) -> Credential:
-        """Return the credential for a peer's token: one that several names share, or else a member's own token."""
+        """Return the credential for a peer's token: a configured token that names share, or a member's own token."""
         # spec 6: the broker accepts a fixed set of tokens.
         digest = sha256(token.encode()).digest()
         known = [hmac.compare_digest(digest, other) for other in self._tokens]
         return ByShared(token) if any(known) else ByToken(token)
 
     def connect(self, carrier: Carrier) -> PeerConnection:
-        """Make the connection object of a new peer, whose frames the socket `carrier` sends and receives."""
+        """Make the connection object for a new peer. `carrier` is the socket that sends and receives its frames."""
         return PeerConnection(self, carrier)
 
     def log_refusal(self, name: str, why: Refusal) -> None:
-        """Log the refusal of a peer's name, once for each name: an adapter may try again for ever."""
+        """Log the refusal of a peer's name. Log each name only once, because a client may try again for ever."""
         known = (name[:_NAME_CHARACTERS_MAX], why.code)
         if why.code not in _NAME_CODES or known in self._refused_names:
             return
@@ -114,7 +114,7 @@ class PeerbusServer(Server):
             log.warning("the name of a peer is refused", name=known[0], code=why.code.value, reason=why.message)
 
     async def start(self) -> None:
-        """Open the listeners that are configured: the Unix socket and the separate port."""
+        """Open the configured listeners: the Unix socket, and the separate port (a port for peerbus alone)."""
         if self._socket is not None:
             await self.listen_unix(self._socket)
         if self._port is not None:
@@ -124,12 +124,12 @@ class PeerbusServer(Server):
                 raise CannotListen(self._port, "peerbus", error) from error
 
     def places(self) -> Mapping[str, str]:
-        """Return the addresses of the separate port and of the Unix socket, if they exist."""
+        """Return the addresses of the separate port (for peerbus alone) and of the Unix socket, if they exist."""
         found = {"peerbus": f"ws://{self.address}"} if self.address is not None else {}
         return found if self._socket is None else {**found, "peerbus_socket": str(self._socket)}
 
     async def listen(self, host: str, port: int, *, names: Sequence[str] = ()) -> None:
-        """Open a port for peerbus alone. `names` are its allowed host names beside `localhost` and IP addresses."""
+        """Open a port for peerbus alone. Besides `localhost` and IP addresses, the host names `names` are allowed."""
         loop = asyncio.get_running_loop()
         family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
         server = await loop.create_server(lambda: WebSocketCarrier(self), host, port, family=family, backlog=BACKLOG)
@@ -139,11 +139,11 @@ class PeerbusServer(Server):
         self.address = f"[{bound_host}]:{bound_port}" if family == sockets.AF_INET6 else f"{bound_host}:{bound_port}"
 
     async def listen_unix(self, path: Path) -> None:
-        """Open a Unix socket that carries a frame in each line. Only the hub's own user can open it."""
+        """Open a Unix socket on which each line is a frame. Only the hub's own user can connect to it."""
         self._listeners.append(await listen(path, lambda: LineCarrier(self), mode=0o600))
 
     async def stop(self) -> None:
-        """Stop listening, and end the connections of all peers with the reason that the hub stops."""
+        """Stop listening, and close the connections of all peers. The reason they get is that the hub stops."""
         for listener in self._listeners:
             listener.close()
         self.say_goodbye()
@@ -154,7 +154,7 @@ class PeerbusServer(Server):
             carrier.abort()
 
     def say_goodbye(self) -> None:
-        """End the connection of every peer with the reason that the hub stops."""
+        """Close the connections of all peers. The reason they get is that the hub stops."""
         for connection in list(self.connections):
             connection.end(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))
 
@@ -164,7 +164,7 @@ class PeerbusServer(Server):
         self._alone.clear()
 
     def leave(self, carrier: WebSocketCarrier) -> None:
-        """Unregister a connection of the separate port (the port for peerbus alone): it has ended."""
+        """Unregister a connection of the separate port (the port for peerbus alone), because it has ended."""
         self._carriers.discard(carrier)
         if not self._carriers:
             self._alone.set()

@@ -1,4 +1,4 @@
-"""The configuration of peerbus: its tokens, its secret, its port."""
+"""The configuration of peerbus: its tokens, its secret for signatures, and its separate port."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -51,12 +51,12 @@ class PeerbusSettings(Settings, frozen=True):
 
     @property
     def signs(self) -> bool:
-        """True if the hub has a secret to sign with: peers accept signed messages only."""
+        """True if the hub has a secret, so that it can sign messages. Peers accept only signed messages."""
         return bool(self.hmac_secret)
 
     @property
     def shared_tokens(self) -> tuple[str, ...]:
-        """The tokens that several names share: a peer may register any name with one of them."""
+        """The tokens that several names may share. A peer with one of these tokens may register any new name."""
         return tuple(filter(None, self.tokens))
 
     def with_environment(self, environment: Mapping[str, str]) -> Self:
@@ -70,7 +70,7 @@ class PeerbusSettings(Settings, frozen=True):
         )
 
     def check(self) -> None:
-        """Raise `ValueError` if the secret is short enough to guess."""
+        """Raise `ValueError` if the secret has too few bytes to be safe."""
         size = len(self.hmac_secret.encode())
         if 0 < size < SECRET_BYTES_MIN:
             raise ValueError(f"the peerbus secret has {size} bytes, and needs at least {SECRET_BYTES_MIN}")

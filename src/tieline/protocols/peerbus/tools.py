@@ -1,4 +1,4 @@
-"""Tools for agents under peerbus's own names, such as `bus.send`. They answer in JSON, as peerbus's adapters do."""
+"""Tools for agents with the names that peerbus gives them, such as `bus.send`. They answer in JSON, as in peerbus."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from tieline.wire.native.frames import Message
 _TEXT_KEYS = ("text", "message", "content")
 _TAKEN_MAX = 100
 _DATA_CHARS_MAX = 4_096
-"""Largest size of the data beside a body, in JSON characters.
+"""Most bytes of a message's data, as JSON, in an answer.
 
-Longer data is left out, and the answer says so.
+Longer data is left out, and the answer says how long it is.
 """
 
 
@@ -48,9 +48,9 @@ async def _say(context: ToolContext, target: str, body: Any) -> Answer:
 
 
 def _spoken(body: Any) -> tuple[str, dict[str, Any] | None]:
-    """Return a body (any JSON value) as text, and as data if it contains more than text: for a message of the hub.
+    """Convert a body (any JSON value) for a message of the hub. Return its text, and its data if it has more than text.
 
-    The hub reads the body of an envelope the same way.
+    The hub converts the body of an envelope in the same way.
     """
     if isinstance(body, str):
         return body, None
@@ -70,7 +70,7 @@ async def peers(context: ToolContext, _asked: Nothing) -> Answer:
 
 
 async def drain(context: ToolContext, _asked: Nothing) -> Answer:
-    """Take the waiting messages."""
+    """Claim the waiting messages and return them."""
     taken, _ = await claim_some(context, _TAKEN_MAX, told=lambda message: json_answer(_told(message), taken=True).text)
     context.shown.extend(item.message.id for item in taken)
     said = [_told(item.message) for item in taken]

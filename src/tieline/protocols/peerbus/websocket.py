@@ -1,7 +1,7 @@
-"""A WebSocket as the carrier of a peer's frames, on a port for peerbus alone.
+"""Carries the frames of a peer over a WebSocket, on the separate port (a port for peerbus alone).
 
-Above: the event loop. Below: a `PeerConnection`. The library's sans-I/O protocol does the handshakes, all frames and
-all checks for errors in them. See docs/adr/0008 for the cost.
+Above: the event loop. Below: a `PeerConnection`. The library `websockets` handles and checks the handshakes and all
+WebSocket frames. It does this without I/O; this module reads and writes the bytes. See docs/adr/0008 for the cost.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from tieline.protocols.peerbus.server import PeerbusServer
 
 _REQUEST_BYTES_MAX = 16 * 1024
-"""Largest opening request, with all its headers."""
+"""Most bytes of the HTTP request that opens a WebSocket, with all its headers."""
 _REASON_BYTES_MAX = 123
 """Most bytes of the reason in a close frame."""
 _SILENCE_SECONDS = 60
-"""Idle time after which the operating system checks if the peer's machine is still there."""
+"""Idle time after which the operating system checks if the peer's machine still answers."""
 _STRANGER_UNSENT_BYTES_MAX = 16 * 1024
-"""Most unsent bytes for a peer that has not registered. Above this limit the peer is not read."""
+"""Most unsent bytes for a peer that has not registered. Above this limit, nothing is read from the peer."""
 _CLOSE_SECONDS = 1.0
-"""Time that the peer has to answer a close frame."""
+"""Timeout for the peer to answer a close frame."""
 
 # Unregistered peers could flood the log through the library. Important events are in the audit chain.
 _silent = logging.getLogger("tieline.protocols.peerbus.websocket.library")
@@ -42,9 +42,9 @@ _silent.setLevel(logging.CRITICAL + 1)
 
 
 class _Greeted(ServerProtocol):
-    """WebSocket protocol that limits the first text message to a small size, and allows larger ones after it.
+    """WebSocket protocol in which the first text message must be small, and later messages may be larger.
 
-    A client that is not authenticated cannot fill the hub's memory this way.
+    So a client that is not authenticated cannot fill the hub's memory.
     """
 
     # True if the message in progress is text.
@@ -122,7 +122,7 @@ class WebSocketCarrier(asyncio.Protocol):
         self._receive(data)
 
     def eof_received(self) -> None:
-        """Let asyncio close the connection: the peer sends no more."""
+        """Return nothing, so that asyncio closes the connection, because the peer sends nothing more."""
 
     def pause_writing(self) -> None:
         self._connection.pause_writing()
@@ -165,7 +165,7 @@ class WebSocketCarrier(asyncio.Protocol):
         self._closing = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
 
     def admit(self, name: str) -> None:
-        """Allow larger buffers, and count them for the peer of this name, which is authenticated now."""
+        """Allow larger buffers, because the peer has proved that it owns this name, and count them for this name."""
         self._admitted = True
         self._share.admit(name)
         if self._transport is not None:
@@ -193,7 +193,7 @@ class WebSocketCarrier(asyncio.Protocol):
         return min(self._server.hub.limits.greeting_bytes_max, FRAME_BYTES_MAX)
 
     def _open(self) -> None:
-        """Answer the peer's opening request: accept it, or reject a wrong host name or a page of another site."""
+        """Answer the HTTP request that opens the WebSocket. Reject a wrong host name and a web page of another site."""
         for event in self._protocol.events_received():
             if not isinstance(event, Request):
                 continue
@@ -225,7 +225,7 @@ class WebSocketCarrier(asyncio.Protocol):
             self._count()
 
     def _gather(self, frame: Frame) -> None:
-        """Collect the WebSocket frames of a message, and hand on a text message when it is complete."""
+        """Collect the WebSocket frames of a message. Pass a complete text message to the `PeerConnection`."""
         match frame.opcode:
             case Opcode.TEXT if frame.fin:
                 self._connection.receive_text(bytes(frame.data))
@@ -255,7 +255,7 @@ class WebSocketCarrier(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _forget(self) -> None:
-        """Free incomplete data now: it may be large, and the garbage collector may free it late."""
+        """Free incomplete data now, because it may be large, and the garbage collector may free it late."""
         self._share.close()
         self._held = bytearray()
         self._protocol.reader.buffer = bytearray()
@@ -268,6 +268,6 @@ class WebSocketCarrier(asyncio.Protocol):
 
 
 def _foreign(request: Request) -> bool:
-    """True if the request comes from a page of another site, through a browser: such a page may not connect."""
+    """True if a browser sent the request for a web page of another site. Such a page may not connect."""
     hosts = [host.lower() for host in request.headers.get_all("Host")]
     return any(origin.partition("://")[2].lower() not in hosts for origin in request.headers.get_all("Origin"))

@@ -1,10 +1,10 @@
-"""Attachments: files that a message or an objective refers to, and the read access that this gives.
+"""Attachments: files that a message or an objective refers to. Its recipients get permission to read these files.
 
-Above: routes that send messages and make objectives. Below: `files`. The sender's description of a file is ignored:
-name, size and type come from the store. A grant (permission to read a file) is made before its message is sent, because
-an accepted message must be readable. If the message is refused, the grant is removed. A grant is for a member, for
-everybody, or for all members of a channel or objective. So members who join later can read the files that they find in
-the history.
+Above: routes that send messages and create objectives. Below: `files`. The sender's description of a file is ignored:
+name, size and type come from the store. A grant (permission to read a file) is made before its message is sent, so that
+a recipient can read the files as soon as the message is accepted. If the message is refused, the grant is removed. A
+grant is for one member, for everybody, or for all members of a channel or objective. So members who join later can read
+the files that they find in the history.
 """
 
 import secrets
@@ -55,10 +55,10 @@ class Attachments:
     ) -> Sequence[r.Reply] | FileRefusal:
         """Copy files for a new objective, then call `ask`, which creates it. Return the hub's replies.
 
-        `ask` gets the copies and the id that the objective must have, because agents look for its files under its id.
-        If the hub refuses, the copies are removed. The copies stay when the original files are removed. `viewer` is the
-        member who creates the objective, `names` are the members who take part in it. They can read the copies at once,
-        and later for as long as they take part.
+        `ask` gets the copies and the id that the objective must have, because agents look for the files in a folder
+        with this id. If the hub refuses, the copies are removed. The copies stay when the original files are removed.
+        `viewer` is the member who creates the objective. `names` are the members who take part in the objective. These
+        members can read the copies at once, and for as long as they take part.
         """
         if not paths:
             return await ask((), None)

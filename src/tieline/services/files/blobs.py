@@ -1,10 +1,11 @@
-"""Blobs: bytes on disk, named by their hash, so that equal bytes are stored once.
+"""Blobs: bytes on disk, in files that are named by the hash of the bytes, so that equal bytes are stored once.
 
-Above: `files.py`, which runs all of it on one thread. Below: a folder of the hub's home. File names here are made only
-from hashes and random numbers, never from a member's text, and links are not followed: no path can lead out.
+Above: `files.py`, which calls this module on one thread only. Below: a folder of the hub's home. File names here are
+made only from hashes and random numbers, never from a member's text, and links are not followed. So no path leads out
+of the folder.
 
-An upload is written to a temporary file. It is renamed to its place only when all its bytes are safely on disk. An
-interrupted upload leaves a file that nothing refers to; `sweep` removes such files when the hub starts.
+An upload is written to a temporary file. The file is renamed to its final name only when all its bytes are safely on
+disk. An interrupted upload leaves a file that nothing refers to. `sweep` removes such files when the hub starts.
 """
 
 import hashlib
@@ -28,12 +29,15 @@ class Blob(Struct, frozen=True):
     """Hash (`digest`) and size of stored bytes."""
 
     digest: str
-    """SHA-256 of the bytes, as hexadecimal digits. Clients check it."""
+    """SHA-256 of the bytes, as hexadecimal digits. Clients compare it with their own hash of the bytes."""
     size: int
 
 
 class MissingBlob(Exception):
-    """Raised if the bytes of a file are missing or are no plain file, because somebody changed the folder."""
+    """Raised if the bytes of a file are missing, or if a link or folder is in their place.
+
+    Somebody changed the folder then.
+    """
 
 
 class Upload:
@@ -78,7 +82,7 @@ class Upload:
 
 
 class Blobs:
-    """The folder with the bytes of all files. Not thread-safe: one caller at a time."""
+    """The folder with the bytes of all files. Not thread-safe: only one thread may use it at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -87,7 +91,7 @@ class Blobs:
         folder.chmod(0o700)
 
     def begin(self) -> Upload:
-        """Begin an upload. The caller writes its bytes and ends it with `keep` or `Upload.abandon`."""
+        """Begin an upload. The caller writes the bytes, and ends the upload with `keep` or `Upload.abandon`."""
         return Upload(self._incoming / secrets.token_hex(16))
 
     def keep(self, upload: Upload) -> Blob:
@@ -108,7 +112,10 @@ class Blobs:
         return blob
 
     def open(self, digest: str) -> BinaryIO:
-        """Open the blob whose hash is `digest`. The reader can read to its end even if it is deleted meanwhile."""
+        """Open the blob whose hash is `digest`.
+
+        The reader can read it to its end, even if the blob is deleted meanwhile.
+        """
         try:
             descriptor = os.open(self._place(digest), os.O_RDONLY | os.O_NOFOLLOW)
         except OSError as error:
@@ -116,7 +123,7 @@ class Blobs:
         return os.fdopen(descriptor, "rb", buffering=0)
 
     def discard(self, digest: str) -> None:
-        """Delete the blob whose hash is `digest`, to which no entry of the tree refers any more."""
+        """Delete the blob whose hash is `digest`, because no entry of the tree refers to it any more."""
         self._place(digest).unlink(missing_ok=True)
 
     def sweep(self, refers: Callable[[str], bool]) -> int:

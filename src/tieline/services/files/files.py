@@ -1,8 +1,8 @@
 """Files of members: a virtual file system with an asynchronous interface.
 
-Above: `transfer`, and the routes. Below: `tree.py` with the rules, on one thread of its own. So the event loop never
-waits for the disk, and nothing can happen between a check and the change after it. Bytes are read and written in
-pieces; a file is never in memory as a whole.
+Above: `transfer`, and the routes. Below: `tree.py` with the rules. All its functions run on one separate thread. So the
+event loop never waits for the disk, and no other operation can run between a check and the change that follows it.
+Bytes are read and written in pieces; a file is never in memory as a whole.
 """
 
 import asyncio
@@ -18,14 +18,15 @@ from tieline.services.files.blobs import Blobs, Upload
 from tieline.services.files.tree import Collide, FileCode, FileLimits, FileRefusal, Tree, Viewer, Written
 
 _PIECE_BYTES = 256 * 1024
-"""Bytes written or read at once: large enough to make thread changes cheap, small enough to keep many in memory."""
+"""Bytes that are written or read at once: enough to make thread changes cheap, and so few that many pieces fit into
+memory."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 class Reading:
-    """A file that is open for reading. The caller iterates over its pieces, or closes it."""
+    """A file that is open for reading. The caller must iterate over its pieces or close it."""
 
     def __init__(self, entry: FileEntry, file: BinaryIO, executor: ThreadPoolExecutor) -> None:
         self.entry = entry
@@ -50,9 +51,9 @@ class Reading:
 
 
 class Files:
-    """The virtual file system. `viewer` is always the member who asks, with its rights.
+    """The virtual file system. In all methods, `viewer` is the member who asks, with its rights.
 
-    Every method waits for the disk, but not for the end of other members' uploads.
+    Every method waits for the disk, but not until the uploads of other members are finished.
     """
 
     def __init__(
@@ -118,10 +119,10 @@ class Files:
         collide: Collide = Collide.ERROR,
         declared_bytes: int | None = None,
     ) -> Written | FileRefusal:
-        """Store a file. A refusal, a broken connection or a crash leaves nothing behind.
+        """Store a file. After a refusal, a broken connection or a crash, no part of the file stays.
 
-        `collide` decides what happens if the path has a file already. `declared_bytes` is the size that the client
-        announced.
+        `collide` decides what happens if there is already a file at the path. `declared_bytes` is the size that the
+        client announced.
         """
         refused = await self._run(self._tree.may_place, path, viewer, collide, media_type)
         if refused is not None:
@@ -144,7 +145,7 @@ class Files:
         return await self._run(self._tree.make_folder, path, viewer, recursive=recursive, at_ms=self._now_ms())
 
     async def remove(self, path: str, viewer: Viewer, *, recursive: bool = False) -> FileRefusal | None:
-        """Remove a file or an empty folder; with `recursive`, a folder with its content. Return the refusal, if any."""
+        """Remove a file or an empty folder, with `recursive` also a folder with content. Return a refusal or `None`."""
         return await self._run(self._tree.remove, path, viewer, recursive=recursive, at_ms=self._now_ms())
 
     async def move(self, source: str, target: str, viewer: Viewer) -> FileEntry | FileRefusal:
@@ -161,29 +162,29 @@ class Files:
     async def mirror(
         self, paths: Sequence[str], objective: str, viewer: Viewer
     ) -> tuple[Attachment, ...] | FileRefusal:
-        """Copy files into the folder `objective` of an objective, and return the copies as attachments.
+        """Copy files into the folder of an objective, and return the copies as attachments. `objective` is its id.
 
-        The bytes are not copied: both entries refer to the same content.
+        The bytes are not copied: both entries refer to the same stored bytes.
         """
         return await self._run(self._tree.mirror, paths, objective, viewer, self._now_ms())
 
     async def share(self, paths: Sequence[str], viewers: Sequence[str], via: str) -> None:
-        """Let the `viewers` read these paths: members, `*`, or groups such as `chan:<id>`.
+        """Let the `viewers` read these paths. Viewers are members, `*`, or groups such as `chan:<id>`.
 
-        `via` is an id for these grants, by which `settle` and `unshare` find them again.
+        `via` is an id for these grants. `settle` and `unshare` find the grants by this id.
         """
         await self._run(self._tree.share, paths, viewers, via, self._now_ms())
 
     async def settle(self, via: str, viewer: str) -> None:
-        """Make the grants that `share` gave a viewer under the id `via` permanent, after the message was accepted."""
+        """Make the grants of `viewer` that `share` made with the id `via` permanent: the message was accepted."""
         await self._run(self._tree.settle, via, viewer)
 
     async def unshare(self, via: str, viewer: str) -> None:
-        """Remove the grants that `share` gave a viewer under the id `via`, because the message was refused."""
+        """Remove the grants of `viewer` that `share` made with the id `via`, because the message was refused."""
         await self._run(self._tree.unshare, via, viewer)
 
     async def groups(self, paths: Sequence[str]) -> list[str]:
-        """Return the channels and objectives whose members may read one of these paths: `chan:<id>`, `obj:<id>`."""
+        """Return the channels (`chan:<id>`) and objectives (`obj:<id>`) whose members may read one of these paths."""
         return await self._run(self._tree.groups, paths)
 
     async def reconcile(self, since_ms: Mapping[str, int]) -> None:
@@ -194,18 +195,18 @@ class Files:
         await self._run(self._tree.reconcile, since_ms, self._now_ms())
 
     async def unsettled(self) -> list[tuple[str, list[str]]]:
-        """Return the copies of files that belong to no objective yet, as a list of folders, each with its files.
+        """Return copies of files that belong to no objective yet: a list of folders, each with its files.
 
-        A crash can leave such copies.
+        A crash can leave such copies behind.
         """
         return await self._run(self._tree.unsettled)
 
     async def forget(self, member: str) -> None:
-        """Delete the files of a removed member, and the grants that it had."""
+        """Delete the files of a removed member, and its grants to read other files."""
         await self._run(self._tree.forget, member, self._now_ms())
 
     async def _fill(self, upload: Upload, chunks: AsyncIterable[bytes]) -> bool:
-        """Write the bytes to the upload. Return false as soon as they exceed the size limit of a file."""
+        """Write the bytes to the upload. Return false as soon as there are more bytes than a file may have."""
         piece = bytearray()
         total = 0
         async for chunk in chunks:
@@ -225,7 +226,7 @@ class Files:
 
 
 def _close_unread(opening: "Future[tuple[FileEntry, BinaryIO] | FileRefusal]") -> None:
-    """Close a file that was opened for a reader who is gone."""
+    """Close a file that was opened for a reader who is no longer there."""
     if not opening.cancelled() and opening.exception() is None:
         found = opening.result()
         if not isinstance(found, FileRefusal):

@@ -1,7 +1,7 @@
 """Files over HTTP: finds the viewer of a request, uploads and downloads in pieces, and turns refusals into answers.
 
 Above: routes for uploads and downloads. Below: `files`, and the Hub port, which knows the members of channels and
-objectives. It refuses to know the format in which an entry is shown.
+objectives. This module does not know the format in which an entry is shown.
 """
 
 import asyncio
@@ -25,20 +25,24 @@ from tieline.wire.http import discard, failure
 from tieline.wire.route import Call, Download, Refused, fail, no
 
 _GROUPS_MAX = 100
-"""Most channels and objectives whose members are checked for one request. A file is never shared with so many."""
+"""Most channels and objectives whose members are checked for one request. No file is shared with more groups."""
 _UPLOADS_MAX = 64
 _MEMBER_UPLOADS_MAX = 8
 """Most uploads of one member at the same time; `_UPLOADS_MAX` is the limit for all members together."""
 _IDLE_SECONDS = 30.0
 _UPLOAD_SECONDS_MAX = 600.0
-"""Longest time of an upload: enough for the largest file at 350 kbit/s. `_IDLE_SECONDS` is the limit between pieces."""
+"""Longest time of a whole upload: enough for the largest file at 350 kbit/s. `_IDLE_SECONDS` is the longest time
+between two pieces."""
 _INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
 """Media types that a browser may show inline. None of them can run a script."""
 _Done = TypeVar("_Done")
 
 
 class Transfers:
-    """Uploads and downloads of files over HTTP, with limits for each member and for all."""
+    """Uploads and downloads of files over HTTP.
+
+    The number of uploads at the same time is limited, per member and in total.
+    """
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -46,7 +50,10 @@ class Transfers:
         self._uploads: Counter[MemberName] = Counter()
 
     async def upload(self, call: Call, path: str) -> Written:
-        """Store the body of a request as a file at a path. The query may have `mime` (its type) and `collide`."""
+        """Store the body of a request as a file at a path.
+
+        The query may have `mime` (the file's type) and `collide`.
+        """
         body = _Body(call)
         try:
             return await self._write(call, path, body)
@@ -97,7 +104,7 @@ class Transfers:
     async def viewer(self, call: Call, *paths: str) -> Viewer:
         """Return the calling member with the rights that matter for these paths.
 
-        These are the channels and objectives of the member with which one of the paths is shared.
+        These rights are the channels and objectives of the member with which at least one of the paths is shared.
         """
         return await viewer_of(call, self._files, paths)
 
@@ -105,7 +112,7 @@ class Transfers:
 def reading_headers(entry: FileEntry) -> dict[str, str]:
     """Make the HTTP headers for a file's content.
 
-    They keep a browser from running a member's file as a page of the hub.
+    They prevent a browser from running a member's file as a page of the hub.
     """
     kind = "inline" if entry.media_type in _INLINE else "attachment"
     return {
@@ -122,7 +129,7 @@ def reading_headers(entry: FileEntry) -> dict[str, str]:
 async def viewer_of(call: Call, files: Files, paths: Sequence[str]) -> Viewer:
     """Return the calling member with the rights that matter for these paths.
 
-    These are the channels and objectives of the member with which one of the paths is shared.
+    These rights are the channels and objectives of the member with which at least one of the paths is shared.
     """
     member = call.member
     foreign = [path for path in paths if path.split("/", 2)[1:2] != [member]]

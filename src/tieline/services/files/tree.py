@@ -1,15 +1,15 @@
 """The tree of files: rules for valid paths, for read and write access, and for collisions.
 
-Above: `files.py`, which runs it on one thread. Below: the catalogue (the database of entries) and the blobs (the
-bytes).
+Above: `files.py`, which calls this module on one thread only. Below: the catalogue (the database of entries) and the
+blobs (the bytes).
 
-A member owns everything under `/<member>`, its home. A file of an objective is under `/objectives/<id>`, for the
-members who take part in it: all of them read and add files there, and each changes its own. Members with
-`members.manage` may do everything. Other members can read the paths that they have a grant for. A member without access
-to a path gets the same answer whether the path exists or not.
+A member owns everything under `/<member>`, its home. Files of an objective are under `/objectives/<id>`. All members
+who take part in the objective may read and add files there, and each may change its own files. Members with
+`members.manage` may do everything. Other members may read only paths for which they have a grant. A member without
+access to a path gets the same answer if the path exists and if it does not.
 
-The order of steps makes a crash harmless: content is stored before an entry refers to it, and removed after its last
-entry is removed. So a crash may leave content without an entry, but never an entry without content.
+The order of steps makes a crash harmless: content is stored before an entry refers to it, and it is removed after the
+last entry that refers to it. So a crash may leave content without an entry, but never an entry without content.
 """
 
 import re
@@ -39,19 +39,19 @@ _MEDIA_TYPE_UNKNOWN = "application/octet-stream"
 
 
 class FileLimits(Struct, frozen=True):
-    """Limits of files: bytes of one file; entries and bytes of one member's folder and of all objectives together."""
+    """Limits for files, for each member's folder, and for all objectives together."""
 
     file_bytes_max: int = 25 * MEBIBYTE
     """Size limit of a file. Existing clients of the hub's protocols expect this size."""
 
     entries_max: int = 10_000
-    """Most entries in one member's folder, and rows of one listing, because a listing is one answer."""
+    """Most entries in one member's folder. A listing is one answer, so this is also the most entries in a listing."""
 
     home_bytes_max: int = 10 * 1024 * MEBIBYTE
     """Most bytes in one member's folder, so that one member cannot fill the disk on which messages are stored."""
 
     objectives_entries_max: int = 100_000
-    """Most entries of all objectives together. They are counted whenever an entry is added."""
+    """Most entries of all objectives together. All of them are counted whenever an entry is added."""
 
     objectives_bytes_max: int = 100 * 1024 * MEBIBYTE
     """Most bytes of all objectives together."""
@@ -97,7 +97,7 @@ class FileRefusal(Struct, frozen=True):
 
 
 class Collide(StrEnum):
-    """The choice for a path that has a file already: refuse, overwrite the file, or add a number to the new name."""
+    """The action if there is already a file at a path: refuse, overwrite the file, or add a number to the new name."""
 
     ERROR = "error"
     OVERWRITE = "overwrite"
@@ -111,7 +111,7 @@ class Viewer(Struct, frozen=True):
     manages: bool = False
     """True if the member has `members.manage`."""
     groups: frozenset[str] = frozenset()
-    """Channels and objectives of the member, as `chan:<id>` and `obj:<id>`; only those that matter for the request."""
+    """Channels and objectives of the member, as `chan:<id>` and `obj:<id>`. Only groups that matter for the request."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ class Written(Struct, frozen=True):
 
 
 def parse_path(text: str) -> str | FileRefusal:
-    """Check that a text is a valid absolute path, and return it or a refusal. The root `/` is valid."""
+    """Return the text if it is a valid absolute path, or a refusal. The root `/` is valid."""
     if text == ROOT:
         return text
     if not text.startswith("/") or len(text) > _PATH_CHARS_MAX:
@@ -143,9 +143,9 @@ def parse_path(text: str) -> str | FileRefusal:
 
 
 def objective_of(path: str) -> str | None:
-    """Return the id of the objective that a path belongs to, or `None`.
+    """Return the id of the objective to which a path belongs, or `None`.
 
-    The caller must find out who takes part in it.
+    This function does not check who takes part in the objective.
     """
     match path.split("/", 3)[1:]:
         case [first, objective, *_] if first == OBJECTIVES and objective:
@@ -174,7 +174,7 @@ class Tree:
         return self._catalogue.find(path) or FileRefusal(FileCode.NOT_FOUND, f"no such path: {path}")
 
     def read(self, text: str, viewer: Viewer) -> tuple[FileEntry, BinaryIO] | FileRefusal:
-        """Return a file's entry and its content, open for reading."""
+        """Return the entry of a file, and its content, open for reading."""
         entry = self.stat(text, viewer)
         if isinstance(entry, FileRefusal):
             return entry
@@ -217,9 +217,9 @@ class Tree:
     # Writing
 
     def may_place(self, text: str, viewer: Viewer, collide: Collide, media_type: str) -> FileRefusal | None:
-        """Check before an upload that a file may be placed at a path, whatever its bytes are.
+        """Check, before an upload, if a file may be placed at a path.
 
-        Return the refusal, if any.
+        Return the refusal, or `None` if the upload may begin.
         """
         if not _MEDIA_TYPE.match(media_type or _MEDIA_TYPE_UNKNOWN):
             return FileRefusal(FileCode.INVALID_INPUT, "the media type is not one")
@@ -229,7 +229,7 @@ class Tree:
     def place(
         self, upload: Upload, text: str, viewer: Viewer, collide: Collide, media_type: str, at_ms: int
     ) -> Written | FileRefusal:
-        """Add an uploaded file to the tree at a path, with the missing parent folders."""
+        """Add an uploaded file to the tree at a path. Make missing parent folders."""
         target = self._target(text, viewer, collide)
         if isinstance(target, FileRefusal):
             return target
@@ -262,7 +262,7 @@ class Tree:
         return Written(entry, path != text)
 
     def make_folder(self, text: str, viewer: Viewer, *, recursive: bool, at_ms: int) -> FileEntry | FileRefusal:
-        """Create a folder; with `recursive`, also its missing parent folders. An existing folder is no error."""
+        """Create a folder. With `recursive`, also create missing parent folders. An existing folder is no error."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
@@ -289,7 +289,7 @@ class Tree:
         return made
 
     def remove(self, text: str, viewer: Viewer, *, recursive: bool, at_ms: int) -> FileRefusal | None:
-        """Remove a file or an empty folder; with `recursive`, a folder with its content. Return the refusal, if any."""
+        """Remove a file or an empty folder, with `recursive` also a folder with content. Return a refusal or `None`."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
@@ -364,7 +364,7 @@ class Tree:
     def mirror(
         self, texts: Sequence[str], objective: str, viewer: Viewer, at_ms: int
     ) -> tuple[Attachment, ...] | FileRefusal:
-        """Copy files into the folder `objective` of an objective, and return the copies as attachments.
+        """Copy files into the folder of an objective, and return the copies as attachments. `objective` is its id.
 
         Both entries refer to the same content. The copies stay when the original entries are removed.
         """
@@ -405,22 +405,22 @@ class Tree:
         return tuple(_attachment(entry) for entry in put.values() if entry.digest is not None)
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let the `viewers` read these paths: members, `*`, or groups such as `chan:<id>`.
+        """Let the `viewers` read these paths. Viewers are members, `*`, or groups such as `chan:<id>`.
 
-        `via` is an id for these grants, by which `settle` and `unshare` find them again.
+        `via` is an id for these grants. `settle` and `unshare` find the grants by this id.
         """
         self._catalogue.share(paths, viewers, via, at_ms)
 
     def settle(self, via: str, viewer: str) -> None:
-        """Make the grants that `share` gave a viewer under the id `via` permanent. They join its earlier grants."""
+        """Make the grants of `viewer` that `share` made with the id `via` permanent, like the viewer's other grants."""
         self._catalogue.settle(via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
-        """Remove the grants that `share` gave a viewer under the id `via`."""
+        """Remove the grants of `viewer` that `share` made with the id `via`."""
         self._catalogue.unshare(via, viewer)
 
     def forget(self, member: str, at_ms: int) -> None:
-        """Delete the files of a removed member and the grants that it had. A new member may get the same name."""
+        """Delete the files and grants of a removed member, because a new member may get the same name."""
         path = f"/{member}"
         if member != OBJECTIVES and self._catalogue.find(path) is not None:
             beneath = self._catalogue.beneath(path)
@@ -441,9 +441,9 @@ class Tree:
                 self._catalogue.forget(viewer, since_ms.get(viewer, at_ms + 1))
 
     def unsettled(self) -> list[tuple[str, list[str]]]:
-        """Return the copies of files that belong to no objective yet, as a list of folders, each with its files.
+        """Return copies of files that belong to no objective yet: a list of folders, each with its files.
 
-        A crash can leave such copies.
+        A crash can leave such copies behind.
         """
         found: list[tuple[str, list[str]]] = []
         for folder in self._catalogue.children(f"/{OBJECTIVES}", self._limits.objectives_entries_max):
@@ -453,7 +453,7 @@ class Tree:
         return found
 
     def groups(self, texts: Sequence[str]) -> list[str]:
-        """Return the channels and objectives whose members may read one of these paths: `chan:<id>`, `obj:<id>`."""
+        """Return the channels (`chan:<id>`) and objectives (`obj:<id>`) whose members may read one of these paths."""
         paths = [path for path in map(parse_path, texts) if not isinstance(path, FileRefusal)]
         shown = [viewer for viewer in self._catalogue.viewers_of(paths) if ":" in viewer]
         owned = [f"obj:{objective}" for objective in map(objective_of, paths) if objective is not None]
@@ -473,9 +473,9 @@ class Tree:
         return _may_write(path, viewer) or self._catalogue.is_shared(path, viewer.names)
 
     def _target(self, text: str, viewer: Viewer, collide: Collide) -> tuple[str, FileEntry | None] | FileRefusal:
-        """Return the path that a new file gets and the entry that it replaces, if any; or the refusal.
+        """Return the path of a new file and the entry that it replaces, or `None`.
 
-        If the path has a file already, `collide` decides what happens.
+        Return a refusal if it is not allowed. If there is already a file at the path, `collide` decides what happens.
         """
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
@@ -504,7 +504,7 @@ class Tree:
                 return checked if isinstance(checked, FileRefusal) else (checked, None)
 
     def _missing_folders(self, path: str, viewer: Viewer, at_ms: int) -> list[FileEntry] | FileRefusal:
-        """Make entries for the missing parent folders of a path, the highest first. Refuse if a parent is a file."""
+        """Make entries for the missing parents of a path, highest first. Return a refusal if a parent is a file."""
         missing: list[FileEntry] = []
         parent = _parent(path)
         while parent != ROOT:
@@ -518,9 +518,9 @@ class Tree:
         return missing[::-1]
 
     def _full(self, path: str, entries: int, size: int) -> FileRefusal | None:
-        """Return a refusal if `entries` or `size` bytes more are too many for the top folder of a path.
+        """Return a refusal if the top folder of a path has no room for `entries` more entries or `size` more bytes.
 
-        That is the folder of a member, or the one of all objectives.
+        The top folder is the folder of a member, or the folder of all objectives.
         """
         home = _home(path)
         count, total = self._catalogue.usage(home)
@@ -551,9 +551,9 @@ def _may_write(path: str, viewer: Viewer) -> bool:
 
 
 def _refuse_change(entries: Sequence[FileEntry], viewer: Viewer) -> FileRefusal | None:
-    """Return the refusal if the viewer may add files beside these entries, but not change them.
+    """Return a refusal if the viewer may not change all of these entries.
 
-    Everybody in an objective may add files to it. Nobody but a manager changes the files of others there.
+    Everybody in an objective may add files to it. Only the owner of a file there, or a manager, may change the file.
     """
     if viewer.manages:
         return None
@@ -570,9 +570,9 @@ def _parent(path: str) -> str:
 
 
 def _owner(path: str, viewer: Viewer) -> str:
-    """Return the owner of a new entry: in an objective's folder the viewer, elsewhere the member whose folder it is.
+    """Return the owner of a new entry: the viewer in an objective's folder, elsewhere the member whose folder it is.
 
-    It is always a member's name, because clients refuse anything else.
+    The owner is always a member's name, because clients accept nothing else.
     """
     return viewer.name if _home(path) == OBJECTIVES else _home(path)
 

@@ -1,4 +1,4 @@
-"""The embedded store: SQLite in WAL mode, `synchronous=FULL`, one writer for each of its four files."""
+"""The embedded store: four SQLite files in WAL mode. Each file has one writer."""
 
 from tieline.stores.sqlite.activity import SqliteActivity
 from tieline.stores.sqlite.files import SqliteFiles

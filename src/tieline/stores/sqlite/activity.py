@@ -1,6 +1,6 @@
-"""The activity log in a database file of its own, with its own connection, writer and disk sync.
+"""The activity log in its own database file, `activity.db`, with its own connection, writer and disk sync.
 
-Above: the journal, on one thread. Below: `activity.db`. Statements are in `queries.sql`, the schema is in `schema/`.
+The journal uses it, on one thread. The SQL statements are in `queries.sql`, and the schema is in `schema/`.
 """
 
 import heapq
@@ -48,7 +48,7 @@ class SqliteActivity:
         return self._end
 
     def append(self, entries: Sequence[ActivityEntry]) -> None:
-        """Buffer rows for the next commit. Raises if their offsets have a gap. See `ActivityStore.append`."""
+        """Buffer rows for the next commit. Raise if their offsets have a gap. See `ActivityStore.append`."""
         for entry in entries:
             if entry.offset != self._end:
                 self._entries.clear()
@@ -76,7 +76,7 @@ class SqliteActivity:
                 self._wal_pages = 0
 
     def retry(self) -> None:
-        """Check that the database can be written again; raises if it cannot. See `ActivityStore.retry`."""
+        """Check that the database can be written again. Raise if it cannot. See `ActivityStore.retry`."""
         with self._refusing():
             write_nothing(self._connection)
 

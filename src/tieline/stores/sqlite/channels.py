@@ -1,4 +1,4 @@
-"""Channels in the SQLite store: the channel part of the Store port, within the store's transactions."""
+"""Channels in the SQLite store: the part of the Store port for channels. It writes in the transactions of the store."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +14,10 @@ _Row = tuple[Any, ...]
 
 
 class SqliteChannels:
-    """The `ChannelStore` of the SQLite store. `write` and `select` run a named statement in its transaction."""
+    """The `ChannelStore` of the SQLite store.
+
+    `write` and `select` are functions that run a named SQL statement in the store's transaction.
+    """
 
     def __init__(self, write: Callable[[str, _Row], None], select: Callable[[str, _Row], Iterator[_Row]]) -> None:
         self._write = write

@@ -1,4 +1,4 @@
-"""Opens a database file: sets its durability, and migrates its schema to a newer version, never back."""
+"""Opens a database file: sets how durable commits are, and migrates an older schema to the newest version."""
 
 import errno
 import re
@@ -14,22 +14,28 @@ import structlog
 from tieline.core.store import DamagedError, DiskError, StoreError
 
 _BUSY_MS = 5000
-"""Timeout for the write lock. Another process has it only to check or migrate; a longer wait would hide a fault."""
+"""Timeout for the write lock. Another process needs the lock only for a short check or a migration.
+
+A longer wait would hide a fault.
+"""
 
 IN_MEMORY = Path(":memory:")
-"""Used instead of a folder, for databases in memory that vanish with their connections."""
+"""Stands for a folder whose databases exist only in memory. Such a database is gone when its connection closes."""
 
 INCREMENTAL = 2
-"""SQLite's number for databases whose free pages are given back a few at a time."""
+"""SQLite's number for the mode in which a database gives its free pages back to the file system a few at a time."""
 _SHRINKING = frozenset({"main", "activity"})
-"""Schemas of databases from which retention deletes, so that they must be able to shrink."""
+"""Schemas of the databases that must be able to shrink, because retention deletes data from them."""
 _VACUUM_COPIES = 3
-"""Free space that making a database able to shrink needs, in its own sizes: a copy, the write-ahead log, and some."""
+"""To make a database able to shrink, SQLite needs free disk space of this many times the size of the database.
+
+It needs space for a copy, for the write-ahead log, and some reserve.
+"""
 
 log = structlog.get_logger(__name__)
 
 CHECKPOINT_PAGES = 4000
-"""Pages in the write-ahead log before a checkpoint: 16 MB, which a start reads back in well under a second."""
+"""A checkpoint runs when the write-ahead log has this many pages (16 MB). A start reads them in under a second."""
 
 _DISK_ERRORS = (
     apsw.FullError,
@@ -41,11 +47,14 @@ _DISK_ERRORS = (
     apsw.NoMemError,
     apsw.PermissionsError,
 )
-"""Errors of the database that come from the disk or the system, not from the statement."""
+"""Errors of the database whose cause is the disk or the system, and not the SQL statement."""
 
 
 def explain(error: Exception, path: Path) -> Exception:
-    """Convert an error of the database or the file system to a `StoreError` with advice. Other errors are returned."""
+    """Convert an error of the database or the file system to a `StoreError` with advice.
+
+    Return any other error unchanged.
+    """
     if isinstance(error, StoreError):
         return error
     if _is_full(error, path):
@@ -64,7 +73,7 @@ def explain(error: Exception, path: Path) -> Exception:
 
 
 def _is_full(error: Exception, path: Path) -> bool:
-    """True if the error means a full disk. The database may report a full disk as an I/O error, so look at the disk."""
+    """True if the error means a full disk. SQLite may report that as an I/O error, so also check the free space."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, apsw.IOError | apsw.CantOpenError):
@@ -74,7 +83,7 @@ def _is_full(error: Exception, path: Path) -> bool:
 
 
 _ROOM_BYTES = 64 * 1024
-"""A disk with less free space counts as full: the database's files cannot grow by their smallest step."""
+"""A disk with less free space counts as full, because the files of the database cannot grow any more."""
 
 MENDING = {
     "tieline.db": (
@@ -85,13 +94,14 @@ MENDING = {
     "files.db": "stop the hub and put files.db* of the last backup in place; messages are not touched",
     "search.db": "stop the hub and remove search.db*: it is made anew from the messages",
 }
-"""Repair instructions for each database file that is damaged."""
+"""For each database file, instructions to repair it if it is damaged."""
 
 
 def check_main(home: Path) -> None:
-    """Raise if the main database of a hub's home is lost. A new empty hub could be mistaken for the old one.
+    """Raise if the main database of a hub's home is lost, so that no new empty hub starts in its place.
 
-    The key is made after the main database. So an empty main database beside a key has lost its content.
+    It is lost if it is missing while other databases are there. It is also lost if it is empty while other databases or
+    the key are there, because the key is made after the main database.
     """
     main = home / "tieline.db"
     empty = main.exists()
@@ -123,9 +133,10 @@ def newest_version(schema: str) -> int:
 
 
 def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: str | None = None) -> apsw.Connection:
-    """Open a database for writing. A schema newer than this program's is refused; an older one is migrated.
+    """Open a database for writing. Migrate an older schema. Raise if the schema is newer than this program.
 
-    `schema` is the name of its migration scripts. `synchronous` is SQLite's setting of that name; `vfs` is for tests.
+    `schema` is the name of the schema, which the names of its migration scripts begin with. `synchronous` is SQLite's
+    setting with that name. `vfs` is for tests.
     """
     try:
         if path.parent == IN_MEMORY:
@@ -152,14 +163,15 @@ def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: st
 
 
 def vacuum_bytes(path: Path) -> int:
-    """Return the free disk space that a database of an older program needs once, so that it can shrink."""
+    """Return the free disk space in bytes that is needed to make a database of an older program able to shrink."""
     return path.stat().st_size * _VACUUM_COPIES
 
 
 def _make_shrinkable(connection: apsw.Connection, path: Path) -> None:
-    """Rewrite a database of an older program so that it can give its free pages back. If that fails, it stays as it is.
+    """Rewrite a database of an older program, so that it can give its free pages back to the file system.
 
-    The next start tries again. SQLite does this in one transaction, so a crash leaves the database as it was.
+    SQLite does this in one transaction, so a failure or a crash leaves the database as it was. The next start tries
+    again.
     """
     need, free = vacuum_bytes(path), shutil.disk_usage(path.parent).free
     if free < need:
@@ -186,7 +198,7 @@ def write_nothing(connection: apsw.Connection) -> None:
 
 
 def open_for_reading(path: Path) -> apsw.Connection:
-    """Open a database for reading. A process that writes to it never has to wait."""
+    """Open a database for reading. A process that writes to the database never waits for this reader."""
     if not path.exists():
         raise StoreError(f"there is no database at {path}")
     try:

@@ -1,6 +1,7 @@
-"""The catalogue of files in a database file of its own. Statements are in `files.sql`, the schema is in `schema/`.
+"""The catalogue of files in its own database file, `files.db`.
 
-Above: the services that serve files, on one thread. Below: `files.db`.
+The services that serve files use it, on one thread. The SQL statements are in `files.sql`, and the schema is in
+`schema/`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,16 +37,16 @@ class SqliteFiles:
         return next(iter(self._entries("find", path)), None)
 
     def children(self, path: str, limit: int) -> Sequence[FileEntry]:
-        """Return the entries of a folder: folders first, then sorted by name."""
+        """Return at most `limit` entries of a folder: folders first, then files, each sorted by name."""
         return self._entries("children", path, limit)
 
     def beneath(self, path: str) -> Sequence[FileEntry]:
-        """Return all entries under a path, at any depth."""
-        # "0" is the character after "/".
+        """Return all entries under a path, at any depth. The entry at the path itself is left out."""
+        # "0" is the next character after "/", so the range has exactly the paths that begin with the folder and "/".
         return self._entries("beneath", f"{path}/", f"{path}0")
 
     def files(self, limit: int) -> Sequence[FileEntry]:
-        """Return the files of all members, newest first."""
+        """Return at most `limit` files of all members and objectives, newest first."""
         return self._entries("files", limit)
 
     def usage(self, home: str) -> tuple[int, int]:
@@ -55,7 +56,7 @@ class SqliteFiles:
         return count, size
 
     def apply(self, change: FileChange) -> Sequence[str]:
-        """Remove, move and put entries, all or nothing. Returns the hashes of contents that no entry has any more."""
+        """Remove, move and put entries in one transaction. Return the hashes of contents that no entry has any more."""
         before: set[str] = set()
         freed: list[str] = []
         with self._refusing(), self._connection:
@@ -76,14 +77,14 @@ class SqliteFiles:
             return self._holds("refers", digest)
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let viewers read the entries at these paths. By the id `via`, `settle` and `unshare` find these shares."""
+        """Let viewers read the entries at these paths. `settle` and `unshare` find the shares by the id `via`."""
         with self._refusing(), self._connection:
             self._connection.executemany(
                 _QUERIES["share"], ((path, viewer, via, at_ms) for path in paths for viewer in viewers)
             )
 
     def settle(self, via: str, viewer: str) -> None:
-        """Make the shares permanent that were made for a viewer with the id `via`: they lose that id."""
+        """Make the shares permanent that were made for a viewer with the id `via`. The shares lose this id."""
         with self._refusing():
             self._run("settle", via, viewer)
 
@@ -98,7 +99,7 @@ class SqliteFiles:
             self._run("forget", viewer, before_ms)
 
     def viewers(self) -> Sequence[str]:
-        """Return all viewers that something is shared with."""
+        """Return all viewers that any entry is shared with."""
         with self._refusing():
             return [str(row[0]) for row in self._run("viewers")]
 

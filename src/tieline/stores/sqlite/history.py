@@ -1,9 +1,9 @@
 """History in the SQLite store: finds the messages of a query by their targets and senders.
 
-Above: the store. Below: the index of messages by target, and the trail (an index by sender and target). A query is a
-set of walks. Each walk reads the offsets of messages to one target, or from one sender to one target, in order. The
-walks are merged. So the cost of a page is one read from each walk and the messages of the page, however many messages
-are stored.
+The store uses this module. It reads two indexes: the messages by target, and the trail (messages by sender and target).
+A query needs several walks. Each walk reads, in order, the offsets of messages to one target, or from one sender to one
+target. The walks are merged. So a page costs one read for each walk, and one for each message of the page. The number
+of stored messages does not matter.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class SqliteHistory:
         self._trail = trail
 
     def offsets(self, history_query: HistoryQuery, before: int) -> Iterator[int]:
-        """Yield the log offsets, below `before`, of all messages that match a query, in the order that it asks for."""
+        """Yield the log offsets of all messages before `before` that match a query, in the order of the query."""
         since, forward = history_query.since, history_query.forward
         if history_query.reader is None and history_query.peer is None and history_query.places is None:
             return walk(self._select, "all_forth" if forward else "all_back", (), since, before, forward=forward)
@@ -45,7 +45,7 @@ class SqliteHistory:
             yield from self._seen(history_query, since, before)
 
     def _seen(self, history_query: HistoryQuery, since: int, before: int) -> Iterator[Iterator[int]]:
-        """Yield a walk (log offsets of messages, in order) for each target, and span of it, that the reader may see.
+        """Yield a walk (log offsets of messages, in order) for each span that the reader may see.
 
         Targets without messages are left out.
         """
@@ -64,7 +64,7 @@ class SqliteHistory:
                 yield self._at(span, since, before, forward=history_query.forward)
 
     def _at(self, span: Span, since: int, before: int, *, forward: bool) -> Iterator[int]:
-        """Yield the log offsets of the messages in a span, that is to one target, between `since` and `before`."""
+        """Yield the log offsets of the messages in a span, from `since` to before `before`."""
         end = before if span.end is None else min(before, span.end)
         query = "target_forth" if forward else "target_back"
         return walk(self._select, query, (span.target,), max(since, span.start), end, forward=forward)

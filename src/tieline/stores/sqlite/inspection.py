@@ -16,7 +16,7 @@ from tieline.stores.sqlite.store import MAIN_FILE
 
 
 class SqliteInspection:
-    """The `Inspection` of a hub's main database for the audit. All methods read the same moment."""
+    """The `Inspection` of a hub's main database for the audit. All methods see the database at the same moment."""
 
     def __init__(self, home: Path) -> None:
         self._connection = open_for_reading(home / MAIN_FILE)
@@ -75,5 +75,5 @@ class SqliteInspection:
 
 
 def open_inspection(home: Path) -> SqliteInspection:
-    """Open the main database of the hub whose data folder is `home`. Raises `StoreError` if it cannot be read."""
+    """Open the main database of the hub whose data folder is `home`. Raise `StoreError` if it cannot be read."""
     return SqliteInspection(home)

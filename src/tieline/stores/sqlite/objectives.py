@@ -1,4 +1,4 @@
-"""Objectives in the SQLite store: the objective part of the Store port, within the store's transactions."""
+"""Objectives in the SQLite store: the part of the Store port for objectives, in the transactions of the store."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -20,7 +20,10 @@ _SERIAL_MAX = 2**63 - 1  # the largest number of the database
 
 
 class SqliteObjectives:
-    """The `ObjectiveStore` of the SQLite store. `record`, `write` and `select` run in its transaction."""
+    """The `ObjectiveStore` of the SQLite store.
+
+    `record` stores a log row. `write` and `select` run a named SQL statement. All run in the store's transaction.
+    """
 
     def __init__(
         self,

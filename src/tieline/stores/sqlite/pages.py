@@ -1,8 +1,8 @@
-"""Reads the logs in a hub's data folder from outside, a page at a time: the rows, and the data stored with them.
+"""Reads the logs in a hub's data folder from outside the hub, page by page: the rows, and the data stored with them.
 
-Above: the pipeline's source, and the route that serves logs to other machines. Below: separate read-only connections.
-A page is one short transaction: the hub continues to write, and a checkpoint of its write-ahead log can run between two
-pages.
+The pipeline uses this module, and so does the route that serves logs to other machines. It has its own read-only
+connections. Each page is one short transaction. So the hub can write meanwhile, and can run a checkpoint of its
+write-ahead log between two pages.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,13 +60,13 @@ class MainPage(Struct, frozen=True):
     """Consecutive rows of the main log (the event log), with the messages and objective changes that belong to them."""
 
     before: _Rows
-    """The two rows before the first, if they are there: enough to check how the first follows. Columns: as `rows`."""
+    """Up to two rows before the first row, with the same columns. They are needed to check the first row's hash."""
     rows: _Rows
     """The rows of the log. Columns: offset, at_ms, event, hash."""
     messages: _Rows
     """The messages of these rows that are still stored. Columns: see the statement `messages` in `pages.sql`."""
     happenings: _Rows
-    """The changes of objectives in these rows. Columns: offset, objective, actor, change."""
+    """The changes of objectives that belong to these rows. Columns: offset, objective, actor, change."""
 
 
 class LogPages:
@@ -96,7 +96,10 @@ class LogPages:
         return MainPage(before, rows, messages, happenings)
 
     def activity(self, start: int, end: int) -> _Rows:
-        """Read rows of the activity log from `start` to before `end`: offset, at_ms, number, kind, ts_ms, event."""
+        """Read rows of the activity log from `start` to before `end`.
+
+        Columns: offset, at_ms, number, kind, ts_ms, event.
+        """
         return self._select(ACTIVITY, "activity", (start, end))
 
     def close(self) -> None:

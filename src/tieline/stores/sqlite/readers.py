@@ -1,4 +1,4 @@
-"""Readers of a log in the SQLite store: the reader part of both store ports, within the transactions of its store."""
+"""Readers of a log in the SQLite store. The main store and the activity store both use this, in their transactions."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,11 +11,14 @@ from tieline.stores.sqlite.database import INCREMENTAL
 _Row = tuple[Any, ...]
 
 SPARE_PAGES = 1024
-"""Free pages that stay in the file, 4 MiB: new rows take them, and the file need not shrink and grow in turn."""
+"""Number of free pages (4 MiB) that stay in the file for new rows. Otherwise the file would shrink and grow in turn."""
 
 
 class SqliteReaders:
-    """The `ReaderStore` of one database. `write` and `select` run a named statement in its transaction."""
+    """The `ReaderStore` of one database.
+
+    `write` and `select` are functions that run a named SQL statement in the transaction of the database.
+    """
 
     def __init__(
         self,
@@ -36,7 +39,7 @@ class SqliteReaders:
 
     @property
     def kept_from(self) -> int:
-        """The offset from which on nothing was deleted. See `ReaderStore.kept_from`."""
+        """The offset from which on retention has deleted nothing. See `ReaderStore.kept_from`."""
         return int(next(self._select(f"{self._log}_kept_from", ()))[0])
 
     def rows(self) -> list[Reader]:
@@ -67,7 +70,7 @@ class SqliteReaders:
         self._write("delete_reader", (name,))
 
     def time_of(self, offset: int) -> int | None:
-        """Return the time of the first row from this offset on. See `ReaderStore.time_of`."""
+        """Return the time of the first row at or after this offset. See `ReaderStore.time_of`."""
         row = next(self._select(f"{self._log}_time", (offset,)), None)
         return None if row is None else int(row[0])
 

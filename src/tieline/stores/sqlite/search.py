@@ -1,8 +1,9 @@
-"""The search index in a database file of its own: full text (FTS5) of the messages, and its position in the log.
+"""The search index in its own database file, `search.db`: a full-text index (FTS5) of the messages.
 
-Above: the searcher, on one thread. Below: `search.db`, with `tieline.db` attached for reading. The index follows the
-committed messages, in pieces; a write never waits for it. An index that was made from another log, or is damaged, is
-rebuilt. Statements are in `queries.sql`, the schema is in `schema/`.
+The searcher uses it, on one thread. It reads the messages from `tieline.db`, which is attached for reading. The index
+takes in committed messages later, some at a time, so a write never waits for it. It also stores the log position up to
+which messages are indexed. If the index is damaged, or was made from another log, it is rebuilt. The SQL statements are
+in `queries.sql`, and the schema is in `schema/`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,11 +22,11 @@ from tieline.stores.sqlite.store import MAIN_FILE, decode_message
 SEARCH_FILE = "search.db"
 
 _PIECE = 1000
-"""Log rows indexed at once. That takes some tens of milliseconds."""
+"""Number of log rows that are indexed in one step. One step takes some tens of milliseconds."""
 _BEHIND_MAX = 50_000
-"""Largest lag, in log rows, for which indexing waits while the log grows, because writers need the processor."""
+"""While the log grows, indexing waits, because writers need the processor. At this lag, in log rows, it goes on."""
 _SWEEP = 2000
-"""Entries checked at once in a sweep, which removes entries of deleted messages from the index."""
+"""Number of entries that are checked in one step of a sweep. A sweep removes entries of deleted messages."""
 _CHARACTERS_MAX = 256 * 1024
 """Largest number of characters of a message's body that are indexed."""
 _MS_MIN, _MS_MAX = -(2**63), 2**63 - 1  # what the database keeps as a number
@@ -105,9 +106,9 @@ class SqliteSearch:
                 return
 
     def work(self) -> bool:
-        """Index some new messages, or remove some deleted ones. Returns true if work is left. See `SearchIndex.work`.
+        """Index some new messages, or remove some deleted ones. Return true if work is left. See `SearchIndex.work`.
 
-        While the log grows, this does nothing unless it is far behind, because writers need the processor more.
+        While the log grows, do nothing unless the index is far behind, because writers need the processor more.
         """
         with self._refusing():
             end = self._log_end()
@@ -125,7 +126,10 @@ class SqliteSearch:
         return int(self._connection.execute(QUERIES["search_log_end"]).get)
 
     def _position(self) -> int:
-        """Return the log offset up to which messages are indexed. Empty the index first if it is of another log."""
+        """Return the log offset up to which messages are indexed.
+
+        If the index was made from another log, empty it first and return 0.
+        """
         log_end, same = self._connection.execute(QUERIES["search_progress"]).get
         if same:
             return int(log_end)
@@ -135,7 +139,7 @@ class SqliteSearch:
         return 0
 
     def _take_in(self) -> bool:
-        """Index the messages in the next piece of the log. Return true if more of the log is not indexed."""
+        """Index the messages in the next piece of the log. Return true if a part of the log is still not indexed."""
         start, end = self._position(), self._log_end()
         if start >= end:
             return False

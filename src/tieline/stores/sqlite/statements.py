@@ -7,7 +7,7 @@ _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
 def repeat(statement: str, count: int) -> str:
-    """Turn an insert of one row into an insert of `count` rows."""
+    """Return an SQL statement that inserts `count` rows, made from a statement that inserts one row."""
     head, keyword, row = statement.rpartition("VALUES")
     return head + keyword + ",".join([row] * count)
 

@@ -1,7 +1,7 @@
 """The SQLite store: buffered writes, with one transaction and one disk sync per commit.
 
-Above: the hub's decision logic (broker), on one thread. Below: `tieline.db`; the activity log has its own file and its
-own writer. Statements are in `queries.sql`; the schema is in `schema/`, applied forward only.
+The broker (the hub's decision logic) uses it, on one thread. The data are in `tieline.db`. The activity log has its own
+file and its own writer. The SQL statements are in `queries.sql`, and the schema is in `schema/`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,11 +54,11 @@ from tieline.stores.sqlite.trail import Trail
 MAIN_FILE = "tieline.db"
 
 _ROWS = 25
-"""Rows per insert statement, because each statement has a fixed cost."""
+"""Number of rows that one insert statement writes, because each statement has a fixed cost."""
 _INSERT_MANY = {name: repeat(QUERIES[name], _ROWS) for name in ("append_log", "insert_message")}
 
 _NESTED = 256
-"""Largest number of stored ranges of keys to check for one delivery, where ranges may overlap."""
+"""Largest number of stored key ranges that are read to find the ranges with one delivery. Ranges may overlap."""
 _FALLS = 8
 """Largest number of escalations (falls) of one delivery. A member has fewer ways to be reached."""
 
@@ -147,7 +147,7 @@ class SqliteStore:
         self._fall_rows.extend((number, last, first, row.offset) for first, last in ranges)
 
     def record(self, row: LogRow) -> None:
-        """Buffer a log row that has no message and no change of deliveries with it. See `Store.record`."""
+        """Buffer a log row without a message or a status change of deliveries. See `Store.record`."""
         self._append(row)
 
     def _append(self, row: LogRow) -> None:
@@ -250,7 +250,7 @@ class SqliteStore:
 
     @property
     def intact(self) -> bool:
-        """True if all buffered writes are still there. After some errors, the database ends a transaction by itself."""
+        """True if all buffered writes are still there. After some errors, SQLite itself ends the transaction."""
         return not self._abandoned and not (self._in_transaction and self._main.get_autocommit())
 
     def _bring_in_trail(self) -> None:
@@ -259,7 +259,7 @@ class SqliteStore:
 
     @contextmanager
     def _abandoning(self) -> Iterator[None]:
-        """If the database refuses, drop all buffered writes and raise a `StoreError` that explains it."""
+        """If the database raises an error, drop all buffered writes and raise a `StoreError` that explains it."""
         try:
             yield
         except Exception as error:
@@ -273,7 +273,7 @@ class SqliteStore:
             raise explained from error
 
     def _overwrite(self) -> None:
-        """Overwrite the pages that a failed commit has written. Otherwise a start after a crash would accept them."""
+        """Overwrite the pages that a failed commit wrote. Otherwise a start after a crash could accept these pages."""
         with suppress(apsw.Error):
             write_nothing(self._main)
 
@@ -282,7 +282,7 @@ class SqliteStore:
         return explain(error, self._path)
 
     def retry(self) -> None:
-        """Check that the database can be written again; raises if it cannot. See `Store.retry`."""
+        """Check that the database can be written again. Raise if it cannot. See `Store.retry`."""
         assert not self._in_transaction, "nothing is buffered"
         try:
             write_nothing(self._main)
@@ -368,7 +368,8 @@ class SqliteStore:
         self._log_end = self._committed_end = tail[0] + 1 if tail else 0
         self._trail.restore()
         if self._trail.due:
-            # In a home that is older than the trail, these are all messages. A full disk must not prevent reading.
+            # A database of an older program has no trail, so all messages are added now. If that fails, for example
+            # because the disk is full, reading must still work.
             with suppress(apsw.Error):
                 with main:
                     self._bring_in_trail()
@@ -407,9 +408,9 @@ class SqliteStore:
             yield deadline_ms, DeliveryRoute.unpack(route)
 
     def prefetch(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
-        """Look up many wire ids with few queries, so that `find_wire_id` needs none of its own.
+        """Look up many wire ids with few queries, so that `find_wire_id` needs no query of its own.
 
-        Single queries would be slower: each lets other threads run first.
+        One query for each wire id would be slower, because other threads may run at each query.
         """
         self._prefetched = {}
         prefetched: dict[tuple[str, str, str], Known | None] = dict.fromkeys(wire_keys)
@@ -558,7 +559,7 @@ def _page_bytes(content: bytes) -> int:
 
 
 def decode_message(row: Sequence[Any]) -> Message:
-    """Make a message from its database row. Raises `DamagedError` if its content cannot be decoded."""
+    """Make a message from its database row. Raise `DamagedError` if its content cannot be decoded."""
     offset, message_id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature = row
     try:
         said = _content_decoder.decode(content)

@@ -1,8 +1,8 @@
 """The trail: an index of messages by sender and target, so that a page of history reads only its own messages.
 
-Above: the SQLite store, within its transactions. Below: the table `trail`, which lacks the last few thousand messages,
-and a buffer in memory, which holds those. Many offsets go into one row, so a message costs almost nothing. A database
-index would cost as much per message as all other indexes together.
+The SQLite store uses the trail, in its transactions. The newest messages (up to a few thousand) are in a buffer in
+memory, and all others are in the table `trail`. One row of the table has many offsets, so a message costs almost
+nothing. An ordinary index of the database would cost as much per message as all other indexes together.
 """
 
 from array import array
@@ -14,7 +14,7 @@ from tieline.stores.sqlite.walk import Row, Select
 _WAITING_MAX = 4096
 """Number of messages buffered in memory before they are written to the table, which takes a few milliseconds."""
 _ROW_MAX = 512
-"""Offsets in one row: as many as fit a page of the file."""
+"""Largest number of offsets in one row of the table: as many as fit a page of the file."""
 
 _Write = Callable[[str, Row], None]
 
@@ -29,7 +29,7 @@ class Trail:
         self._count = 0
 
     def restore(self) -> None:
-        """Rebuild the buffer in memory from the committed messages that the table `trail` lacks."""
+        """Fill the buffer with the committed messages that are not in the table `trail` yet."""
         self.clear()
         for sender, target, offset in self._select("untrailed", ()):
             self.note(sender, target, offset)
@@ -60,12 +60,12 @@ class Trail:
                     yield sender, target, some[0], array("q", some).tobytes()
 
     def clear(self) -> None:
-        """Empty the buffer of messages that are not in the table yet, such as after they were inserted."""
+        """Empty the buffer, for example after its messages were written to the table."""
         self._waiting.clear()
         self._count = 0
 
     def drop(self, messages: Sequence[tuple[str, str, int]], write: _Write) -> None:
-        """Remove messages, each given by its sender, target and offset. `write` runs a named statement."""
+        """Remove messages, each given by its sender, target and offset. `write` runs a named SQL statement."""
         gone: dict[tuple[str, str], set[int]] = {}
         for sender, target, offset in messages:
             gone.setdefault((sender, target), set()).add(offset)
@@ -89,7 +89,7 @@ class Trail:
     def walk(self, sender: str, target: str, since: int, before: int, *, forward: bool = False) -> Iterator[int]:
         """Yield the log offsets of a sender's messages to a target, from `since` to before `before`.
 
-        The newest comes first, unless `forward`.
+        The newest message comes first. With `forward`, the oldest comes first.
         """
         # Messages in the buffer are newer than those in the table.
         waiting = _between(self._waiting.get(sender, {}).get(target, ()), since, before)
@@ -106,7 +106,7 @@ class Trail:
     ) -> Iterator[tuple[int, Sequence[int]]]:
         """Yield the rows of the table that may hold offsets from `since` to before `before`.
 
-        Each is a pair: the first offset, and all offsets.
+        Each row is yielded as a pair: its first offset, and all its offsets.
         """
         edge = before
         if forward:

@@ -1,7 +1,7 @@
 """A walk: reads numbers, such as log offsets, from an index in either direction, with a small read-ahead.
 
-Above: history, the trail, objectives. Below: a query by name. Several walks are merged into one. So a page from many
-walks costs one read from each walk and the rows of the page.
+History and objectives use walks. A walk runs a named query. Several walks can be merged into one. So a page
+from many walks costs one read for each walk, and one for each row of the page.
 """
 
 import heapq
@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _AHEAD_MAX = 64
-"""Most numbers that a walk reads at once. It starts with one, then two, four…"""
+"""Largest number of values that a walk reads at once. It reads one, then two, then four…"""
 
 Row = tuple[Any, ...]
 Select = Callable[[str, Row], Iterator[Row]]
 
 
 def walk(select: Select, query: str, what: Row, since: int, before: int, *, forward: bool = False) -> Iterator[int]:
-    """Yield the numbers that a named query finds from `since` to before `before`; the highest first, unless `forward`.
+    """Yield the numbers that a named query finds from `since` to before `before`.
 
-    `select` runs the query with these values: `what` (such as sender and target), `since`, `before`, and a limit.
+    The highest number comes first. With `forward`, the lowest comes first. `select` runs the query with the values in
+    `what` (such as sender and target), then `since`, `before`, and a limit.
     """
     ahead = 1
     while since < before:
@@ -34,7 +35,10 @@ def walk(select: Select, query: str, what: Row, since: int, before: int, *, forw
 
 
 def merge(walks: Iterable[Iterator[int]], *, forward: bool = False) -> Iterator[int]:
-    """Yield all numbers of several walks in order, each once; the highest first, unless `forward`."""
+    """Yield all numbers of several walks in one order, each number once.
+
+    The highest number comes first. With `forward`, the lowest comes first.
+    """
     last = None
     for number in heapq.merge(*walks, reverse=not forward):
         if number != last:

@@ -1,6 +1,6 @@
 """Frames with the activity of members (the actions that agents reported), in the hub's own protocol.
 
-The hub sends the events as they are stored, without decoding them: the `Raw…` types are for that.
+The hub sends the stored JSON of the events without decoding it. The types `Raw…` are for sending.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,7 +73,10 @@ def answer_of(n: int, reply: r.Activity) -> RawActivityRows:
 
 
 def did_frames(rows: Sequence[ActivityRow], missed: int, bytes_max: int) -> Iterator[RawDid]:
-    """Split new activity of a followed member into frames of about `bytes_max`. The first frame carries `missed`."""
+    """Split new activity of followed members into frames of about `bytes_max` bytes.
+
+    The first frame also carries `missed`, the number of earlier events that the client did not get.
+    """
     batch: list[RawActivityView] = []
     size = 0
     for row in rows:

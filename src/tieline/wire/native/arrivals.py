@@ -1,8 +1,8 @@
-"""Arrivals: the deliveries of a member as they come, each once, through any number of sessions.
+"""Arrivals: yields each new delivery of a member once, also if the member's session is replaced by another session.
 
-Above: the forwarder and other code that hands messages to a program. Below: the SDK. Keys come in order, except the
-keys of held deliveries: a held delivery comes late, with a key below others. So the last key does not tell which
-deliveries were given already; `DeliveredKeys` does.
+Above: the forwarder and other code that passes messages to a program. Below: the SDK. Keys come in order, except the
+keys of held deliveries. A held delivery comes late, with a key below others. So the last key does not tell which
+deliveries were passed on already; `DeliveredKeys` does.
 """
 
 import asyncio
@@ -13,15 +13,16 @@ from tieline.wire.native.client import Client, Delivery
 from tieline.wire.native.frames import Item
 
 _POLL_SECONDS = 1.0
-"""Time between two reads of the inbox, when the hub pushes nothing more because its window of unacknowledged
-deliveries is full."""
+"""Time between two reads of the inbox. The inbox is read when the hub pushes nothing more, because its window of
+unacknowledged deliveries is full."""
 _RANGES_MAX = 1000
-"""Ranges of keys that are remembered. Above this limit, the keys in the oldest gap count as given."""
+"""Most ranges of keys that are remembered. Above this limit, the lowest gap is closed: its keys count as passed on
+already."""
 _PAGE = 500
 
 
 class DeliveredKeys:
-    """The keys of deliveries that were already given to the caller, so that none is given twice. Stored as ranges."""
+    """The keys of deliveries that were already passed to the caller, so that none is passed twice. Stored as ranges."""
 
     __slots__ = ("_firsts", "_lasts")
 
@@ -31,7 +32,7 @@ class DeliveredKeys:
 
     @property
     def last(self) -> int:
-        """The highest key that was given; 0 if there is none."""
+        """The highest key that was passed to the caller; 0 if there is none."""
         return self._lasts[-1] if self._lasts else 0
 
     def copy(self) -> "DeliveredKeys":
@@ -45,7 +46,7 @@ class DeliveredKeys:
         return place > 0 and key <= self._lasts[place - 1]
 
     def add(self, key: int) -> None:
-        """Record the key of a delivery that was given."""
+        """Record the key of a delivery that was passed to the caller."""
         if key in self:
             return
         firsts, lasts = self._firsts, self._lasts
@@ -67,12 +68,13 @@ class DeliveredKeys:
 
 
 async def arrivals(client: Client, given: DeliveredKeys) -> AsyncGenerator[Delivery | Item, None]:
-    """Yield new deliveries for ever: those whose keys are not in `given`.
+    """Yield new deliveries without end. A delivery whose key is in `given` is left out.
 
-    The hub pushes them. It stops when the window is full of unacknowledged deliveries, such as those that were only
-    seen, or skipped by a watcher that waits for something rare. From then on, the inbox is polled.
+    The hub pushes deliveries until its window of unacknowledged deliveries is full. The window fills if the caller does
+    not acknowledge, for example if it only marks deliveries as seen or waits for one rare message. From then on, this
+    function polls the inbox.
     """
-    # A copy, because the caller records in its own `DeliveredKeys` which deliveries it has handled.
+    # A copy, because the caller uses its own `DeliveredKeys` to record which deliveries it has handled.
     given = given.copy()
     coming: asyncio.Task[Delivery] | None = None
     delivery: Delivery | None
@@ -106,7 +108,7 @@ async def arrivals(client: Client, given: DeliveredKeys) -> AsyncGenerator[Deliv
 
 
 async def unsettled(client: Client) -> AsyncIterator[Item]:
-    """Yield all items of the inbox (not acknowledged, expired or dead), read page by page."""
+    """Yield all deliveries in the inbox that are not acked, expired or dead. Read the inbox page by page."""
     after, complete = 0, False
     while not complete:
         page = await client.inbox(after=after, limit=_PAGE)

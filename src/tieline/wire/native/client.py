@@ -28,7 +28,7 @@ Delivery = f.Deliver
 
 
 class Keyed(Protocol):
-    """A delivery, as far as the hub needs to know it."""
+    """Anything that has the key of a delivery: all that the client needs to report on the delivery."""
 
     @property
     def key(self) -> int:
@@ -42,26 +42,26 @@ class Carrier(Protocol):
         """Send one batch of frames to the hub."""
 
     async def drain(self) -> None:
-        """Wait until the connection can take more to send."""
+        """Wait until the connection can take more bytes to send."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class Receiver(Protocol):
-    """The object that a carrier (a connection to a hub) calls when a batch comes, and when the connection ends."""
+    """Gets each batch from a carrier (a connection to a hub), and is told when the connection ends."""
 
     def receive_batch(self, payload: bytes | str) -> None:
         """Handle a batch of frames that came from the hub."""
 
     def connection_lost(self, why: str) -> None:
-        """Handle the end of the connection, for the reason `why`. Called once, as the last call."""
+        """Handle the end of the connection, for the reason `why`. The carrier calls this once, as its last call."""
 
 
 class Arriving(Generic[_T]):
-    """Queue of what the hub sends unasked. After its end it gives what is left, then raises the reason to each reader.
+    """Queue of frames that the hub sends without a request. Readers of an ended queue get the rest, then an exception.
 
-    Unlike asyncio's queue, an empty one takes almost no memory: most clients never use three of their four queues.
+    Unlike asyncio's queue, an empty queue takes almost no memory: most clients never use three of their four queues.
     """
 
     __slots__ = ("_ended", "_items", "_readers")
@@ -79,7 +79,7 @@ class Arriving(Generic[_T]):
         self._wake()
 
     def end(self, why: Exception) -> None:
-        """Add no more items: the connection ended for this reason."""
+        """End the queue: the connection ended for the reason `why`."""
         self._ended = why
         self._wake()
 
@@ -88,7 +88,7 @@ class Arriving(Generic[_T]):
         return not self._items
 
     async def get(self) -> _T:
-        """Wait for the next item. Raises the reason after the last one."""
+        """Wait for the next item and return it. After the last item, raise the reason why the queue ended."""
         while not self._items:
             if self._ended is not None:
                 raise self._ended
@@ -118,8 +118,8 @@ class Client(Requests):
         self._numbers = count(1)
         # Requests that wait for their answers, by number.
         self._waiting: dict[int, asyncio.Future[f.Answer]] = {}
-        # Frames to send at the end of this turn of the loop. They are encoded when asked for, so that a frame that
-        # cannot be encoded fails there.
+        # Encoded frames to send at the end of this turn of the loop. A frame is encoded at once, so that an encoding
+        # error is raised to the caller who made the frame.
         self._outgoing: list[bytes] = []
         # Keys to acknowledge at the end of this turn, as ranges.
         self._acks: list[Range] = []
@@ -136,9 +136,9 @@ class Client(Requests):
     # Lifecycle.
 
     async def greet(self, carrier: Carrier, hello: f.Hello) -> None:
-        """Send the first frame over the connection, and wait until the hub accepts or refuses the session.
+        """Send `hello`, the first frame, over the connection `carrier`.
 
-        `connect` calls this. `hello` is the frame, and `carrier` the connection.
+        Wait until the hub opens or refuses the session.
         """
         self._carrier = carrier
         carrier.send(f.encode_batch([hello]))
@@ -161,32 +161,32 @@ class Client(Requests):
     # Outcomes of deliveries.
 
     def ack(self, delivery: Keyed) -> None:
-        """Acknowledge a delivery: say that it was handled. Sent at the end of this turn of the event loop."""
+        """Tell the hub that a delivery was handled. The frame is sent at the end of this turn of the event loop."""
         extend_ranges(self._acks, one_key(delivery.key))
         self._schedule()
 
     def see(self, *deliveries: Keyed, evidence: str) -> None:
-        """Tell the hub that deliveries were read, and by what evidence. They are not acknowledged yet."""
+        """Tell the hub that deliveries were read, with the evidence for it. The deliveries are not acknowledged yet."""
         if deliveries:
             self._put(f.See(tuple((delivery.key, delivery.key) for delivery in deliveries), evidence))
 
     async def discard(self, *deliveries: f.Deliver | f.Item, reason: str) -> None:
-        """Say that deliveries will not be handled, and why; their senders learn both."""
+        """Tell the hub that this member will not handle the deliveries, and why. The hub tells their senders."""
         if deliveries:
             n = next(self._numbers)
             keys = tuple((delivery.key, delivery.key) for delivery in deliveries)
             await self._ask(n, f.Discard(n, keys, reason), f.Done)
 
     async def follow(self, message_id: str, until: str = "acked") -> tuple[f.ReceiptView, ...]:
-        """Return the receipts of a message now. Later status changes of its deliveries come from `progress`.
+        """Return the current receipts of a message. Later changes of its deliveries come from `progress`.
 
-        `until` is the state to wait for. The hub refuses if a recipient's wire can never report it.
+        `until` is the state to wait for. The hub refuses if a recipient's wire can never report this state.
         """
         n = next(self._numbers)
         return await self._all_receipts(await self._ask(n, f.Follow(n, message_id, until), f.Receipts))
 
     async def progress(self) -> AsyncIterator[f.Progress]:
-        """Yield status changes of followed messages as they happen. Raises `HubError` when the connection ends."""
+        """Yield each change of a delivery of a followed message. Raises `HubError` when the connection ends."""
         while True:
             yield await self._progress.get()
 
@@ -196,7 +196,10 @@ class Client(Requests):
         return self.deliveries()
 
     async def deliveries(self) -> AsyncIterator[f.Deliver]:
-        """Yield deliveries as the hub pushes them (needs `receive`). Raises `HubError` when the connection ends."""
+        """Yield deliveries as the hub pushes them. The session needs `receive`.
+
+        Raises `HubError` when the connection ends.
+        """
         while True:
             yield await self._deliveries.get()
 
@@ -222,7 +225,7 @@ class Client(Requests):
     # Activity, and messages as they are sent.
 
     async def record_activity(self, *events: dict[str, Any]) -> int:
-        """Report what this member did, as activity. Returns the number of stored events."""
+        """Report actions of this member to the activity log. Return the number of stored events."""
         n = next(self._numbers)
         return (await self._ask(n, f.RecordActivity(n, events), f.Recorded)).count
 
@@ -232,9 +235,10 @@ class Client(Requests):
             yield await self._did.get()
 
     async def tail(self, after: int = -1, *, everything: bool = False) -> AsyncIterator[f.Message]:
-        """Yield all messages that this member may see, after the log offset `after`, and then new ones as they come.
+        """Yield the messages after the log offset `after` that this member may see, then new ones as they come.
 
-        `everything` asks for the messages of all members, which needs a permission. A second call replaces the first.
+        `everything` asks for the messages of all members, which needs a permission. A second call replaces the first:
+        only the second one yields from then on.
         """
         n = next(self._numbers)
         await self._ask(n, f.FollowAll(n, after, everything), f.Done)
@@ -341,5 +345,5 @@ class Client(Requests):
 
 
 def to_json(value: msgspec.Struct | tuple[msgspec.Struct, ...]) -> bytes:
-    """Encode a value of the SDK as the JSON that the hub documents."""
+    """Encode a value of the SDK as JSON, in the form that the hub's documentation describes."""
     return msgspec.json.encode(value)

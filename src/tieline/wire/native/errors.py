@@ -9,7 +9,7 @@ HubError
 from tieline.contract.refusal import Code
 
 _PASSING = frozenset({Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION, Code.STORE_FAILED})
-"""Codes of refusals that are caused by the hub, not by the client: a later try may succeed."""
+"""Codes of refusals whose cause is in the hub, not in the request. A later attempt may succeed."""
 
 
 class HubError(Exception):
@@ -21,7 +21,7 @@ class HubUnreachable(HubError):
 
 
 class Disconnected(HubError):
-    """The connection ended. Send again with the same `wire_id`: the hub accepts the message only once."""
+    """The connection ended. A message may be sent again with the same `wire_id`: the hub accepts it only once."""
 
 
 class HubRefused(HubError):
@@ -35,5 +35,5 @@ class HubRefused(HubError):
 
 
 def is_passing(error: Exception) -> bool:
-    """True if a session ended, or could not be opened, for a reason that can pass, such as a restart of the hub."""
+    """True for an error that may go away by itself, such as a restart of the hub. Then a new session may succeed."""
     return error.code in _PASSING if isinstance(error, HubRefused) else isinstance(error, Disconnected | HubUnreachable)

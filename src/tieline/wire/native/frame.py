@@ -1,4 +1,4 @@
-"""Base class of all frames of the hub's own protocol, and two parts that many frames use."""
+"""Base class of all frames of the hub's own protocol, a number type, and the parser of delivery states."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from tieline.contract.delivery import State
 from tieline.contract.refusal import Code, Refusal
 
 Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""A number that fits a store: 64 bits. JSON also has larger numbers."""
+"""A whole number of at most 64 bits, so that a store can hold it. JSON itself allows larger numbers."""
 
 
 class Frame(Struct, frozen=True, omit_defaults=True, tag_field="t"):
@@ -16,7 +16,7 @@ class Frame(Struct, frozen=True, omit_defaults=True, tag_field="t"):
 
 
 def parse_state(word: str) -> State | Refusal:
-    """Return the delivery state of this name, such as `seen`, or a refusal if there is none."""
+    """Return the delivery state with this name, such as `seen`, or a refusal if no state has this name."""
     try:
         return State[word.upper()]
     except KeyError:

@@ -1,10 +1,10 @@
 """The frames of the hub's own protocol.
 
-Above: the server in this folder and the SDK. Below: nothing. It refuses to know sockets. A *batch* is a JSON array of
-frames; on a Unix socket it is the payload of one length-prefixed frame, on a WebSocket it is one text message. A
-frame is an object whose `t` says its type. A request carries `n`, a number chosen by the client that the answer
-repeats; answers come in the order of their requests. Most frames are made from the contract, in `requests`, `answers`
-and `views`; this module re-exports them. The other frames are defined here.
+Above: the server in this folder and the SDK. Below: nothing. This module knows no sockets. A *batch* is a JSON array of
+frames; on a Unix socket it is the payload of one length-prefixed frame, on a WebSocket it is one text message. A frame
+is an object whose `t` says its type. A request carries a number `n` that the client chooses, and the answer repeats
+this number. Answers come in the order of their requests. Most frames are made from the contract, in `requests`,
+`answers` and `views`; this module re-exports them. The other frames are defined here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ class Hello(Frame, frozen=True, omit_defaults=True, tag="hello"):
     key: str | None = None
     member: str | None = None
     receive: bool = False
-    """True if the hub shall push deliveries."""
+    """True if the hub should push deliveries to this client."""
     window: int = 256
     """Most deliveries that the hub pushes before the client acknowledges some of them."""
 
@@ -107,7 +107,7 @@ class Deliver(Frame, frozen=True, omit_defaults=True, tag="deliver"):
 
 
 class RawDeliver(Frame, frozen=True, omit_defaults=True, tag="deliver"):
-    """`Deliver` for sending: its message is already encoded, so that a message to many is encoded only once."""
+    """`Deliver` for sending. Its message is already encoded, so that a message to many members is encoded only once."""
 
     key: int
     seq: int
@@ -122,7 +122,8 @@ class Progress(Frame, frozen=True, omit_defaults=True, tag="progress"):
     state: str
     at_ms: int
     way: str = ""
-    """The way of reaching the member (such as `hook`) that the hub tries next, if this is an escalation. Else empty."""
+    """The way of reaching the member (such as `hook`) that the hub tries next, if this is an escalation; otherwise
+    empty."""
 
 
 class Said(Frame, frozen=True, omit_defaults=True, tag="said"):
@@ -133,7 +134,7 @@ class Said(Frame, frozen=True, omit_defaults=True, tag="said"):
 
 
 class RawSaid(Frame, frozen=True, omit_defaults=True, tag="said"):
-    """`Said` for sending: its messages are already encoded, so that many viewers cost little."""
+    """`Said` for sending. Its messages are already encoded, so that a message for many viewers is encoded only once."""
 
     n: int
     messages: tuple[msgspec.Raw, ...]
@@ -156,7 +157,7 @@ _hub_decoder: msgspec.json.Decoder[list[HubFrame]] = msgspec.json.Decoder(list[H
 
 
 def encode_batch(frames: Sequence[Frame]) -> bytes:
-    """Encode a batch as JSON."""
+    """Encode a batch of frames as JSON."""
     return _encoder.encode(frames)
 
 

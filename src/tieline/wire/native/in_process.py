@@ -1,7 +1,7 @@
 """A session of the hub's own protocol inside the hub: joins a `Client` to a `NativeConnection` without a socket.
 
-Above: protocols that use the hub as a program of the SDK does, such as the tools for agents. Below: `native.client` and
-`native.server`. Requests and answers are encoded as on a socket, so both sides are the same code in both places.
+Above: protocols that are clients of the hub themselves, such as the tools for agents. Below: `native.client` and
+`native.server`. Requests and answers are encoded as on a socket, so the code of both sides is the same as on a socket.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _HUNG_UP = "the hub hung up"
 
 
 class _ToClient(Transport):
-    """Carries batches from the hub to a client in this process."""
+    """Passes batches of frames from the hub to a client in this process."""
 
     __slots__ = ("_client",)
 
@@ -36,22 +36,22 @@ class _ToClient(Transport):
             client.connection_lost(_HUNG_UP)
 
     def admit(self, owner: str) -> None:
-        """Do nothing: the caller limits the size of requests."""
+        """Do nothing. Batches need no size limit here, because the caller limits its own requests."""
 
     def await_hello(self) -> None:
-        """Do nothing: the client says hello at once."""
+        """Do nothing. A client in this process always sends its hello first."""
 
     abort = close
 
     def pause_reading(self) -> None:
-        """Do nothing: the caller limits the number of requests, and the connection queues them."""
+        """Do nothing. The caller limits the number of its requests, and the connection queues them."""
 
     def resume_reading(self) -> None:
-        """Do nothing: nothing was paused."""
+        """Do nothing, because `pause_reading` paused nothing."""
 
 
 class _ToHub:
-    """Carries batches from a client to the hub of this process."""
+    """Passes batches of frames from a client to the hub in this process."""
 
     __slots__ = ("_connection",)
 
@@ -62,7 +62,7 @@ class _ToHub:
         self._connection.receive_batch(payload)
 
     async def drain(self) -> None:
-        """Return at once: nothing is buffered."""
+        """Return at once, because nothing is buffered."""
 
     def close(self) -> None:
         self._connection.connection_lost()

@@ -152,7 +152,7 @@ class Requests:
         return await self._ask(n, f.RotateToken(n, name), f.Issued)
 
     async def retoken(self, name: str, token: str) -> None:
-        """Let another shared token own a member. Sessions of the old token end."""
+        """Let another shared token own a member, and close the sessions of the old token."""
         n = next(self._numbers)
         await self._ask(n, f.Retoken(n, name, token), f.Done)
 
@@ -332,7 +332,7 @@ class Requests:
     async def revoke_token(self, name: str, token_id: str) -> None:
         """Revoke one token.
 
-        Sessions that it opened end.
+        The sessions that were opened with this token are closed.
         """
         n = next(self._numbers)
         await self._ask(n, f.RevokeToken(n, name, token_id), f.Done)
@@ -358,12 +358,12 @@ class Requests:
         ).team
 
     async def pauses(self) -> tuple[f.PauseView, ...]:
-        """List conversations that are paused, or without the limit of agents' answers."""
+        """List paused conversations, and those in which agents may answer without a limit."""
         n = next(self._numbers)
         return (await self._ask(n, f.ListPauses(n), f.PauseList)).pauses
 
     async def allow_thread(self, thread: str, for_ms: int | None = None) -> None:
-        """Turn the limit of agents' answers off for a conversation for a while, and end its pause."""
+        """Let agents in a conversation answer without a limit for a while, and end its pause."""
         n = next(self._numbers)
         await self._ask(n, f.AllowThread(n, thread, for_ms), f.Done)
 
@@ -386,7 +386,7 @@ class Requests:
     async def follow_activity(self, member: str) -> None:
         """Follow the activity of a member.
 
-        From now on, `Hub.tail` delivers it.
+        From now on, `Hub.tail` gets each new activity of that member.
         """
         n = next(self._numbers)
         await self._ask(n, f.FollowActivity(n, member), f.Done)

@@ -190,7 +190,7 @@ class RotateToken(Frame, frozen=True, omit_defaults=True, tag="rotate_token"):
 
 
 class Retoken(Frame, frozen=True, omit_defaults=True, tag="retoken"):
-    """Let another shared token own a member. Sessions of the old token end. Answered by `done`."""
+    """Let another shared token own a member, and close the sessions of the old token. Answered by `done`."""
 
     n: int
     name: str
@@ -523,7 +523,7 @@ class UpdateTeam(Frame, frozen=True, omit_defaults=True, tag="update_team"):
 
 
 class ListPauses(Frame, frozen=True, omit_defaults=True, tag="pauses"):
-    """List conversations that are paused, or without the limit of agents' answers. Answered by `pause_list`."""
+    """List paused conversations, and those in which agents may answer without a limit. Answered by `pause_list`."""
 
     n: int
 
@@ -532,7 +532,7 @@ class ListPauses(Frame, frozen=True, omit_defaults=True, tag="pauses"):
 
 
 class AllowThread(Frame, frozen=True, omit_defaults=True, tag="allow_thread"):
-    """Turn the limit of agents' answers off for a conversation for a while, and end its pause. Answered by `done`."""
+    """Let agents in a conversation answer without a limit for a while, and end its pause. Answered by `done`."""
 
     n: int
     thread: str

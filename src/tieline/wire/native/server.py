@@ -29,11 +29,11 @@ from tieline.wire.session_pump import Parcel, SessionPump
 PROTOCOL = "tieline"
 
 _BATCH_BYTES = 4 * 1024 * 1024
-"""Most bytes of deliveries in one batch, unless a single one is larger. Clients accept much larger frames."""
+"""Most bytes of deliveries in one batch. Only a single delivery may be larger. Clients accept much larger frames."""
 
 
 class Transport:
-    """Carries the batches of one connection (the carrier): a Unix socket or a WebSocket. All methods return at once."""
+    """Transport of one connection: a Unix socket or a WebSocket that carries batches. All methods return at once."""
 
     __slots__ = ()
 
@@ -46,15 +46,15 @@ class Transport:
         raise NotImplementedError
 
     def admit(self, owner: str) -> None:
-        """Allow batches of full size, because the client is known: it is the member `owner`."""
+        """Allow batches of full size, because the client has identified itself as the member `owner`."""
         raise NotImplementedError
 
     def await_hello(self) -> None:
-        """Allow one more small batch, because the last one was empty and so had no hello."""
+        """Allow one more small batch, because the last batch was empty and so had no hello."""
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Read no more batches, and close the connection soon, even if the client does not."""
+        """Read no more batches, and close the connection soon, even if the client does not close it."""
         raise NotImplementedError
 
     def pause_reading(self) -> None:
@@ -67,7 +67,7 @@ class Transport:
 
 
 class _Gone(Transport):
-    """Replaces the transport of a lost connection. It sends nothing, and the old transport can be freed."""
+    """Replaces the transport of a lost connection, so that the old transport can be freed. It sends nothing."""
 
     __slots__ = ()
 
@@ -121,8 +121,8 @@ _encoded = _Encoded()
 
 
 _CREDIT = 64
-"""Limit for the sum of the weights of a connection's open requests. The weight of a request stands for the size of its
-answer, which waits in memory."""
+"""Limit for the sum of the weights of a connection's unanswered requests. The weight of a request stands for the size
+of its answer, which waits in memory."""
 _LARGE: dict[type, int] = {
     f.Claim: 1,
     **dict.fromkeys((f.Fetch, f.Follow, f.ReadReceipts, f.ReadHistory, f.Search, f.ReadLog, f.ListMembers), 32),
@@ -132,12 +132,13 @@ _LARGE: dict[type, int] = {
 }
 """Weight of each kind of request with a large answer: 32 for a page, 1 for a single message."""
 _SETTLING = (f.Ack, f.Discard)
-"""Requests that mark deliveries as handled. Then the hub may push as many others."""
+"""Frames that end deliveries. For each ended delivery, the hub may push a new one."""
 _APART = frozenset(
     {c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search}
     | {c.ListReaders, c.AdvanceReader, c.ForgetReader}
 )
-"""Commands that may have to wait for the activity log or the search. Other commands must not wait with them."""
+"""Commands that may have to wait for the activity log or the search index. They are submitted alone, so that other
+commands do not wait with them."""
 
 
 class NativeConnection:
@@ -199,7 +200,7 @@ class NativeConnection:
         self._greeting.expect(self._too_late)
 
     def receive_batch(self, payload: bytes | str) -> None:
-        """Handle a batch of frames from the client: its hello, or requests. Before the session is open, frames wait."""
+        """Handle a batch of frames from the client: its hello, or requests. Requests wait until the session is open."""
         try:
             batch = f.decode_client_batch(payload)
         except f.BadBatch as error:
@@ -249,7 +250,10 @@ class NativeConnection:
     # The Wire port, which the session pump calls.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Send deliveries to the client, in this order. Return all of them: this protocol declines none."""
+        """Send deliveries to the client, in this order.
+
+        Return all of them, because this protocol accepts every delivery.
+        """
         encode = _encoded.encode
         batch = [f.RawDeliver(key, seq, encode(message)) for message, key, seq in parcels]
         start = size = 0
@@ -262,11 +266,17 @@ class NativeConnection:
         return parcels
 
     def write_progress(self, step: r.Progress) -> None:
-        """Tell the client that a delivery of a message that it follows changed its state."""
+        """Tell the client about a new state of a delivery.
+
+        The delivery belongs to a message that the client follows.
+        """
         self._send([f.Progress(step.message_id, step.member, step.state.word, step.at_ms, step.way)])
 
     def _write_activity(self, rows: Sequence[ActivityRow]) -> None:
-        """Send new activity of a member that the client follows. While the transport's buffer is full, only count."""
+        """Send new activity of members that the client follows.
+
+        While the transport's buffer is full, only count the rows.
+        """
         if not self._writable:
             self._missed += len(rows)
             return
@@ -298,7 +308,7 @@ class NativeConnection:
             self._transport.close()
 
     def pause_reading(self) -> None:
-        """Stop reading batches: too many requests wait for their answers."""
+        """Stop reading batches, because too many requests wait for their answers."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
@@ -367,7 +377,10 @@ class NativeConnection:
             self._handle(self._greeting.take())
 
     def _has_credit(self) -> bool:
-        """True if another request with a large answer may be handled now; otherwise it waits, to save memory."""
+        """True if another request with a large answer may be handled now.
+
+        Otherwise the request waits, to save memory.
+        """
         return self._writable and self._weight < _CREDIT
 
     def _handle(self, batch: list[f.ClientFrame]) -> None:
@@ -420,7 +433,7 @@ class NativeConnection:
                 _answer(number, reply) for number, reply in zip(numbers, replies, strict=True) if number is not None
             ]
             if claims:
-                # Won or lost, a claim settles the delivery for this client.
+                # An answered claim ends the delivery for this client, no matter which session got it.
                 self._pump.settled(sum(isinstance(reply, r.Claimed) for reply in replies))
             if isinstance(commands[0], c.FollowActivity) and isinstance(replies[0], r.Done):
                 self._hub.tail(self._pump.session, commands[0].member, self._write_activity)
@@ -440,7 +453,10 @@ class NativeConnection:
         self._release()
 
     def _look(self, frame: tail.FollowAll) -> None:
-        """Open the live view that the client asked for, if it may read these messages. It replaces an open one."""
+        """Open the live view that the client asked for, if it may read these messages.
+
+        Close an older live view first.
+        """
         session = self._pump.session
 
         def done(replies: Sequence[r.Reply]) -> None:
@@ -478,7 +494,7 @@ class NativeConnection:
 
 
 def _parts(command: c.Command, ranges_max: int) -> Sequence[c.Command]:
-    """Split a command with more than `ranges_max` (the hub's limit) ranges of delivery keys into several commands."""
+    """Split a command with more ranges of delivery keys than `ranges_max`, the hub's limit, into several commands."""
     if not isinstance(command, c.Advance | c.Discard) or len(command.ranges) <= ranges_max:
         return (command,)
     return [structs.replace(command, ranges=part) for part in split_ranges(command.ranges, ranges_max)]

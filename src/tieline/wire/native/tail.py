@@ -1,8 +1,8 @@
 """Live view of the hub: sends a client every new message that the client may see.
 
-Above: `server`. Below: the Hub port. The tail has no queue. A notice of a new message only wakes it. Then it reads the
-messages after its last offset, with the same command as every reader of history. So one place decides which messages a
-client may see. A client that reconnects gives its last offset and misses nothing.
+Above: `server`. Below: the Hub port. The live view has no queue. When a notice of a new message comes, the live view
+reads all messages after its last offset. It uses the command that every reader of history uses, so one place decides
+which messages a client may see. A client that reconnects gives its last offset and misses nothing.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tieline.wire.native.frame import Frame, Number
 from tieline.wire.pages import RETRY_SECONDS
 
 _PAUSE_SECONDS = 0.05
-"""Messages within this time are sent together."""
+"""Messages that come within this time are sent together."""
 _PAGE = 200
 
 
@@ -27,13 +27,14 @@ class FollowAll(Frame, frozen=True, omit_defaults=True, tag="tail"):
 
     n: int
     after: Number = -1
-    """Offset of the last message that the client has. Newer messages are sent first."""
+    """Offset of the last message that the client has. The hub sends newer messages that exist already, then new
+    messages."""
     everything: bool = False
     """True to include messages between other members. Needs `log.read`."""
 
 
 Tell = Callable[[int, Sequence[Message]], None]
-"""Callback for new messages: gets the number of the request, and the messages, oldest first."""
+"""Callback for new messages. It gets the number of the client's request, and the messages, oldest first."""
 
 
 class Tail:

@@ -81,7 +81,7 @@ class _UnixConnection(Stream, Transport):
 
 
 class NativeListener:
-    """Listens at `<home>/hub.sock` and has all connections of this socket."""
+    """Listens at `<home>/hub.sock`, and knows all open connections of this socket."""
 
     def __init__(self, server: UnixServer, connections: set[_UnixConnection]) -> None:
         self._server = server

@@ -21,7 +21,7 @@ class ChannelsCommands(Extension):
     sockets = (str(FOLDER / _GENERAL),)
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
-        """Yield the path of a socket that answers while the hub runs: the one of the general channel."""
+        """Yield the path of the general channel's socket, which answers while the hub runs."""
         folder = places.get("channels_dir")
         if folder is not None:
             yield str(Path(folder, _GENERAL))

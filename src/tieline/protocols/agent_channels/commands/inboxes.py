@@ -18,7 +18,10 @@ _SHOWN_MAX = 5  # this many names fit on a line
 
 
 def inbox_paths(channels_dir: str, names: Sequence[str]) -> Iterator[DoctorFinding]:
-    """Yield findings for inboxes without a socket: the path is too long, or the limit of open files is too low."""
+    """Yield findings for inboxes without a socket.
+
+    The path of the socket would be too long, or the limit of open files is too low.
+    """
     long = [
         name for name in names if len(os.fsencode(Path(channels_dir, f"{INBOX_PREFIX}{name}.sock"))) > PATH_BYTES_MAX
     ]

@@ -1,4 +1,4 @@
-"""The part of agent-relay in the command line: it tells `tieline doctor` the protocol's socket.
+"""agent-relay's extension of the command line: it tells `tieline doctor` the path of the protocol's socket.
 
 Above: the command line, which finds `RelayCommands` through the protocol's declaration. Below: nothing.
 """
@@ -10,7 +10,7 @@ from tieline.protocols.agent_relay import SOCKET
 
 
 class RelayCommands(Extension):
-    """The part of agent-relay in the command line: it names the protocol's socket for checks."""
+    """agent-relay's extension of the command line: it names the protocol's socket, so that commands can check it."""
 
     sockets = (SOCKET,)
 

@@ -1,8 +1,8 @@
-"""backchannel on the command line: working on a spool without a hub, joining, and leaving it for a hub.
+"""backchannel's extension of the command line: commands without a hub, joining a relay, and importing a spool.
 
 Above: the command line, which finds `BackchannelCommands` through the protocol's declaration. Below: the spool, the
-relay's client, and the hub's home. `local` has the commands without a hub, over a `postbox`; `spool_location` finds the
-spool; `joining` and `importing` have further commands; `upkeep` and `failures` report faults and errors.
+relay's client, and the hub's home. `local` runs the commands without a hub on a `postbox`. `spool_location` finds the
+spool. `joining` and `importing` have more commands. `upkeep` reports faults of the spool, and `failures` errors.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _PANEL = "Members and channels"
 
 
 class BackchannelCommands(Extension):
-    """backchannel's part of the command line."""
+    """backchannel's extension of the command line: its commands, its errors, and its checks for `tieline doctor`."""
 
     variables = (HOME_VARIABLE, AGENT_VARIABLE)
     prefixes = ("BCH_",)
@@ -37,7 +37,7 @@ class BackchannelCommands(Extension):
         yield Command(name="backchannel", run=import_spool, group="import")
 
     def failure(self, error: Exception) -> "Failure | None":
-        """Return what the command line prints for an error of a spool or of backchannel's HTTP client; else `None`."""
+        """Return the message and exit code for an error of a spool or of backchannel's HTTP client; else `None`."""
         from tieline.protocols.backchannel.commands.failures import failure_of
 
         return failure_of(error)
@@ -49,7 +49,7 @@ class BackchannelCommands(Extension):
         return SpoolMailboxProvider()
 
     def look_at_data(self, link: "Link", *, repair: bool) -> "Examined":
-        """Check the spool for faults, for `tieline doctor`. With `repair`, repair those that can be repaired."""
+        """Check the spool for faults, for `tieline doctor`. With `repair`, repair the faults that can be repaired."""
         from tieline.protocols.backchannel.commands.upkeep import examine
 
         return examine(link, repair=repair)

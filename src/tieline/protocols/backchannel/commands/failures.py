@@ -1,4 +1,4 @@
-"""Errors of a spool, a relay (backchannel's HTTP server) or `config.json`, as a command's message and exit code."""
+"""Translates errors of a spool, a relay (backchannel's HTTP server) or `config.json` to a message and an exit code."""
 
 from tieline.cli.failure import Exit, Failure
 from tieline.contract.refusal import Code
@@ -10,7 +10,7 @@ from tieline.protocols.backchannel.spool import SpoolBroken, SpoolRefused
 def failure_of(error: Exception) -> Failure | None:
     """Return the message and exit code of a command that fails with this error.
 
-    `None` if the error is not of a spool, a relay (backchannel's HTTP server) or `config.json`.
+    Return `None` if the error does not come from a spool, a relay (backchannel's HTTP server) or `config.json`.
     """
     match error:
         case SpoolRefused(refusal=refusal) if refusal.code is Code.UNKNOWN_MEMBER:

@@ -1,9 +1,9 @@
-"""`tieline import backchannel`: bringing the agents and messages of a spool into a hub's home.
+"""`tieline import backchannel`: imports the agents and messages of a spool into a hub's home.
 
-Above: the command line. Below: a session with the hub for each member that spoke, or `offline` when no hub runs, and
-the spool that is read. The hub stamps the sender, so each message is sent by its sender's own session. The hub cannot
-stamp the original id, time and target, so they are in the message's data. The original id is also part of the wire id,
-so a second import sends nothing twice.
+Above: the command line. Below: the spool, and a session with the hub for each sender; if no hub runs, `offline` takes
+the hub's place. The hub itself sets the sender of a message, so each message is sent in its sender's own session. The
+hub also sets the id and the time. So the original id, time and target are stored in the message's data. The original id
+is also part of the wire id, so a second import creates no duplicates.
 """
 
 from contextlib import AsyncExitStack
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Speaker(Protocol):
-    """The session of one sender: with a running hub, or on the hub's files while no hub runs."""
+    """The session of one sender: with a running hub, or on the hub's files if no hub runs."""
 
     async def send(self, target: str, body: str, *, wire_id: str | None = None, **parts: Any) -> "Accepted":
         """Send a message under the sender's name."""
@@ -39,15 +39,15 @@ class Speaker(Protocol):
 
 @dataclass
 class ImportCounts:
-    """Result of one import: the number of things that were imported, and those that were not."""
+    """Result of one import: how many members, subscriptions and messages were imported, and which were not."""
 
     members: int = 0
     subscriptions: int = 0
     messages: int = 0
     known: int = 0
-    """Number of messages that an earlier import has brought into the hub."""
+    """Number of messages that an earlier import has already brought into the hub."""
     left: list[str] = field(default_factory=list)
-    """Everything that could not be imported, with the reason."""
+    """A line for each thing that could not be imported, with the reason."""
 
 
 @talks
@@ -87,7 +87,7 @@ async def import_spool(
 
 
 class Importer:
-    """One import of a spool into a hub: sends each unread message again, in its sender's session."""
+    """One import of a spool into a hub. Sends each unread message to the hub, in a session of its sender."""
 
     def __init__(self, link: Link, hub: "MemberAdmin", spool: "Spool", stack: AsyncExitStack) -> None:
         self._link = link
@@ -124,9 +124,9 @@ class Importer:
                     self._spool.take(agent, message.id, keep=True)
 
     async def _bring(self, agent: str, message: "SpoolMessage") -> str | None:
-        """Send one imported message to this agent, one of its recipients.
+        """Send one message of the spool to this agent, which is one of the message's recipients.
 
-        Return the reason if that fails, else `None`.
+        If that fails, return the reason, else `None`.
         """
         from tieline.client import HubRefused
         from tieline.protocols.backchannel.codec import agent_of
@@ -158,7 +158,7 @@ class Importer:
         return None
 
     async def _speaker(self, name: str) -> Speaker | str:
-        """Return a session of this member, opened if needed; or the reason why there can be none."""
+        """Return a session for this member, and open it if needed. If that fails, return the reason as text."""
         if name not in self._speakers:
             self._speakers[name] = await self._open(name)
         return self._speakers[name]

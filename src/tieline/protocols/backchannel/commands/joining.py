@@ -1,7 +1,7 @@
-"""Joining: taking a name here, inviting somebody, and accepting an invite.
+"""Joining: the commands that register a name, make an invite, and accept an invite.
 
-Above: the command line. Below: the spool's `config.json`, which holds who speaks from this folder, and a relay's
-registration. A token is stored and never printed.
+Above: the command line. Below: the spool's `config.json`, which stores the user's name, and the registration at a
+relay. The token of a user is stored and never printed.
 """
 
 import os
@@ -161,7 +161,7 @@ async def _register(link: Link, stored: "Identity", invited: "Invite", name: str
 
 
 async def _is_hub(url: str, token: str | None) -> bool:
-    """True if the server is a Tieline hub, which knows the token in its own protocol too."""
+    """True if the server is a Tieline hub: it accepts a connection with this token through Tieline's own protocol."""
     import asyncio
 
     from tieline.client import HubError, connect

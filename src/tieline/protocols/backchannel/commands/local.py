@@ -1,8 +1,8 @@
-"""Local mode: the commands without a hub, on a spool that any number of programs share, or through a relay.
+"""Local mode: runs the commands without a hub, on a spool that any number of programs share, or through a relay.
 
-Above: the commands, which call this when there is no hub. Below: a postbox. Messages look the same as with a hub, on
-the screen and in JSON, except for the facts that only a hub has: keys, sequence numbers, offsets, receipts. The
-sender's name comes from the file. Only file permissions protect the name, and JSON says so (`verified`).
+Above: the commands, which call this module if there is no hub. Below: a postbox. Messages look the same as with a hub,
+on the screen and in JSON. Only the facts that a hub adds are missing: keys, sequence numbers, offsets, receipts. The
+sender's name comes from the file, and only file permissions protect it. So `verified` is false in JSON.
 """
 
 import os
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 HOOK_HEADER = "[backchannel] {count} message(s) for {name}:"
 
 _TRIES_MAX = 5
-"""Most times that the user's command is run for one message if it fails. Then the message stays in the inbox."""
+"""Most times that the user's command is run for one message, if it fails. After that, the message stays unread."""
 _FAILURES_MAX = 10_000
 """Most messages that are remembered as failed."""
 _PAUSE_SECONDS = 1.0
@@ -38,7 +38,7 @@ _PAUSE_SECONDS = 1.0
 
 @contextmanager
 def _disk() -> Iterator[None]:
-    """Turn an error of the disk inside a `with` into a failure with one sentence."""
+    """Turn an error of the disk inside a `with` into a `Failure`, which the command prints as one sentence."""
     try:
         yield
     except OSError as error:
@@ -92,7 +92,7 @@ def _print(messages: "Sequence[SpoolMessage]") -> None:
 class LocalMailbox:
     """Runs the commands of one user without a hub.
 
-    `postbox` has the messages: it is a spool, or a relay (backchannel's HTTP server).
+    `postbox` is the place of the messages: a spool, or a relay (backchannel's HTTP server).
     """
 
     def __init__(self, link: "Link", postbox: "Postbox") -> None:
@@ -100,7 +100,7 @@ class LocalMailbox:
         self.postbox = postbox
 
     def send(self, target: str, body: str, parts: dict[str, Any], *, json: bool) -> None:
-        """Send a message. It is on the disk, or the relay has it, when this returns."""
+        """Send a message. When this returns, the message is on the disk of the spool, or the relay has accepted it."""
         from tieline.protocols.backchannel.codec import NORMAL, URGENT
         from tieline.protocols.backchannel.spool import SpoolDraft
 
@@ -126,7 +126,7 @@ class LocalMailbox:
             say(f"{message.id}  accepted for {recipients} {'recipient' if recipients == 1 else 'recipients'}")
 
     def inbox(self, match: str | None, *, brief: bool, json: bool) -> None:
-        """Print the waiting messages whose scope matches `match`; without `match` all.
+        """Print the waiting messages whose scope matches `match`. If `match` is `None`, print all waiting messages.
 
         A message with a scope is only for readers whose context (such as the project they work in) contains the scope.
         """
@@ -146,9 +146,9 @@ class LocalMailbox:
             _print(messages)
 
     def take(self, id: str, *, keep: bool, json: bool) -> None:
-        """Claim one message and print it. `id` may be only the beginning of its id.
+        """Claim one message and print it. `id` is the message's id, or the beginning of it.
 
-        With `keep`, its file stays in `cur/`.
+        With `keep`, the message's file stays in `cur/`.
         """
         from tieline.cli.inbox import complete
 
@@ -169,7 +169,7 @@ class LocalMailbox:
     def drain(self, context: "Context", *, hook: bool, json: bool) -> None:
         """Claim and print all messages whose scope matches the context (such as the project that the reader works in).
 
-        With `hook`, print them for an agent to read.
+        With `hook`, print them in the form for an agent.
         """
         name = self._speak()
         with _disk(), self.postbox.taking(name) as taking:
@@ -192,7 +192,7 @@ class LocalMailbox:
                 taking.finish(message.id)
 
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
-        """Answer a program's hook with waiting messages, and take them: a spool has no other proof that they were seen.
+        """Answer a program's hook with waiting messages, and claim them, because a spool cannot mark them as seen.
 
         `tokens_max` limits the size of the answer.
         """
@@ -221,7 +221,7 @@ class LocalMailbox:
                 taking.finish(item.message.id)
 
     async def watch(self, options: "WatchOptions") -> None:
-        """Print messages as they come, or run the user's command for each, until interrupted. Each one is claimed."""
+        """Claim and print each new message, or run the user's command for it. With `--peek`, claim none."""
         await LocalWatch(self.postbox, self._speak(), options).run()
 
     def subscribe(self, channel: str) -> str:
@@ -273,7 +273,7 @@ class LocalMailbox:
         print_table(("channel", "subscribers"), rows, empty="No channels yet: 'tieline sub CHANNEL' makes one.")
 
     def whoami(self, *, json: bool) -> None:
-        """Print the name under which commands send here, and the spool or HTTP server that they use."""
+        """Print the name under which the user's commands act, and the spool or relay (HTTP server) that they use."""
         name = speaker_without_hub(self._link)
         if json:
             print_json({"speaker": name, "member": name, "place": self.postbox.where})
@@ -289,7 +289,7 @@ class LocalMailbox:
 
 
 def refuse_hub_parts(parts: dict[str, Any]) -> None:
-    """Raise a failure for options of `send` that a message in a spool cannot carry, so that none is lost silently."""
+    """Raise a `Failure` if an option of `send` needs a hub, so that the option is not ignored silently."""
     asked = [
         option
         for option, given in (
@@ -345,7 +345,7 @@ class LocalWatch:
         self._failures: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Claim messages as they come, and print them or run the user's command, until interrupted."""
+        """Claim each new message, and print it or run the user's command for it, until interrupted."""
         late = self._options.reaction is not None
         with _disk(), self._postbox.taking(self._name, late=late) as taking:
             self._postbox.recover(self._name)
@@ -363,9 +363,9 @@ class LocalWatch:
                         coming.again(message.id, pause)
 
     async def _take(self, taking: "Taking", message: "SpoolMessage") -> float | None:
-        """Handle a claimed message. If the user's command fails for it, make the message unread again.
+        """Print a claimed message, or run the user's command for it. If the command fails, make it unread again.
 
-        Return the seconds before a retry; `None` for no retry.
+        Return the seconds to wait before a retry; `None` if there is no retry.
         """
         if await self._handle(message):
             taking.finish(message.id)
@@ -384,7 +384,7 @@ class LocalWatch:
         return None
 
     async def _handle(self, message: "SpoolMessage") -> bool:
-        """Print a message, or run the user's command for it; false if that command failed."""
+        """Print a message, or run the user's command for it. Return false if the command failed."""
         if self._options.reaction is not None:
             environment = {**os.environ, **self._postbox.environment(self._name)}
             code = await self._options.reaction.run(shown(message), environment)

@@ -1,7 +1,7 @@
-"""Postboxes: one interface to the two places where a command without a hub finds messages.
+"""Postboxes: one interface for the two places where a command without a hub can send and find messages.
 
-These are a spool, and a relay (backchannel's HTTP server). Above: `local`, which runs the commands. Below: the spool
-and the relay's client.
+The two places are a spool and a relay (backchannel's HTTP server). Above: `local`, which runs the commands. Below: the
+spool and the relay's client.
 """
 
 from collections.abc import AsyncIterator
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class Taking(Protocol):
-    """Messages that one reader claims from a spool or relay. The reader ends each claim: `finish` or `release`."""
+    """Messages that one reader claims from a spool or relay. The reader ends each claim by `finish` or `release`."""
 
     def claim(self, message_id: str) -> "SpoolMessage | None":
-        """Claim a message; `None` if another reader was first."""
+        """Claim a message and return it; `None` if another reader was first."""
 
     def sync(self) -> None:
-        """Make the claims so far durable, so that after a power failure nobody can take these messages again."""
+        """Make all claims so far durable, so that after a power failure nobody can take these messages again."""
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """End the claim of a message that was handled. With `keep`, its file is kept, else deleted."""
+        """End the claim of a message that was handled. Its file is deleted, or with `keep` kept."""
 
     def release(self, message_id: str) -> None:
         """End a claim and leave the message unread."""
@@ -41,7 +41,7 @@ class Coming(Protocol):
 
 
 class Postbox(Protocol):
-    """A spool, or a relay (backchannel's HTTP server): sends messages and holds those that wait for agents."""
+    """A spool, or a relay (backchannel's HTTP server): sends messages, and stores messages that wait for agents."""
 
     @property
     def where(self) -> str:
@@ -51,23 +51,23 @@ class Postbox(Protocol):
         """Return environment variables with which `tieline` and `bch` use this postbox as the same agent."""
 
     def register(self, name: str) -> None:
-        """Register this agent if it is unknown. The first command of an agent calls this."""
+        """Register this agent if it is unknown, so that an agent is registered by its first command."""
 
     def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
-        """Send a message. Return it and the number of its recipients; `None` if the number is unknown."""
+        """Send a message. Return it and the number of its recipients, which is `None` if it is unknown."""
 
     def inbox(self, agent: str) -> "list[SpoolMessage]":
         """Return an agent's unread messages, oldest first."""
 
     def taking(self, agent: str, *, late: bool = False, keep: bool = False) -> AbstractContextManager[Taking]:
-        """Return a context in which one reader claims messages. `late` and `keep` are for a relay only.
+        """Return a context manager with which one reader claims messages. `late` and `keep` matter only for a relay.
 
-        With `late`, a message stays unread until it is finished, so it is not lost if the reader fails. With `keep`,
-        the relay is asked to keep messages that are taken.
+        With `late`, a message stays unread until `finish` is called, so it is not lost if the reader fails. With
+        `keep`, the relay is asked to keep claimed messages.
         """
 
     def recover(self, agent: str) -> int:
-        """Make messages unread again that killed readers had claimed. Return the number of messages."""
+        """Make those messages unread again that were claimed by readers which were killed. Return their number."""
 
     def subscribe(self, agent: str, channel: str) -> None:
         """Join a channel."""
@@ -79,7 +79,7 @@ class Postbox(Protocol):
         """Return the records of all agents."""
 
     def backlog(self, agent: str) -> int | None:
-        """Return the number of messages that wait for an agent; `None` if it cannot be known."""
+        """Return the number of messages that wait for an agent; `None` if the number cannot be known."""
 
     def arrivals(self, agent: str) -> Coming:
         """Return an iterator over an agent's messages as they come."""

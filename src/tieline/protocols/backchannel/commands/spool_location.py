@@ -1,7 +1,7 @@
 """Finds the spool's folder for a command that runs without a hub, and the name under which the command acts.
 
-Above: the other commands of this folder, and the command line through `SpoolMailboxProvider`. Below: the folder's
-`config.json`, and the relay that takes the place of the folder where one is stored there.
+Above: the other commands of this folder, and the command line through `SpoolMailboxProvider`. Below: `config.json` in
+the spool's folder. If this file names a relay (an HTTP server), commands use the relay instead of the spool.
 """
 
 import os
@@ -20,10 +20,10 @@ _SPOOL_HOME = "spool-home"
 
 
 def spool_root(link: "Link") -> Path:
-    """Return the spool's folder.
+    """Return the spool's folder: the first of these four that is given.
 
-    It comes from `--spool`, else the environment, else it is in the named hub's data folder, else it is the user's
-    default.
+    They are the option `--spool`, the environment variable, a folder in the hub's home if the user named the home, and
+    the user's default folder.
     """
     from tieline.protocols.backchannel.identity import HOME_VARIABLE, default_root
     from tieline.wire.home import HOME_VARIABLE as HUB_HOME_VARIABLE
@@ -43,7 +43,10 @@ def stored_identity(link: "Link") -> "Identity":
 
 
 def speaker_without_hub(link: "Link") -> str:
-    """Return the name under which a command acts: from the flag, the environment, or the stored identity."""
+    """Return the name under which a command acts: from the option, the environment, or the stored identity.
+
+    Raise `NobodyNamed` if none of them has a name.
+    """
     from tieline.client.connection import MEMBER_VARIABLE
 
     name = link.member or os.environ.get(MEMBER_VARIABLE) or stored_identity(link).agent
@@ -57,14 +60,14 @@ class SpoolMailboxProvider:
     """Opens the spool, or the relay (backchannel's HTTP server), for commands that run without a hub."""
 
     def stored(self, link: "Link") -> "Identity":
-        """Return the identity that is stored in the spool's folder, with the environment applied."""
+        """Return the identity that is stored in the spool's folder. Environment variables override it."""
         return stored_identity(link)
 
     def mailbox(self, link: "Link") -> "LocalMailbox":
-        """Return the commands without a hub, for the place where the user's messages are.
+        """Return the object that runs commands without a hub, for the place where the user's messages are.
 
-        That is the spool that an option names; else the relay (HTTP server) that the user has joined; else the default
-        spool.
+        The place is the spool that an option names; else the relay (HTTP server) that the user has joined; else the
+        default spool.
         """
         from tieline.protocols.backchannel.commands.local import LocalMailbox
         from tieline.protocols.backchannel.commands.postbox import RelayPostbox, SpoolPostbox

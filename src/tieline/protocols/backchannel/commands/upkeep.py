@@ -1,6 +1,6 @@
-"""The doctor's check of the spool: finds the remains of killed processes, and files that the hub refused.
+"""The check of a spool by `tieline doctor`: finds files of killed processes, and files that the hub refused.
 
-Above: `tieline doctor`. Below: the spool's upkeep. It changes nothing unless `repair` is set.
+Above: `tieline doctor`. Below: the spool's upkeep. The check changes nothing unless `repair` is set.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def examine(link: "Link", *, repair: bool) -> Examined:
 
 
 def _root(link: "Link") -> Path:
-    """Return the folder of the spool: the one that an option names, else a running hub's, else the default."""
+    """Return the folder of the spool: as an option names it, else the spool of the running hub, else the default."""
     from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.wire.home import read_running
 
@@ -76,7 +76,7 @@ def _advice(finding: "upkeep.SpoolFinding") -> str:
 
 
 def _refused_files(root: Path) -> Iterator[DoctorFinding]:
-    """Yield a finding for each folder of files that the hub refused and kept for a person to look at."""
+    """Yield a finding for each mailbox with files that the hub refused. It keeps them for a person to look at."""
     for folder in sorted(root.glob("spool/*/refused")):
         files = sorted(folder.glob("*.json"))
         if files:

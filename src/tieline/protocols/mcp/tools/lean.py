@@ -1,4 +1,4 @@
-"""The default tools: nine, each described in one or two sentences, because a model reads them before every turn."""
+"""The nine default tools. Their descriptions are short, because a model reads all descriptions before every turn."""
 
 import asyncio
 from collections.abc import Sequence
@@ -111,7 +111,10 @@ async def drain(context: ToolContext, asked: Drain) -> Answer:
 async def _drain_later(
     context: ToolContext, limit: int, arrived: asyncio.Event, seconds: float
 ) -> tuple[Sequence[Item], str]:
-    """Claim messages when some arrive. Raises `TimeoutError` after `seconds`; a claim is never interrupted by that."""
+    """Wait for messages and claim them. Raises `TimeoutError` if none arrives within `seconds`.
+
+    The timeout never interrupts a claim.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
@@ -203,7 +206,8 @@ async def history(context: ToolContext, asked: History) -> Answer:
 async def find_messages(context: ToolContext, peer: str, query: str, limit: int) -> Sequence[Message]:
     """Find messages that the member may see, newest first, at most `limit`.
 
-    `peer` selects the messages with one member or channel, `query` those with these words; either may be empty.
+    `peer` selects messages with one member or in one channel. `query` selects messages with these words. Either may be
+    empty.
     """
     if query:
         place = peer if peer.startswith("chan:") else full_target(peer)
@@ -297,7 +301,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 
 
 def _describe_needs() -> str:
-    """Return the actions with their fields, actions with the same fields together."""
+    """Return a text with the actions and the fields that they need. Actions with the same fields stand together."""
     together: dict[tuple[str, ...], list[str]] = {}
     for action, fields in _NEEDS.items():
         together.setdefault(fields, []).append(action)

@@ -1,8 +1,8 @@
 """A tool: a name, a description that may list the open objectives, checked arguments, and a function on the hub.
 
-Above: the tool sets, and the agent session, which serves them. Below: a client of the hub's own protocol. It refuses to
-know the wire of a call: HTTP, stdio or a runner's socket. A model reads the answer of a tool. So other people's words
-in an answer are framed (`framing`). In JSON they are escaped as in a frame.
+Above: the tool sets, and the agent session, which serves them. Below: a client of the hub's own protocol. A tool does
+not know if it is called over HTTP, over stdio or over a runner's socket. A model reads the answer of a tool. So other
+people's words in an answer are framed (`framing`). In JSON they are escaped as in a frame.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from tieline.wire.native.errors import Disconnected, HubRefused
 from tieline.wire.native.frames import Accepted, Item, Message
 
 ANSWER_CHARS_MAX = 60_000
-"""Most characters of a tool's answer, for the sake of the model. A longer answer is cut and says so, or is refused."""
+"""Most characters of a tool's answer, so that it does not fill the model's context. A longer answer is cut and says so,
+or is refused."""
 
 OPEN_SHOWN_MAX = 10
 """Most open objectives that the description of a tool lists. The others are only counted."""
@@ -81,16 +82,16 @@ class ToolContext:
     named: list[str] = field(default_factory=list)
     """Ids of messages that the agent named."""
     unanswered: list["Unanswered"] = field(default_factory=list)
-    """Claims of messages that perhaps no agent was shown, of this call or of earlier calls: the hub did not answer the
-    claim, or the answer of the call was lost."""
+    """Claims, of this call or of earlier calls, whose messages were perhaps not shown to the agent: the hub did not
+    answer the claim, or the answer of the call was lost."""
     claims: list["Unanswered"] = field(default_factory=list)
-    """Claims of this call."""
+    """Claims of the messages that this call took from the inbox."""
     waited_seconds: float = 0.0
     """Time that the call waited already, before the hub went away and the call was repeated."""
     arrivals: "Callable[[], AbstractAsyncContextManager[asyncio.Event]]" = field(
         default=lambda: nullcontext(asyncio.Event())
     )
-    """Opens an event that is set whenever a message for the agent arrives."""
+    """Callback that returns a context manager. Its event is set whenever a message for the agent arrives."""
 
     def frame(self, message: Message) -> str:
         """Return a message in its frame, for the answer, and record in `shown` that the answer shows it."""
@@ -155,10 +156,10 @@ def plain_text(text: str) -> str:
 
 
 def json_answer(value: Any, *, taken: bool = False) -> Answer:
-    """Make an answer from a value: as JSON text and as data. All texts are escaped. Programs show one or the other.
+    """Make an answer from a value, as JSON text and as data. A program shows one of the two. All texts are escaped.
 
-    If the answer is too long, it fails. But if its messages were `taken` from the inbox it does not: nothing else
-    would show them.
+    If the text is too long, return a failed answer. With `taken`, return the long text all the same: its messages were
+    taken from the inbox, so no later call would show them.
     """
     plain = _framed(msgspec.to_builtins(value))
     text = msgspec.json.encode(plain).decode()
@@ -260,19 +261,23 @@ async def claim_some(
 
 
 class Unanswered(NamedTuple):
-    """A claim of a message that perhaps no agent was shown, and the session of the claim."""
+    """A claim whose message was perhaps not shown to the agent, and the session that made the claim."""
 
     item: Item
     session: str
 
 
 async def _resolve(context: ToolContext) -> list[Item]:
-    """Return the messages that unanswered claims did take, as receipts show: nobody else will show these messages."""
+    """Return the messages that unanswered claims took from the inbox. Receipts show which claims succeeded.
+
+    The current call must show these messages, because no other call will.
+    """
     found: list[tuple[Unanswered, bool]] = []
     for claim in tuple(context.unanswered):
         steps = [step for receipt in await context.client.receipts(claim.item.message.id) for step in receipt.steps]
         found.append((claim, any(step.state == "acked" and step.session == claim.session for step in steps)))
-    # All at once, because a call can be cancelled at each request. Another call may have been quicker.
+    # Change the lists only now, because the call can be cancelled at each request above. Another call may have removed
+    # a claim meanwhile.
     ours: list[Item] = []
     for claim, is_ours in found:
         if claim in context.unanswered:

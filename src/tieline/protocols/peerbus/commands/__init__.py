@@ -1,4 +1,4 @@
-"""peerbus on the command line: its frames through a pipe, its audit chain, and the move from its broker to a hub.
+"""peerbus's extension of the command line: frames through a pipe, export of the log, and import of a server's database.
 
 Above: the command line, which finds `PeerbusCommands` through the protocol's declaration. Below: the running hub's
 socket, or the home of a hub that does not run.
@@ -28,7 +28,7 @@ def _write(inspection: "SqliteInspection", path: Path) -> int:
 
 
 class PeerbusCommands(Extension):
-    """peerbus's part of the command line."""
+    """peerbus's extension of the command line: its commands, its export format, and its checks for `tieline doctor`."""
 
     exports = (Export(form="peerbus", summary="as a peerbus database", help=_HELP, write=_write),)
     sockets = (SOCKET,)
@@ -42,9 +42,9 @@ class PeerbusCommands(Extension):
         yield Command(name="peerbus", run=import_peerbus, group="import")
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
-        """Yield the addresses at which a hub listens for peers, out of its `places` in `run.json`.
+        """Yield the addresses at which a hub listens for peers. `places` are the hub's entries in `run.json`.
 
-        They are the socket for lines, and the separate port if there is one.
+        The addresses are the Unix socket, and the separate port if there is one.
         """
         for place in ("peerbus_socket", "peerbus"):
             where = places.get(place)
@@ -52,7 +52,7 @@ class PeerbusCommands(Extension):
                 yield where
 
     def look_at_settings(self, settings: PeerbusSettings, path: Path) -> Iterator[DoctorFinding]:
-        """Report for `tieline doctor` if the hub has no secret, so that it cannot sign messages to peers."""
+        """Yield a finding for `tieline doctor` if the hub has no secret, and so cannot sign messages to peers."""
         if settings.enabled and not settings.hmac_secret:
             why = "messages of other protocols to peers are refused, because the hub cannot sign them"
             yield note("home", f"peerbus has no secret: {why}", f"set hmac_secret under [peerbus] in {path}")

@@ -1,8 +1,9 @@
-"""The hub's log in the form in which the first peerbus broker would have kept it.
+"""Exports the hub's log as a database of the first peerbus server, with an audit chain.
 
-Above: `tieline audit export`. Below: a store's inspection, and `protocols.peerbus.database`. That chain has three kinds
-of events: a message was sent to a recipient, given to the recipient, acknowledged by the recipient. Other events of the
-hub's log are left out, and so are the later steps of messages that retention has deleted.
+Above: `tieline audit export`. Below: a store's inspection, and `protocols.peerbus.database`. The audit chain of peerbus
+has three kinds of events: a message was sent to a recipient, delivered to the recipient, or acknowledged by the
+recipient. Other events of the hub's log are not exported. Of a message that retention has deleted, only the first kind
+of event is exported.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ _KINDS: dict[type[e.Event], str] = {
 
 
 def write(inspection: "SqliteInspection", path: Path) -> int:
-    """Write the hub's log as a peerbus database to this path: its members, messages and audit chain.
+    """Write the hub's log to this path, as a peerbus database with members, deliveries and an audit chain.
 
     Return the number of rows in the chain.
     """

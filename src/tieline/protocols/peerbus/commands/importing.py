@@ -1,8 +1,8 @@
 """`tieline import peerbus`: imports the peers of a peerbus broker and their unacknowledged messages.
 
-Above: the command line. Below: the hub's decision logic (`Broker`) over the home's store, while no hub runs, and the
-database that is read. The importer sends each message in its sender's own session, with the sender's signed bytes,
-under the key with which the recipient acknowledges it. So a second import creates no duplicates.
+Above: the command line. Below: the database of the peerbus broker, and the hub's decision logic (`Broker`) on the
+home's store; no hub may run. Each message is sent in its sender's own session, with the sender's signed bytes. Its wire
+id is the key with which the recipient acknowledges it, so a second import creates no duplicates.
 """
 
 import contextlib
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 _BATCH = 1000
 _BATCH_BYTES = 8 * 1024 * 1024
-"""Messages in one transaction, and the total size of their envelopes."""
+"""Limits of one transaction: the number of messages, and the total bytes of their envelopes."""
 
 
 @dataclass
 class ImportCounts:
-    """Counts of one import (peers, new and known messages), and everything that could not be imported."""
+    """Result of one import: how many peers and messages were imported, and what could not be imported."""
 
     peers: int = 0
     messages: int = 0
     known: int = 0
-    """Messages that an earlier import had already brought."""
+    """Number of messages that an earlier import has already brought into the hub."""
     audit: str = "intact"
-    """The state of the broker's audit chain."""
+    """State of the peerbus broker's audit chain: `intact`, or a text about the first wrong row."""
     left: list[str] = field(default_factory=list)
-    """Everything that could not be imported, with the reason."""
+    """A line for each thing that could not be imported, with the reason."""
 
 
 def import_peerbus(
@@ -114,7 +114,7 @@ def _import(database: Path, home: Path | None, token: str | None, rename: "Seque
 
 
 def new_names(rename: "Sequence[str]", peers: "Sequence[str]") -> dict[str, str]:
-    """Parse `OLD=NEW` options. Returns the new names, by old name."""
+    """Parse options of the form `OLD=NEW`. Return the new names, by old name. `peers` are the names in the database."""
     from tieline.contract.identifiers import parse_member_name
     from tieline.contract.refusal import Refusal
 
@@ -171,7 +171,7 @@ class Importer:
         self.counts.peers = len(self._broker.directory.accounts) - before
 
     def _bring(self, waiting: "Waiting") -> str | None:
-        """Send one unacknowledged message to its recipient in the hub. Return the reason if that fails, else `None`."""
+        """Send one unacknowledged message to its recipient in the hub. If that fails, return the reason."""
         from msgspec import structs
 
         from tieline.contract import command as c
@@ -217,7 +217,7 @@ class Importer:
         return reply
 
     def _session(self, name: str) -> "SessionId | _Problem":
-        """Return a session in which the importer sends for this peer, opened if needed; or why there can be none."""
+        """Return a session that sends for this peer, and open it if needed. If that fails, return the reason."""
         if name not in self._sessions:
             self._sessions[name] = self._attach(name)
         return self._sessions[name]
@@ -236,7 +236,7 @@ class Importer:
 
 
 class _Problem(str):
-    """The reason why a peer has no session. It has its own type because a session id is a string too."""
+    """The reason why a peer has no session. It has a separate type, because a session id is a string too."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""`tieline peerbus retoken`: gives a name to another of the hub's tokens.
+"""`tieline peerbus retoken`: changes the token to which a peer's name belongs.
 
 Above: the command line. Below: a session with the hub, or the home of a hub that does not run.
 """
@@ -51,7 +51,7 @@ async def retoken(
 
 
 def _tokens(link: Link) -> "Sequence[str]":
-    """Return the configured tokens of the hub on this machine; none for a hub elsewhere, which must not get them."""
+    """Return the configured tokens of the hub on this machine. Return none if the command is for another hub."""
     from tieline.protocols.peerbus.settings import PeerbusSettings
     from tieline.server.config import ConfigError, load_config
     from tieline.wire.home import CONFIG_FILE
