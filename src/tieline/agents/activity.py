@@ -21,12 +21,13 @@ from tieline.wire.json_text import VALUES_MAX, estimate_values
 
 WAITING_MAX = 5_000
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Most bytes of events that wait for the upload: some hours of work. Above this limit the oldest events are dropped."""
+"""Most bytes of events that wait for the upload. This is some hours of work. Above this limit the oldest events are
+dropped."""
 
 BATCH_MAX = 200
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 BATCH_VALUES_MAX = VALUES_MAX // 2
-"""Values of a batch, roughly. The hub takes twice as many in one request."""
+"""Approximate number of JSON values in a batch. The hub accepts twice as many in one request."""
 BATCH_SECONDS = 0.5
 """Time from the first event of a batch to the upload of the batch."""
 

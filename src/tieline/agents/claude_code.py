@@ -35,7 +35,8 @@ _ONE_SHOT = frozenset({"-p", "--print"})
 _SETTINGS = "--settings"
 _BASE_URL = "ANTHROPIC_BASE_URL"
 _OWN_TELEMETRY = ("CLAUDE_CODE_ENABLE_TELEMETRY", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
-"""Environment variables with which the user sends telemetry elsewhere. If one is set, the runner does not change it."""
+"""Environment variables by which the user sends telemetry elsewhere. If one is set, the runner leaves the telemetry
+unchanged."""
 
 
 def upstream(environment: Mapping[str, str]) -> str | None:

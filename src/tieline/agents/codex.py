@@ -38,14 +38,15 @@ BUNDLE_SECONDS = 0.2
 
 BUNDLE_MAX = 32
 BUNDLE_CHARS_MAX = 131_072
-"""Most messages and characters of one hand-over. Further messages wait for the next hand-over, because messages must
-not fill a whole turn."""
+"""Most characters of one hand-over; `BUNDLE_MAX` is its most messages. Further messages wait for the next hand-over,
+because messages must not fill a whole turn."""
 
 WAITING_MAX = 1024
 """Most messages that wait for a hand-over. The hub sends no more unacknowledged deliveries to one session."""
 
 TOOLS_SECONDS = 10.0
-"""Longest wait until the program has loaded our tools. After this time messages are handed over all the same."""
+"""Longest wait until the program has loaded our tools. After this time messages are handed over even without the
+tools."""
 
 RETRY_SECONDS = (0.5, 2.0, 5.0)
 """Pauses before the retries of a refused hand-over. If the last retry is refused, the client gives up the hand-over."""
@@ -79,7 +80,8 @@ MODEL_ITEMS = frozenset(
         "imageGeneration",
     }
 )
-"""Types of items that only a model makes. Such an item proves that the model was called; another item does not."""
+"""Types of items that only a model makes. Such an item proves that the model was called. Other items do not prove
+it."""
 
 QUIET = (
     "item/agentMessage/delta",
@@ -110,39 +112,48 @@ class Failed(Struct, frozen=True):
 
 
 class Seen(Struct, frozen=True):
-    """Event: the model received these messages and produced an item, so their deliveries count as seen."""
+    """Event: the model received the messages with the delivery keys `keys` and produced an item. They count as seen."""
 
     keys: tuple[int, ...]
 
 
 class Finished(Struct, frozen=True):
-    """Event: the model has seen these messages and their turn ended without a failure, so they are acknowledged."""
+    """Event: the model has seen the messages with these delivery keys, and their turn ended without a failure.
+
+    The messages are acknowledged.
+    """
 
     keys: tuple[int, ...]
 
 
 class GivenUp(Struct, frozen=True):
-    """Event: the program refused these messages, also after all retries, so they stay in the inbox."""
+    """Event: the program refused the messages with these delivery keys, also after all retries.
+
+    The messages stay in the inbox.
+    """
 
     keys: tuple[int, ...]
     reason: str
 
 
 class Said(Struct, frozen=True):
-    """Event: the agent said something, which is printed for the person."""
+    """Event: the agent wrote a text, which is printed for the person."""
 
     text: str
 
 
 class Used(Struct, frozen=True):
-    """Event: token usage of the last model call, as the program counts it, for the agent's activity."""
+    """Event: the program reported the token usage of its last model call. The usage goes into the agent's activity."""
 
     usage: dict[str, Any]
     turn: str
 
 
 class Asked(Struct, frozen=True):
-    """Event: the program asked for approval or input, and we sent the answer `granted`. The person is told of both."""
+    """Event: the program asked for approval or input (`what`). We answered yes if `granted`, else no.
+
+    The request and our answer are printed for the person.
+    """
 
     what: str
     granted: bool
@@ -240,7 +251,7 @@ class AppServerProtocol:
         self.advance(now)
 
     def receive_line(self, line: bytes, now: float) -> None:
-        """Handle a line from the server. Skip other lines than protocol messages, because programs also print text."""
+        """Handle a line from the server. Skip a line that is no protocol message, because programs also print text."""
         self._now = now
         try:
             message = msgspec.json.decode(line)

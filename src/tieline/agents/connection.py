@@ -73,9 +73,10 @@ class SettingsPart(Struct, frozen=True):
 
     path: Path
     add: Callable[[str, Connection], str]
-    """Returns the text with our entries. Raises `BadSettings`."""
+    """Function that returns the text with our entries. Raises `BadSettings`."""
     remove: Callable[[str, str], str]
-    """Returns the text without our entries. The second argument is the text before our change. Raises `BadSettings`."""
+    """Function that returns the text without our entries. Its second argument is the text before our change. Raises
+    `BadSettings`."""
 
 
 def parts_of(program: Program, folder: Path, *, is_usual: bool) -> list[SettingsPart]:
@@ -125,7 +126,10 @@ def member_of(entry: Mapping[str, Any]) -> str | None:
 
 
 def is_connected(program: Program, text: str) -> bool:
-    """Return true if the settings have hooks of `tieline connect`. Only these say that the agent has our tools."""
+    """Return true if the settings have hooks of `tieline connect`.
+
+    Only the commands of these hooks have the option `--tools`, which means that the agent has our tools.
+    """
     hook = hooks.command_in(text, program)
     return hook is not None and TOOLS_OPTION in hook.split()
 
@@ -171,7 +175,10 @@ def _remove_server(text: str, before: str) -> str:
 
 
 def _without_child(text: str, *, keep: bool) -> str:
-    """Return the text without our server. If it was the only server, also remove the servers' object, unless `keep`."""
+    """Return the text without our server's entry.
+
+    If there is no other server, the object that contains the servers is removed too, unless `keep`.
+    """
     root = settings.parse_object(text)
     place = max(place for place, each in enumerate(root.children) if each.key == _JSON_SERVERS)
     holder = root.children[place].node

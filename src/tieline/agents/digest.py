@@ -13,7 +13,7 @@ from tieline.contract.message import Priority
 from tieline.protocols.mcp.framing import age
 
 OLDER_MS = 6 * 3600 * 1000
-"""Age at which a message is obsolete if its thread has newer messages: about half a working day."""
+"""Age at which a message is obsolete if its thread has newer messages. It is about half a working day."""
 
 EXCERPT_CHARS = 80
 _NAMED_MAX = 3  # this many ids fit on a line
@@ -34,7 +34,7 @@ class Over(Struct, frozen=True):
 
 
 class Digest(Struct, frozen=True):
-    """The waiting messages of a member (current and obsolete), and messages that ended unhandled (`over`)."""
+    """The waiting messages of a member (`current` and `obsolete`), and messages that expired unhandled (`over`)."""
 
     current: tuple[Item, ...]
     obsolete: tuple[Obsolete, ...]
@@ -71,7 +71,7 @@ def sort_out(
 def suspects(past: Sequence[Message], waiting: Sequence[Item], *, member: str, now_ms: int) -> list[Message]:
     """Return the messages of `past` that may have expired or been superseded before the member handled them.
 
-    `waiting` are the items in the member's inbox. Only the receipts of a message show if it really expired.
+    `waiting` are the items in the member's inbox. The receipts of a message prove if it really expired.
     """
     superseded = {message.supersedes for message in (*past, *(item.message for item in waiting)) if message.supersedes}
     unsettled = {item.message.id for item in waiting}
@@ -85,7 +85,10 @@ def suspects(past: Sequence[Message], waiting: Sequence[Item], *, member: str, n
 
 
 def ending(receipts: Sequence[ReceiptView], member: str) -> str | None:
-    """Return the reason why a message expired for a member; `None` if it did not. `receipts` are its receipts."""
+    """Return the reason why a message expired for a member; `None` if it did not expire.
+
+    `receipts` are the receipts of the message.
+    """
     for receipt in receipts:
         if receipt.member == member and receipt.state == "expired":
             return receipt.steps[-1].evidence or receipt.state

@@ -54,7 +54,10 @@ class Guard:
             self.signal(signal.SIGKILL)
 
     def signal(self, number: int) -> None:
-        """Pass a signal on to the program, if it still runs. A lock keeps the process id valid while this happens."""
+        """Pass a signal on to the program, if it still runs.
+
+        A lock keeps the process id valid until the signal is sent.
+        """
         with self._reaping, contextlib.suppress(ProcessLookupError, PermissionError):
             if not self._ended.is_set():
                 os.killpg(self._process.pid, number) if self._own_group else os.kill(self._process.pid, number)
@@ -95,7 +98,7 @@ class Guard:
 
 
 def _others_in_group(leader: int) -> bool:
-    """True if a process group has processes other than its ended leader. False also if the system has no `/proc`."""
+    """True if the process group of an ended `leader` has other processes. False if the system has no `/proc`."""
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

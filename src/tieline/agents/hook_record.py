@@ -96,7 +96,7 @@ def locked_record(folder: Path, session: str) -> Iterator[Record]:
 
 
 def forget(folder: Path, session: str) -> None:
-    """Remove the record of a session that was only a test of the hook, without a model."""
+    """Remove the record of a session. The session was only a test of a hook, without a model."""
     _path(folder, session).unlink(missing_ok=True)
 
 

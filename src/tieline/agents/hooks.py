@@ -43,7 +43,7 @@ class Program(StrEnum):
 
 
 class Form(Struct, frozen=True):
-    """Facts about the hooks of one agent program: its settings file, the events for our hook, and what it supports."""
+    """Facts about the hooks of one agent program: its settings file, the events for our hook, and its features."""
 
     folder: str
     """Folder of the program's configuration, in the user's home."""
@@ -52,7 +52,7 @@ class Form(Struct, frozen=True):
     file: str
     events: tuple[str, ...]
     prompted: str
-    """The event after a prompt of the user. We assume this event if the program does not name a known one."""
+    """The event after a prompt of the user. We assume this event if the program names no event that we know."""
     timeout: int = _SECONDS_MAX
     advice: str = ""
     """Advice to the user about further steps."""
@@ -62,7 +62,8 @@ class Form(Struct, frozen=True):
     path_variable: str = ""
     """`executable` is the program's command. `path_variable` is the environment variable that names another command."""
     wakes_since: tuple[int, ...] = ()
-    """The first version of the program that knows waiting hooks. An older version would wait until the hook ends."""
+    """The first version of the program that supports waiting hooks. An older version would not continue until the hook
+    ends."""
     answer_mark: str = ""
     """Text that marks an answer of the model in the program's transcript. Empty if its transcript is not read."""
     tool_mark: str = ""
@@ -172,7 +173,10 @@ def with_permission(text: str, rule: str) -> str:
 
 
 def without_permission(text: str, rule: str) -> str:
-    """Return settings without a `rule`, and without containers that held only this rule. Raises `BadSettings`."""
+    """Return settings without the permission `rule`, and without containers that held only this rule.
+
+    Raises `BadSettings`.
+    """
     found = _rule_at(text, rule) if text.strip() else None
     if found is None:
         return text
@@ -181,7 +185,7 @@ def without_permission(text: str, rule: str) -> str:
 
 
 def has_permission(text: str, rule: str) -> bool:
-    """True if the settings have this `rule`. Raises `BadSettings`."""
+    """True if the settings have the permission `rule`. Raises `BadSettings`."""
     return bool(text.strip()) and _rule_at(text, rule) is not None
 
 
@@ -229,7 +233,7 @@ def _with(text: str, value: Any, outer: str, inner: str) -> str:
 
 
 def _has_all(text: str, wanted: list[tuple[str, dict[str, Any]]]) -> bool:
-    """True if the settings have exactly the `wanted` hooks of ours, each once, so that nothing must be changed."""
+    """True if our hooks in the settings are exactly the `wanted` hooks, each once, so that nothing must be changed."""
     hooks = settings.child(_root(text), _HOOKS) if text.strip() else None
     if hooks is None:
         return False
@@ -282,7 +286,10 @@ def _root(text: str) -> settings.Node:
 
 
 def _without_one(text: str) -> str | None:
-    """Return settings without our first hook and containers that held only it; `None` if they have no hook of ours."""
+    """Return settings without our first hook, and without containers that held only this hook.
+
+    Return `None` if the settings have no hook of ours.
+    """
     if not text.strip():
         return None
     root = _root(text)

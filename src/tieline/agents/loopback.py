@@ -45,7 +45,7 @@ CONNECT_SECONDS = 30.0
 """Timeout for a new connection to the API. Programs wait about as long for a direct connection."""
 
 _REUSE_SECONDS = 3.0
-"""Idle time after which a connection is not reused: servers close idle connections a little later."""
+"""Idle time after which a connection is not reused. Servers close idle connections a little later."""
 
 _SWITCHING_PROTOCOLS = 101
 
@@ -107,7 +107,7 @@ class Loopback:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD_BYTES_MAX)
 
     def address(self, name: str) -> str:
-        """Return the base URL at which the program reaches a service: telemetry, or the proxy for an API."""
+        """Return the base URL at which the program reaches the service `name`: telemetry, or the proxy for an API."""
         assert self._server is not None, "it was started"
         port = self._server.sockets[0].getsockname()[1]
         return f"http://127.0.0.1:{port}/{self._secret}/{name}"
@@ -183,7 +183,7 @@ class Loopback:
     async def _pass_on(self, call: "_ProxiedCall", far: _Far | None) -> _Far | None:
         """Pass one request on to the API, and its response back to the program.
 
-        `far` is the connection to the API that is already open, if any. Returns the connection for the next request.
+        `far` is the open connection to the API, if there is one. Returns the connection for the next request.
         """
         base = self._upstreams[call.name]
         secure = base.scheme == "https"
@@ -325,7 +325,10 @@ def _now_ms() -> int:
 
 @contextlib.asynccontextmanager
 async def open_loopback(emit: Emit, upstreams: Mapping[str, str]) -> AsyncIterator[Loopback]:
-    """Yield a loopback that listens; close it at exit. `emit` takes its events, `upstreams` are the APIs' base URLs."""
+    """Yield a loopback that listens, and close it at exit.
+
+    `emit` is called with each activity event. `upstreams` are the base URLs of the APIs.
+    """
     listener = Loopback(emit, upstreams)
     await listener.start()
     try:

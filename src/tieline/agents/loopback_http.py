@@ -9,10 +9,10 @@ import asyncio
 import h11
 
 HEAD_BYTES_MAX = 65_536
-"""Bytes of a request line or status line with its headers, including long tokens."""
+"""Most bytes of a request line or status line with its headers. The headers may contain long tokens."""
 
 _PIECE_BYTES = 65_536
-"""Bytes per read: as much as a socket usually holds."""
+"""Most bytes of one read. A socket usually holds no more."""
 _CLOSE_SECONDS = 1.0
 """Time for the other side to read the last bytes. After this time the connection is aborted."""
 
@@ -57,7 +57,7 @@ class Side:
         await self.send(h11.EndOfMessage())
 
     def start_next(self) -> bool:
-        """Get ready for another request. Return false if no request can follow on this connection."""
+        """Get ready for another request. Return false if this connection can carry no further request."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()

@@ -96,7 +96,10 @@ class RunnerBackend:
 
 
 class _ChannelServer(Server[Any]):
-    """The MCP SDK's server, changed to announce `EXPERIMENTAL` with all protocol versions, not only with older ones."""
+    """The MCP SDK's server, changed to announce the capabilities in `EXPERIMENTAL` with all protocol versions.
+
+    The SDK's own server announces such capabilities only with older versions.
+    """
 
     def get_capabilities(
         self,
@@ -197,7 +200,7 @@ class McpServer:
 
 
 async def _tell_progress(context: ServerRequestContext[Any]) -> None:
-    """Tell the client how long its call has been waiting, if the client gave a progress token."""
+    """Send a progress notification with the waiting time of the client's call, if the client gave a progress token."""
     seconds = 0.0
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
@@ -206,7 +209,7 @@ async def _tell_progress(context: ServerRequestContext[Any]) -> None:
 
 
 def _report(keeping: asyncio.Future[None]) -> None:
-    """Report the exception that ended the backend's task, if any. Without this, a bug would stay hidden."""
+    """Report the exception that ended the backend's task, if any. Without this report, a bug would stay hidden."""
     error = None if keeping.cancelled() else keeping.exception()
     if error is not None:
         text = "the MCP server's backend ended"

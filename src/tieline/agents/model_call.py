@@ -42,7 +42,7 @@ class ModelCall(Struct, frozen=True):
     request_headers: tuple[tuple[str, str], ...] = ()
     request: bytes = b""
     status: int | None = None
-    """`None` when no response came."""
+    """Status code of the response; `None` if no response came."""
     response_headers: tuple[tuple[str, str], ...] = ()
     response: bytes = b""
     cut: bool = False
@@ -176,8 +176,8 @@ def _response(
 def _usage(given: int | None, made: int | None, written: int | None, read: int | None) -> _Object | None:
     """Return token counts in Anthropic's form; `None` if none is known.
 
-    `given` are the input tokens including cached ones, `made` the output tokens, `written` and `read` the tokens that
-    were written to and read from a cache.
+    `given` are the input tokens, including cached tokens. `made` are the output tokens. `written` and `read` are the
+    tokens that were written to a cache and read from a cache.
     """
     if given is None and made is None:
         return None

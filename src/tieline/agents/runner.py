@@ -37,17 +37,18 @@ from tieline.protocols.mcp.tools import DEFAULT
 from tieline.wire.unix import listen, peer_uid
 
 MCP_ARGUMENTS = ("-P", "-m", "tieline.cli.main", "mcp")
-"""Arguments of our Python with which a program starts our MCP server. The program runs in somebody's project folder:
+"""Arguments of our Python with which a program starts our MCP server. The program runs in somebody's project folder.
 `-P` keeps Python from searching that folder first for modules."""
 
 REQUESTS_MAX = 64
-"""Concurrent requests of one MCP server. Above this limit the runner stops reading until some are answered."""
+"""Most concurrent requests of one MCP server. Above this limit the runner stops reading until it has answered some."""
 
 MCP_SERVERS_MAX = 16
 """Most concurrent MCP servers. A program usually has one, and a second one during a restart."""
 
 UNPROVED_MAX = 1024
-"""Most messages that are kept per MCP server since the agent's last tool call. The hub pushes no more at a time."""
+"""Most messages that are kept per MCP server since the agent's last tool call. The hub pushes no more messages at a
+time."""
 
 CLOSE_SECONDS = 1.0
 """Time for an MCP server to read its last frames. An MCP server that does not read must not delay the run's end."""
@@ -159,7 +160,7 @@ class Runner:
                 self._marked.discard(objective)
 
     async def _became(self, objective: str) -> str:
-        """Return why an objective is no longer open for the agent: it is `done`, `cancelled` or `reassigned`."""
+        """Return the reason why an objective is no longer open for the agent: `done`, `cancelled` or `reassigned`."""
         with contextlib.suppress(HubError):
             status = (await self.client.objective(objective)).objective.status
             if status in (Status.DONE, Status.CANCELLED):
@@ -284,7 +285,7 @@ class _McpConnection:
     async def tell(self, frame: frames.McpNotification) -> bool:
         """Send a notification for the agent, and keep it in `unproved` until the agent's next tool call.
 
-        Return false if it could not be sent.
+        Return false if the notification could not be sent.
         """
         if not await self.write(frame):
             return False
@@ -383,10 +384,11 @@ async def prepared_run(  # noqa: PLR0913 - what a run needs to know of the hub, 
 ) -> AsyncIterator[Run]:
     """Prepare a run in the hub's folder `home` with the open session `client`, yield it, and clean up at exit.
 
-    With `upstreams` (base URLs of APIs) the run is traced: API calls go through our proxy. Without `push` no messages
-    are pushed to the agent, for a program that does not show them. With `hooked`, hooks show messages to the agent and
-    report which ones it has seen. `takes` decides by its scope if a message is for this agent. `tell` prints a line for
-    the person.
+    `open_session` opens a new session when the old one has ended. `tools` is the set of tools for the agent. With
+    `upstreams` (base URLs of APIs) the run is traced: API calls go through our proxy. Without `push` no messages are
+    pushed to the agent, for a program that does not show them. With `hooked`, hooks show messages to the agent and
+    report which messages it has seen. `takes` returns true for the scope of a message that is for this agent. `tell`
+    prints a line for the person.
     """
     running = Runner(open_session, client, tools=tools, push=push, hooked=hooked, takes=takes, tell=tell)
     with caught_signals() as signals, run_folder(home) as folder:

@@ -1,4 +1,4 @@
-"""The screen: writes the output of a program, and prints messages between its lines.
+"""The screen: writes the output of a program, and prints messages between the lines of the output.
 
 Above: `terminal`, which decides when a message does not disturb the program. Below: file descriptors. A write to a
 screen can block, so one thread does all writes. A lock keeps the writes in order.
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tieline.contract.text import neutral
 
 _LINE_BYTES_MAX = 4096
-"""Bytes of an unfinished line that are kept: a prompt with colours and a title is shorter."""
+"""Most bytes of an unfinished line that are kept. A prompt with colours and a title is shorter."""
 
 # Text, and escape sequences that stay on their line: colours, titles, modes and line editing. Printed again at the left
 # edge, these bytes draw the same line again and leave the cursor at the same place.
@@ -24,7 +24,7 @@ _LEAVE_ALTERNATE = b"\x1b[?1049l"
 
 
 class Screen:
-    """Writes the program's output, and prints messages between its lines."""
+    """Writes the program's output, and prints messages between the lines of the output."""
 
     def __init__(self, stdout: int, messages: int, *, line_end: str) -> None:
         self._stdout = stdout

@@ -1,7 +1,7 @@
 """The settings files of agent programs: JSON, perhaps with comments, changed in place.
 
-Above: `hooks` and `connection`. Below: nothing; text in, text out. A change adds or removes one child of an object or
-array. All other text keeps its order, comments, spacing and line ends.
+Above: `hooks` and `connection`. Below: nothing. The functions take a text and return the changed text. A change adds or
+removes one child of an object or array. All other text keeps its order, comments, spacing and line ends.
 """
 
 import json
@@ -69,7 +69,10 @@ def child(node: Node, key: str) -> Node | None:
 
 
 def add_child(text: str, node: Node, value: Any, key: str | None = None) -> str:
-    """Return the text with `value` added as the last child of `node`. `key` is its key, if `node` is an object."""
+    """Return the text with `value` added as the last child of `node`.
+
+    `key` is the key of the new child, if `node` is an object.
+    """
     level, unit, newline = _level(text, node.start), _unit(text), "\r\n" if "\r\n" in text else "\n"
     inline = bool(node.children) and "\n" not in text[node.start : node.end]
     if inline:

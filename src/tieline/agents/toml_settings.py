@@ -1,7 +1,8 @@
 """Settings files in TOML, changed in place: one table of ours is added or removed.
 
-Above: `connection`. Below: nothing; text in, text out. All other text keeps its order, comments and spacing. Each
-change is checked: apart from our table, the changed text must have exactly the same data as the old text.
+Above: `connection`. Below: nothing. The functions take a text and return the changed text. All other text keeps its
+order, comments and spacing. Each change is checked: apart from our table, the changed text must have exactly the same
+data as the old text.
 """
 
 import json
@@ -83,7 +84,7 @@ def _cut(text: str, start: int, end: int) -> str:
 
 
 def _name(written: str) -> list[str]:
-    """Return the parts of a table's name: `a."b"` has two."""
+    """Split a table's name into its parts. For example, `a."b"` has the parts `a` and `b`."""
     parts, at = [], 0
     while at < len(written) and (match := _NAME_PART.match(written, at)):
         parts.append(match["quoted"] or match["plain"] or match["bare"] or "")
@@ -92,7 +93,10 @@ def _name(written: str) -> list[str]:
 
 
 def _check(made: str, expected: dict[str, Any], outer: str, inner: str) -> None:
-    """Raise `BadSettings` if the changed text does not contain exactly the `expected` data."""
+    """Raise `BadSettings` if the changed text `made` does not contain exactly the `expected` data.
+
+    The error names the table `outer.inner`.
+    """
     try:
         is_right = tomllib.loads(made) == expected
     except tomllib.TOMLDecodeError:

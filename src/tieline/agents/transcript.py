@@ -33,11 +33,11 @@ def framed_ids(text: str, *, escapes: bool = False) -> set[str]:
 
 
 def answered_ids(transcript: str, answer_mark: str, *, skip: str = "", escapes: bool = False) -> dict[str, bool]:
-    """Return the ids of the messages in a transcript, each with true if the model answered after it was shown.
+    """Return the ids of the messages in a transcript. The value of an id is true if the model answered afterwards.
 
-    `answer_mark` is a text that only lines with an answer of the model contain. With `skip`, lines that contain the
-    text `skip` are not searched, and neither are the model's answers, because a tool or the model may have copied a
-    frame there. For `escapes`, see `framed_ids`.
+    `answer_mark` is a text that only lines with an answer of the model contain. With `skip`, two kinds of lines are not
+    searched for messages: lines that contain the text `skip`, and answers of the model. A tool or the model may have
+    copied a frame there. `escapes` is true for a program that escapes `<` in the output of hooks.
     """
     ids: dict[str, bool] = {}
     for line in transcript.splitlines():

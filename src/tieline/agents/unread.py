@@ -24,11 +24,11 @@ _BY_TOOLS = "Your tieline tools answer them, with the msg_id as reply_to."
 
 
 class Asked(Struct, frozen=True):
-    """The input that a program gives to our hook, as far as we need it: event, session, transcript, user's prompt."""
+    """The input that a program gives to our hook. It has only the fields that we need."""
 
     hook_event_name: str = ""
     stop_hook_active: bool = False
-    """True if a hook has already kept the program from ending this turn. A hook that always did so would never let the
+    """True if a hook has already kept the program from ending this turn. A hook that ignored this would never let the
     turn end."""
     session_id: str = ""
     transcript_path: str | None = None
@@ -74,10 +74,13 @@ def answer(program: Program, question: Asked, text: str, *, note: str = "") -> d
 
 
 class Sorted(Struct, frozen=True):
-    """Unread items, sorted by the transcript and the hooks' record: read by the model, or not shown to it yet."""
+    """Unread items in two lists: items that the model has read, and items that were not shown to it yet.
+
+    The transcript and the record of the hooks decide this.
+    """
 
     read: tuple[Item, ...]
-    """Items that the model has read: the transcript proves that it answered after they were shown."""
+    """Items that the model has read. The transcript proves that it answered after the items were shown."""
     new: tuple[Item, ...]
     """Items that were not shown yet."""
 
@@ -85,8 +88,8 @@ class Sorted(Struct, frozen=True):
 def sort_items(items: Sequence[Item], shown: Set[str], transcript: Mapping[str, bool]) -> Sorted:
     """Sort unread items into read and new ones. Shown items without proof that they were read are in neither list.
 
-    `shown` are the ids of messages that hooks have shown. `transcript` has the ids in the transcript, each with true if
-    the model answered afterwards.
+    `shown` are the ids of messages that hooks have shown. `transcript` has the ids of the messages in the transcript.
+    The value of an id is true if the model answered after the message.
     """
     return Sorted(
         tuple(item for item in items if transcript.get(item.message.id)),
@@ -95,7 +98,7 @@ def sort_items(items: Sequence[Item], shown: Set[str], transcript: Mapping[str, 
 
 
 class Shown(Struct, frozen=True):
-    """The unread items that the hook shows now, and the text that shows them."""
+    """The unread items that the hook shows now, and the text with their messages."""
 
     items: tuple[Item, ...]
     text: str
@@ -114,9 +117,9 @@ def show(
 ) -> Shown:
     """Return the text for as many unread messages as fit into `tokens_max`: urgent ones first, then the oldest.
 
-    One line describes the rest. `more` means that the inbox has further messages, which are not in `items`. `taken`
-    means that the agent need not take the shown messages any more. `tools` means that the agent has our tools, and
-    need not use a shell.
+    One line describes the messages that do not fit. `more` is true if the inbox has further messages, which are not in
+    `items`. `taken` is true if the shown messages are already out of the inbox, so that the agent need not take them.
+    `tools` is true if the agent has our tools and need not use a shell.
     """
     if not items:
         return Shown((), "")

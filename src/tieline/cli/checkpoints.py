@@ -31,7 +31,10 @@ class Checkpoints:
         self._path = home / CHECKPOINTS_FILE
 
     def verify(self, inspection: "Inspection", kept: Sequence[Path]) -> "AuditReport":
-        """Check a log against the checkpoints in its home folder, and in the files `kept`, which are elsewhere."""
+        """Check a log against its checkpoints, and return the report. `inspection` reads the log.
+
+        The checkpoints are in the home folder, and in the files `kept`, which are copies outside of the home.
+        """
         from tieline.core.audit import FINDINGS_MAX, AuditFinding, verify
 
         checkpoints, problems = self.read(kept)
@@ -42,10 +45,10 @@ class Checkpoints:
         return msgspec.structs.replace(report, findings=found[:FINDINGS_MAX])
 
     def read(self, kept: Sequence[Path]) -> tuple[list[Checkpoint], list[str]]:
-        """Read the checkpoints in the home and in the files `kept`.
+        """Read the checkpoints in the home and in the files `kept`, which are copies outside of the home.
 
-        Return the checkpoints, and a text for each problem: a wrong signature, a missing key, or a checkpoint that the
-        home has lost.
+        Return the checkpoints, and a text for each problem: a wrong signature, a missing key, or a checkpoint that is
+        in `kept` and no longer in the home.
         """
         made = read_checkpoints(self._path) if self._path.exists() else []
         elsewhere = [one for path in kept for one in read_checkpoints(path)]

@@ -1,8 +1,8 @@
 """`tieline connect` and `tieline disconnect`: connect an agent program on this machine to the hub, or disconnect it.
 
-Above: the command line. Below: `agents.connection`, which knows our entries in a program's settings;
-`program_settings`, which changes the files; `connect_canary`, which tries the connection. No member is made and no file
-is written before the person says yes.
+Above: the command line. Below: `agents.connection`, which makes our entries in a program's settings;
+`program_settings`, which changes the files; and `connect_canary`, which tests the connection. The command makes no
+member and writes no file before the person agrees.
 """
 
 import contextlib
@@ -166,7 +166,11 @@ async def _plan(link: Link, program: Program, config_home: Path | None, *, ask: 
 
 
 async def _speaker(link: Link, member: str) -> tuple[Link, bool, tuple[str, ...], str | None]:
-    """Return four values for the program's member: its link, true if it is new, similar names, and its token."""
+    """Find the program's member. Return its link, true if it is new, similar names, and its token.
+
+    A new member does not exist on the hub yet. The similar names belong to other members. The token is `None` if the
+    key in the hub's home is used.
+    """
     from tieline.cli.hub_or_spool import named_token
     from tieline.client import HubRefused
     from tieline.contract.identifiers import parse_member_name
@@ -211,7 +215,7 @@ def _edit(part: "SettingsPart", file: SettingsFile, connection: "Connection") ->
 
 @contextlib.contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn an error in the `with` block into a `Failure`, if it says that the settings file cannot be read."""
+    """Raise `Failure` if an error in the `with` block means that the settings file `path` cannot be read."""
     from tieline.agents.settings import BadSettings
 
     try:
@@ -224,7 +228,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 async def _connect(plan: _Plan, *, yes: bool, dry_run: bool, json: bool) -> dict[str, Any]:
-    """Show a plan, carry it out if the person agrees, and try the connection. Return the result as a document."""
+    """Show a plan, carry it out if the person agrees, and test the connection. Return the result as a JSON document."""
     from tieline.cli.connect_canary import NOT_PROVED, try_connection
 
     if not json:
@@ -278,7 +282,7 @@ def _show(plan: _Plan) -> None:
 
 
 def _agrees(*, json: bool) -> bool:
-    """Ask the person, and return true if the change shall be made. Raise `Failure` if nobody can be asked."""
+    """Ask the person, and return true if the person agrees to the change. Raise `Failure` if nobody can be asked."""
     import signal
 
     if json or not sys.stdin.isatty() or not sys.stdout.isatty():

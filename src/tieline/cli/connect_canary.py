@@ -1,12 +1,12 @@
 """The canary of a connection: a test message that goes through the commands in a program's settings.
 
 Above: `connect`. Below: the commands themselves, read from the settings files, and started as the program starts them.
-The test calls no model. So it cannot prove that the program runs the commands, or that its model reads a message. The
-result says so.
+The test calls no model. So the test cannot prove that the program runs the commands, or that its model reads a message.
+The printed result mentions this limit.
 
-No running agent wakes for the message, because its scope matches only the hook that is tested here. The message does
-not count as seen, and it is taken out of the inbox at the end. If this process is killed, the message expires, and the
-next canary removes the sender.
+No running agent wakes for the message, because the scope of the message matches only the hook that is tested. The
+message does not count as seen, and the canary takes it out of the inbox at the end. If this process is killed, the
+message expires, and the next canary removes the sender.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 NOT_PROVED = "that the program itself runs these commands, and that its model reads a message: its first turn shows it"
 
 _SECONDS_MAX = 20.0
-"""Time for one command or answer: each takes less than a second on a machine that is not overloaded."""
+"""Longest time for one command or one answer. Each takes less than a second on a machine that is not overloaded."""
 _SAID_CHARS_MAX = 500
-"""Most characters that are shown of a failed command's error output. Its first lines give the reason."""
+"""Most characters that are shown of a failed command's error output. The first lines contain the reason."""
 _NEWS_MS = 60_000  # nobody needs the canary's message later
 _SENDER = re.compile(r"connect-canary-([0-9]+)-[0-9a-f]+")
 
@@ -47,7 +47,10 @@ class _Problem(Exception):
 async def try_connection(
     link: "Link", connection: "Connection", parts: "Sequence[SettingsPart]"
 ) -> tuple[list[str], list[str]]:
-    """Test a connection as it is defined in the settings files. Return sentences about what is proved, and problems."""
+    """Test a connection by the commands in the settings files `parts`.
+
+    Return two lists of sentences: the facts that the test proved, and the problems.
+    """
     proved: list[str] = []
     try:
         entry, hook = _commands(connection.program, parts)
@@ -67,7 +70,7 @@ async def try_connection(
 
 
 def _commands(program: Program, parts: "Sequence[SettingsPart]") -> tuple[Mapping[str, Any], str]:
-    """Return our MCP server's entry and our hook's command, from the files as they are now."""
+    """Return our MCP server's entry and our hook's command, read from the current settings files."""
     from tieline.agents.connection import server_of
     from tieline.agents.hooks import command_in
     from tieline.agents.settings import BadSettings
@@ -107,7 +110,7 @@ async def _sender(link: "Link") -> AsyncIterator[Client]:
 
 @contextlib.asynccontextmanager
 async def _message(link: "Link", sender: Client, member: str) -> AsyncIterator[tuple[str, str]]:
-    """Send the test message, and yield its id and its scope.
+    """Send the test message to `member`, and yield its id and its scope.
 
     At the end, claim the message for its recipient, so that it does not stay in the inbox.
     """
@@ -137,7 +140,10 @@ def _is_alive(pid: int) -> bool:
 
 
 async def _try_hook(link: "Link", connection: "Connection", command: str, message_id: str, scope: str) -> str:
-    """Run the hook as the program does after a prompt. Return a sentence about what this proves."""
+    """Run the hook as the program does after a prompt. Return a sentence about the fact that this proves.
+
+    The hook should show the test message. Without a `scope` there is no test message, and the hook must only run.
+    """
     from tieline.agents.hook_record import FOLDER, FOLDER_VARIABLE, PUSHES_VARIABLE, forget
     from tieline.agents.run_folder import RUNS
 
@@ -189,9 +195,10 @@ async def _run(command: str, question: Mapping[str, str], variables: Mapping[str
 async def _try_server(
     connection: "Connection", entry: Mapping[str, Any], sender: Client | None, message_id: str
 ) -> str:
-    """Start the MCP server as the program does, and answer the message by a tool.
+    """Start the MCP server as the program does, and answer the test message by one of the server's tools.
 
-    Return a sentence about what this proves.
+    Without a `sender` there is no test message, and a tool only lists the members. Return a sentence about the fact
+    that this proves.
     """
     from mcp import Client as McpClient
     from mcp.client.stdio import StdioServerParameters, stdio_client

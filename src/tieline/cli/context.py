@@ -1,8 +1,8 @@
-"""The context of a reader, such as a git remote: decides which messages with a scope the reader gets.
+"""The context of a reader, such as a git remote. It decides which messages with a scope the reader gets.
 
 Above: `drain` and `watch`. Below: git. A sender can limit a message to a scope. Readers in another context do not get
-this message. The default context is the git remote of the current folder. Messages with a scope are rare, so git is
-asked only when one comes.
+this message. The default context is the git remote of the current folder. Messages with a scope are rare, so git runs
+only when such a message comes.
 """
 
 import subprocess
@@ -22,7 +22,7 @@ class Context:
     def takes(self, scope: str | None) -> bool:
         """Return true if a message with this scope is for a reader in this context.
 
-        A message without a scope is for all.
+        A message without a scope is for every reader.
         """
         if not scope:
             return True

@@ -1,7 +1,8 @@
 """The digest of an inbox (its current and its obsolete messages), and the command that discards obsolete ones.
 
-Above: `inbox --digest` and `discard`. Below: a session with a hub, and `agents.digest`, which sorts. A member that
-returns to a backlog sees current messages first. Only the member discards messages, and the senders learn of it.
+Above: `inbox --digest` and `discard`. Below: a session with a hub, and `agents.digest`, which sorts the messages. A
+member that returns after a while sees current messages first. Only the member itself can discard its messages. The
+senders see that their messages were discarded.
 """
 
 import time
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _PAST = 500
 """Number of past messages to read: enough for one member's traffic of a night."""
 _SUSPECTS_MAX = 50
-"""Most messages whose receipts are read to find out if they are over."""
+"""Most messages whose receipts are read to find out if the messages have expired."""
 
 
 async def print_digest(
@@ -82,7 +83,7 @@ async def _digest(client: "Client", items: "Sequence[Item]", older_hours: float)
 
 
 async def _over(client: "Client", messages: "Sequence[Message]", member: str) -> "list[Over]":
-    """Return the messages that expired for the member, with the reasons from their receipts, oldest first."""
+    """Return those of `messages` that expired for the member, oldest first. The receipts contain the reasons."""
     from tieline.agents.digest import Over, ending
     from tieline.client import HubRefused
 

@@ -1,8 +1,8 @@
-"""The canary: tests each protocol with one message to it and one back, between two temporary members.
+"""The canary: tests each protocol with a message in each direction, between two temporary members.
 
-Above: `doctor --canary`. Below: the SDK at one end, a puppet (a small client of the protocol) at the other. It proves
-that messages are delivered, which no check of files can prove. Each named member gets one status message, which asks
-for nothing and expires after a minute.
+Above: `doctor --canary`. Below: the SDK at one end, a puppet (a small client of the protocol) at the other end. The
+canary proves that messages are delivered. No check of files can prove this. Each member that the command names gets one
+status message, which asks for nothing and expires after a minute.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _RUNGS = ("offered", "seen", "acked")
 
 
 class RoundTrip(Struct, frozen=True, omit_defaults=True):
-    """Result of the test of one protocol: the times of one message through it and one back, or the problem."""
+    """Result of the test of one protocol: the time of a message in each direction, or the problem."""
 
     protocol: str
     there_ms: float | None = None
@@ -44,7 +44,10 @@ class RoundTrip(Struct, frozen=True, omit_defaults=True):
 
 
 async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[list[RoundTrip], list[DoctorFinding]]:
-    """Test every protocol of a running hub, and check that the members `names` are reached. Return the results."""
+    """Test every protocol of a running hub, and check that messages reach the members `names`.
+
+    Return the result for each protocol, and the findings.
+    """
     async with await Link(home=home).open_operator() as operator, _pair(operator) as (doctor, bird):
         settings = load_config(home).protocols
         puppets = [each.puppet()(Place.at(running, *bird, settings[each.name])) for each in protocols()]
@@ -56,7 +59,7 @@ async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[
 
 @contextlib.asynccontextmanager
 async def _pair(operator: Client) -> AsyncIterator[tuple[tuple[str, str], tuple[str, str]]]:
-    """Create two temporary members, the ends of the test, and yield their names with tokens. Remove both afterwards."""
+    """Create two temporary members, and yield the name and the token of each. Remove both members afterwards."""
     mark = secrets.token_hex(4)
     async with _made(operator, f"doctor-{mark}") as doctor, _made(operator, f"canary-{mark}") as bird:
         yield doctor, bird

@@ -58,15 +58,15 @@ class Examined(Struct, frozen=True, kw_only=True):
 
 
 def well(about: str, what: str) -> DoctorFinding:
-    """Make a finding for a check that passed. `about` is the part that was checked."""
+    """Make a finding for a check that passed. `about` is the part that was checked, `what` is the result."""
     return DoctorFinding(about, Grade.WELL, what)
 
 
 def note(about: str, what: str, do: str = "") -> DoctorFinding:
-    """Make a finding that may be intended and is no fault. `do` is advice."""
+    """Make a finding that is no fault, because somebody may have intended it. `do` is advice."""
     return DoctorFinding(about, Grade.NOTE, what, do=do)
 
 
 def wrong(about: str, what: str, why: str, do: str) -> DoctorFinding:
-    """Make a finding about a fault: `why` it matters, and what a person should `do`."""
+    """Make a finding about a fault: `what` is wrong, `why` it matters, and what a person should `do`."""
     return DoctorFinding(about, Grade.WRONG, what, why, do)

@@ -143,7 +143,7 @@ def _rooms(home: Path) -> Iterator[DoctorFinding]:
 
 
 def look_at_process(home: Path) -> Iterator[DoctorFinding]:
-    """Compare `run.json` with the running process and its listeners."""
+    """Compare `run.json` (the hub's process id, version and addresses) with the running process and its listeners."""
     running = read_running(home)
     start = f"tieline serve --home {home}"
     if running is None:
@@ -197,9 +197,9 @@ def _socket_problem(path: str) -> str:
 
 
 def _ask_health(url: str) -> tuple[str, list[tuple[str, str, str]]]:
-    """Ask a running hub for its health. Return the reason why it does not answer, and the faults that it reports.
+    """Ask a running hub for its health. Return the reason why the hub does not answer, and the faults that it reports.
 
-    The reason is empty if the hub answers. Each fault is the name of a part, the reason and the advice.
+    The reason is empty if the hub answers. Each fault is the name of a part of the hub, the reason and the advice.
     """
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_ANSWER_SECONDS)
     with contextlib.closing(connection):

@@ -22,7 +22,7 @@ _PYTHON_MIN = (3, 11)
 def installation() -> Iterator[DoctorFinding]:
     """Check the versions of Python, Tieline and SQLite, and that the pipeline has Spark and Java.
 
-    Yield a finding for each.
+    Yield a finding for each check.
     """
     import apsw
 

@@ -25,17 +25,18 @@ from tieline.stores.sqlite.store import MAIN_FILE
 _FILES = {MAIN: MAIN_FILE, ACTIVITY: ACTIVITY_FILE}
 _ENDS = {MAIN: "main_end", ACTIVITY: "activity_end"}
 _GROWTH_ROWS = 30_000
-"""Newest rows of the main log whose growth is measured: enough messages to even out bursts."""
+"""Number of newest rows of the main log from which the growth is measured. They have enough messages to even out
+bursts."""
 _ROW_BYTES = 50
-"""Bytes of a row of the main log beside its event: 32 of the hash, 6 of the time, and about 12 by which SQLite finds
-the row (offset, lengths, pointer)."""
+"""Bytes that a row of the main log needs in addition to its event: 32 for the hash, 6 for the time, and about 12 for
+SQLite's own data (offset, lengths, pointer)."""
 GROWTH_BYTES_MAX = 300
-"""Most bytes per message that the doctor accepts. The audit chain is never deleted, so a million such messages need
-300 MB of the disk for ever."""
+"""Most bytes per message that the doctor accepts. At this size a million messages need 300 MB of the disk for ever,
+because the audit chain is never deleted."""
 
 
 def logs(home: Path) -> Iterator[DoctorFinding]:
-    """Check both logs of a home: epoch, readers, growth, and if the databases give free space back to the disk."""
+    """Check both logs of a home: epoch, readers, growth, and if the database files can shrink."""
     limits = _limits(home)
     for log, name in _FILES.items():
         path = home / name

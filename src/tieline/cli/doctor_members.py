@@ -47,7 +47,7 @@ def look_at_members(
 def look_at_ways(reaches: "Mapping[str, Reach]", *, notifies: bool) -> Iterator[DoctorFinding]:
     """Find members that are to be reached by `notify` (a command for a human) although no command is configured.
 
-    `reaches` has the ways of each member; `notifies` is true if the hub has a command.
+    `reaches` has the ways of each member. `notifies` is true if a command is configured.
     """
     for name, reach in reaches.items():
         if any(leg.way is Way.NOTIFY for leg in reach.legs) and not reach.notify and not notifies:

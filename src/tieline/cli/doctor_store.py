@@ -27,7 +27,7 @@ from tieline.wire.home import read_running
 
 _SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity", FILES_FILE: "files", SEARCH_FILE: "search"}
 _QUICK_BYTES_MAX = 256 * 1024 * 1024
-"""Largest database that is checked without `deep`. Larger ones take a while."""
+"""Size of the largest database that is checked without `deep`. The check of a larger database takes a while."""
 _TAIL_ROWS = 10_000
 _RESTORE = "stop the hub, keep a copy of the home, and restore a backup"
 
@@ -115,10 +115,10 @@ def _end_of_chain(home: Path) -> DoctorFinding:
 
 
 def _first_break(rows: list[tuple[int, int, bytes, bytes]]) -> int | None:
-    """Return the offset of the first row whose hash does not follow from the row before; `None` if there is none.
+    """Return the offset of the first row with a wrong hash or a wrong offset; `None` if all rows are right.
 
-    Each row is its offset, time, event and hash. The hash of the first row is not checked, unless this row begins the
-    log, because the hash before it is unknown.
+    Each row is its offset, time, event and hash. A hash is computed from the row and the hash of the previous row. The
+    hash of the first row is not checked, unless this row begins the log, because the previous hash is unknown.
     """
     if not rows:
         return None

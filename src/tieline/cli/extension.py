@@ -42,7 +42,7 @@ class Export(Struct, frozen=True, kw_only=True):
     form: str
     """Name of the format, for `--format`."""
     summary: str
-    """Words about the format that end the first sentence of the command's help."""
+    """Words about the format. They end the first sentence of the command's help."""
     help: str
     """Paragraph about the format in the command's help."""
     write: "Callable[[SqliteInspection, Path], int]"
@@ -121,7 +121,7 @@ def extensions_by_name() -> dict[str, Extension]:
 
 
 def offer(command: Callable[..., None], name: str, values: Sequence[str]) -> None:
-    """Limit the option `name` of a command to these values.
+    """Limit the option `name` of a command to the values in `values`.
 
     Some values come from the protocols, so they cannot be written in the command's signature.
     """

@@ -30,11 +30,11 @@ class Failure(Exception):
         self.hint = hint
         """Advice for the user."""
         self.word = word
-        """Code for the JSON output. A refusal of the hub needs none here, because it has its own code."""
+        """Code of the failure in the JSON output. It is not needed for a refusal of the hub, which has its own code."""
 
 
 class NobodyNamed(Failure):
-    """Raised if a command needs a member, and no option, environment variable or stored name says which."""
+    """Raised if a command needs a member, and no option, environment variable or stored name names the member."""
 
     def __init__(self, hint: str) -> None:
         super().__init__(Exit.USAGE, "this command needs a member", hint)

@@ -5,7 +5,7 @@ the program's session; and a session with the hub. An error in a hook goes to st
 
 A message is `seen` when the program's transcript has an answer of the model after the message. This proves that the
 model has received the message. Until then the record keeps the id of the message, so that no hook shows the message
-again. A program without a readable transcript gives no such proof. There a message counts as seen when it is shown.
+again. If a program has no readable transcript, there is no such proof, and a message counts as seen when it is shown.
 """
 
 import asyncio
@@ -33,16 +33,17 @@ if TYPE_CHECKING:
 _SECONDS_MAX = 4.0
 """Timeout of a hook. A working hub answers in milliseconds, and a broken hub must not delay an agent's turn longer."""
 _INPUT_BYTES_MAX = 64 * 1024 * 1024
-"""Limit of a hook's input: it may include the output of a tool."""
+"""Most bytes of a hook's input, which may include the output of a tool."""
 _UNREAD_MAX = 1000
-"""Most unread messages that one hook reads. The next hook reads the rest."""
+"""Most unread messages that one hook reads. The next hook reads further messages."""
 
 _WAKE_EXIT = 2
 """Exit code by which a waiting hook makes the program begin a turn."""
 _TOGETHER_SECONDS = 0.2
-"""Messages that come within this time wake the agent together."""
+"""Time that a waiting hook waits for further messages after the first one. All these messages wake the agent
+together."""
 _PUSH_SECONDS = 0.5
-"""Time for a program to show a pushed message by itself. After that a hook shows the message."""
+"""Time in which a program can show a pushed message by itself. After that time a hook shows the message."""
 _READY_SECONDS = 10.0
 """Longest wait until a program has loaded our tools at its start. An agent without its tools cannot answer."""
 _UNKNOWN_SECONDS = 2.0
@@ -63,9 +64,10 @@ _WAYS = {
 
 
 class HookOptions:
-    """The options of one hook: the reader's context, the most tokens to show, and if the agent has our tools.
+    """The options of one hook: the reader's context, the most tokens to show, and `tools` if the agent has our tools.
 
-    In a run (`tieline run`), environment variables add the folder of the run, and if its runner pushes messages.
+    In a run (`tieline run`), environment variables contain two more options: the folder of the run, and true if the
+    runner pushes messages.
     """
 
     def __init__(self, context: "Context", tokens_max: int, *, tools: bool = False) -> None:
@@ -80,7 +82,7 @@ class HookOptions:
 
 
 async def show_unread(link: "Link", program: Program, options: HookOptions) -> None:
-    """Print the answer that the program shows to its model; nothing if nothing is unread or an error occurs."""
+    """Print the answer that the program shows to its model. Print nothing without unread messages or after an error."""
     from tieline.agents import unread
 
     try:
@@ -174,9 +176,10 @@ async def _wait(link: "Link", program: Program, question: "Asked", options: Hook
 
 
 async def _looks(client: "Client", question: "Asked") -> "AsyncGenerator[bool, None]":
-    """Yield when there is something to look at: true for a new delivery, false for new lines in the transcript.
+    """Yield true when a new delivery comes, and false when the transcript has new lines.
 
-    A program may write an answer into its transcript after the hook that looks for it. So the waiting hook looks too.
+    A program may write an answer of the model into its transcript when the hook that searches for it has already ended.
+    So the waiting hook searches too.
     """
     from tieline.wire.native.arrivals import DeliveredKeys, arrivals
 
@@ -199,14 +202,17 @@ async def _looks(client: "Client", question: "Asked") -> "AsyncGenerator[bool, N
 
 
 async def _open(link: "Link") -> "Client":
-    """Open a session that receives deliveries. If no hub runs now, raise an error on which the caller tries again."""
+    """Open a session that receives deliveries. If no hub runs, raise an error after which the caller tries again."""
     if link.mailbox() is not None:
         raise Failure(Exit.UNREACHABLE, "no hub runs here")
     return await link.open_member(receive=True)
 
 
 async def _tools_loaded(run_folder: str | None) -> None:
-    """Wait until the agent's program has loaded our tools: until its run says so, or without a run for a fixed time."""
+    """Wait until the agent's program has loaded our tools.
+
+    In a run, a file in `run_folder` shows that the tools are loaded. Without a run, wait for a fixed time.
+    """
     if run_folder is None:
         await asyncio.sleep(_UNKNOWN_SECONDS)
         return
@@ -232,7 +238,7 @@ async def _take_new(link: "Link", client: "Client", program: Program, question: 
 
 
 async def _unread(client: "Client", options: HookOptions) -> "tuple[list[Item], bool]":
-    """Return the unread messages for this reader, and true if the inbox has further unread messages."""
+    """Return the unread messages in the context of this hook, and true if the inbox has further unread messages."""
     from tieline.cli.session import speaker_of
     from tieline.protocols.mcp.echo import should_suppress_self_echo
 
@@ -247,9 +253,9 @@ async def _unread(client: "Client", options: HookOptions) -> "tuple[list[Item], 
 
 
 async def _report(client: "Client", program: Program, proved: "tuple[Item, ...]") -> None:
-    """Tell the hub that the model has read these messages, and wait until the hub knows it.
+    """Tell the hub that the model has read the messages `proved`, and wait until the hub has processed this.
 
-    The record no longer has these messages, so the next hook relies on the hub.
+    The session's record no longer has these messages, so the next hook gets this information only from the hub.
     """
     if proved:
         client.see(*proved, evidence=f"answer of the model in {program}")
@@ -266,10 +272,10 @@ def _sorted(
     *,
     leave_young: bool,
 ) -> "tuple[tuple[Item, ...], tuple[Item, ...]]":
-    """Return two groups: the messages to show now, and the messages that the model has received, by the transcript.
+    """Return two groups of `items`: messages to show now, and messages that the model has received.
 
-    Messages of the second group are removed from the record. With `leave_young`, very new messages are in neither
-    group, because a push may show them.
+    The transcript proves that the model has received the second group. These messages are removed from `record`. With
+    `leave_young`, very new messages are in neither group, because a push may show them.
     """
     from tieline.agents.transcript import answered_ids, framed_ids
     from tieline.agents.unread import sort_items
@@ -297,9 +303,10 @@ def _sorted(
 
 
 def _pushed(options: HookOptions, record: "Record | None") -> bool:
-    """Return true if a runner pushes messages, and the user was not yet told that the program shows no pushes.
+    """Return true if a runner pushes messages and the program may show them.
 
-    In this case a hook gives the push a short time to show a new message.
+    In this case a hook waits for a short time, in which the program can show a pushed message. The result is false once
+    the user was told that the program shows no pushed messages.
     """
     return options.pushed and not (record is not None and record.told)
 
@@ -319,9 +326,10 @@ def _shown(client: "Client", items: "tuple[Item, ...]", options: HookOptions, *,
 
 
 def _note(question: "Asked", record: "Record | None", options: HookOptions, *, is_shown: bool) -> str:
-    """Return a line for the user of a run that says how messages reach the agent.
+    """Return a line for the user of a run about the way by which messages reach the agent.
 
-    The line is shown once. Return an empty text if it was shown before, or if the way is not known yet.
+    The line is shown once. Return an empty text if the line was shown before, or if the way is not known yet.
+    `is_shown` is true if this hook shows messages.
     """
     if record is None or record.told or options.run_folder is None:
         return ""
@@ -341,7 +349,10 @@ def _note(question: "Asked", record: "Record | None", options: HookOptions, *, i
 
 @contextlib.contextmanager
 def _record(link: "Link", program: Program, question: "Asked") -> "Iterator[Record | None]":
-    """Yield the record of the program's session, locked; `None` without a session or a transcript that we can read."""
+    """Lock and yield the record of the program's session.
+
+    Yield `None` if the program has no session, or no transcript that we can read.
+    """
     from tieline.agents.hook_record import locked_record, sweep
 
     form = FORMS[program]
@@ -415,7 +426,7 @@ def _size(path: str | None) -> int:
 
 
 def print_framed(messages: "Iterable[Message]", member: str) -> None:
-    """Print messages for an agent, each in full and in its frame. The caller has taken the messages."""
+    """Print messages for the agent `member`, each in full and in its frame (`<channel …>`)."""
     from tieline.protocols.mcp.framing import channel_text
 
     for message in messages:
@@ -423,7 +434,7 @@ def print_framed(messages: "Iterable[Message]", member: str) -> None:
 
 
 def say_shown(program: Program, question: "Asked", shown: "Shown") -> bool:
-    """Print the hook's answer for the program, if there is anything to show. Return true if there was."""
+    """Print the hook's answer for the program. If there is nothing to show, print nothing and return false."""
     from tieline.agents import unread
 
     if not unread.may_speak(program, question, shown):
@@ -444,7 +455,10 @@ def _complain(error: Exception) -> None:
 
 
 def _read_input() -> bytes:
-    """Read the program's input from stdin; empty if stdin is a terminal, where a person tries the hook."""
+    """Read the program's input from stdin.
+
+    Return no bytes if stdin is a terminal, because then a person tries the hook.
+    """
     return b"" if sys.stdin.isatty() else sys.stdin.buffer.read(_INPUT_BYTES_MAX)
 
 

@@ -116,9 +116,9 @@ def _speaker(member: str | None) -> str | None:
 
 
 def _where(home: Path | None) -> tuple[str, ...]:
-    """Return the option that names the hub's home, if `home` or the environment names it now.
+    """Return the command line option for the hub's home, if `home` or the environment names a home; else nothing.
 
-    The program may start later in an environment that does not name the home.
+    The settings need this option, because the program may start later in an environment that does not name the home.
     """
     from tieline.wire.home import HOME_VARIABLE
 

@@ -39,8 +39,8 @@ OlderOption = Annotated[
 ]
 
 _PAGE = 500
-"""Most deliveries that are read or claimed at once. Many claims share one commit, and a page still fits into one
-frame."""
+"""Most deliveries that are read or claimed at once. One commit stores many claims, and this number of deliveries still
+fits into one frame."""
 
 _ID_CHARS = 36
 """Length of a whole id. A shorter text is the beginning of an id."""
@@ -242,14 +242,17 @@ async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[I
 
 
 async def complete_id(client: "Client", beginning: str) -> str:
-    """Return a whole id in the hub's spelling. For a shorter text, find the one id in the inbox with this beginning."""
+    """Return the whole id of a message, in the hub's spelling. `beginning` is the id, or the beginning of one.
+
+    If it is only a beginning, the message must be in the inbox.
+    """
     if len(beginning) >= _ID_CHARS:
         return from_prefix_id(beginning)
     return complete(beginning, [item.message.id for item in await unsettled(client)])
 
 
 def complete(beginning: str, ids: Sequence[str]) -> str:
-    """Return the one id of `ids` with this beginning. Raise `Failure` if there is none, or more than one.
+    """Return the one id of `ids` with this beginning. Raise `Failure` if no id has it, or more than one.
 
     The beginning may have the hub's spelling of ids, or the spelling that commands print.
     """

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Mailbox(Protocol):
-    """The commands that work without a hub, one method for each, acting as one member. Each prints its result."""
+    """Interface for commands that work without a hub. Each method is one command of a member and prints its result."""
 
     def send(self, target: str, body: str, parts: dict[str, Any], *, json: bool) -> None:
         """Send a message. It is durable when this returns.
@@ -52,10 +52,10 @@ class Mailbox(Protocol):
         """Take messages out of the inbox as they come, and print them or run a command, until interrupted."""
 
     def subscribe(self, channel: str) -> str:
-        """Join a channel. Return the name that joined."""
+        """Join a channel. Return the name of the member that joined."""
 
     def unsubscribe(self, channel: str) -> str:
-        """Leave a channel. Return the name that left."""
+        """Leave a channel. Return the name of the member that left."""
 
     def members(self, *, json: bool) -> None:
         """List the known agents."""
@@ -80,15 +80,18 @@ class Stored(Protocol):
 
     @property
     def token(self) -> str | None:
-        """Token for the address `url` only."""
+        """Token for the address `url`. It is valid for no other address."""
 
     @property
     def is_hub(self) -> bool:
-        """True if the address is known to be a hub's, and not that of a relay (a server that serves a spool)."""
+        """True if the address is known to be a hub's. A relay (a server that serves a spool) also has an address."""
 
 
 class MailboxProvider(Protocol):
-    """Opens mailboxes for commands that work without a hub, and reads their stored identity. A protocol offers it."""
+    """Interface that opens mailboxes for commands without a hub, and reads their stored names, addresses and tokens.
+
+    A protocol implements it.
+    """
 
     def stored(self, link: "Link") -> Stored:
         """Return the name, address and token that are stored for commands with this link; empty if none is stored."""

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 member_app = typer.Typer(help="Create, list and remove members.", no_args_is_help=True)
 
 _WAY_SECONDS = 60.0
-"""Seconds that a message waits at a way before it is escalated, unless given: a turn of an agent may take this long."""
+"""Default timeout of a way to reach a member, in seconds. After it a message is escalated to the next way. A turn of an
+agent may take this long."""
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 

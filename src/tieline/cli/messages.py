@@ -181,7 +181,7 @@ async def _deliver(
 
 
 class Wait:
-    """Follows a sent message until every recipient has reached the state that `send --wait-for` names."""
+    """Waits until every recipient of a sent message has reached the state that `send --wait-for` names."""
 
     def __init__(self, link: Link, accepted: "Accepted", wait_for: WaitFor, *, quiet: bool) -> None:
         self._link = link
@@ -196,7 +196,7 @@ class Wait:
         self._held = ""
 
     async def until_reached(self, client: "Client", timeout: float | None) -> "Client":
-        """Follow the receipts until all recipients have reached the state, also through restarts of the hub.
+        """Wait until all recipients have reached the state, also through restarts of the hub.
 
         Return the session that is in use at the end.
         """

@@ -1,10 +1,10 @@
-"""New members: on the hub's machine, a command that acts under a new name makes the member first, and says so.
+"""New members: on the hub's machine, a command that acts under a new name first makes the member, and prints that.
 
-Above: `send`, `inbox`, `run`, `mcp` and `connect`. Below: a session of the operator, by the home's key. Only this key
-can make members here. With a token, or with the address of a hub, an unknown name is still refused. The hub refuses
-reserved names, and names that differ from a member's name only in upper and lower case. This module refuses aliases,
-because their messages belong to another member. It also refuses the name of the hub's owner, who becomes a member by
-the login link of the first start.
+Above: `send`, `inbox`, `run`, `mcp` and `connect`. Below: a session of the operator, opened with the key in the home.
+Only a command that uses this key makes members. A command with a token or with the address of a hub is refused if its
+name is unknown. The hub refuses reserved names, and names that differ from a member's name only in upper and lower
+case. This module refuses aliases, because their messages belong to another member. It also refuses the name of the
+hub's owner, who becomes a member by the login link of the first start.
 """
 
 import os
@@ -41,7 +41,7 @@ async def open_or_make(link: "Link", *, receive: bool = False, window: int = 256
 
 
 async def make_member(link: "Link", name: str) -> bool:
-    """Make a member by the home's key. Return false if another command has just made it. Raises `HubRefused`."""
+    """Make a member with the home's key. Return false if another command has just made it. Raises `HubRefused`."""
     with _nobody_named():
         operator = await replace(link, member=None).open()
     async with operator:
@@ -56,7 +56,7 @@ async def make_member(link: "Link", name: str) -> bool:
 
 
 def _refuse_kept(link: "Link", name: str, aliases: "Mapping[str, str]") -> None:
-    """Raise `HubRefused` if a name is an alias or the name of the hub's owner, in any mix of upper and lower case."""
+    """Raise `HubRefused` if a name is an alias or the name of the hub's owner. Upper and lower case do not matter."""
     from tieline.server.config import load_config
 
     whose = next((member for alias, member in aliases.items() if alias.casefold() == name.casefold()), None)
@@ -68,7 +68,10 @@ def _refuse_kept(link: "Link", name: str, aliases: "Mapping[str, str]") -> None:
 
 
 def say_made(name: str, near: "Sequence[str]" = ()) -> None:
-    """Tell the person that a member was made. `near` are similar names of members, because the name may be a typo."""
+    """Tell the person that the member `name` was made.
+
+    `near` are similar names of other members. They are shown because the new name may be a typo.
+    """
     meant = f" Did you mean {' or '.join(near)}? 'tieline member remove {name}' removes {name}." if near else ""
     warn(neutral_line(f"tieline: {name} is a new member now.{meant}"))
 

@@ -30,7 +30,7 @@ _R = TypeVar("_R")
 
 
 class MemberAdmin(Protocol):
-    """The methods that manage members: of a session with a running hub, or of `OfflineHub`."""
+    """Interface of the methods that manage members. A session with a running hub and `OfflineHub` implement it."""
 
     async def add_member(
         self, name: str, *, kind: MemberKind = ..., permissions: tuple[str, ...] = ..., token: str | None = ...
@@ -44,7 +44,7 @@ class MemberAdmin(Protocol):
         """Replace a member's tokens by a new one."""
 
     async def retoken(self, name: str, token: str) -> None:
-        """Let another shared token (one token for many members) own this member."""
+        """Assign a member to another shared token (one token that many members use)."""
 
     async def members(self) -> tuple[MemberView, ...]:
         """Return all members."""
@@ -119,7 +119,7 @@ class OfflineHub:
         return self._ask(c.RotateToken(self._session, name=MemberName(name)), r.Issued, _issued)
 
     async def retoken(self, name: str, token: str) -> None:
-        """Let another shared token (one token for many members) own this member."""
+        """Assign a member to another shared token (one token that many members use)."""
         self._ask(c.Retoken(self._session, name=MemberName(name), token=token), r.Done, lambda _: None)
 
     async def members(self) -> tuple[MemberView, ...]:

@@ -95,7 +95,7 @@ def _write(text: str, style: str, file: Any) -> None:
 
 
 def own_name() -> str:
-    """Return the command that starts this program from this folder: its name if the shell finds it, else its path."""
+    """Return the command that starts this program: its name if the shell finds the name, else its path."""
     import os
     import shutil
     from pathlib import Path
@@ -232,7 +232,7 @@ def print_items(items: Sequence["Item"], *, with_state: bool = False) -> None:
 
 
 def _evidence(receipt: "ReceiptView", index: int) -> str:
-    """Return the evidence for state number `index` of a receipt, and the way by which the delivery goes now, if any."""
+    """Return the evidence for state number `index` of a receipt, and the current way of the delivery, if any."""
     step = receipt.steps[index]
     way = step.way or (receipt.way if index == len(receipt.steps) - 1 else "")
     return "; ".join(part for part in (step.evidence, f"by {way} now" if way else "") if part)
@@ -241,7 +241,7 @@ def _evidence(receipt: "ReceiptView", index: int) -> str:
 def say_held(page: "Inbox", *, json: bool = False) -> None:
     """Print how many messages of an inbox are held (not delivered yet, by a pause or a limit), and how to release them.
 
-    With JSON, print to stderr.
+    With `json`, print this to stderr.
     """
     if not page.held:
         return

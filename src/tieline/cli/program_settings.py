@@ -127,10 +127,10 @@ class SettingsFile:
             raise Failure(Exit.FAILED, f"{self._real} is read-only, and is not changed", hint)
 
     def change(self, after: bytes, base: bytes) -> None:
-        """Write the new content `after`. Keep the original beside the file, so that the change can be undone.
+        """Write the new content `after`. Keep the original content beside the file, so that the change can be undone.
 
-        If an original is already kept, and nobody else has changed the file since, it stays. Otherwise the original is
-        `base`, the current content without our entries.
+        If we have changed the file before, and nobody else has changed it since, the kept original stays the same.
+        Otherwise the original is `base`, the current content without our entries.
         """
         self.refuse_unchangeable()
         if self._kept is not None:
@@ -151,7 +151,7 @@ class SettingsFile:
                 raise
 
     def restore(self, after: bytes) -> None:
-        """Undo our change: write the content `after`, or remove the file if we made it and nothing else is in it."""
+        """Undo our change: write the content `after`. Remove the file instead if we made it and `after` is empty."""
         self.refuse_unchangeable()
         kept = self._kept
         with self._unchanged():
@@ -180,7 +180,7 @@ class SettingsFile:
 
     @contextlib.contextmanager
     def _unchanged(self) -> Iterator[None]:
-        """Lock the folder against other commands of ours. Raise `Failure` if the file has changed since we read it."""
+        """Lock the folder against other Tieline commands. Raise `Failure` if the file has changed since we read it."""
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -196,7 +196,7 @@ class SettingsFile:
             raise Failure(Exit.FAILED, f"{self.path} was changed meanwhile, and is left alone", "try again")
 
     def _keep(self, kept: _Kept | None) -> None:
-        """Write the data for the undo beside the file; with `None`, remove this data."""
+        """Write the data for the undo beside the file. If `kept` is `None`, remove this data."""
         if kept is None:
             self._beside.unlink(missing_ok=True)
         else:
@@ -227,7 +227,8 @@ def _read(path: Path) -> bytes | None:
 def write(path: Path, content: bytes, mode: int, check: Callable[[], None] = lambda: None) -> None:
     """Replace a file in one step.
 
-    `check` is called directly before the replacement. It may raise, if the old file has changed during a slow write.
+    `check` is called directly before the replacement. It may raise an error, if the old file has changed during a slow
+    write. Then the old file stays.
     """
     new = _hidden(path, _NEW)
     _remove_left(path)

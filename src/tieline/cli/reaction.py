@@ -38,9 +38,9 @@ _PREFIX = "TIELINE_"
 """Prefix of the environment variables that carry the parts of a message, such as `TIELINE_BODY`."""
 
 _SHELL_ONLY = frozenset(";&|<>()$`*?[]\n\r")
-"""Characters that only a shell understands, outside of quotes."""
+"""Characters that, outside of quotes, only a shell understands."""
 _SHELL_AT_FIRST = frozenset("#~!")
-"""Characters that only a shell understands, at the start of a word."""
+"""Characters that, at the start of a word, only a shell understands."""
 _SHELL_IN_QUOTES = frozenset("$`")
 _ESCAPED_IN_QUOTES = frozenset('"\\$`')
 
@@ -49,7 +49,7 @@ _CODE_READERS = """
     screen script source sqlite ssh su tmux watch
 """
 _READS_CODE = frozenset(_CODE_READERS.split())
-"""Programs that read any of their words as code, or pass them to a shell."""
+"""Programs that read each of their arguments as code, or pass it to a shell."""
 _PROGRAM_STARTERS = """
     bwrap capsh chpst chroot chrt command dbus-run-session doas docker eatmydata entr env faketime fakeroot firejail
     flock gosu ionice kubectl logsave ltrace nice nohup npx nsenter numactl perf pipx pkexec podman prlimit proxychains
@@ -57,7 +57,7 @@ _PROGRAM_STARTERS = """
     torsocks unbuffer unshare uvx valgrind xargs xvfb-run
 """
 _WRAPPERS = frozenset(_PROGRAM_STARTERS.split())
-"""Programs that start another program, whose name is among their arguments."""
+"""Programs that start another program. The name of that program is among their arguments."""
 _CODE_RUNNERS = """
     ash awk bash bun busybox csh dash deno fish gawk julia ksh lua luajit mawk nawk node nodejs perl php pypy python
     R Rscript ruby sed sh tclsh tcsh zsh
@@ -66,7 +66,7 @@ _INTERPRETERS = frozenset(_CODE_RUNNERS.split())
 """Programs whose first argument is code or a file of code. The further arguments are passed to that code."""
 _VERSION = "0123456789.-"
 _END = ("--",)
-"""The word that ends the options, for most programs."""
+"""The word after which most programs read no options."""
 
 _CANNOT_START = 126
 """Exit code that is returned if the command cannot be started, as in a shell."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def is_passing(error: Exception) -> bool:
-    """Return true if the error is temporary: it is over when the hub has restarted."""
+    """Return true if the error is temporary, because it ends when the hub has restarted."""
     match error:
         case HubError():
             return errors.is_passing(error)
@@ -56,8 +56,8 @@ async def reopen(
 ) -> "Client":
     """Open a new session of the member after the hub went away. Retry until the hub is back.
 
-    With `receive`, the session gets deliveries, at most `window` unacknowledged ones. `tell` prints lines for the
-    person.
+    With `receive`, the session gets deliveries, and `window` is the most deliveries that may be unacknowledged. `tell`
+    prints lines for the person.
     """
     tell("The hub went away; trying until it is back.")
     client = await SESSION_BACKOFF.retry(lambda: link.open_member(receive=receive, window=window), is_passing)

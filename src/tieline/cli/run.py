@@ -133,7 +133,7 @@ offer(run, "tools", TOOL_SETS)
 
 
 def _is_dashed(command: list[str]) -> bool:
-    """True if `--` stands before the program, so the program is run as it is."""
+    """True if `--` comes before the program on the command line, so that the program runs without a runner."""
     return sys.argv[-len(command) - 1 : -len(command)] == ["--"]
 
 

@@ -101,7 +101,7 @@ _ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Link:
-    """The hub and the member that a command uses, as its options name them. The environment can name the rest."""
+    """The hub and the member that the options of a command name. Environment variables can replace missing options."""
 
     home: Path | None = None
     url: str | None = None
@@ -137,7 +137,7 @@ class Link:
         return find_mailbox(self)
 
     def environment(self, speaker: str) -> dict[str, str]:
-        """Return the environment of a child program. In it, `tieline` talks to this hub as this member."""
+        """Return the environment of a child program. In this environment, `tieline` talks to this hub as `speaker`."""
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
         from tieline.wire.home import HOME_VARIABLE
 
@@ -156,8 +156,8 @@ class Link:
     async def open(self, *, receive: bool = False, window: int = 256) -> "Client":
         """Open a session with the hub: of the named member, or of the operator (who may do all) if none is named.
 
-        With `receive`, the session gets deliveries; `window` is the number of unacknowledged ones that the hub may
-        send.
+        With `receive`, the session gets deliveries. `window` is the number of unacknowledged deliveries that the hub
+        may send.
         """
         import asyncio
 
@@ -179,7 +179,7 @@ class Link:
             raise Failure(Exit.UNREACHABLE, f"the hub at {where} accepts connections but does not answer") from error
 
     def way(self) -> tuple[str | None, str | None]:
-        """Return the hub's address and the token, as they are named for this command or were stored by `join`.
+        """Return the hub's address and the token. Options, the environment, or `join` in this folder set them.
 
         Without an address (`None`) the hub in the home folder is used. Without a token (`None`) the SDK takes it from
         the environment, or uses the key in the home folder.
@@ -206,7 +206,10 @@ class Link:
         return await speaking.open(receive=receive, window=window)
 
     def with_speaker(self) -> "Link":
-        """Return this link with the member that is named or stored. Raise `NobodyNamed` if there is none."""
+        """Return this link with the member that `init` or `join` stored in the folder, unless a member is named.
+
+        Raise `NobodyNamed` if no member is named or stored.
+        """
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 
         link = self.or_stored()
@@ -300,7 +303,10 @@ def _talking(command: Callable[Concatenate[Link, P], Awaitable[None]], options: 
 
 
 def _read_token(file: Path, given: str | None) -> str:
-    """Return the token in a file. Raise `Failure` if other users can read the file."""
+    """Return the token in `file`. Raise `Failure` if other users can read the file.
+
+    Also raise `Failure` if a token is `given` by another option.
+    """
     if given:
         raise Failure(Exit.USAGE, "--token and --token-file exclude each other")
     path = file.expanduser()
@@ -313,7 +319,7 @@ def _read_token(file: Path, given: str | None) -> str:
 
 
 def ended_by(work: Callable[[], None], *, json: bool = False) -> None:
-    """Run the work of a command. An error becomes one sentence or a JSON document on stderr, and an exit code."""
+    """Run the work of a command. Print an error as one sentence or a JSON document on stderr, and set the exit code."""
     try:
         work()
     except Exception as error:

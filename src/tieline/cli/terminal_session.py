@@ -51,19 +51,23 @@ AWAIT_MS = 30_000
 """Default timeout, in milliseconds, of an instruction with `[await]`, which waits for the acknowledgement."""
 
 AWAITS_MAX = 256
-"""Most messages awaited at the same time: the hub follows each of them."""
+"""Most messages for whose acknowledgement a program can wait at the same time. The hub reports the progress of each
+one."""
 
 FINISH_SECONDS = 10.0
-"""Longest wait for the hub after the program's end. A restarting hub needs less, and the person waits for the shell."""
+"""Longest wait for the hub after the program's end. A restarting hub needs less time. The person cannot use the shell
+before."""
 
 PRINTED_CHARS_MAX = 16_000
-"""Most characters of one message on a screen: some pages. The whole message is in the inbox."""
+"""Most characters of one message on a screen, which is some pages. The whole message is in the inbox."""
 
 TYPED_CHARS_MAX = 4_000
-"""Most characters typed into a program: programs take no more on one line. The whole message is in the history."""
+"""Most characters typed into a program, because programs accept no more on one line. The whole message is in the
+history."""
 
 _CLOSE_SECONDS = 1.0
-"""Longest wait for closing a session: a working hub needs less, and a hung hub must not delay the program's end."""
+"""Longest wait for closing a session. A working hub needs less, and a hub that hangs must not delay the program's
+end."""
 
 _BATCH = 256
 _LINES_MAX = 50  # lines that wait to be shown; a screen has no more
@@ -92,7 +96,7 @@ class StatusLines:
         self._stirred.set()
 
     async def lines(self) -> AsyncIterator[str]:
-        """Yield lines as they come. A line counts as shown when the next one is asked for."""
+        """Yield lines as they come. A line counts as shown when the caller asks for the next line."""
         while True:
             while line := self._first():
                 yield line
@@ -119,7 +123,7 @@ class StatusLines:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A message that the program gave to be sent, on its way to the hub."""
+    """An instruction (a message to be sent) of the program, which the hub has not answered yet."""
 
     instruction: Instruction
     size: int
@@ -132,7 +136,7 @@ class Outgoing:
 
 
 class Outbox:
-    """Queue of messages that the program gave to be sent and that the hub has not answered yet."""
+    """Queue of instructions (messages to be sent) of the program that the hub has not answered yet."""
 
     def __init__(self) -> None:
         self._waiting: deque[Outgoing] = deque()
@@ -161,7 +165,7 @@ class Outbox:
         return [outgoing for outgoing, _ in zip(self._waiting, range(_BATCH), strict=False)]
 
     def drop_first(self) -> None:
-        """Remove the first instruction (a message to be sent), because the hub has answered it."""
+        """Remove the first instruction (a message to be sent). The caller has the hub's answer to it."""
         self._size -= self._waiting.popleft().size
         if not self._waiting:
             self._filled.clear()
@@ -174,7 +178,7 @@ class Outbox:
 
 @dataclass
 class Await:
-    """A sent message for whose acknowledgement the program waits."""
+    """A sent message. The program waits for its acknowledgement."""
 
     id: str
     target: str
@@ -218,7 +222,7 @@ class TerminalSession:
     # Instructions from the program.
 
     def say(self, instruction: Instruction) -> None:
-        """Queue an instruction (a message to be sent). Its outcome is told later, to the program or to the person."""
+        """Queue an instruction (a message to be sent). The program or the person is told if it is not sent."""
         target = full_target(instruction.to)
         problem = self._problem(instruction, target)
         if problem is None and not self._outbox.put(instruction):
@@ -227,7 +231,7 @@ class TerminalSession:
             self._answer(f"not sent to {target}: {problem}")
 
     def decline(self, request: str) -> None:
-        """Tell the program that a request which it wrote is not supported, once for each request."""
+        """Tell the program that its `request` is not supported here. Do this once for each request."""
         if request not in self._declined:
             self._declined.add(request)
             self._answer(f"'{request}' is not offered here, and nothing was done")
@@ -244,9 +248,10 @@ class TerminalSession:
         return None
 
     def _answer(self, text: str, *, to_person: bool = False) -> None:
-        """Tell the outcome of an instruction: type it into the program if `inject` is on, else show it to the person.
+        """Report the outcome of an instruction: type it into the program if `inject` is on, else show it to the person.
 
-        If the same answer comes twice in a row, the person gets it. Otherwise the program might react to it forever.
+        If the same text comes twice in a row, the person gets it. Otherwise the program might react to it forever. With
+        `to_person`, the person gets it in any case.
         """
         if self._inject and not to_person and text != self._last_answer and self._incoming.qsize() < _ANSWERS_MAX:
             self._last_answer = text
@@ -257,7 +262,7 @@ class TerminalSession:
     # Output to the terminal.
 
     async def incoming(self) -> AsyncIterator[str]:
-        """Yield the texts of messages to show or type. A text counts as shown when the next one is asked for."""
+        """Yield the texts to show or type. A text counts as shown when the caller asks for the next text."""
         while True:
             self._showing = text, delivery = await self._incoming.get()
             yield text
@@ -278,7 +283,7 @@ class TerminalSession:
     # Sessions with the hub.
 
     async def keep(self, client: Client) -> None:
-        """Carry messages both ways, and reconnect after restarts of the hub. Return when the hub refuses to go on."""
+        """Carry messages both ways, and reconnect after restarts of the hub. Return if the hub refuses a session."""
         while True:
             self._client = client
             try:
@@ -312,9 +317,9 @@ class TerminalSession:
         return 0 if self._client is not None else len(self._outbox)
 
     async def finish(self) -> None:
-        """After the program's end, send the remaining instructions, up to a timeout, and tell which remain unsent.
+        """After the program's end, wait until the remaining instructions are sent, up to a timeout.
 
-        Cancelling ends the wait.
+        Then report the number of instructions that were not sent. Cancelling ends the wait.
         """
         try:
             with contextlib.suppress(TimeoutError):
@@ -384,7 +389,8 @@ class TerminalSession:
     def _refused(self, outgoing: Outgoing, error: BaseException) -> None:
         """Tell the program or the person that the hub refused a message.
 
-        If the error only ended the session, raise it instead. Then the message stays in the outbox and is sent again.
+        If `error` is no refusal of the message, but only ended the session, raise it. Then the message stays in the
+        outbox and is sent again.
         """
         if not isinstance(error, HubRefused) or (is_passing(error) and error.code is not Code.STORE_FAILED):
             raise error
@@ -481,9 +487,10 @@ class TerminalSession:
         return not message.scope or await asyncio.to_thread(self._context.takes, message.scope)
 
     def _was_seen(self, delivery: Delivery | Item) -> bool:
-        """Return true if a person saw the delivery before this program started. With `inject` it is always false.
+        """Return true if a person saw the delivery before this program started.
 
-        With `inject` a delivery is for the program, and the program has not seen it.
+        With `inject` the result is always false, because then a delivery is for the program, and the program has not
+        seen it.
         """
         if self._inject or self._seen_before is None or not isinstance(delivery, Item) or delivery.state != "seen":
             return False
@@ -499,8 +506,8 @@ def full_target(to: str) -> str:
 def _parts(outgoing: Outgoing) -> dict[str, Any]:
     """Convert an instruction to the arguments of the hub's `send`.
 
-    A kind that the hub does not know goes into the data. An instruction that has only data also has the data as text,
-    because not every wire carries data.
+    The kind of an instruction goes into the data, because the hub has other kinds. If an instruction has no text, its
+    data also become the text, because some protocols carry no data.
     """
     said = outgoing.instruction
     data = said.data

@@ -91,7 +91,7 @@ _say_prefixes()
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """The options of `tieline watch`: the command to run, and which messages are taken."""
+    """The options of `tieline watch`: the command to run, and the conditions for taking a message."""
 
     reaction: "Reaction | None"
     """Command to run for each message; `None` to print the message."""
@@ -101,9 +101,10 @@ class WatchOptions:
     json: bool
 
     def passes_over(self, message: "Message") -> bool:
-        """Return true if a message is left unread: not urgent, of another scope, or refused by the command.
+        """Return true if a message must be left unread.
 
-        In the last case, print a warning.
+        This is so if the message is not urgent and `urgent_only` is set, if it has another scope, or if the command of
+        `--exec` must not run for it. In the last case, print a warning.
         """
         if self.urgent_only and message.priority is not Priority.URGENT:
             return True
@@ -116,7 +117,7 @@ class WatchOptions:
 
 
 class Watcher:
-    """Takes the messages of one member's inbox for `tieline watch`, through any number of sessions with the hub."""
+    """Takes the messages of one member's inbox for `tieline watch`. It reconnects after restarts of the hub."""
 
     def __init__(self, link: Link, options: WatchOptions) -> None:
         from tieline.wire.native.arrivals import DeliveredKeys
@@ -164,9 +165,10 @@ class Watcher:
             await self._handle(client, taken)
 
     async def _claim(self, client: "Client", message_id: str) -> "Item | None":
-        """Claim a message; `None` if another watcher was first.
+        """Claim a message, and return its delivery. Return `None` if another watcher was first.
 
-        If an interrupt comes meanwhile, a message that was claimed is still reported, because no other watcher gets it.
+        If an interrupt comes during the claim, a claimed message is still printed or named in a warning, because no
+        other watcher gets it.
         """
         import asyncio
 
@@ -184,7 +186,10 @@ class Watcher:
             raise
 
     async def _resolve(self, client: "Client") -> None:
-        """If the answer to a claim was lost, read the receipts. If the claim succeeded, handle the message."""
+        """If the answer to a claim was lost, find the result of the claim in the receipts of the message.
+
+        If the claim succeeded, handle the message.
+        """
         if self._unsure is None:
             return
         delivery, session = self._unsure

@@ -1,4 +1,4 @@
-"""The Python SDK: speak with a hub through its own protocol.
+"""The Python SDK: connects a program to a hub through the hub's own protocol.
 
 async with await connect(member="alice") as client:
     accepted = await client.send("@bob", "hello")

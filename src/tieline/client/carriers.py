@@ -57,7 +57,7 @@ class UnixCarrier(asyncio.Protocol):
     def _hear_out(self) -> None:
         """Read the last frames that the hub sent before the connection ended.
 
-        After a failed write they are still unread.
+        If the connection ended by a failed write, the client has not read these frames yet.
         """
         # asyncio keeps the socket open until this method returns. uvloop has closed it already, and its number may be
         # reused.

@@ -176,10 +176,7 @@ class ConsoleApp(RouteApp):
 
     @cached_property
     def _description(self) -> Answer:
-        """Return the OpenAPI document.
-
-        This property makes it at the first request, because it would delay the hub's start.
-        """
+        """The answer with the OpenAPI document. It is made at the first request, so that the hub starts faster."""
         tables = (*self.table, *self._others)
         described = document(tables, "tieline", "HTTP routes of a hub in addition to its own protocol.")
         return Answer(200, msgspec.json.encode(described))
@@ -359,7 +356,7 @@ def _check(scope: Scope) -> None:
 
 
 async def _viewer_of(call: Call, target: Target) -> str:
-    """Return the name that gets permission to read a message's files.
+    """Return the name that gets permission to read the files of a message to `target`.
 
     The name is a member, a group such as `chan:<id>`, or `*`.
     """

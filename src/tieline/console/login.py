@@ -130,7 +130,7 @@ class LoginApp(RouteApp):
         return Answer(200, answer(visitor).body, headers=(*cookies, *_cleared(scope)))
 
     async def _void(self, scope: Scope) -> None:
-        """End the login sessions whose ids are in the cookies of a request, of the console and of protocols."""
+        """End the login sessions whose ids are in the request's cookies, of the console and of protocols."""
         token_id, _, token = (cookie(scope, SESSION_COOKIE) or "").partition(".")
         for session, known in ((token, token_id), *((login, "") for login in logins(scope).values())):
             held = await self._sessions.of(session) if session else None

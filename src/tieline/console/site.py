@@ -90,5 +90,5 @@ def _file(body: bytes, name: str, *, lasting: bool) -> _File:
 
 @lru_cache(maxsize=16)  # more than the page has files
 def _packed(body: bytes) -> bytes:
-    """Compress a file at the first request for it, so that the start of the hub does not wait for the compression."""
+    """Return the file in compressed form. It is compressed at the first request, so that the hub starts faster."""
     return gzip.compress(body, _GZIP_LEVEL, mtime=0)

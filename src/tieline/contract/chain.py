@@ -4,7 +4,7 @@
 object, so its opening brace marks the end of the time. The hash before the first row is blake3 of no bytes.
 
 Older versions of the hub left the time out: `blake3(hex of the previous hash ‖ event)`. Rows with that older formula
-stand only at the beginning of a log. No row can satisfy both formulas.
+are only at the beginning of a log. No row can satisfy both formulas.
 
 A message, or a change of an objective, is stored in another table. Its row in the log contains the seal of that stored
 record. The hub computes hashes and seals with these formulas, and every audit computes them again. Stored logs depend
@@ -18,7 +18,7 @@ from blake3 import blake3
 from tieline.contract.message import Message
 
 GENESIS_DIGEST = blake3(b"").digest()
-"""The hash that stands before the first row, as bytes. It is the hash of no bytes."""
+"""The hash that the first row uses as its previous hash, in bytes. It is the hash of no bytes."""
 GENESIS = GENESIS_DIGEST.hex()
 
 _SEPARATOR = "\x1f"
@@ -28,10 +28,10 @@ Stamps = tuple[str, str, str, int, int]
 
 
 class Link(IntEnum):
-    """Result of checking the hash of a row against the row before it."""
+    """Result of checking the hash of a row with the hash of the previous row."""
 
     BROKEN = 0
-    """The hash is wrong: somebody changed the row, its time or the row before it."""
+    """The hash is wrong: somebody changed the row, its time or the previous row."""
     UNTIMED = 1
     """The hash is right by the older formula: it covers the event, but not the time of the row."""
     TIMED = 2
@@ -62,7 +62,7 @@ def check_link(previous: bytes, at_ms: int, event: bytes, own: bytes) -> Link:
 def follows(before: Link | None, own: Link) -> bool:
     """True if a row with the check result `own` may follow a row with the check result `before`.
 
-    `before` is `None` if there is no row before, or if it was not checked.
+    `before` is `None` if there is no previous row, or if the previous row was not checked.
     """
     return own is Link.TIMED or (own is Link.UNTIMED and before is not Link.TIMED)
 
@@ -70,7 +70,8 @@ def follows(before: Link | None, own: Link) -> bool:
 def digest(data: bytes) -> str:
     """Return the hash (hex) of a message's content.
 
-    A sender may use the same wire id twice. The hash then shows if the sender repeated a message or sent other content.
+    A sender may use the same wire id twice. In this case, the hash shows if the sender repeated a message or sent other
+    content.
     """
     return blake3(data).hexdigest()
 

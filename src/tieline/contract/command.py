@@ -49,7 +49,7 @@ class Attach(AnsweredBy[r.Attached], frozen=True, kw_only=True):
     protocol: str
     credential: Credential
     member: MemberName | None = None
-    """The member that the session wants to act as. A client with its own token may leave it out."""
+    """The member that the session wants to act as. A client with its own token may leave this field empty."""
     acknowledges: bool = True
     """True if the client can acknowledge. If it cannot, deliveries through this session stay at the state `offered`."""
     kind: MemberKind = MemberKind.AGENT
@@ -88,12 +88,12 @@ class Send(Request[r.Accepted], frozen=True, kw_only=True, gc=False):
     members_only: Internal[bool] = False
     """True to refuse a message to a channel that the sender itself is not in."""
     only: Internal[tuple[MemberName, ...]] = ()
-    """Names of the recipients, if the sender has chosen them. Then they get the message, whatever the target is."""
+    """Names of the recipients, if the sender has chosen them. Only they get the message, whatever its target is."""
     unverified: Internal[bool] = False
     """True if nothing proves the name of the sender, for example because it was only written in a file."""
     attempt: Internal[int | None] = None
-    """Number of failed attempts so far, for a wire that cannot report refusals. When a send fails, later sends with the
-    same number fail too. So no message is accepted before an earlier message."""
+    """Number of the sender's failed attempts so far, for a wire that cannot report refusals. When a send fails, the hub
+    refuses later sends with the same number. So no later message overtakes a failed one."""
 
 
 class Offered(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
@@ -165,7 +165,7 @@ class Fetch(Request[r.Fetched], frozen=True, kw_only=True):
     keys: Internal[tuple[int, ...]] = ()
     """Return only the deliveries with these keys, in this order. The reader skipped them while they were held."""
     bytes_max: Internal[int | None] = None
-    """Most stored bytes of the messages in the page, for a reader that takes less than `page_bytes_max`."""
+    """Largest total size of the stored messages in the page. `None` for the hub's limit `page_bytes_max`."""
 
 
 class ReadStreams(SessionCommand[r.Streams], frozen=True, kw_only=True):
@@ -176,7 +176,7 @@ class ReadStreams(SessionCommand[r.Streams], frozen=True, kw_only=True):
 
     positions: tuple[Position, ...] = ()
     following: StreamCursor | None = None
-    """The cursor from the previous reply, if that reply was incomplete. Give the same positions with it."""
+    """The cursor from the previous reply, if that reply was incomplete. The command must repeat the same positions."""
 
 
 class Follow(Request[r.Receipts], frozen=True, kw_only=True):
@@ -558,21 +558,21 @@ class FollowActivity(Request[r.Done], frozen=True, kw_only=True):
 
 
 class RecordRefusal(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Write a refusal to the main log that a protocol decided by itself. The hub logs its own refusals without this."""
+    """Write to the main log a refusal that a protocol decided by itself. The hub logs its own refusals anyway."""
 
     protocol: str
     code: Code
     what: str
     """The refused action. Use only a few fixed texts, because refusals with different texts need separate log rows."""
     session: SessionId = SessionId("")
-    """The session that made the attempt; empty if the client had not said who it is."""
+    """The session whose action was refused; empty if the client has not identified itself."""
 
 
 class Tick(AnsweredBy[r.Done], frozen=True, kw_only=True):
     """Do the work that is due now, such as escalation and retention. The hub gives this command to itself."""
 
     late: tuple[str, ...] = ()
-    """Sentences about readers of the activity log that are late. The hub tells them to people."""
+    """Sentences about readers of the activity log that are late. The hub sends them to people as notices."""
 
 
 class Settle(AnsweredBy[r.Done], frozen=True, kw_only=True):

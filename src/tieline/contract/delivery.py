@@ -15,20 +15,20 @@ class State(IntEnum):
     """State of a delivery. A delivery moves only to a higher state. In one of the last three, it is settled."""
 
     PENDING = 0
-    """Stored durably, but not sent to any session yet."""
+    """The delivery is stored durably, but was not sent to any session yet."""
     OFFERED = 1
-    """Sent to a session of the recipient. Nothing shows yet that the recipient read it."""
+    """The delivery was sent to a session of the recipient. Nothing shows yet that the recipient read it."""
     SEEN = 2
-    """Evidence shows that the recipient read it."""
+    """Evidence shows that the recipient read the message."""
     ACKED = 3
-    """The recipient acknowledged it, or a session claimed it."""
+    """The recipient acknowledged the delivery, or a session claimed it."""
     EXPIRED = 4
-    """Ended without acknowledgement: its time to live ran out, a message superseded it, or its recipient discarded it.
+    """The delivery ended unacknowledged: its time to live ran out, or it was superseded or discarded.
 
     A discarded delivery is not `acked`, because nobody handled it. It is not `dead`, because it could be delivered.
     """
     DEAD = 5
-    """Can never be delivered: the member was removed, or the message does not fit the member's wire."""
+    """The message can never be delivered: the member was removed, or the message does not fit the member's wire."""
 
     @property
     def word(self) -> str:
@@ -50,11 +50,11 @@ SETTLED = frozenset(state for state, following in TRANSITIONS.items() if not fol
 
 
 HELD = "held: "
-"""First word of the reason text of a held delivery. Such a delivery waits until the pause of its conversation ends."""
+"""Beginning of the reason text of a held delivery. Such a delivery waits until the pause of its conversation ends."""
 SLOWED = "slowed: "
-"""First word of the reason text of a slowed delivery. The hub releases it by itself within about `space_ms_max`."""
+"""Beginning of the reason text of a slowed delivery. The hub releases the delivery within about `space_ms_max`."""
 REMEDY = "; this "
-"""Separator in the reason text of a held delivery. After it comes the command by which a person ends the hold."""
+"""Separator in the reason text of a held delivery. The text after it is the command by which a person ends the hold."""
 
 
 class Delivery(Struct, frozen=True):
@@ -80,12 +80,12 @@ class Position(Struct, frozen=True):
 class StreamCursor(Struct, frozen=True):
     """Place at which to continue a search for deliveries that a recipient missed.
 
-    The hub searches one stream after the other. In each stream it goes from the newest message to older ones.
+    The hub searches one stream after the other. In each stream, the hub goes from the newest message to older messages.
     """
 
     stream: str
     before: int | None
-    """Log offset: continue with messages of the stream before it. `None` means start with the newest message."""
+    """Continue with the messages of the stream before this log offset. `None` means start with the newest message."""
     left: int
     """Number of missed messages of the stream that the search has not found yet."""
 
@@ -118,7 +118,7 @@ class Fall(Struct, frozen=True):
     at_ms: int
     way: str
     after: str
-    """The way that the hub used before, without getting evidence."""
+    """The way that the hub used before. It led to no evidence in time."""
 
 
 class Receipt(Struct, frozen=True):

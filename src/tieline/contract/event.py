@@ -22,10 +22,10 @@ class Sent(Event, frozen=True, omit_defaults=True, tag="send", gc=False):
     target: str
     recipients: int
     digest: str
-    """Hash (hex blake3) of the message. The message itself is in another table. The hash shows if it was changed."""
+    """Hash (hex blake3) of the message, which is stored in another table. The hash shows if the message was changed."""
     thread: str = ""
     """The thread of the message; empty if it has none. This field, `reply_to` and `hops` stay in the log when retention
-    deletes the message. So statistics about threads, answers and hops do not change then."""
+    deletes the message. So this deletion does not change statistics about threads, answers and hops."""
     reply_to: str = ""
     """The id of the message that this one answers, empty if there is none."""
     hops: int = 0
@@ -91,7 +91,7 @@ class Fell(Event, frozen=True, omit_defaults=True, tag="fall", gc=False):
     keys: Keys
     way: str
     after: str
-    """The way that the hub used before, without getting evidence."""
+    """The way that the hub used before. It led to no evidence in time."""
 
 
 class Registered(Event, frozen=True, omit_defaults=True, tag="register", gc=False):
@@ -126,9 +126,9 @@ class Refused(Event, frozen=True, omit_defaults=True, tag="refuse", gc=False):
     protocol: str
     what: str
     count: int = 1
-    """Number of refusals of this kind that this row stands for: all since the previous row of the same kind."""
+    """Number of refusals that this row covers: all refusals of this kind since the previous row of the same kind."""
     claimed: tuple[str, ...] = ()
-    """If there is no speaker: the first few names that clients gave without proof."""
+    """The first few names that clients gave without proof. Only used if `speaker` is empty."""
 
 
 class Subscribed(Event, frozen=True, omit_defaults=True, tag="subscribe", gc=False):
@@ -178,7 +178,7 @@ class ObjectiveChanged(Event, frozen=True, omit_defaults=True, tag="objective", 
 
 
 class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
-    """A conversation was paused, because its agents answered each other too often, or because somebody asked for it."""
+    """A conversation was paused, because its agents answered each other too often, or somebody asked for a pause."""
 
     thread: str
     message: str

@@ -51,7 +51,7 @@ class FileEntry(Struct, frozen=True, gc=False):
 
 
 class FileChange(Struct, frozen=True):
-    """Changes of entries. Either all of them happen or none. The order is: removed, moved, put."""
+    """Changes of entries. Either all changes are made or none. They are made in this order: removed, moved, put."""
 
     removed: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
@@ -81,7 +81,7 @@ class FileCatalogue(Protocol):
         ...
 
     def files(self, limit: int) -> Sequence[FileEntry]:
-        """Return the newest files of all members and objectives, newest first; folders are left out."""
+        """Return at most `limit` files of all members and objectives, newest first. Folders are left out."""
         ...
 
     def usage(self, home: str) -> tuple[int, int]:
@@ -92,7 +92,7 @@ class FileCatalogue(Protocol):
         ...
 
     def apply(self, change: FileChange) -> Sequence[str]:
-        """Make a change. Return the digests that no entry has any more because of it. Their bytes can be deleted."""
+        """Make a change. Return the digests that no entry has any more after the change. Their bytes can be deleted."""
         ...
 
     def refers(self, digest: str) -> bool:
@@ -107,9 +107,10 @@ class FileCatalogue(Protocol):
         ...
 
     def settle(self, via: str, viewer: str) -> None:
-        """Make permanent the shares that were made for this viewer with the id `via`.
+        """Make the shares permanent that were made for this viewer with the id `via`.
 
-        The shares lose the id, so `unshare` cannot find them. A path has at most one permanent share per viewer.
+        After that, the shares have no id, so `unshare` cannot find them. A path has at most one permanent share per
+        viewer.
         """
         ...
 
@@ -122,11 +123,11 @@ class FileCatalogue(Protocol):
         ...
 
     def viewers(self) -> Sequence[str]:
-        """Return all viewers that any entry is shared with."""
+        """Return all viewers with whom any entry is shared."""
         ...
 
     def viewers_of(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return all viewers that an entry at one of these paths is shared with."""
+        """Return all viewers with whom an entry at one of these paths is shared."""
         ...
 
     def is_shared(self, path: str, viewers: Sequence[str]) -> bool:
@@ -134,7 +135,7 @@ class FileCatalogue(Protocol):
         ...
 
     def shared(self, viewers: Sequence[str], limit: int) -> Sequence[FileEntry]:
-        """Return the entries that are shared with one of these viewers, newest first."""
+        """Return at most `limit` entries that are shared with one of these viewers, newest first."""
         ...
 
     def close(self) -> None:

@@ -140,7 +140,8 @@ class Listener(Protocol):
 class Question(Struct, frozen=True):
     """Question to a member's external inbox: may the hub settle (acknowledge or end) these deliveries?
 
-    A process outside the hub may already have taken some of them. The inbox reserves the others for the hub.
+    A process outside the hub may already have taken some of these deliveries. The inbox reserves the other deliveries
+    for the hub.
     """
 
     number: int
@@ -152,8 +153,8 @@ class Question(Struct, frozen=True):
 class ExternalInbox(Protocol):
     """A place outside the hub that also holds a member's deliveries, for example as files in a folder.
 
-    Processes outside the hub can take deliveries from this place. A delivery belongs to the first one that takes it.
-    The hub calls the methods in the order of its decisions. They must return at once and never raise.
+    Processes outside the hub can take deliveries from this place. A delivery belongs to the first process that takes
+    it. The hub calls the methods in the order of its decisions. They must return at once and never raise.
     """
 
     def asked(self, question: Question) -> None:
@@ -172,10 +173,10 @@ class Hub(Protocol):
     limits: Limits
 
     def submit(self, commands: Sequence[Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
-        """Give commands to the hub. When their results are durable, the hub calls `done` with the replies, in order."""
+        """Pass commands to the hub. When their results are durable, the hub calls `done` with the replies, in order."""
 
     async def ask(self, command: AnsweredBy[_R]) -> _R | Refusal:
-        """Give one command to the hub, wait, and return its reply or a refusal."""
+        """Pass one command to the hub, wait, and return its reply or a refusal."""
 
     def listen(self, session: SessionId, listener: Listener, member: MemberName | None = None) -> None:
         """Call this listener with news about the session, until `forget`.
@@ -211,6 +212,7 @@ class Hub(Protocol):
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
         """Answer a question of the hub (`ExternalInbox.asked`). `question` is its number.
 
-        The inbox reserved the deliveries `won` for the hub. Other processes took the deliveries `taken` before. About
-        any other delivery, nothing is known. The hub now decides the commands that waited for this answer.
+        The inbox reserved the deliveries with the keys `won` for the hub. Other processes have taken the deliveries
+        with the keys `taken`. The inbox knows nothing about any other delivery. The hub now decides the commands that
+        waited for this answer.
         """

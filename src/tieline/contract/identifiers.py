@@ -15,7 +15,7 @@ GENERAL = ChannelName("general")
 """The channel of all members: every member is in it without joining."""
 
 USERS = ChannelName("users")
-"""The channel of all human members. They are in it without joining. It accepts messages, but no list shows it."""
+"""The channel of all human members, who are in it without joining. It accepts messages, but no list contains it."""
 
 RESERVED_NAMES = frozenset({"all", "everybody", "hub", "operator", "system", "tieline", "users"})
 """Names that no member may have: names of groups, and sender names of the hub itself. `reserve` adds more names."""

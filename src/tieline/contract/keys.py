@@ -40,7 +40,10 @@ def join_keys(keys: Collection[int]) -> Keys:
 
 
 def extend_ranges(ranges: list[Range], more: Iterable[Range]) -> None:
-    """Append `more` to the list `ranges`. A range that starts right after the last range of the list extends it."""
+    """Append the ranges in `more` to the list `ranges`.
+
+    If a new range starts right after the last range of the list, the two ranges are joined.
+    """
     for first, last in more:
         if ranges and ranges[-1][1] + 1 == first:
             ranges[-1] = (ranges[-1][0], last)

@@ -1,8 +1,8 @@
 """Lifecycle messages: messages of the hub that tell the members of an objective's thread about a change of it.
 
 The structured data of such a message has the change as an object, `event`. Clients that cannot read objects find the
-same facts in plain keys beside `event`. The body tells the change to a person or a model, with one line for each field.
-If a field has several lines of text, the later lines are indented, so that none of them looks like a field.
+same facts in plain keys beside `event`. The body describes the change for a person or a model, with one line for each
+field. If a field has several lines of text, the later lines are indented, so that none of them looks like a field.
 """
 
 from collections.abc import Mapping

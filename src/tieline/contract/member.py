@@ -18,7 +18,7 @@ class MemberKind(StrEnum):
 
 
 class Origin(StrEnum):
-    """Kind of credential with which a member was created. A client with another kind cannot use the member's name."""
+    """Kind of credential with which a member was created. A client with another kind cannot act as this member."""
 
     TOKEN = "token"
     LOCAL = "local"
@@ -100,12 +100,13 @@ class ByHomeKey(Struct, frozen=True, tag=True):
 class ByUser(Struct, frozen=True, tag=True):
     """Credential of a client on a local socket that only the hub's own user can open.
 
-    Its session may act as any member that a client on such a socket created. It may also create new members.
+    The session of the client may act as any member that was created through such a socket. It may also create new
+    members.
     """
 
 
 class ByPlace(Struct, frozen=True, tag=True):
-    """Credential of a client on a local socket that stands for one member. Only the hub's own user can open it."""
+    """Credential of a client on a local socket that belongs to one member. Only the hub's user can open the socket."""
 
 
 class Unnamed(Struct, frozen=True, tag=True):

@@ -52,13 +52,14 @@ class Signature(StrEnum):
     """The hub has no secret to check the signature with."""
     FAILED = "failed"
     MISNAMED = "misnamed"
-    """Signed with another name than the name of the session. The signature itself is right or cannot be checked."""
+    """The signed name differs from the name of the session. The signature itself is right or cannot be checked."""
 
 
 _CONFINED = frozenset({Signature.FAILED, Signature.MISNAMED})
-"""Bad results of the signature check. A message with such a result is delivered only through its own protocol.
+"""Bad results of the signature check.
 
-Recipients on that protocol check the signature themselves.
+A message with such a result is delivered only to sessions of the protocol that it was sent through. Recipients on that
+protocol check the signature themselves.
 """
 
 
@@ -121,7 +122,10 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     signature: Signature = Signature.NONE
 
     def reaches(self, protocol: str) -> bool:
-        """True if sessions of a protocol may get this message. A badly signed message stays within its own protocol."""
+        """True if sessions of this protocol may get the message.
+
+        A message with a bad signature reaches only sessions of the protocol that it was sent through.
+        """
         return self.signature not in _CONFINED or self.protocol == protocol
 
 
@@ -161,7 +165,7 @@ def nested_deeper(value: Any, levels: int) -> bool:
 
 
 def check_content(content: Content, limits: Limits) -> Refusal | None:
-    """Check that a message's content keeps the limits. Return a refusal, or `None` if it does."""
+    """Return a refusal if the content of a message is empty or exceeds a limit; otherwise `None`."""
     if not content.body:
         return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
     ttl_ms = content.ttl_ms

@@ -114,10 +114,10 @@ TRANSITIONS: dict[type[Change], dict[Status, Status]] = {
     Reassign: {Status.ACTIVE: Status.ACTIVE, Status.BLOCKED: Status.BLOCKED},
     Watch: {Status.ACTIVE: Status.ACTIVE, Status.BLOCKED: Status.BLOCKED},
 }
-"""For each change and each status before it: the status after it. A change that is not listed is not allowed."""
+"""The status after each change, by the status before the change. A change that is not listed is not allowed."""
 
 TERMINAL = frozenset(Status) - {status for before in TRANSITIONS.values() for status in before}
-"""Final statuses (done, cancelled): an objective in one of them cannot change any more."""
+"""Final statuses: done and cancelled. An objective with a final status cannot change any more."""
 
 
 # Happenings: records of changes.
@@ -192,7 +192,7 @@ class ObjectiveEvent(Struct, frozen=True):
     """One entry of an objective's event log."""
 
     offset: int
-    """Position of this entry in the main log, the hub's event log."""
+    """Offset of the row about this change in the main log, the hub's event log."""
     at_ms: int
     actor: MemberName
     what: AnyHappening

@@ -41,7 +41,10 @@ class Reach(Struct, frozen=True, omit_defaults=True):
     """Name of the member that gets a message by the way `notify`. If empty, `notify` only runs the hub's command."""
 
     def wait_ms(self, index: int, *, urgent: bool) -> int:
-        """Return the timeout of the way at this index, in milliseconds. After it, the hub tries the next way."""
+        """Return the timeout of the way at this index, in milliseconds. For an urgent message, `urgent_ms` limits it.
+
+        After the timeout, the hub tries the next way.
+        """
         leg_ms = self.legs[index].wait_ms
         return leg_ms if not urgent or self.urgent_ms is None else min(leg_ms, self.urgent_ms)
 

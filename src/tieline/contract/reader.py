@@ -17,7 +17,7 @@ class Reader(Struct, frozen=True, kw_only=True):
     missed: int = 0
     """Number of rows (in the main log: messages) that retention deleted before this reader read them."""
     missed_first: int | None = None
-    """Offset of the first row that the reader missed in this way; `None` if it missed none."""
+    """Offset of the first row that retention deleted before this reader read it; `None` if there is none."""
     missed_last: int | None = None
     warned: bool = False
     """True if people were told that retention will soon delete rows that this reader has not read."""

@@ -65,9 +65,9 @@ _FORMS: dict[str, re.Pattern[str]] = {
 
 _JWT_MARK = "eyj"
 _JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,})?")
-"""A JWT has three parts. The last two are optional here, so that a first part alone also matches.
+"""Matches a JWT, which has three parts. The last two parts are optional here, so that a first part alone also matches.
 
-Otherwise the search would scan such a first part again from each place in its middle.
+Without this, the search would scan a first part without the other parts again from each of its characters.
 """
 
 _PRIVATE_KEY_BEGIN = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
@@ -86,7 +86,7 @@ It matches a quoted value to its end, but only the first characters of a value w
 _BARE = re.compile(r"""[^\s"'\\,;&{}\[\]]*""")
 
 _FORM_CHARS_MIN = 10
-"""Shorter texts are not searched, because no secret is shorter, counted with the word that it is assigned to."""
+"""Shorter texts are not searched. No secret, together with the word that it is assigned to, is shorter."""
 
 _PIECE_CHARS = 16_384
 """Length of the pieces in which a long text is searched. One piece takes well under a millisecond."""
@@ -169,7 +169,7 @@ def _redact_piece(text: str) -> str:
 
 
 def _redact_private_keys(text: str) -> str:
-    """Replace private keys in the text by a mark. If a key has no last line, replace the rest of the text."""
+    """Replace private keys in the text by a mark. If a key has no last line, replace all text after its beginning."""
     kept: list[str] = []
     position = 0
     while begin := _PRIVATE_KEY_BEGIN.search(text, position):

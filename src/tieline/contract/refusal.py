@@ -101,7 +101,7 @@ MEANINGS: dict[Code, str] = {
 """One sentence for each code. The reference in the documentation is made from these sentences."""
 
 FATAL = frozenset({Code.UNAUTHORIZED, Code.UNKNOWN_SESSION, Code.TAKEN_OVER, Code.SHUTTING_DOWN})
-"""Codes after which a session cannot go on."""
+"""Codes of refusals after which a session cannot continue."""
 
 
 class Refusal(Struct, frozen=True):
@@ -114,10 +114,10 @@ class Refusal(Struct, frozen=True):
 
     @property
     def hint(self) -> str:
-        """Text that suggests similar names; empty if there are none. Protocols with their own texts append it."""
+        """Text that suggests similar names; empty if there are none. Protocols with their own texts append the hint."""
         return f"; did you mean {' or '.join(self.near)}?" if self.near else ""
 
     @property
     def fatal(self) -> bool:
-        """True if the session that gave the refused command cannot go on."""
+        """True if the session that sent the refused command cannot continue."""
         return self.code in FATAL

@@ -75,8 +75,8 @@ class Fetched(Struct, frozen=True):
     held: int = 0
     """Number of held deliveries in the inbox. No page contains them before they are released."""
     held_in: tuple[str, ...] = ()
-    """Names of paused conversations in which deliveries of this inbox are held; only some if there are many. A slowed
-    delivery does not wait for a pause, so its conversation is not listed."""
+    """Names of paused conversations in which deliveries of this inbox are held. If there are many, only some of them
+    are listed. A slowed delivery does not wait for a pause, so its conversation is not listed."""
 
 
 class StreamView(Struct, frozen=True):
@@ -97,9 +97,9 @@ class Streams(Struct, frozen=True):
     replay: tuple[Replayed, ...]
     """Deliveries after the given positions that are already settled (acknowledged, expired or dead), in key order."""
     stale: bool
-    """True if the hub has already deleted some of these deliveries because of their age."""
+    """True if the hub has already deleted some deliveries after the given positions because of their age."""
     following: StreamCursor | None = None
-    """Cursor for the rest of `replay`; `None` if this is all."""
+    """Cursor for the next page of `replay`; `None` if there is no next page."""
 
 
 class Receipts(Struct, frozen=True):
@@ -107,9 +107,9 @@ class Receipts(Struct, frozen=True):
 
     message_id: MessageId
     receipts: tuple[Receipt, ...]
-    """Sorted by the names of the recipients."""
+    """The receipts, sorted by the names of the recipients."""
     more: bool = False
-    """True if there are more recipients, whose names sort after the last of these."""
+    """True if there are more recipients. Their names sort after the last name in `receipts`."""
 
 
 class Issued(Struct, frozen=True):
@@ -176,7 +176,7 @@ class ChannelView(Struct, frozen=True):
     created_at_ms: int = 0
     archived_at_ms: int | None = None
     members: tuple[ChannelMember, ...] = ()
-    """Admins first, then by the time of joining; empty for a channel that nobody needs to join."""
+    """The members: admins first, then by the time of joining. Empty for a channel that nobody needs to join."""
 
 
 class ChannelState(Struct, frozen=True):
@@ -198,7 +198,7 @@ class History(Struct, frozen=True):
 
 
 class SeenObjective(Objective, frozen=True, kw_only=True, omit_defaults=True):
-    """An objective, with the changes that the asking session may make to it."""
+    """An objective, with the changes that the session of the command may make to it."""
 
     may: tuple[str, ...] = ()
     """The changes that the session may make now, each by its `do` word."""
@@ -250,7 +250,7 @@ class Readers(Struct, frozen=True):
 
     logs: tuple[LogState, ...]
     readers: tuple[Reader, ...]
-    """Sorted by log and by name."""
+    """The readers, sorted by log and by name."""
 
 
 class ReaderState(Struct, frozen=True):

@@ -9,7 +9,7 @@ _SCHEME = re.compile(r"^https?://")
 
 
 def normalize(text: str) -> str:
-    """Return the name of a repository or folder in one standard form. It may be given as a URL or as `git@host:…`."""
+    """Return the name of a repository or folder in one standard form. `text` may also be a URL or `git@host:…`."""
     text = _SCHEME.sub("", text.lower())
     text = text.removeprefix("git@").removesuffix(".git").rstrip("/")
     return text.replace(":", "/")

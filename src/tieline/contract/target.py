@@ -30,7 +30,7 @@ _PREFIXES = {
 
 
 class Target(Struct, frozen=True, gc=False):
-    """A checked target. Build it with the constructors below or `parse_target`."""
+    """A checked target. Build it with `to_member`, `to_channel` or `parse_target`."""
 
     kind: TargetKind
     name: str = ""

@@ -8,7 +8,7 @@ from tieline.contract.permission import KNOWN
 
 
 class Team(Struct, frozen=True, omit_defaults=True):
-    """The team of a hub. The hub tells its name and purpose to every member. The team also has sets of permissions."""
+    """The team of a hub: its name and purpose, which every member learns, and sets of permissions."""
 
     name: str = ""
     directive: str = ""
@@ -22,7 +22,7 @@ class Team(Struct, frozen=True, omit_defaults=True):
     """Other names for members. The key is the alias, and the value is the member's own name."""
 
     def presets_among(self, words: Iterable[str]) -> tuple[str, ...]:
-        """Return those of the words that are names of presets."""
+        """Return the words that are names of presets."""
         return tuple(word for word in words if word in self.presets and word not in KNOWN)
 
     def permissions_of(self, words: Iterable[str]) -> tuple[str, ...]:

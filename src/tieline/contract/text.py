@@ -37,7 +37,7 @@ UNSAFE = re.compile(
 
 
 def neutral(text: str) -> str:
-    """Return a text with every unsafe character escaped, so that a terminal obeys none of them. Line breaks stay."""
+    """Return a text in which each unsafe character is escaped, so that no terminal obeys it. Line breaks stay."""
     return UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
 
 

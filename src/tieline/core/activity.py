@@ -52,7 +52,7 @@ class ActivityRules:
         return Deferred(Select(account.name, query))
 
     def follow(self, session: Session, command: c.FollowActivity) -> Reply:
-        """Check that the session may follow a member's activity, that is, get new activity as soon as it is stored."""
+        """Check that the session may follow a member's activity: get each new event as soon as it is stored."""
         account = self._directory.find_for(session, ACTIVITY_READ, command.member)
         if isinstance(account, Refusal):
             return account

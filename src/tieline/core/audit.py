@@ -1,11 +1,13 @@
 """The audit: checks the stored event log (the main log) from outside, without using any state of the broker.
 
-Integrity: offsets have no gaps, and every hash is right for the previous hash, the time and the event. Older versions
-of the hub wrote hashes that do not cover the time. The report says from which row on the hashes cover it.
+Integrity: offsets have no gaps, and every hash matches the previous hash, the time and the event of its row. Older
+versions of the hub wrote hashes that do not cover the time. The report has the offset of the first row whose hash
+covers the time.
 
 Completeness: every message has a `send` row with the hash of the stored message. Every stored status change of a
 delivery (a step) has the log row that made it. Every delivery that a snapshot shows as settled has the row that settled
-it. Every objective, and every entry of its event log, has its row. Every row about an objective has its entry.
+it. Every objective, and every entry of its event log, has a row in the main log. Every row about an objective has an
+entry in the event log of the objective.
 
 The audit reads in log order, so it never holds the whole log in memory.
 """
@@ -52,8 +54,8 @@ class StoredMessage(Struct, frozen=True):
 class StoredStep(Struct, frozen=True):
     """A stored status change of one member's deliveries.
 
-    `number` is the member's number, `first` and `last` are the keys of its deliveries, and `offset` is the log row that
-    made the change.
+    `number` is the member's number. The deliveries with the keys `first` to `last` changed. `offset` is the offset of
+    the log row that made the change.
     """
 
     offset: int
@@ -84,7 +86,7 @@ class StoredObjectiveEvent(Struct, frozen=True):
 
 
 class Inspection(Protocol):
-    """Read access to a hub's store for the audit. All methods see the store at one moment, even if the hub writes."""
+    """Read access to a hub's store for the audit. All methods read the same state, even if the hub writes meanwhile."""
 
     def objectives(self) -> Iterator[StoredObjective]:
         """Yield all objectives, ordered by the log offset of their last change."""
@@ -122,10 +124,12 @@ class AuditReport(Struct, frozen=True):
     rows: int
     messages: int
     head: str
-    """Hash of the last row. If you keep a copy elsewhere, you can detect later that the end of the log was removed."""
+    """Hash of the last row. With a copy of this hash elsewhere, you can detect later that rows at the end were
+    removed."""
     findings: tuple[AuditFinding, ...]
     times_from: int = 0
-    """From this offset on, the hashes also cover the times of the rows. The hashes of earlier rows do not."""
+    """From this offset on, the hashes also cover the times of the rows. The hashes of earlier rows cover only the
+    events."""
 
     @property
     def intact(self) -> bool:
@@ -134,7 +138,7 @@ class AuditReport(Struct, frozen=True):
 
 
 class _Ranges:
-    """Ranges of keys: the deliveries of one member that are settled according to the log."""
+    """The settled deliveries of one member according to the log, as ranges of keys."""
 
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
@@ -238,7 +242,10 @@ class _Audit:
             self._objective = next(self._objectives, None)
 
     def finish(self, inspection: Inspection, end: int) -> None:
-        """Report stored items without a row in the log, and check the snapshot. `end` is the end of the log."""
+        """Report stored items without a row in the log, and check the snapshot.
+
+        `end` is the offset after the last log row.
+        """
         while self._message is not None:
             self.message_count += 1
             self.find(self._message.offset, f"message {self._message.id} has no send row: the log ends at {end}")

@@ -23,7 +23,7 @@ It is a status change of deliveries (`Move`), an event with its time, or a chang
 
 
 class Batch:
-    """State that rules share while a batch of commands is decided: its time, its outcome and its uncommitted writes.
+    """State that the rules share while they decide a batch of commands: its time, outcome and uncommitted writes.
 
     A broker uses this one object for all its batches.
     """
@@ -68,7 +68,7 @@ class Batch:
         self.changed = False
 
     def record(self, event: Event, *, urgent: bool = True) -> None:
-        """Append an event to the main log. Events of messages, deliveries and objectives are appended elsewhere.
+        """Append an event to the main log. Do not use this for events of messages, deliveries or objectives.
 
         With `urgent`, a client waits for the commit of the event. Otherwise the commit may wait for later batches.
         """
@@ -80,7 +80,7 @@ class Batch:
             self.lazy.append((event, self.now_ms))
 
     def keep_grant(self, grant: Grant) -> None:
-        """Store a changed right to resume a session. No client waits for the commit."""
+        """Store a changed grant (right to resume a session). No client waits for the commit."""
         self.changed = self.dirty = True
         self.store.save_grant(grant)
         self.lazy.append(grant)

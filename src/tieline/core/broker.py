@@ -3,8 +3,9 @@
 The caller is the local hub (the implementation of the Hub port) or a test. The broker uses the Store port. `handle`
 changes memory and buffers writes. `commit` makes the writes durable. Only then may the caller publish the outcome, with
 one exception. If no client waits for the commit, the caller may call `owe` and publish the outcome before the commit.
-After `owe`, a rollback keeps these changes. If a commit fails, `roll_back` restores memory to the last state that was
-committed or passed to `owe`, and sessions stay open. If a command raises, only that command is refused; see `handle`.
+After `owe`, a rollback keeps the changes of this outcome. If a commit fails, `roll_back` restores memory to the last
+state that was committed or passed to `owe`, and sessions stay open. If a command raises, only that command is refused;
+see `handle`.
 
 The broker looks up the session of a command once, and passes both to the rule of the command. A rule gets the parts of
 memory that it works with, and never the broker itself.
@@ -79,9 +80,9 @@ Without the delay, the chore could fail in every batch and cause a rollback each
 """
 
 _CHORES_MAX = 2048
-"""Largest number of deliveries that one batch expires, and largest number that it releases.
+"""Largest number of deliveries that one batch expires, and largest number of deliveries that it releases.
 
-To expire or to release this many takes about ten milliseconds. The next batch continues with the rest.
+This many deliveries take about ten milliseconds. The next batch continues with the remaining deliveries.
 """
 
 _DONE = Done()
@@ -128,7 +129,8 @@ class Broker(Memory):
     def _load(self, escalation: Escalation | None, holds: Holds | None) -> None:
         """Read the stored state, and create the rules that work on it.
 
-        In a rollback, `escalation` and `holds` are the objects from before it. Their waiting times are kept.
+        In a rollback, `escalation` and `holds` are the objects from before the rollback. The new state keeps their
+        waiting times.
         """
         super()._load(escalation, holds)
         batch, directory = self.batch, self.directory
@@ -174,7 +176,7 @@ class Broker(Memory):
         )
 
     def _rules_of_deliveries(self) -> _Rules:
-        """Yield pairs of a command type and its rule: for messages, deliveries and pauses."""
+        """Yield the command types about messages, deliveries and pauses, each with its rule."""
         batch, directory, evidence, staleness = self.batch, self.directory, self._evidence, self._staleness
         sending = SendingRules(
             self.limits,
@@ -199,7 +201,7 @@ class Broker(Memory):
         yield _rule(c.ListPauses, pauses.select)
 
     def _rules_of_members(self, sessions: Sessions) -> _Rules:
-        """Yield pairs of a command type and its rule: for sessions, members, permissions, the team and tokens."""
+        """Yield the command types about sessions, members, permissions, the team and tokens, each with its rule."""
         batch, directory, tokens = self.batch, self.directory, self._tokens
         team = TeamRules(batch, directory, sessions)
         members = MembershipRules(
@@ -221,7 +223,7 @@ class Broker(Memory):
         yield _rule(c.RevokeToken, tokens.revoke)
 
     def _rules_of_channels_and_objectives(self) -> _Rules:
-        """Yield pairs of a command type and its rule: for channels and objectives."""
+        """Yield the command types about channels and objectives, each with its rule."""
         channels = self._channels
         objectives = ObjectiveRules(self.batch, self.directory, self.objectives, self._posting, self._deliveries)
         yield _rule(c.Subscribe, channels.subscribe)
@@ -235,7 +237,7 @@ class Broker(Memory):
         yield _rule(c.ViewObjective, objectives.view)
 
     def _rules_of_readers(self) -> _Rules:
-        """Yield pairs of a command type and its rule: for reading inboxes, history, logs and activity, and search."""
+        """Yield the command types that read inboxes, history, logs and activity, or that search, each with its rule."""
         batch, directory = self.batch, self.directory
         reading = ReadingRules(
             batch,
@@ -271,8 +273,8 @@ class Broker(Memory):
         Publish the outcome only after `commit`. An outcome that is not urgent may also be published after `owe`. If a
         command raises, it is refused and its changes are undone. If it had already begun to change stored state, the
         broker rolls back and decides the commands before it again. The commands after it are not decided, so the
-        outcome has fewer replies than there are commands. The caller gives them again in the next call. With
-        `releases`, the batch also releases held deliveries that are due.
+        outcome has fewer replies than there are commands. The caller must pass the undecided commands again in the next
+        call. With `releases`, the batch also releases held deliveries that are due.
         """
         self.batch.now_ms = self.clock_and_ids.now_ms()
         step_ms = self.clock_and_ids.take_step_ms()
@@ -296,9 +298,10 @@ class Broker(Memory):
         return self.batch.outcome
 
     def _decide_all(self, commands: Sequence[c.Command]) -> Fault | None:
-        """Decide commands in turn. Return `None` if all are decided.
+        """Decide commands in turn. Return `None` if all of them are decided.
 
-        If a command raises after it has begun to change stored state, stop there and return its fault.
+        If a command raises after it has begun to change stored state, do not decide the later commands, and return the
+        fault.
         """
         batch = self.batch
         outcome = batch.outcome = Outcome()
@@ -365,7 +368,8 @@ class Broker(Memory):
     def replaced(self, command: c.Attach) -> list[SessionId]:
         """Return the sessions that may end when `command` opens a new session. Empty if its credential is not valid.
 
-        Before the caller gives `command` to the broker, it lets the earlier commands of these sessions be decided.
+        The caller must let the broker decide the earlier commands of these sessions before it passes `command` to the
+        broker.
         """
         return self._sessions.replaced(command)
 
@@ -386,7 +390,10 @@ class Broker(Memory):
         return _DONE
 
     def _expire(self) -> bool:
-        """Expire due deliveries. Return true if some are left for the next batch. If this fails, retry it later."""
+        """Expire due deliveries. Return true if due deliveries are left for the next batch.
+
+        If this raises an error, note the fault and roll back. Then the deliveries are tried again later.
+        """
         now_ms = self.batch.now_ms
         try:
             return self._expiry.work(self.deadlines, self.directory, self._deliveries, now_ms, _CHORES_MAX)
@@ -398,7 +405,10 @@ class Broker(Memory):
             return False
 
     def _prefetch(self, commands: Sequence[c.Command]) -> None:
-        """Let the store look up the wire ids of all commands at once, to save time. If this fails, nothing is lost."""
+        """Tell the store to look up the wire ids of all commands at once, which saves time.
+
+        If this fails, each command looks up its own wire id.
+        """
         try:
             self._wire_ids.prefetch(commands, self.directory.sessions)
         except Exception as error:  # noqa: BLE001 - a prefetch is optional
@@ -424,7 +434,10 @@ class Broker(Memory):
         return None
 
     def _follow_clock(self, step_ms: int) -> None:
-        """Adjust deadlines after somebody set the system clock, so that each wait lasts as long as planned."""
+        """Adjust all waiting times after somebody set the system clock forward by `step_ms` (negative: back).
+
+        So each wait lasts as long as planned.
+        """
         self.escalation.shift(step_ms)
         self.loops.shift(step_ms)
         self.holds.shift(step_ms)

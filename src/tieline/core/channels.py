@@ -26,13 +26,13 @@ from tieline.core.directory import Account, Directory, Session
 from tieline.core.store import ChannelRow, Foundation, Span, Subscription
 
 IMPLICIT = (GENERAL, USERS)
-"""Channels whose members are in them automatically, without joining."""
+"""Channels that members are in automatically. Nobody joins or leaves them."""
 
 
 class Channel:
     """A channel in the broker's memory: its stored row and its subscriptions.
 
-    The recipients of its messages are in `Directory.channels`, by the channel's name.
+    `Directory.channels` has the recipients of the channel's messages, by the name of the channel.
     """
 
     __slots__ = ("row", "subscriptions")
@@ -88,11 +88,11 @@ class Channels:
         return len(self._by_id)
 
     def named(self, name: ChannelName) -> Channel | None:
-        """Return the active channel with this name. If there is none, return the last channel archived under it."""
+        """Return the active channel with this name. If there is none, return the last archived channel with it."""
         return self._by_name.get(name) or self._archived.get(name)
 
     def find(self, wanted: str) -> Channel | None:
-        """Return the channel with this id. If there is none, return the channel with this name."""
+        """Return the channel with the id `wanted`. If there is none, return the channel with the name `wanted`."""
         return self._by_id.get(ch.ChannelId(wanted)) or self.named(ChannelName(wanted))
 
     def refuse_archived(self, name: str) -> Refusal | None:
@@ -132,20 +132,21 @@ class Channels:
             del self._of[number]
 
     def note_spans(self, channel: Channel) -> None:
-        """Remember the log offsets at which a channel gave up its names, for `freed`."""
+        """Remember for each former name of a channel at which log offset the channel stopped using it; see `freed`."""
         for span in channel.row.spans:
             if span.end is not None:
                 self._ends[span.target] = max(span.end, self._ends.get(span.target, 0))
 
     def freed(self, name: ChannelName) -> int:
-        """Return the log offset at which the last channel with this name gave the name up; 0 if there was none.
+        """Return the log offset at which a channel last stopped using this name; 0 if no channel did.
 
-        If somebody subscribes to the name now, a new channel is created. It has the messages from this offset on.
+        If somebody subscribes to the name now, a new channel is created. The messages to this name from this offset on
+        belong to the new channel.
         """
         return self._ends.get(f"#{name}", 0)
 
     def enter(self, channel: Channel) -> None:
-        """Add a channel to the index under its name: a new channel, or an existing channel with a new name."""
+        """Add a new channel, or an existing channel with a new name, to the index of names."""
         if channel.row.id not in self._by_id:
             self._by_id[channel.row.id] = channel
             self._made[channel.row.created_by] += 1
@@ -154,12 +155,12 @@ class Channels:
         self._directory.channels.setdefault(channel.name, {})
 
     def strike(self, channel: Channel) -> dict[int, Account]:
-        """Remove the name of a channel from the index. Return the channel's recipients, by number."""
+        """Remove the name of a channel from the index of names. Return the channel's recipients by member number."""
         del self._by_name[channel.name]
         return self._directory.channels.pop(channel.name)
 
     def archive(self, channel: Channel) -> None:
-        """Move a channel that was archived from the active channels to the archived ones."""
+        """Move a channel from the active channels to the archived channels."""
         self.strike(channel)
         self.note_spans(channel)
         self._archived[channel.name] = channel
@@ -176,7 +177,10 @@ class Channels:
                 self.note_spans(other)
 
     def describe(self, name: ChannelName) -> ChannelView:
-        """Return the view of the active channel with this name. Without one, the view has only name and subscribers."""
+        """Return the view of the active channel with this name.
+
+        If there is no such channel, the view has only the name and the subscribers.
+        """
         channel = self._by_name.get(name)
         if channel is not None:
             return self.view(channel)
@@ -218,7 +222,10 @@ class ChannelRules:
     # Commands for every protocol.
 
     def subscribe(self, session: Session, command: c.Subscribe) -> Reply:
-        """Add the session's own member to a channel. If the session manages members, it may name another member."""
+        """Add the session's own member, or the member that the command names, to a channel.
+
+        Only a session that manages members may name another member.
+        """
         account = self._subscriber(session, command.member)
         if isinstance(account, Refusal):
             return account
@@ -231,9 +238,10 @@ class ChannelRules:
         return self._join(channel, account)
 
     def unsubscribe(self, session: Session, command: c.Unsubscribe) -> Reply:
-        """Remove the session's own member from a channel. If the session manages members, it may name another member.
+        """Remove the session's own member, or the member that the command names, from a channel.
 
-        If the channel has no members then, it is deleted. If it has no admin then, it gets a new one.
+        Only a session that manages members may name another member. A channel without members is deleted. If the last
+        admin leaves, another member becomes admin.
         """
         account = self._subscriber(session, command.member)
         if isinstance(account, Refusal):

@@ -5,10 +5,10 @@ checkpoint has the number of rows at some time, and the hash of the last row. It
 covers the signature of the checkpoint before it. So without the key, nobody can change or add a checkpoint, or remove
 one from the middle.
 
-Checkpoints detect changes by a person who can change the database but cannot read the key beside it. Such a person may
-have a copy or a backup, or be another user of the machine. If one checkpoint is also stored elsewhere, checkpoints
-detect even changes by a person who has the whole home. A person who has the key and all checkpoints can sign any
-history, and checkpoints cannot detect that.
+Checkpoints detect changes by a person who can change the database but cannot read the key beside it. For example, this
+person has a copy or a backup of the database, or is another user of the machine. If one checkpoint is also stored
+elsewhere, checkpoints detect even changes by a person who can read and change all files of the hub. A person who has
+the key and all checkpoints can sign any history, and checkpoints cannot detect that.
 """
 
 import hmac

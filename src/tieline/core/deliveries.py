@@ -1,8 +1,8 @@
 """Deliveries: moves them up the ladder of states, from `pending` to `acked`, `expired` or `dead`.
 
 Every rule that has evidence about a delivery calls this module. It changes the inboxes, and collects the moves (status
-changes) for the log. It tells followers, the loop rule and holds about each move. If a member has an external inbox,
-the external inbox must reserve a delivery for the hub before the hub settles it (`core.external_inboxes`).
+changes) for the log. It informs the followers, the loop rule and the holds about each move. If a member has an external
+inbox, the external inbox must reserve a delivery for the hub before the hub settles it (`core.external_inboxes`).
 """
 
 from tieline.contract.delivery import SETTLED, State, Step
@@ -17,11 +17,11 @@ from tieline.core.holds import Holds
 from tieline.core.loops import Loops
 
 _NEWEST = 8
-"""For each range of keys, only this many of the newest deliveries are reported to the loop rule."""
+"""For each range of keys, the loop rule is informed only about this many of the newest deliveries."""
 
 
 class Deliveries:
-    """Moves deliveries up the ladder of states, and tells other parts of the broker about each move."""
+    """Moves deliveries up the ladder of states, and informs other parts of the broker about each move."""
 
     __slots__ = ("_batch", "_directory", "_external_inboxes", "_followers", "_holds", "_loops")
 
@@ -79,7 +79,7 @@ class Deliveries:
         claimed: bool = False,
         ackless: bool = False,
     ) -> bool:
-        """Move deliveries to a state, like `move`, but without a look at external inboxes."""
+        """Move deliveries to a state, like `move`, but without asking an external inbox."""
         batch = self._batch
         now_ms, followers = batch.now_ms, self._followers
         ackless = state is State.OFFERED and (ackless or (session is not None and not session.acknowledges))

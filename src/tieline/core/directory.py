@@ -27,7 +27,7 @@ _NEAR_LENGTH_MAX = 64
 HINTS_MAX = 16
 """Largest number of unknown names per batch for which the refusal suggests similar names.
 
-A person does not misspell more names than this.
+A person misspells fewer names than this. The limit is for programs, which can send any number of unknown names.
 """
 
 
@@ -77,7 +77,7 @@ class Account:
 
     @property
     def present(self) -> bool:
-        """True if messages to everybody go to this member now. Without its own token, it must be connected."""
+        """True if a message to everybody goes to this member now: it has its own token, or it is connected."""
         return self.member.origin is Origin.TOKEN or bool(self.sessions)
 
     def touch(self, now_ms: int) -> None:
@@ -215,7 +215,7 @@ class Directory:
         return self._by_name.get(name.casefold())
 
     def find_managed(self, session: Session, permission: str, name: str) -> Account | Refusal:
-        """Return the member with this name, if the session has the permission; otherwise a refusal."""
+        """Return the member with this name, or a refusal if there is none or the session lacks the permission."""
         return session.refuse_without(permission) or self.find(name) or self.unknown_member(name)
 
     def find_for(self, session: Session, permission: str, name: str) -> Account | Refusal:
@@ -251,7 +251,7 @@ class Directory:
         return row
 
     def remove(self, account: Account) -> None:
-        """Remove a member, with its tokens. It must have left its channels before."""
+        """Remove a member and its tokens. The caller must have removed the member from its channels before."""
         del self.accounts[account.number]
         self.managers.pop(account.number, None)
         self.shared.discard(account.number)
@@ -334,19 +334,19 @@ class Directory:
         return self.channels.get(channel)
 
     def open(self, session: Session) -> None:
-        """Add a session to the open sessions of the hub and of its member."""
+        """Add a session to the open sessions of the hub, and to the open sessions of the session's member."""
         self.sessions[session.id] = session
         if session.account is not None:
             session.account.sessions.append(session)
 
     def end(self, session: Session) -> None:
-        """Remove a session from the open sessions of the hub and of its member."""
+        """Remove a session from the open sessions of the hub, and from the open sessions of the session's member."""
         del self.sessions[session.id]
         if session.account is not None:
             session.account.sessions.remove(session)
 
     def carry_over(self, before: "Directory") -> None:
-        """Copy the data that is only in memory from the directory before a rollback, so that it is not lost.
+        """Copy the data that is only in memory from `before`, the directory before a rollback.
 
         These data are the open sessions, the times when members were last seen, the times until which they are busy,
         and the times when tokens were last used.
@@ -366,7 +366,8 @@ class Directory:
     def roster(self, name: str | None = None, now_ms: int = 0) -> tuple[Presence, ...]:
         """Return all members with their connections and backlog, sorted by name.
 
-        With `name`, return only that member, ignoring case. `now_ms` is the current time: it decides who is still busy.
+        With `name`, return only the member with this name, ignoring case. `now_ms` is the current time. A member is
+        busy if its busy time ends after `now_ms`.
         """
         one = None if name is None else self.find_any_case(name)
         accounts = self.accounts.values() if name is None else [one] if one else []

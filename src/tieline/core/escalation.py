@@ -4,8 +4,8 @@ The ways are push, hook, pty, pull and notify (`contract.reach`). Only members f
 message to any other member costs nothing here. Deliveries that came at about the same time wait together as one range
 of keys. So there is one entry per member and moment, for any number of messages.
 
-The log says at which way a delivery is, but not since when. After a restart, the delivery gets the full time of that
-way again, because nobody could send evidence to a hub that was down.
+The log has the current way of a delivery, but not the time at which the hub began to use it. After a restart, the
+delivery gets the full time of its current way again, because nobody could send evidence to a hub that was down.
 """
 
 import heapq
@@ -31,13 +31,13 @@ from tieline.core.outcome import Post
 
 _KEY = "reach:"
 _GRAIN = 10
-"""Deadlines are rounded, so that deliveries are escalated together. The step is the waiting time divided by this."""
+"""Deadlines are rounded, so that deliveries are escalated together. Rounding step = waiting time / `_GRAIN`."""
 _GRAIN_MS_MAX = 1000
-"""Deadlines are rounded, so that deliveries are escalated together. This is the largest step."""
+"""Deadlines are rounded, so that deliveries are escalated together. This is the largest rounding step."""
 _HELD = 255
-"""Stands for a held delivery, in place of the index of a way. A held delivery is not escalated before its release."""
+"""Value for a held delivery, instead of the index of a way. A held delivery is not escalated before its release."""
 TellUnseen = Callable[[Account, Reach, Ranges], None]
-"""Callback that tells a human about unseen deliveries. Arguments: the member, its ways, and ranges of keys."""
+"""Callback that notifies a human about unseen deliveries. Arguments: the member, its ways, and ranges of keys."""
 
 _reach_decoder = msgspec.json.Decoder(Reach)
 
@@ -54,7 +54,8 @@ class _Wait(msgspec.Struct, order=True):
     urgent: bool
     first: int
     last: int
-    """Key of the last delivery. It may grow while the entry is in the heap. The fields before it decide the order."""
+    """Key of the last delivery. It may grow while the entry is in the heap. The heap sorts by the fields before this
+    one."""
 
     @property
     def moment(self) -> tuple[int, int, int, bool]:
@@ -82,7 +83,8 @@ class Escalation:
     def restore(self, settings: Mapping[str, bytes], now_ms: int, before: "Escalation | None" = None) -> None:
         """Restore the ways of members from the stored `settings`.
 
-        In a rollback, `before` is the state before it. A member that had the same ways there keeps its deadlines.
+        In a rollback, `before` is the state from before the rollback. A member whose ways did not change keeps its
+        deadlines.
         """
         waits: dict[int, list[_Wait]] = {}
         for wait in before._waits if before else ():
@@ -135,7 +137,10 @@ class Escalation:
         heapq.heappush(self._waits, entry)
 
     def _take_up(self, account: Account, now_ms: int) -> None:
-        """Begin to wait for each unsettled delivery of a member, at the way that the delivery was escalated to last."""
+        """Begin to wait for evidence about each unsettled delivery of a member.
+
+        Each delivery waits at the way to which it was last escalated.
+        """
         reach, inbox = self.reaches[account.number], account.inbox
         start, end = inbox.first_unsettled, inbox.next_key
         # The index of the way of each delivery, one byte each. Later escalations overwrite earlier ones.
@@ -213,7 +218,8 @@ class Escalation:
     ) -> None:
         """Escalate unseen deliveries of a member from the way of `wait` to the next way. One event covers all of them.
 
-        `unseen` has a list of key ranges for each waiting entry. `tell_unseen` is called if the next way is `notify`.
+        `reach` has the ways of the member. `unseen` has a list of key ranges for each waiting entry. If the next way is
+        `notify`, call `tell_unseen`.
         """
         ranges = list(chain.from_iterable(unseen))
         after, way = reach.legs[wait.place].way, reach.legs[wait.place + 1].way

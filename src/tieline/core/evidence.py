@@ -24,7 +24,7 @@ _DONE = Done()
 
 
 class EvidenceRules:
-    """Decides the reports of a session about the deliveries of its own member."""
+    """Decides the reports of a session about the deliveries of the session's member."""
 
     def __init__(self, batch: Batch, deliveries: Deliveries, loops: Loops, notices: Notices) -> None:
         self._batch = batch
@@ -42,9 +42,10 @@ class EvidenceRules:
         return _DONE
 
     def advance(self, session: Session, command: c.Advance) -> Reply:
-        """Move deliveries to the state that the session reports: seen, acked, or dead (the session gives them up).
+        """Move deliveries to the state that the session reports: seen, acked or dead.
 
-        Deliveries do not become dead while another session of the member may still acknowledge them.
+        Dead means that the session gives up the deliveries. They do not become dead while another session of the member
+        may still acknowledge them.
         """
         account, limits = session.account, self._limits
         if account is None or command.state not in (State.SEEN, State.ACKED, State.DEAD):
@@ -83,7 +84,10 @@ class EvidenceRules:
         return Claimed(Delivery(delivery.key, delivery.stream_seq, State.ACKED, delivery.message))
 
     def find_unsettled(self, account: Account, message_id: MessageId) -> Delivery | None:
-        """Return the unsettled delivery of a message to a member. `None` if there is none, or if it is held."""
+        """Return the unsettled delivery of a message to a member.
+
+        Return `None` if there is no such delivery, or if the delivery is held.
+        """
         found = self._store.find_message(message_id)
         if found is None:
             return None
@@ -100,7 +104,10 @@ class EvidenceRules:
             self._deliveries.move(account, one_key(key), State.ACKED, session=session, evidence=REPLY)
 
     def find_answered(self, account: Account, message_id: MessageId) -> int | None:
-        """Return the key of the delivery that a reply of this member to this message acknowledges; `None` for none."""
+        """Return the key of the delivery that this member acknowledges when it replies to this message.
+
+        Return `None` if the reply acknowledges no delivery.
+        """
         offset = self._loops.offset_of(message_id)
         key = account.inbox.find(offset) if offset is not None else None
         return key if key is not None and account.inbox.is_ackless(key) else None

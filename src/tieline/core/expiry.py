@@ -34,7 +34,7 @@ class Expiry:
     ) -> bool:
         """Expire at most `most` due deliveries. Return true if some may be left for the next batch.
 
-        If a delivery fails, note it for a later retry and raise.
+        `deadlines` is a heap. If a delivery fails to expire, note it for a later retry and raise the exception.
         """
         for _ in range(most):
             if not deadlines or deadlines[0][0] > now_ms:

@@ -24,7 +24,7 @@ from tieline.core.inbox import Entry
 EVIDENCE = "taken outside the hub"
 
 PAGE = 256
-"""Number of deliveries in one question to an external inbox."""
+"""Largest number of deliveries in one question to an external inbox."""
 
 Won = tuple[MemberName, int]
 """A delivery, by member and key, that an external inbox has reserved for the hub."""
@@ -33,7 +33,7 @@ Won = tuple[MemberName, int]
 class Answers:
     """Answers of external inboxes: which deliveries are reserved for the hub (won), and which were taken outside.
 
-    They are for the commands that the broker decides next.
+    The broker uses the answers for the commands that it decides next.
     """
 
     __slots__ = ("asked_through", "by_delivery")
@@ -72,7 +72,7 @@ class ExternalInboxes:
         self.finished: list[Won] = []
 
     def session_to_ask(self, account: Account, session: Session | None) -> SessionId | None:
-        """Return the session of the external inbox that the hub must ask before it settles a delivery of this member.
+        """Return the session of this member's external inbox, if the hub must ask the external inbox before it settles.
 
         Return `None` if the member has no external inbox, or if `session` is the session of the external inbox itself.
         """
@@ -82,11 +82,11 @@ class ExternalInboxes:
     def win(
         self, account: Account, ranges: Ranges, state: State, session: Session | None, why: str
     ) -> tuple[Ranges, Ranges]:
-        """Return two parts of these deliveries: those that the hub may settle, and those that were taken outside.
+        """Return the deliveries in `ranges` that the hub may settle, and the deliveries that were taken outside.
 
-        The external inbox's answers decide. A delivery without an answer is in neither part. If the hub itself settles
-        deliveries (`session` is `None`), a delivery without an answer is added to the outcome, so that the external
-        inbox is asked. `state` and `why` are the state and the evidence for settling it after the answer.
+        The answers of the external inbox decide this. A delivery without an answer is in neither result. If the hub
+        itself settles deliveries (`session` is `None`), a delivery without an answer is added to the outcome, so that
+        the external inbox is asked. `state` and `why` are the state and the evidence for settling it after the answer.
         """
         # The external inbox does not have a held delivery yet, so the hub may settle it.
         won = [key for first, last in ranges for key in _held(account, first, last)]
@@ -110,7 +110,7 @@ class ExternalInboxes:
     def owe(self) -> None:
         """Make a rollback keep the deliveries that were reserved for the hub so far.
 
-        That they are settled is published already, but not committed yet.
+        Clients were already told that these deliveries are settled, but this is not committed yet.
         """
         self._owed = len(self._won)
 

@@ -1,4 +1,4 @@
-"""Followers: sessions that asked to be told about each status change of a message's deliveries.
+"""Followers: sessions that asked to be informed about each status change of a message's deliveries.
 
 The rules that move deliveries, escalate them, or end sessions call this module. The followers are kept in memory only.
 A rollback undoes the changes that the failed batch made here.
@@ -20,7 +20,7 @@ from tieline.core.outcome import Followed
 
 
 class Followers:
-    """The messages that sessions follow. A session is told about each status change of a message that it follows."""
+    """The messages that sessions follow. A session is informed about each status change of these messages."""
 
     __slots__ = ("_batch", "_limits", "by_offset")
 
@@ -31,7 +31,7 @@ class Followers:
         self.by_offset: dict[int, Followed] = {}
 
     def follow(self, session: Session, message: Message, unsettled: set[int]) -> Refusal | None:
-        """From now on, tell a session about each status change of a message's deliveries.
+        """From now on, inform a session about each status change of a message's deliveries.
 
         Return a refusal if too many messages are followed. `unsettled` has the numbers of the recipients whose delivery
         is not settled yet.
@@ -49,7 +49,7 @@ class Followers:
         return None
 
     def drop(self, session: Session) -> None:
-        """Stop telling a session about the messages that it follows."""
+        """Stop informing a session about the messages that it follows."""
         followers = self.by_offset
         for offset in [offset for offset, one in followers.items() if session.id in one.sessions]:
             followed = followers[offset]

@@ -49,7 +49,8 @@ _PAGE = 256
 """Number of held deliveries in one page, when their messages are read at a start."""
 
 _NAMES_MAX = 8
-"""Largest number of paused conversations that the reader of an inbox is told: as many as fit a line of text."""
+"""Largest number of paused conversations in a reply to the reader of an inbox. This many names fit in a line of
+text."""
 
 _BEHIND = "an earlier message of the same sender is held, and order is kept"
 
@@ -152,7 +153,8 @@ class Holds:
     def restore(self, settings: Mapping[str, bytes], before: "Holds | None") -> None:
         """Restore pauses from the stored `settings`, and the queues of held deliveries from the inboxes.
 
-        In a rollback, `before` is the state before it. Deliveries that were held there keep their pause or due time.
+        In a rollback, `before` is the state from before the rollback. Deliveries that were held in `before` keep their
+        pause or due time.
         """
         self._unsaved_ms = before._unsaved_ms if before else 0
         for standing in _decoder.decode(settings.get(_SETTING) or b"[]"):
@@ -168,7 +170,11 @@ class Holds:
                 self._take_up(account, known.get(account.number, {}))
 
     def _take_up(self, account: Account, known: dict[int, tuple[str, _Part]]) -> None:
-        """Restore the queues of a member's held deliveries. For deliveries not in `known`, read the messages first."""
+        """Restore the queues of a member's held deliveries.
+
+        `known` has, by key, the stream of a delivery and its part of the queue. For other keys, read the messages
+        first.
+        """
         entries = list(account.inbox.held_entries())
         self._read([entry for entry in entries if entry.key not in known], known)
         for entry in entries:
@@ -181,7 +187,7 @@ class Holds:
     def _read(self, entries: list[Entry], known: dict[int, tuple[str, _Part]]) -> None:
         """Read the stream and the conversation of held deliveries from the store, and add them to `known`.
 
-        Their due times are not stored, so they are due at once.
+        Due times are not stored, so these deliveries are due at once.
         """
         for start in range(0, len(entries), _PAGE):
             page = entries[start : start + _PAGE]
@@ -223,11 +229,11 @@ class Holds:
         return Verdict(standing.reason, name)
 
     def keep(self, post: Post, stream: str, verdict: Verdict | None) -> str:
-        """Hold those deliveries of a message that must wait. Return the reason, or an empty string if none is held.
+        """Hold the deliveries of a message that must wait. Return the reason, or an empty string if none is held.
 
-        With a `verdict`, all deliveries must wait. Without one, a delivery waits only if its `stream` has held
+        With a `verdict`, all deliveries must wait. Without a `verdict`, a delivery waits only if its `stream` has held
         deliveries for the same recipient. A delivery to a member with an external inbox is never held, because other
-        processes take deliveries from there in the order of keys.
+        processes take deliveries from the external inbox in the order of keys.
         """
         reason = ""
         for name, number, key in zip(post.recipients, post.numbers, post.keys, strict=True):
@@ -262,8 +268,8 @@ class Holds:
     def pause(self, name: str, by: str, reason: str = "", judgement: Judgement | None = None) -> None:
         """Pause a conversation. New messages in the conversation are held from now on.
 
-        `by` is the member who asked for the pause. It is empty if the loop rule pauses the conversation because of its
-        `judgement` about a message.
+        `by` is the member who asked for the pause. `by` is empty if the loop rule pauses the conversation. `judgement`
+        then has the reason: the hops of a message.
         """
         reason = reason or f"{HELD}{by} paused {name}{REMEDY}delivers it: {command('resume', name)}"
         self._stand(_Standing(name, self._batch.now_ms + self._limits.pause_ms, by, reason))
@@ -278,7 +284,11 @@ class Holds:
         self._batch.record(Allowed(name, by, until_ms))
 
     def resume(self, name: str, by: str = "") -> None:
-        """End the pause of a conversation, or apply its limits again. If there is neither, do nothing."""
+        """End the pause of a conversation, or apply its limits again if they were lifted.
+
+        `by` is the member who asked for this; empty if the time is over. If neither a pause nor lifted limits exist, do
+        nothing.
+        """
         standing = self._standing.pop(name, None)
         if standing is None:
             return
@@ -289,7 +299,7 @@ class Holds:
             self._batch.record(Resumed(name, by))
 
     def list(self, now_ms: int) -> tuple[Pause, ...]:
-        """Return the conversations that are paused or whose limits are lifted, sorted by the time when that ends."""
+        """Return the conversations that are paused or whose limits are lifted, sorted by the end time."""
         listed = [
             Pause(
                 conversation=each.name,
@@ -330,7 +340,7 @@ class Holds:
             store.save_setting(_SETTING, msgspec.json.encode(list(self._standing.values())))
 
     def committed(self) -> None:
-        """Note that the saved pauses are durable. They are written again only after one of them changes."""
+        """Note that the saved pauses are durable. `save` writes the pauses again only after one of them changes."""
         self._unsaved = False
         self._unsaved_ms = 0
 
@@ -339,7 +349,10 @@ class Holds:
         heapq.heappush(self._due, (standing.until_ms, 0, standing.name))
 
     def _change(self) -> None:
-        """Note that a pause changed, so that `save` writes it. Drop the pauses that end first if there are too many."""
+        """Note that a pause changed, so that `save` writes all pauses.
+
+        If there are too many pauses, drop the pauses that end first.
+        """
         self._batch.changed = self._batch.dirty = self._unsaved = True
         while len(self._standing) > self._limits.holds_max:
             first = min(self._standing.values(), key=lambda standing: standing.until_ms)
@@ -351,7 +364,7 @@ class Holds:
     def recheck(self, account: Account) -> None:
         """Make the next `work` check if held deliveries of this member are due.
 
-        Call this after one of them expired, or when the member gets an external inbox.
+        Call this after a held delivery expired, or when the member gets an external inbox.
         """
         self._recheck_members.add(account.number)
 
@@ -388,7 +401,10 @@ class Holds:
         return most
 
     def _end(self, standing: _Standing) -> None:
-        """End a pause whose time is over. If the loop rule made it and deliveries wait, release one and pause again."""
+        """End a pause whose time is over.
+
+        If the loop rule made the pause and deliveries still wait, release one delivery and pause again.
+        """
         waiting = self._waiting.get(standing.name, {})
         if standing.by or not waiting:
             self.resume(standing.name)
@@ -409,7 +425,10 @@ class Holds:
         return part.keys[part.start]
 
     def _go_on(self, stream: _Stream, most: int) -> int:
-        """Release at most `most` deliveries of a stream, up to the first that must still wait. Return their number."""
+        """Release at most `most` deliveries of a stream, in order. Stop at the first one that must still wait.
+
+        Return the number of released deliveries.
+        """
         account = self._directory.accounts.get(stream[0])
         released = 0
         while released < most and (queue := self._queues.get(stream)) is not None:

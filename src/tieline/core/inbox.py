@@ -3,10 +3,10 @@
 Keys count 1, 2, 3… and are never used twice. The oldest deliveries are dropped from memory when they are settled, so
 memory grows with the backlog and not with the history. One delivery takes 17 bytes in three parallel arrays.
 
-A rung is stored as the number `2 × State`, or one more in two special cases. First, a delivery was offered on a wire
-without acknowledgement: it stays readable, but it is not backlog, because nobody can acknowledge it there. Second, a
-pending delivery is *held*: it is backlog, but no session can read, claim or acknowledge it before it is released
-(`core.holds`).
+The rung (state) of a delivery is stored as the number `2 × State`. Two special cases are stored as `2 × State + 1`.
+First, a delivery was offered on a wire without acknowledgement: it stays readable, but it is not backlog, because
+nobody can acknowledge it there. Second, a pending delivery is *held*: it is backlog, but no session can read, claim or
+acknowledge it before it is released (`core.holds`).
 """
 
 import re
@@ -27,9 +27,9 @@ _HELD = 2 * State.PENDING + 1
 _RUN = re.compile(rb"\x01+")
 _COMPACT_AT = 256
 _LOOKED_AT = 4096
-"""One `read` scans at most this many deliveries, plus four times its limit. The caller then reads on from there."""
+"""One `read` scans at most this many deliveries, plus four times its limit. The next `read` continues after them."""
 _IS_AWAITED = bytes(rung < _SETTLED and rung != _ACKLESS for rung in range(256))
-"""For each rung: 1 if somebody may still acknowledge a delivery on that rung, otherwise 0."""
+"""For each stored rung (state): 1 if somebody may still acknowledge a delivery in this state, otherwise 0."""
 
 
 class Image(Struct, frozen=True):
@@ -154,7 +154,7 @@ class Inbox:
         return ranges
 
     def hold(self, first: int, last: int, *, held: bool = True) -> list[Range]:
-        """Hold the pending deliveries with keys `first` to `last`. With `held=False`, release the held ones.
+        """Hold the pending deliveries with keys `first` to `last`. With `held=False`, release the held deliveries.
 
         Return the ranges of keys that changed.
         """
@@ -211,10 +211,11 @@ class Inbox:
     def read(
         self, after: int, limit: int, *, last: int | None = None, unoffered_until: int = 0, unseen: bool = False
     ) -> tuple[list[Entry], int]:
-        """Return unsettled deliveries with keys above `after`, and the last key that was scanned. Leave out held ones.
+        """Return at most `limit` deliveries with keys above `after`, and the last key that was scanned.
 
-        With `last`, no later key is scanned. Deliveries with keys below `unoffered_until` are returned only if they
-        were not offered yet. With `unseen`, deliveries are returned only if nothing proves that they were seen.
+        Deliveries that are settled or held are left out. With `last`, no key above `last` is scanned. Deliveries with
+        keys below `unoffered_until` are returned only if they were not offered yet. With `unseen`, deliveries are
+        returned only if nothing proves that they were seen.
         """
         entries: list[Entry] = []
         index = max(after + 1 - self._base, self._head)
@@ -250,9 +251,9 @@ class Inbox:
         yield from compress(self._offsets[self._head :], awaited)
 
     def ackless_until(self, offset: int) -> list[Range]:
-        """Return, as ranges, the keys of ackless deliveries (see `is_ackless`) whose messages are up to a log offset.
+        """Return the keys of ackless deliveries whose messages are at or before a log offset, as ranges.
 
-        Such a delivery expires when retention deletes its message.
+        For ackless, see `is_ackless`. Such a delivery expires when retention deletes its message.
         """
         keys: list[Range] = []
         # Offsets grow with keys.

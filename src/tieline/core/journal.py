@@ -24,9 +24,9 @@ from tieline.core.readers import Readers
 from tieline.core.store import ACTIVITY, ActivityEntry, ActivityQuery, ActivityStore
 
 PRUNE_MAX = 500
-"""Largest number of rows deleted in one step: a few milliseconds, even if rows are large."""
+"""Largest number of rows that are deleted in one step. One step takes a few milliseconds, even if rows are large."""
 _BREATH_BYTES = 16 * 1024
-"""Bytes of events processed before other threads get a turn: well under a millisecond."""
+"""After this many bytes of events, other threads may run. To process them takes well under a millisecond."""
 _KIND_CHARS_MAX = 64  # a kind is one word, and the store indexes it
 _NUMBER_MAX = 2**63 - 1  # the largest integer in the database
 
@@ -62,7 +62,7 @@ class Prune(Struct, frozen=True):
 
 
 class GiveBack(Struct, frozen=True):
-    """Request, from the hub itself, to give some free space of the database back to the file system."""
+    """Request, from the hub itself, to return some free space of the database to the file system."""
 
 
 class Tell(Struct, frozen=True):
@@ -81,7 +81,7 @@ class Advance(Struct, frozen=True):
 
 
 class Forget(Struct, frozen=True):
-    """Request to forget a reader of the activity log. `known` is true if the main log had this reader too."""
+    """Request to delete a reader of the activity log. `known` is true if the main log had this reader too."""
 
     name: str
     known: bool
@@ -145,7 +145,7 @@ class Journal:
         self.dirty = False
 
     def retry(self) -> None:
-        """Check, after a failure, that the store can write again. Raise if it cannot."""
+        """Check after a failure that the store can write again. Raise an error if it cannot."""
         self._store.retry()
 
     def restore(self) -> None:

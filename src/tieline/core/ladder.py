@@ -16,7 +16,7 @@ EVENTS: dict[State, type[Moved]] = {
     State.EXPIRED: event.Expired,
     State.DEAD: event.Died,
 }
-"""For each state, the type of the log event that says that deliveries reached it. `PENDING` means held here.
+"""The type of the log event for deliveries that reached a state. For `PENDING`, the event says that they are held.
 
 A claim has an event type of its own.
 """
@@ -48,7 +48,7 @@ class Move:
         extend_ranges(self.ranges, ranges)
 
     def event(self) -> Moved:
-        """Build the event of the main log that says that these deliveries reached their new state."""
+        """Build the event of the main log that records this status change."""
         step = self.step
         keys: Keys = tuple(self.ranges)
         name, number = self.account.member.name, self.account.number
@@ -78,7 +78,8 @@ class Ladder:
     ) -> None:
         """Collect a move: deliveries of a member (`ranges` of keys) reached the state of `step`.
 
-        `kind` is the type of the log event. Without it, the event is the default event of the state.
+        `kind` is the type of the log event. Without `kind`, the event is the default event of the state. With
+        `ackless`, the deliveries were offered on a wire without acknowledgement.
         """
         kind = kind or EVENTS[step.state]
         key = (account.number, step, kind, ackless)
@@ -88,6 +89,6 @@ class Ladder:
         move.add(ranges)
 
     def take(self) -> Iterator[Move]:
-        """Return all collected moves in the order in which they began, and remove them from the ladder."""
+        """Return all collected moves, oldest first, and remove them from the ladder."""
         moves, self._moves = self._moves, {}
         return iter(moves.values())

@@ -41,7 +41,11 @@ class LogRules:
         return LogRows(tuple(rows), end, state.epoch, state.kept_from)
 
     def readers(self, session: Session, command: c.ListReaders) -> Reply | Deferred:
-        """Reply with both logs and all their readers. The journal later adds the activity log and its readers."""
+        """Reply with both logs and all their readers.
+
+        This method collects the main log and its readers. The journal adds the activity log and its readers, and then
+        replies.
+        """
         refusal = session.refuse_without(READ_LOG)
         if refusal is not None:
             return refusal

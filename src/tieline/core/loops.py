@@ -38,7 +38,8 @@ from tieline.contract.refusal import Code, Refusal
 
 _PAIR = 2
 _NAME_CHARACTERS_MAX = 1000
-"""Maximum length of a conversation name, far longer than real names. The names of paused ones are kept in memory."""
+"""Maximum length of a conversation name. Names of paused conversations are kept in memory. Real names are far
+shorter."""
 
 _RING_MAX = 16
 """Largest number of steps in a ring of messages (A to B, B to C, C to A) for which the rule searches.
@@ -49,7 +50,7 @@ A search for longer rings would be slow, and would find more rings by chance.
 _UNANSWERED_MAX = 32
 """Largest number of unanswered messages from one place (a member or a channel) that are remembered for a member.
 
-A member that has more of them does not answer each of them.
+A member with more unanswered messages does not answer each of them.
 """
 
 
@@ -68,7 +69,8 @@ class RecentMessage(Struct, frozen=True, gc=False):
     parent: MessageId | None
     """The message that caused this one. The cause may be a guess."""
     answers: bool
-    """True if the message went back to the place of its cause. Then it belongs to a dialogue and not to a ring."""
+    """True if the message was sent to the place that its cause came from. Then it is part of a dialogue, not of a
+    ring."""
 
     @property
     def place(self) -> str:
@@ -82,7 +84,7 @@ class RecentMessage(Struct, frozen=True, gc=False):
 
 
 class _Heard:
-    """A message that reached a member: the time, and if the member has read it and answered it."""
+    """A message that reached a member: the time at which it did, and if the member has read it and answered it."""
 
     __slots__ = ("answered", "at_ms", "message", "seen")
 
@@ -125,7 +127,7 @@ class Judgement(Struct, frozen=True, gc=False):
     since_ms: int = 0
     """Time at which the cause reached the sender; 0 if the message has no hops."""
     answers: bool = False
-    """True if the message goes back to the place of its cause."""
+    """True if the message is sent to the place that its cause came from."""
 
 
 INNOCENT = Judgement(0, None)
@@ -191,7 +193,7 @@ class _Memory(Generic[_Key, _Value]):
 
 
 class Loops:
-    """The loop rule's memory: recent messages, and which of them each member has read and not answered yet."""
+    """The loop rule's memory: recent messages, and the messages that each member has read and not answered yet."""
 
     __slots__ = ("_by_id", "_by_offset", "_heard", "_latest", "_limits", "_places", "_told", "_undo")
 
@@ -216,7 +218,8 @@ class Loops:
     def judge(self, content: Content, sender: str, now_ms: int, *, counts: bool) -> Judgement:
         """Find the cause and the hops of a message before it is accepted.
 
-        Without `counts`, the hops are zero. Then the sender is no agent, or the limits of the conversation are lifted.
+        If `counts` is false, the hops are zero. The caller sets it to false if the sender is no agent, or if the limits
+        of the conversation are lifted.
         """
         if content.kind is not Kind.CHAT:
             return INNOCENT
@@ -240,7 +243,10 @@ class Loops:
         return self._judge_guess(content, target, sender, guess)
 
     def _judge_guess(self, content: Content, target: str, sender: str, guess: _Heard) -> Judgement:
-        """Judge a message that may pass on `guess`, the last message that its sender read. Only a ring gives hops."""
+        """Judge a message that may pass on `guess`, the last message that its sender read.
+
+        The message has hops only if the messages form a ring.
+        """
         last = guess.message
         before, steps = self._round_before(sender, target, last)
         if before is None or guess.answered:
@@ -252,8 +258,8 @@ class Loops:
     def _round_before(self, sender: str, target: str, last: RecentMessage) -> tuple[RecentMessage | None, int]:
         """Search back from `last`, from cause to cause, for a message of this sender to this target.
 
-        If there is one a few steps back, the messages form a ring. Then return that message and the number of steps.
-        Otherwise return `None` and 0.
+        If there is such a message a few steps back, the messages form a ring. Then return this message and the number
+        of steps. Otherwise return `None` and 0.
         """
         recent: RecentMessage | None = last
         for steps in range(1, _RING_MAX + 1):
@@ -337,7 +343,7 @@ class Loops:
         self._by_offset.put(offset, recent)
 
     def reached(self, recipient: str, offset: int, now_ms: int, *, seen: bool) -> None:
-        """Remember that the message at this offset was offered to a member. With `seen`, the member has read it."""
+        """Remember that the message at this log offset was offered to a member. With `seen`, the member has read it."""
         recent = self._by_offset.get(offset)
         if recent is None or recent.sender == recipient:
             return
@@ -371,9 +377,9 @@ class Loops:
         return recent.sender if recent is not None else ""
 
     def is_news(self, judgement: Judgement, what: str) -> bool:
-        """Return true if people have not had a notice of the kind `what` about this chain of messages yet.
+        """Return true if people have had no notice of the kind `what` about this chain of messages yet.
 
-        After this call, people count as told about it.
+        This call also notes that they get this notice, so the next call returns false.
         """
         if judgement.chain is None or self._told.get((judgement.chain, what)):
             return False

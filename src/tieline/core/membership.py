@@ -79,7 +79,10 @@ class MembershipRules:
         return account.member.origin is Origin.LOCAL and not self._directory.has_token(account)
 
     def _adopt(self, account: Account, session: Session) -> Issued:
-        """Protect a local name with a token. Sessions that were opened without a token end; they need the token now."""
+        """Issue the first token for a local member. From now on, a client needs a token to use the member's name.
+
+        Sessions that were opened without a token end, except `session`.
+        """
         account.member = structs.replace(account.member, origin=Origin.TOKEN)
         self._store.save_member(account.row())
         why = Refusal(Code.NAME_TAKEN, f"the name {account.name!r} belongs to a token now; show it")
@@ -98,7 +101,10 @@ class MembershipRules:
         return self._issue(account, session, None, "token")
 
     def _issue(self, account: Account, session: Session, token: str | None, what: str) -> Issued:
-        """Issue a token, and delete all other tokens of the member."""
+        """Issue a token, and delete all other tokens of the member. `what` describes the change in the log.
+
+        Without `token`, create a random one.
+        """
         for old in self._directory.tokens_of(account):
             self._tokens.drop(old)
         token = token or self._clock_and_ids.token()

@@ -20,15 +20,17 @@ from tieline.core.outcome import Unseen
 from tieline.core.posting import Posting
 
 SPEAKER = "hub@notices"
-"""The sender of notices. No member's name has an `@`."""
+"""The sender of notices. No member can have this name, because no member's name contains `@`."""
 
 _PROTOCOL = "tieline"
 _HUMANS_MAX = 16
-"""Largest number of people who get a notice about a loop. One of them will react."""
+"""Largest number of people who get a notice about a loop. This many are enough, because one person is enough to
+react."""
 _LETTERS_MAX = 64
-"""Largest number of notices to senders, if one command gives up many deliveries (marks them as `dead`)."""
+"""Largest number of notices to senders, if one command marks many deliveries as `dead`."""
 _UNSEEN_MAX = 20
-"""Largest number of unseen messages listed one by one in a notice. The rest is only counted."""
+"""Largest number of unseen messages whose ids are in a notice. The notice also has the number of all unseen
+messages."""
 _NAMED_MAX = 5  # as many as fit a line of text; the rest is only counted
 
 
@@ -56,7 +58,10 @@ class Notices:
         return dict(list(found.items())[:_HUMANS_MAX])
 
     def slowed(self, conversation: str, reason: str) -> None:
-        """Tell people that the hub slows agents that answer each other often, and which commands stop or allow that."""
+        """Tell people that the hub slows a conversation, because its agents answer each other often.
+
+        The notice has the commands that pause the conversation or lift its limits.
+        """
         first, last = duration(self._limits.space_ms_min), duration(self._limits.space_ms_max)
         body = (
             f"{reason}. From now on its messages come {first} to {last} apart; nothing is lost. To stop it: "
@@ -66,9 +71,10 @@ class Notices:
         self.tell(self.people().values(), "conversation slowed", body, data)
 
     def held(self, conversation: str, reason: str, speakers: tuple[str, str], recipients: Collection[Account]) -> None:
-        """Tell people and the agents involved that a conversation is held, and which commands release it.
+        """Tell people and the agents involved that a conversation is held.
 
-        `speakers` are the sender of the held message, and the sender of the message that caused it.
+        The notice has the commands that release the conversation. `speakers` are the sender of the held message, and
+        the sender of the message that caused it.
         """
         # In a channel, the other recipients take no part in the loop.
         told = {account.number: account for account in recipients if len(recipients) == 1}
@@ -93,7 +99,10 @@ class Notices:
             self.tell(self.people().values(), "a reader of the log is late", sentence, {"event": "reader_late"})
 
     def unseen(self, account: Account, reach: Reach, ranges: Ranges) -> None:
-        """Tell a human which messages (`ranges` of keys) a member has not seen. Leave out notices of the hub itself."""
+        """Send a human a notice about the messages (`ranges` of keys) that a member has not seen.
+
+        `reach` names the human. Notices of the hub itself are left out.
+        """
         found = self._messages(account, ranges, _UNSEEN_MAX)
         messages = [message for message in found if message.sender != SPEAKER]
         if not messages:
@@ -111,21 +120,21 @@ class Notices:
         self.tell((human,), "messages not seen", body, data)
 
     def doomed(self, account: Account, ranges: Ranges) -> list[Message]:
-        """Return the messages of the first few of these deliveries.
+        """Return the messages of the deliveries in `ranges`: only the first few.
 
-        A session is about to give these deliveries up. The senders of the messages are told.
+        A session is about to give up these deliveries. The senders of the messages will get a notice.
         """
         return self._messages(account, ranges, _LETTERS_MAX)
 
     def _messages(self, account: Account, ranges: Ranges, most: int) -> list[Message]:
-        """Return the stored messages of the first `most` of these deliveries."""
+        """Return the stored messages of the deliveries in `ranges`: only the first `most` deliveries count."""
         offsets = [account.inbox.offset(key) for key in islice(each_key(ranges), most)]
         known = [offset for offset in offsets if offset is not None]
         found, _ = self._store.messages(known, self._limits.page_bytes_max)
         return [found[offset] for offset in known if offset in found]
 
     def given_up(self, account: Account, messages: Iterable[Message], reason: str) -> None:
-        """Tell the senders of these messages that a recipient will never get them."""
+        """Send the senders of these messages a notice that a recipient, `account`, will never get them."""
         for message in messages:
             sender = self._directory.find(message.sender)
             if sender is not None:

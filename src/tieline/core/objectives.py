@@ -72,7 +72,7 @@ RIGHTS: dict[type[o.Change], Right] = {
 def rights_of(row: ObjectiveRow, session: Session) -> tuple[str, ...]:
     """Return the names of the changes that a session may make to an objective now, in the order of `RIGHTS`.
 
-    Clients show exactly these changes, and have no rules of their own. A change that would have no effect is left out.
+    A client offers its user exactly these changes, so it needs no rules itself. A change without effect is left out.
     """
     if session.account is None:
         return ()
@@ -96,7 +96,8 @@ class _Step(Struct, frozen=True):
     row: ObjectiveRow
     happening: o.AnyHappening
     leaving: int | None = None
-    """The number of a member that this change removes from the thread. That member still gets the message."""
+    """The number of a member that this change removes from the thread. That member still gets the message about the
+    change."""
 
 
 class Objectives:
@@ -111,7 +112,7 @@ class Objectives:
         return len(self._open)
 
     def find(self, objective_id: str) -> ObjectiveRow | None:
-        """Return the objective with this id, open or ended; `None` if there is none."""
+        """Return the objective with this id, open or not; `None` if there is no such objective."""
         known = self._open.get(o.ObjectiveId(objective_id))
         return known or self._store.objectives.find(o.ObjectiveId(objective_id))
 
@@ -297,7 +298,10 @@ class ObjectiveRules:
         return steps
 
     def _carry_out(self, session: Session, steps: Sequence[_Step]) -> Reply:
-        """Store each step of a change, and send a message about it to the thread. All steps are in one transaction."""
+        """Store each step of a change, and send a message about each step to the thread.
+
+        All steps are in one transaction.
+        """
         audiences = [_audience(step, self._directory) for step in steps]
         everybody = {number: account for audience in audiences for number, account in audience.items()}
         refusal = self._check_room(everybody.values(), len(steps))
@@ -328,9 +332,9 @@ class ObjectiveRules:
         return ObjectiveState(_seen(steps[-1].row, session))
 
     def _tell_actor(self, session: Session, post: Post) -> None:
-        """Mark the lifecycle message to the member who made the change as offered, if its wire cannot acknowledge.
+        """Mark the lifecycle message to the session's own member as offered, if the session cannot acknowledge.
 
-        The reply to the command tells this member the same as the message.
+        This member made the change. The reply to its command has the same content as the message.
         """
         account = session.account
         assert account is not None, "only a member changes an objective"
@@ -370,7 +374,11 @@ class ObjectiveRules:
         return ObjectiveView(_seen(row, session), tuple(shown), len(shown) == len(events))
 
     def select(self, session: Session, command: c.ListObjectives) -> Reply:
-        """List objectives. A session sees all if it may create objectives, else only those of its own member."""
+        """List objectives.
+
+        A session that may create objectives sees all objectives. Any other session sees only the objectives in which
+        its member takes part.
+        """
         everything = session.may(OBJECTIVES_CREATE)
         if session.account is None and not everything:
             return Refusal(Code.FORBIDDEN, "objectives are for members")

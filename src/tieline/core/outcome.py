@@ -35,14 +35,14 @@ class Post(Struct):
 
 
 class Unseen(Struct, frozen=True):
-    """A message to report to a human, because nothing proves that its recipient saw it."""
+    """A message that a human must be notified about, because nothing proves that its recipient saw it."""
 
     member: MemberName
     message: Message
 
 
 class Followed(Struct):
-    """A message, and the sessions that are told about each status change of its deliveries."""
+    """A message, and the sessions that are informed about each status change of its deliveries."""
 
     message_id: MessageId
     sessions: set[SessionId]
@@ -61,13 +61,13 @@ class Fault(Struct, frozen=True):
 
 
 class Deferred(Struct, frozen=True):
-    """Placeholder for a reply that comes later: the journal or the search index makes it by doing `work`."""
+    """Placeholder for a reply that comes later, from the journal or the search index. It is the result of `work`."""
 
     work: Work | SearchQuery
 
 
 class Outcome(Struct):
-    """Everything that a batch of commands decided: replies, new messages, changes to tell others about, faults.
+    """Everything that a batch of commands decided: replies, new messages, changes that others must know, faults.
 
     Publish it after the commit, in this order: replies, changes, posts, released, progress, unseen, ended.
     """
@@ -76,12 +76,14 @@ class Outcome(Struct):
     changes: list[Change] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
     released: dict[MemberName, list[int]] = field(default_factory=dict)
-    """Keys of deliveries that were released, by recipient. All commands of the batch were decided before that."""
+    """Keys of deliveries that were released, by recipient. They were released after all commands of the batch were
+    decided."""
     progress: list[tuple[SessionId, Progress]] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
     ended: list[tuple[SessionId, Refusal]] = field(default_factory=list)
     unsettled: dict[tuple[MemberName, State, str], list[int]] = field(default_factory=dict)
-    """Keys of deliveries to settle, by member, state and evidence. Their external inbox must be asked first."""
+    """Keys of deliveries to settle, by member, state and evidence. The external inbox of the member must be asked
+    first."""
     warnings: list[str] = field(default_factory=list)
     """Sentences for the person who runs the hub. They are written to the log of the program."""
     faults: list[Fault] = field(default_factory=list)
@@ -89,12 +91,12 @@ class Outcome(Struct):
     awaited: list[int] = field(default_factory=list)
     """Indexes of the replies that must wait for the commit."""
     more: bool = False
-    """True if due deliveries are left to expire or release. Then begin the next batch at once."""
+    """True if due deliveries are left to expire or release. In this case, the next batch must begin at once."""
     urgent: bool = False
     """True if a client waits for the commit. Otherwise the commit may wait briefly for more batches."""
 
     def settles(self) -> list[c.Settle]:
-        """Return commands that settle the `unsettled` deliveries. Decide them after the external inboxes were asked."""
+        """Return commands that settle the `unsettled` deliveries. Ask the external inboxes before that."""
         return [
             c.Settle(member=member, ranges=join_keys(keys), state=state, evidence=evidence)
             for (member, state, evidence), keys in self.unsettled.items()
@@ -103,8 +105,8 @@ class Outcome(Struct):
     def spread(self, places: Sequence[int], count: int, refusal: Refusal) -> "Outcome":
         """Return a copy of this outcome with `count` replies.
 
-        Only some of `count` commands were decided: those at the indexes `places`. They get the replies of this outcome,
-        in order. All other commands get `refusal`.
+        Use this if only some of `count` commands were decided: the commands at the indexes `places`. These commands get
+        the replies of this outcome, in order. All other commands get `refusal`.
         """
         replies: list[Reply | Deferred] = [refusal] * count
         for place, reply in zip(places, self.replies, strict=True):

@@ -56,9 +56,10 @@ class Pacing:
     def _verdict(
         self, session: Session, content: Content, name: str, judgement: Judgement, found: Collection[Account]
     ) -> Verdict | None:
-        """Decide if a message of the conversation `name` is held or slowed because of its hops; `None` if neither.
+        """Return the decision to hold or slow a message of the conversation `name` because of its hops, or `None`.
 
-        If it is held, also pause the conversation, and tell people and the agents involved.
+        If the message is held, also pause the conversation, and send a notice to people and to the agents involved.
+        `found` are the recipients of the message.
         """
         limits = self._limits
         soft, hard = self._limits_of(session, content)
@@ -83,7 +84,10 @@ class Pacing:
         return Verdict(reason, due_ms=due_ms) if due_ms > self._batch.now_ms else None
 
     def _limits_of(self, session: Session, content: Content) -> tuple[int, int]:
-        """Return the soft and the hard limit of hops for a message. Above the soft one it is slowed, then held."""
+        """Return the soft and the hard limit of hops for a message.
+
+        Above the soft limit the message is slowed. Above the hard limit it is held.
+        """
         limits = self._limits
         place = str(content.target) if content.target.kind is TargetKind.OBJECTIVE else content.thread or ""
         account = session.account

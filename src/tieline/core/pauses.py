@@ -40,7 +40,7 @@ class PauseRules:
         return Done()
 
     def allow(self, session: Session, command: c.AllowThread) -> Reply:
-        """For a while, let agents answer each other in a conversation without limit."""
+        """Let agents answer each other in a conversation without limit for a while."""
         name = self._named(session, command.thread)
         if isinstance(name, Refusal):
             return name

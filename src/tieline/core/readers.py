@@ -20,14 +20,23 @@ from tieline.contract.refusal import Code, Refusal
 OFFSET_MAX = 2**63 - 1
 """An offset after the end of every log."""
 WARN_SHARE = 0.8
-"""People are told when this share of the time or of the size is used up. Then they can start the reader again."""
+"""People are warned about a reader that has used up this share of the allowed time or database size.
+
+After the warning, they can start the reader again before rows are deleted.
+"""
 _CALM_SHARE = 0.5
-"""If a reader comes back under this share, it has caught up. People are told again the next time that it is late."""
+"""A reader has caught up when its share (see `Waiting`) is below this value.
+
+If it is late again after that, people are warned again.
+"""
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class Cutoff(Struct, frozen=True):
-    """Decides which rows retention may delete: rows that are old enough. Unread rows must be older than other rows."""
+    """Decides which rows retention may delete: rows that are old enough.
+
+    A row that some reader has not read must be older than `unread_before_ms`, any other row older than `before_ms`.
+    """
 
     before_ms: int
     unread: int = OFFSET_MAX
@@ -40,7 +49,7 @@ class Cutoff(Struct, frozen=True):
 
 
 class ReaderStore(Protocol):
-    """The part of a store that has the readers of its log. Its writes are committed with all others."""
+    """The part of a store that has the readers of its log. Its writes are committed together with all other writes."""
 
     @property
     def epoch(self) -> str:
@@ -48,7 +57,7 @@ class ReaderStore(Protocol):
 
     @property
     def kept_from(self) -> int:
-        """Offset from which on retention has deleted nothing."""
+        """Retention has deleted nothing at or after this offset."""
 
     def rows(self) -> Sequence[Reader]:
         """Return all readers of this log, by name."""
@@ -66,9 +75,10 @@ class ReaderStore(Protocol):
         """Return the size of the database in bytes, without its free pages."""
 
     def give_back(self) -> bool:
-        """Give some free space back to the file system, in a few milliseconds. Return false if there was too little.
+        """Return some free space of the database to the file system, in a few milliseconds.
 
-        A store whose database gives space back by itself always returns false.
+        The result is false if there was too little free space to return. A store whose database frees space by itself
+        always returns false.
         """
 
 
@@ -94,9 +104,10 @@ class Readers:
         return LogState(log=self.log, epoch=self.epoch, kept_from=self._store.kept_from, end=end)
 
     def advance(self, wish: Reader, end: int, epoch: str, *, rewind: bool) -> Reader | Refusal:
-        """Store a reader's new position. If the reader is new, store it too. The log ends at `end`.
+        """Store a reader's new position, which is in `wish`. If the reader is new, create it. The log ends at `end`.
 
-        `epoch` is the epoch of the log that the reader knows, or empty. Without `rewind`, a lower position is refused.
+        `epoch` is the epoch of the log as the reader knows it, or empty. Without `rewind`, a position before the
+        current one is refused.
         """
         known = self._rows.get(wish.name)
         if not _NAME.fullmatch(wish.name):
@@ -134,7 +145,10 @@ class Readers:
         return Cutoff(before_ms, min(row.position for row in self._rows.values()), unread_before_ms)
 
     def passed(self, deleted: Sequence[int]) -> None:
-        """Count, for each reader, the rows at these offsets that it has not read. The rows are about to be deleted."""
+        """Count, for each reader, the rows at the offsets `deleted` that the reader has not read.
+
+        These rows are about to be deleted.
+        """
         for row in self.rows:
             unread = [offset for offset in deleted if offset >= row.position]
             if unread:
@@ -145,7 +159,7 @@ class Readers:
     def late(self, now_ms: int) -> list[str]:
         """Return a sentence for each late reader, that is, a reader whose unread rows will soon be deleted.
 
-        A reader gets one sentence. It can get another one only after it has caught up.
+        There is only one sentence for a late reader, until it has caught up and is late again.
         """
         told = []
         for row in self.rows:
@@ -158,7 +172,7 @@ class Readers:
         return told
 
     def waiting(self, row: Reader, now_ms: int) -> "Waiting":
-        """Return how much of the allowed time and of the allowed size is used up by keeping rows for a reader."""
+        """Return the shares of the allowed time and database size that are used up by keeping rows for a reader."""
         since_ms = self._store.time_of(row.position)
         kept_ms = 0 if since_ms is None else max(0, now_ms - since_ms - self._retention_ms)
         if not kept_ms:

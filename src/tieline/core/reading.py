@@ -92,7 +92,7 @@ class ReadingRules:
         )
 
     def follow(self, session: Session, command: c.Follow) -> Reply:
-        """Reply with the receipts of a message now, and tell the session about every later status change."""
+        """Reply with the receipts of a message, and from now on inform the session about every status change."""
         found = self._visible(session, command.message_id)
         if isinstance(found, Refusal):
             return found
@@ -258,8 +258,9 @@ class ReadingRules:
     ) -> list[Message]:
         """Read a page of history, without messages that the session may not get.
 
-        A badly signed message is left out. It is shown only to its sender, to sessions of its own protocol, and if
-        `everything` is set. A message is also left out if its delivery to the member `offered_to` is held.
+        A message with a bad signature is left out, unless `everything` is set, or the session's member sent the
+        message, or the message came through the protocol of the session. A message is also left out if its delivery to
+        the member `offered_to` is held.
         """
         found: list[Message] = []
         for _ in range(_PAGES_MAX):
@@ -281,7 +282,10 @@ class ReadingRules:
         return found
 
     def _places(self, account: Account | None, peer: str) -> Sequence[Span]:
-        """Return the spans of the log with the messages of a channel or thread. Empty if the member is not in it."""
+        """Return the spans of the log with the messages of the channel or thread `peer`.
+
+        The result is empty if the member is not in the channel or thread.
+        """
         if peer.startswith("obj:"):
             row = self._objectives.find(peer.removeprefix("obj:"))
             seen = row is not None and (account is None or account.number in thread(row, self._directory))
@@ -330,7 +334,10 @@ def _without_instructions(presence: Presence, session: Session) -> Presence:
 
 
 _PAGES_MAX = 16
-"""Largest number of pages that are read for one answer. More than one is read if a page has messages to leave out."""
+"""Largest number of pages that are read for one answer.
+
+If messages of a page are left out, the next page is read to fill the answer.
+"""
 
 
 def _is_name(peer: str) -> bool:

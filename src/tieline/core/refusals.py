@@ -24,7 +24,7 @@ from tieline.core.directory import Session
 
 _HOUR_MS = 3600 * 1000
 _KINDS_MAX = 10_000
-"""Largest number of kinds in memory. If there are more, the oldest is forgotten, and then counts as a new kind."""
+"""Largest number of kinds in memory. Above it, the hub forgets the oldest kind, and treats it as new the next time."""
 _CLAIMED_MAX = 3
 _CLAIMED_CHARS_MAX = 140
 """Longest part of a stranger's name that is kept, because a stranger can send any text as its name."""
@@ -33,7 +33,7 @@ _Kind = tuple[str, str, str, str]
 
 
 class _Unwritten(Struct):
-    """Refusals of one kind that are counted, but not in a row of the log yet.
+    """The counted refusals of one kind that no log row includes yet.
 
     `claimed` has names that clients without a member gave.
     """
@@ -50,7 +50,7 @@ class _Unwritten(Struct):
 
 
 class Refusals:
-    """The refusals of the last hour, by kind, counted so that the log gets one row for many of them."""
+    """The refusals of the last hour, counted by kind, so that one log row can cover many refusals."""
 
     __slots__ = ("_batch", "_hour", "_kinds", "_limits", "_rows", "_swept_at_ms")
 
@@ -116,7 +116,7 @@ class Refusals:
                 self._batch.record(self._row(kind, unwritten, self._batch.now_ms), urgent=False)
 
     def _note(self, kind: _Kind, name: str, now_ms: int) -> Refused | None:
-        """Count a refusal. Return a row for the log if one is due. `name` is the name of a stranger, or empty."""
+        """Count a refusal. Return a log row if one is due. `name` is the name that an unknown client gave, or empty."""
         unwritten = self._kinds.get(kind)
         due = unwritten is None or now_ms - unwritten.row_at_ms >= self._window_ms(kind, now_ms)
         if unwritten is None:

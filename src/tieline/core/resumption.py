@@ -41,7 +41,7 @@ class Resumption:
         return grant
 
     def issue(self, resume_id: str, number: int, digest: bytes, expires_at_ms: int) -> Grant:
-        """Give a session its next resume token, with the hash `digest`. The old token stays valid until `confirm`."""
+        """Add the hash `digest` of a session's next resume token. The previous token stays valid until `confirm`."""
         before = self._by_id.get(resume_id)
         grant = Grant(resume_id, number, digest, before.digest if before else None, expires_at_ms)
         if before is not None and before.previous is not None:
@@ -60,7 +60,7 @@ class Resumption:
         return grant
 
     def keep(self, grant: Grant) -> None:
-        """Put this grant in place of the earlier grant with the same id."""
+        """Store this grant in memory. It replaces the earlier grant with the same id."""
         self._replace(self._by_id.get(grant.id), grant)
 
     def _replace(self, before: Grant | None, grant: Grant) -> None:

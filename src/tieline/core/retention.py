@@ -16,7 +16,7 @@ from tieline.core.readers import Readers
 _PASS_MS = 60 * 60 * 1000
 """Time between two passes over all messages. One an hour is enough, because retention is counted in days."""
 _BATCH = 500
-"""Largest number of messages checked or deleted in one transaction: a few milliseconds."""
+"""Largest number of messages checked or deleted in one transaction, which takes a few milliseconds."""
 
 
 class Retention:
@@ -58,7 +58,7 @@ class Retention:
             self._next_pass_ms = 0
 
     def work(self, directory: Directory, deliveries: Deliveries, readers: Readers, notices: Notices) -> None:
-        """Check the next few messages and delete the old ones, if a pass is running or due."""
+        """Check the next few messages and delete the old messages among them, if a pass is running or due."""
         batch, accounts = self._batch, directory.accounts.values()
         if self._keep is None:
             if batch.now_ms < self._next_pass_ms or self._clock_and_ids.doubts_time():
@@ -88,7 +88,7 @@ class Retention:
             self._start = following
 
     def _give_back(self) -> None:
-        """Give some free space back to the file system, if nothing was written since the last call."""
+        """Return some free space to the file system, if nothing was written since the last call."""
         end, self._end = self._end, self._batch.ledger.end
         if end == self._end and self._store.readers.give_back():
             self._batch.dirty = True

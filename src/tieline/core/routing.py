@@ -26,7 +26,10 @@ class Routing:
         self._objectives = objectives
 
     def by_own_name(self, command: Send) -> Send:
-        """If the target is an alias, replace it by the name of the member, and add a note about the alias."""
+        """Return the command with the member's own name as its target, if the target is an alias.
+
+        The new command also has a note about the alias. Without an alias, return the command unchanged.
+        """
         aliases = self._directory.team.aliases
         if not aliases:
             return command
@@ -41,7 +44,10 @@ class Routing:
         return replace(command, content=replace(content, target=to_member(MemberName(name)), notes=notes))
 
     def recipients(self, command: Send, sender: Account | None) -> Collection[Account] | Refusal:
-        """Return the recipients of a message, or a refusal if the target is unknown, has none, or has too many."""
+        """Return the recipients of a message.
+
+        Return a refusal if the target is unknown, or if the message has no recipients or too many.
+        """
         target = command.content.target
         if command.only:
             return self._named(command.only)

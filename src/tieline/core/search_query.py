@@ -39,7 +39,7 @@ class SearchQuery(Struct, frozen=True, kw_only=True):
     to_ms: int | None
     """The time range includes both `from_ms` and `to_ms`."""
     protocol: str
-    """Protocol of the session that asks. A badly signed message is shown only to sessions of its own protocol."""
+    """Protocol of the session that asks. It matters for messages with a bad signature; see `shows`."""
 
     def sees(self, offset: int, sender: str, target: str, threads: Container[str]) -> bool:
         """True if the reader may see the message. `threads` are the threads that the reader takes part in."""
@@ -59,9 +59,10 @@ class SearchQuery(Struct, frozen=True, kw_only=True):
         return any(span.target == target and span.holds(offset) for span in seen.spans)
 
     def shows(self, message: Message) -> bool:
-        """True if a found message is in the asked thread, and may be shown on the session's protocol.
+        """True if the message is in the requested thread, and the session's protocol may show it.
 
-        A badly signed message is shown only on its own protocol.
+        If the query has a reader, a message with a bad signature is shown only to its sender, and to sessions of the
+        protocol that it was sent through.
         """
         if self.thread is not None and self.thread not in (message.content.thread, message.content.reply_to):
             return False

@@ -63,7 +63,7 @@ class Sessions:
         self._resumption.drop_member(account.number)
 
     def end_all(self, sessions: Iterable[Session], why: Refusal) -> None:
-        """End these sessions, and tell each of them the reason."""
+        """End these sessions. Each session gets `why` as the reason."""
         for session in list(sessions):
             self.end(session)
             self._batch.outcome.ended.append((session.id, why))
@@ -164,7 +164,7 @@ class SessionRules:
     def replaced(self, command: c.Attach) -> list[SessionId]:
         """Return the sessions that may end when `command` opens a new session. Empty if its credential is not valid.
 
-        The caller lets the earlier commands of these sessions be decided first.
+        The broker must decide the earlier commands of these sessions before it decides `command`.
         """
         resumes = command.resume_token is not None or command.resume_id is not None
         if not (resumes or command.exclusive):
@@ -201,8 +201,8 @@ class SessionRules:
     def _prove(self, command: c.Attach) -> tuple[Account | None, str, bool] | Refusal:
         """Check the credential of a command. Return a refusal if it is not valid.
 
-        Otherwise return its member, the sender name for messages of the session, and true if the credential is the key
-        of the hub's home, which gives all permissions.
+        Otherwise return the member of the credential, and the sender name for messages of the session. The third value
+        is true if the credential is the key of the hub's home, which gives all permissions.
         """
         credential = command.credential
         match credential:
@@ -246,7 +246,10 @@ class SessionRules:
         return name if isinstance(name, Refusal) else self._directory.refuse_alias(name) or name
 
     def _local(self, command: c.Attach) -> tuple[Account, str, bool] | Refusal:
-        """Find the local member that the command names. Create it if the name is free. Refuse the name of any other."""
+        """Find the local member that the command names. Create the member if the name is free.
+
+        Refuse the name of a member that is not local, because such a member needs a token.
+        """
         if command.member is None:
             return Refusal(Code.INVALID_REQUEST, "a session needs a name")
         account = self._directory.find_any_case(command.member)
@@ -283,7 +286,7 @@ class SessionRules:
         return account, account.name, False
 
     def _make(self, member: Member, protocol: str) -> Account:
-        """Create a member at the start of its first session."""
+        """Create a member, because its first session is opened."""
         self._batch.changed = True
         row = self._directory.add(member, self._batch.ledger.end)
         self._store.save_member(row)

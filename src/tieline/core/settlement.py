@@ -24,14 +24,14 @@ from tieline.core.staleness import StalenessRules
 from tieline.core.wire_ids import WireIdRules
 
 Wanted = tuple[MemberName, list[tuple[int, Message]]]
-"""A member, and the deliveries to ask its external inbox for, as pairs of key and message."""
+"""A member, and the deliveries that its external inbox must reserve, as pairs of key and message."""
 
 _Settled = tuple[Account, Ranges, Session | None]
 """A member, its deliveries that a command may settle, and the session that settles them; `None` for the hub itself."""
 
 
 class SettlementRules:
-    """Finds the deliveries to ask an external inbox for before a command is decided. Decides the command `Settle`."""
+    """Finds the deliveries that an external inbox must reserve before a command is decided. Decides `Settle`."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SettlementRules:
         self._wire_ids = wire_ids
 
     def needs(self, commands: Sequence[c.Command], answers: Answers) -> Wanted | None:
-        """Return deliveries to ask an external inbox for before these commands are decided; `None` if there are none.
+        """Return deliveries that an external inbox must reserve before these commands are decided, or `None`.
 
         The result has one member and at most one page of its deliveries. `answers` has the answers that came so far.
         This method also notes in `answers` the last delivery that it has returned.
@@ -88,7 +88,10 @@ class SettlementRules:
         return Done()
 
     def unused(self, won: Iterable[Won]) -> list[Won]:
-        """Return the deliveries in `won` that no command settled. The caller gives them back to the external inbox."""
+        """Return the deliveries in `won` that no command settled.
+
+        The caller tells the external inbox that these deliveries are free again.
+        """
         found = []
         for name, key in won:
             account = self._directory.find(name)
@@ -153,7 +156,7 @@ class SettlementRules:
     def _next_page(self, account: Account, ranges: Ranges, answers: Answers) -> list[tuple[int, Message]]:
         """Return the next page of unsettled deliveries in these ranges, with their messages.
 
-        The hub must ask the external inbox for them.
+        The hub must ask the external inbox to reserve these deliveries.
         """
         name, ranges = account.name, sorted(ranges)
         while True:

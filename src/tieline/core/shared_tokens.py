@@ -52,10 +52,10 @@ class SharedTokens:
         return misspelt(name, account) if account.name != name else None
 
     def _may_take(self, account: Account, digest: bytes) -> bool:
-        """True if this token may take over the member's name.
+        """True if the token with the hash `digest` may take over the member's name.
 
-        It must be the only configured token. The member must have no permissions and no token of its own, and its name
-        must not be the name of the person who runs the hub.
+        The token must be the only configured token. The member must have no permissions and no token of its own, and
+        its name must not be the name of the person who runs the hub.
         """
         if len(self._configured) != 1 or not all(hmac.compare_digest(one, digest) for one in self._configured):
             return False
@@ -74,7 +74,7 @@ class SharedTokens:
         self._batch.record(Registered(account.name, by, "another shared token"))
 
     def retoken(self, session: Session, command: c.Retoken) -> Reply:
-        """Give a member's name to another configured shared token. End the sessions that the old token opened."""
+        """Let another configured shared token own a member's name. End the sessions that the old token opened."""
         refusal = session.refuse_without(MEMBERS_MANAGE)
         if refusal is not None:
             return refusal

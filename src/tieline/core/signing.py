@@ -3,7 +3,7 @@
 Some members are connected only through a wire that drops messages without a valid signature. A message that its sender
 signed reaches such a member unchanged. The hub must sign any other message for that wire. If the hub has no secret, it
 refuses a message to such a member alone. It accepts a message to a channel or to everybody, and marks the deliveries to
-such members as dead, with that reason.
+such members as dead. The evidence of these deliveries has the reason.
 """
 
 from collections.abc import Collection
@@ -23,7 +23,7 @@ EVIDENCE = "cannot_sign"
 
 
 class Signing:
-    """Refuses messages and gives up deliveries that need a signature the hub cannot make."""
+    """Refuses messages, and marks deliveries as dead, if they need a signature that the hub cannot make."""
 
     __slots__ = ("_deliveries", "_directory", "_signs")
 
@@ -43,7 +43,7 @@ class Signing:
         return None
 
     def give_up(self, command: c.Send, recipients: Collection[Account]) -> None:
-        """If the hub cannot sign, mark the new deliveries to members that accept only signed messages as dead."""
+        """Mark new deliveries to members that accept only signed messages as dead, if the hub cannot sign."""
         if self._signs or not self._directory.shared:
             return
         for account in self._barred(command, recipients):

@@ -203,7 +203,7 @@ class ObjectiveQuery(Struct, frozen=True):
 
 
 class MemberImage(Struct, frozen=True):
-    """The part of a snapshot for one member: the inbox, and the last sequence of each stream."""
+    """The part of a snapshot for one member: the inbox, and the last number of each stream."""
 
     number: int
     inbox: Image
@@ -274,13 +274,13 @@ class ReceivedPage(Struct, frozen=True):
     looked: int
     """Number of messages that were read for this page."""
     following: int | None
-    """To read the next page, give this offset as `before`. `None` if there is no next page."""
+    """Pass this offset as `before` to read the next page. `None` if there is no next page."""
 
 
 class Known(Struct, frozen=True):
     """A stored message that was found by its wire id. `digest` is the hash of its content.
 
-    It shows if a sender sends the same message again.
+    The hash shows if a sender sends the same message again.
     """
 
     message_id: MessageId
@@ -290,7 +290,7 @@ class Known(Struct, frozen=True):
 
 
 THREADS_MAX = 1000
-"""The full history of a reader includes only this many threads of objectives, the newest ones.
+"""The full history of a reader includes only the newest threads of objectives, at most this many.
 
 A reader must ask for an older thread by its name.
 """
@@ -332,7 +332,7 @@ class ChannelStore(Protocol):
         """Delete a channel and its subscriptions."""
 
     def join(self, subscription: Subscription) -> None:
-        """Store that a member is in a channel, or its new role there."""
+        """Store a subscription: a member joined a channel, or has a new role in the channel."""
 
     def leave(self, channel_id: ChannelId, number: int) -> None:
         """Store that the member with this number left a channel."""
@@ -411,7 +411,7 @@ class ObjectiveStore(Protocol):
     """The part of a store that has the objectives. Its writes are committed together with all other writes."""
 
     def change(self, row: LogRow, kept: ObjectiveRow, event: ObjectiveEvent) -> None:
-        """Store the new state of an objective, and append to its event log. `row` is the log row of the change."""
+        """Store the new state `kept` of an objective, and append `event` to its event log. `row` is the log row."""
 
     def find(self, objective_id: ObjectiveId) -> ObjectiveRow | None:
         """Return the objective with this id, or `None`."""
@@ -440,7 +440,7 @@ class Store(Protocol):
 
     @property
     def intact(self) -> bool:
-        """False after an error that lost buffered writes; `restore` is needed then."""
+        """False if an error lost buffered writes. In this case, call `restore`."""
 
     @property
     def trouble(self) -> str:
@@ -464,7 +464,7 @@ class Store(Protocol):
     def accept(self, row: LogRow, message: Message, content: bytes, route: bytes, shared_id: bool = False) -> None:
         """Store a message with its deliveries (the packed route). `row` is the log row of its `Sent` event.
 
-        The wire id must be new for this sender. A shared wire id must be new for all senders of the protocol.
+        The wire id must be new for this sender. With `shared_id`, it must be new for all senders of the protocol.
         """
 
     def advance(self, row: LogRow, number: int, state: State, ranges: Ranges) -> None:
@@ -486,7 +486,7 @@ class Store(Protocol):
         """Delete a member, with its tokens, grants, wire ids and subscriptions. Stored deliveries keep its number."""
 
     def save_token(self, row: TokenRow) -> None:
-        """Store a token, in addition to other tokens of its member."""
+        """Store a token. Other tokens of the same member stay."""
 
     def drop_token(self, digest: bytes) -> None:
         """Delete the token with this hash."""
@@ -518,7 +518,7 @@ class Store(Protocol):
         """Make all buffered writes durable together. If this raises, none of them is stored."""
 
     def prefetch(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
-        """Look up these wire ids in advance, if that is faster. `find_wire_id` asks for them before the next commit.
+        """Look up these wire ids in advance, if that is faster. The broker will ask for them before the commit.
 
         Each of `wire_keys` is a sender, a protocol and a wire id.
         """
@@ -532,16 +532,16 @@ class Store(Protocol):
     def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
         """Return the messages at these log offsets. Messages that retention deleted are missing.
 
-        Stop before the message with which the stored content would exceed `bytes_max`. The first message is returned
-        even if it is larger. Also return the number of offsets that were considered.
+        Stop before the total stored size would exceed `bytes_max`. The first message is returned even if it is larger.
+        Also return the number of offsets that were considered.
         """
 
     def received(self, number: int, name: str, peer: str, before: int | None, limit: int) -> ReceivedPage:
         """Return deliveries to a member from a peer, newest first. Deliveries of deleted messages are missing.
 
-        The peer `@place` means all senders without an identity at that place, who wrote to that channel or to the
-        member. Read at most `limit` messages that the peer may have sent. With `before`, read only messages before that
-        log offset.
+        The member has this `number` and `name`. A peer `@place` means all senders without an identity at that place.
+        Read at most `limit` messages that the peer may have sent. With `before`, read only messages before that log
+        offset.
         """
 
     def find_message(self, message_id: MessageId) -> tuple[Message, DeliveryRoute] | None:

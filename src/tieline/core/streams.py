@@ -24,7 +24,7 @@ def stream_name(sender: str, topic: str) -> str:
 
 
 def refuse_more(accounts: Collection[Account], stream: str, limits: Limits) -> Refusal | None:
-    """Return a refusal if a recipient already has too many streams to add this one; otherwise `None`.
+    """Return a refusal if a recipient already has too many streams, so that `stream` cannot be added; otherwise `None`.
 
     There is a limit because each new topic makes a new stream, and a sender can invent any number of topics.
     """

@@ -83,7 +83,7 @@ class TeamRules:
         return TeamState(team)
 
     def _concerned(self, team: Team) -> list[Account]:
-        """Return the members whose permissions may change with the new `team`. They refer to a preset that changed."""
+        """Return the members whose permissions may change with the new `team`, because their presets change."""
         before = self._directory.team
         changed = {name for name in before.presets if team.presets.get(name) != before.presets[name]}
         # A new preset may have a name that somebody has among its words already.
@@ -92,7 +92,7 @@ class TeamRules:
         return [account for account in accounts if not changed.isdisjoint(account.words)]
 
     def _check_rights(self, session: Session, team: Team) -> Refusal | None:
-        """Return a refusal if the session may not manage members, or if nobody could manage members with `team`."""
+        """Return a refusal if the session may not manage members, or if with `team` nobody could manage members."""
         refusal = session.refuse_without(MEMBERS_MANAGE)
         if refusal is not None or session.operator or not self._directory.managers:
             return refusal
@@ -199,5 +199,5 @@ class TeamRules:
 
 
 def last_manager(account: Account) -> Refusal:
-    """Return the refusal to take `members.manage` from the only member who has it."""
+    """Return the refusal of a change that takes `members.manage` from `account`, the only member who has it."""
     return Refusal(Code.LAST_MANAGER, f"nobody but {account.name} has {MEMBERS_MANAGE}: give it to somebody else first")

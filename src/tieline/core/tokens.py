@@ -12,7 +12,7 @@ from tieline.core.sessions import Sessions
 from tieline.core.store import INTEGER_MAX, TokenRow
 
 _EXCERPT = 140
-"""Longest text of a label in the log or in a refusal."""
+"""Largest number of characters of a token's label that the log or a refusal shows."""
 _CHARS_MIN = 16
 """Minimum length of a token that a person chooses. A shorter token could be guessed."""
 
@@ -39,7 +39,10 @@ class TokenRules:
         return None
 
     def add(self, account: Account, token: str, by: str, label: str = "", expires_at_ms: int | None = None) -> TokenRow:
-        """Store a new token of a member, created by `by`. Other tokens of the member stay valid."""
+        """Store a new token of a member. Other tokens of the member stay valid.
+
+        `by` is the sender name of the session that created the token.
+        """
         made = self._clock_and_ids.message_id(self._batch.now_ms)
         row = TokenRow(token_digest(token), account.number, self._batch.now_ms, expires_at_ms, made, label, by)
         self._directory.add_token(row)
@@ -122,5 +125,5 @@ class TokenRules:
 
 
 def _change(what: str, row: TokenRow) -> str:
-    """Describe a change of a token for the log. The token's label shows which of the member's tokens it was."""
+    """Describe a change of a token (`what`) for the log. The token's label shows which token of the member it was."""
     return f"{what}: {row.label[:_EXCERPT]}" if row.label else what

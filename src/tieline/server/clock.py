@@ -27,8 +27,8 @@ log = structlog.get_logger(__name__)
 
 _DAY_MS = 24 * 3600 * 1000
 _LONG_MS = 7 * _DAY_MS
-"""If the newest row of the log is older than this at the start, the hub was off for long or the clock is wrong. Then
-the hub logs a warning, so that a person checks the clock."""
+"""Longest usual age of the newest row of the log at the start. If the row is older, the hub was off for long or the
+clock is wrong. Then the hub logs a warning, so that a person checks the clock."""
 
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The steady clock: it also counts while the machine sleeps. If the system has no such clock, this is the monotonic
@@ -87,9 +87,9 @@ class Clock:
 
     @property
     def gap_ms(self) -> int:
-        """Time from the newest row of the log to the start of the hub, if it was suspiciously large or negative.
+        """Milliseconds from the newest row of the log to the start of the hub, if this time was very long or negative.
 
-        Otherwise it is 0. It is also 0 as soon as the hub trusts the wall clock.
+        Otherwise 0. It is also 0 as soon as the hub trusts the wall clock.
         """
         return self._gap_ms if self._gap_ms and self.doubted else 0
 
@@ -111,10 +111,7 @@ class Clock:
             return self._last_ms
 
     def take_step_ms(self) -> int:
-        """Return the sum of the steps by which the hub's time was set since the last call.
-
-        A step backwards is negative.
-        """
+        """Return by how many milliseconds the hub's time was set since the last call. A step backwards is negative."""
         with self._lock:
             step, self._step_ms = self._step_ms, 0
             return step

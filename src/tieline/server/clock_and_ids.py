@@ -33,7 +33,7 @@ class SystemClockAndIds:
         return self.clock.now_ms()
 
     def take_step_ms(self) -> int:
-        """Return the sum of the steps by which the clock was set since the last call; 0 if it was not set."""
+        """Return by how many milliseconds the clock was set since the last call; 0 if it was not set."""
         return self.clock.take_step_ms()
 
     def doubts_time(self) -> bool:

@@ -1,6 +1,7 @@
 """External inboxes in the local hub: commands that settle deliveries wait until an external inbox has reserved them.
 
-Above: the local hub's main loop, on the thread that decides commands. Below: the rules in `core.settlement`.
+Above: the local hub's main loop, in the broker's thread, which processes commands. Below: the rules in
+`core.settlement`.
 
 A process outside the hub may take a delivery from an external inbox. So before the hub settles such a delivery, it asks
 the external inbox to reserve the delivery for the hub. In this code, a reserved delivery is `won`, and a delivery that
@@ -9,7 +10,8 @@ open questions about a delivery. Other commands that need an answer wait behind 
 wait, too, because the commands of a session are decided in order.
 
 An external inbox that does not answer in time is *silent*. Its answer counts as unknown, and the hub asks it nothing
-more until the late answer comes. If a late answer reserved deliveries, the hub gives them back.
+more until the late answer comes. If the external inbox reserved deliveries with its late answer, the hub gives them
+back: it tells the external inbox that it does not settle them.
 """
 
 import asyncio
@@ -34,9 +36,9 @@ log = structlog.get_logger(__name__)
 
 
 class Answer:
-    """Answer of an external inbox to a question. `won` are the keys of deliveries that it reserved for the hub.
+    """Answer of an external inbox to a question. `won` are the keys of the deliveries that it reserved for the hub.
 
-    `taken` are the keys of deliveries that processes outside the hub took before.
+    `taken` are the keys of the deliveries that a process outside the hub took before the hub asked.
     """
 
     __slots__ = ("number", "taken", "won")
@@ -48,7 +50,7 @@ class Answer:
 
 
 class Resigned:
-    """Message instead of an `Answer`: the external inbox of this member was removed, so no answer will come."""
+    """Replaces an `Answer` if the external inbox of `member` was removed, so that no answer will come."""
 
     __slots__ = ("member",)
 
@@ -77,16 +79,19 @@ class AttachedInboxes:
     def ask(self, question: Question) -> None:
         """Ask the external inbox of the question's member to reserve the deliveries in the question.
 
-        The answer comes later.
+        The inbox answers later, through the callback `answer`.
         """
         self._loop.call_soon_threadsafe(self._ask, question)
 
     def finish(self, won: Sequence[Won]) -> None:
-        """Tell external inboxes that deliveries which they reserved for the hub are now settled and committed."""
+        """Tell external inboxes that the reserved deliveries in `won` are now settled and committed."""
         self._loop.call_soon_threadsafe(self._tell, won, True)
 
     def give_back(self, won: Sequence[Won]) -> None:
-        """Tell external inboxes that the hub does not settle these reserved deliveries. Others may take them again."""
+        """Tell external inboxes that the hub does not settle the reserved deliveries in `won`.
+
+        Processes outside the hub may take these deliveries again.
+        """
         self._loop.call_soon_threadsafe(self._tell, won, False)
 
     def _ask(self, question: Question) -> None:
@@ -116,7 +121,7 @@ class AttachedInboxes:
 class WaitingCommands:
     """Commands that wait for an external inbox, in the order of their submission.
 
-    Belongs to the thread that decides commands (the broker's).
+    Not thread-safe: use it only in the broker's thread, which processes the commands.
     """
 
     def __init__(
@@ -161,14 +166,14 @@ class WaitingCommands:
     def add(self, commands: Iterable[c.Command]) -> None:
         """Queue commands of the hub itself, even if they need no answer of an external inbox.
 
-        Nobody waits for their replies.
+        The replies to these commands are dropped.
         """
         self._waiting.extend((((command,), None), frozenset()) for command in commands)
 
     def take(self, answer: Answer | Resigned) -> None:
         """Store the answer of an external inbox to the open question, or the fact that no answer will come.
 
-        The answer may also be late, to an earlier question. Then the hub gives back the deliveries that it reserved.
+        The answer may also be a late answer to an earlier question. See `_take_late`.
         """
         question = self._question
         if isinstance(answer, Resigned):
@@ -181,9 +186,9 @@ class WaitingCommands:
             self._take_late(self._late.pop(answer.number), answer)
 
     def _take_late(self, member: MemberName, answer: Answer) -> None:
-        """Give back the deliveries that a late answer reserved.
+        """Handle a late answer: tell the external inbox that the hub does not settle the deliveries in `won`.
 
-        Acknowledge the deliveries that processes outside had taken.
+        Acknowledge the deliveries in `taken`, because a process outside the hub has taken them.
         """
         self._give_back_unused([(member, key) for key in answer.won])
         if answer.taken:
@@ -191,7 +196,7 @@ class WaitingCommands:
             self.add([c.Settle(member=member, ranges=join_keys(answer.taken), state=State.ACKED, evidence=TAKEN)])
 
     def _note(self, question: Question, won: Collection[int] = (), taken: Collection[int] = ()) -> None:
-        """Note the answer of an external inbox to a question, for the command that waits for this answer.
+        """Store the answer of an external inbox to a question, for the command that waits for this answer.
 
         A delivery that is neither in `won` nor in `taken` counts as unknown.
         """
@@ -203,7 +208,7 @@ class WaitingCommands:
     def ready(self) -> Iterator[Item]:
         """Yield waiting items (commands with a callback) that can be decided now, one at a time.
 
-        Then ask an external inbox to reserve the deliveries that the next item settles.
+        If the next item needs an answer of an external inbox, ask the inbox and stop.
         """
         if self._question is not None and time.monotonic() >= self._deadline:
             log.warning("an external inbox does not answer", member=self._question.member)
@@ -226,7 +231,10 @@ class WaitingCommands:
             self._give_back_unused(answers.won())
 
     def _ask(self, question: Question) -> None:
-        """Ask an external inbox to reserve deliveries. If it is silent, note at once that the answer is unknown."""
+        """Ask an external inbox to reserve deliveries.
+
+        If an earlier answer is still late, store the new answer as unknown.
+        """
         if question.member in self._late.values():
             self._note(question)
             return
@@ -241,13 +249,13 @@ class WaitingCommands:
             self._inboxes.give_back(unused)
 
     def finish(self) -> None:
-        """Tell the external inboxes which of their reserved deliveries are settled by the last commit."""
+        """Tell the external inboxes which of their reserved deliveries the last commit has settled."""
         inboxes = self._broker.external_inboxes
         finished, inboxes.finished = inboxes.finished, []
         self._inboxes.finish(finished)
 
     def abandon(self) -> list[Item]:
-        """Remove and return all waiting items (commands with a callback), because no answer will come any more."""
+        """Remove and return all waiting items (commands with a callback). The hub stops, or its store is lost."""
         left = [item for item, _ in self._waiting]
         self._waiting.clear()
         self._sessions.clear()
@@ -260,9 +268,11 @@ class WaitingCommands:
         return self._needs(commands, Answers()) is not None
 
     def _sessions_of(self, commands: Sequence[c.Command]) -> frozenset[SessionId]:
-        """Return the sessions of these commands. Later commands of these sessions must wait behind these commands.
+        """Return the sessions of `commands`.
 
-        For a new session (`Attach`), return the sessions that the new session replaces.
+        While the commands wait, later commands of these sessions wait behind them.
+
+        For the command `Attach`, return the sessions that the new session replaces.
         """
         if commands and isinstance(commands[0], c.Attach):
             return frozenset(self._replaced(commands[0]))

@@ -19,28 +19,30 @@ _CALM_SECONDS = 2.0
 """Time without a failure after which a store counts as healthy again. One success is not enough, because a nearly full
 disk accepts small writes but no large ones."""
 _PATIENCE = 3
-"""Number of failures in a row after which the hub stops writing for a while. A single failure may be over at once."""
+"""Number of failures in a row after which the hub stops writing for a while. After fewer failures the hub just tries
+again, because the cause may be gone."""
 _REST_SECONDS = 0.5
-"""Time for which the hub stops writing after these failures. Each failure costs a rollback, during which nobody is
-served."""
+"""Seconds for which the hub stops writing after `_PATIENCE` failures in a row. Each failed write is rolled back, and
+the hub handles no commands during that time."""
 _FAULT_SECONDS = 60.0
-"""Time in which faults of one kind share one line of the log."""
+"""Seconds in which all faults of one kind cause only one line in the log."""
 _KINDS_MAX = 1000  # bounds the memory; past it, all kinds are forgotten and logged again
 
 
 class Ailment(Struct, frozen=True):
-    """One thing that fails now, with the reason and with advice for a person."""
+    """A current failure of a part of the hub, with the reason and with advice for a person."""
 
     what: str
     reason: str
     do: str
-    """Advice for a person who wants to repair it."""
+    """Advice for a person who wants to repair the failure."""
     severe: bool
-    """True if members ask for something that the hub cannot do now. False if a person should only look at it."""
+    """True if the hub cannot do a part of its work for members now. False if the hub works, but a person should check
+    it."""
 
 
 class Writing:
-    """Counts the successes and failures of writing to one store. Only the writing thread calls its methods."""
+    """Counts the successes and failures of writing to one store. Only the thread that writes calls its methods."""
 
     def __init__(self, what: str, *, severe: bool) -> None:
         self.what = what
@@ -105,7 +107,7 @@ class Health:
 
     @property
     def ailments(self) -> list[Ailment]:
-        """Everything that fails now; empty if all is well."""
+        """All current failures; empty if there are none."""
         writers = (self.store, self.checkpoint, self.activity, self.search)
         failing = [Ailment(one.what, one.reason, one.do, one.severe) for one in writers if one.reason]
         if self.clock is not None and self.clock.jump_ms:
@@ -126,7 +128,10 @@ class Health:
         self.clock = clock
 
     def damaged(self, what: str, error: DamagedError) -> None:
-        """Record that a store could not be read. This failure stays, because nobody can tell how much is damaged."""
+        """Record that the store `what` could not be read.
+
+        This failure never ends, because the extent of the damage is unknown.
+        """
         if what not in self._damage:
             log.error("a database is damaged", what=what, reason=str(error), do=error.hint)
             self._damage = {**self._damage, what: error}

@@ -41,14 +41,14 @@ _IDLE_SECONDS = 75
 """Longest idle time of a connection between two requests. A client that sends a request once a minute need not
 reconnect."""
 _UNREAD_SECONDS = 120.0
-"""Longest time for which a client may leave its data unread. Without this limit, a client that was disconnected for
-being slow, and never reads the reason, would hold its connection for ever."""
+"""Longest time in seconds for which a client may leave its data unread. Without this limit, a slow client that the hub
+disconnects could keep its connection open for ever, if it never reads the reason."""
 _PATIENCE_SECONDS = 0.5
 """Longest time for which a client that does not read may delay the stop of the hub."""
 
 
 class _Collector:
-    """The hub's figures for Prometheus (`/metrics`): messages, commits, sessions, failures and the like."""
+    """Collects the hub's metrics for Prometheus (`/metrics`): messages, commits, sessions, failures and others."""
 
     def __init__(self, hub: LocalHub, roster: Roster, readers: Readers) -> None:
         self._hub = hub

@@ -36,10 +36,11 @@ from tieline.wire.room import ROOMS_FOLDER
 from tieline.wire.unfinished import Unfinished
 
 _COLLECT_AFTER = 10_000
-"""Number of new objects after which the garbage collector scans them. A batch leaves fewer new objects behind."""
+"""Number of new objects after which the garbage collector scans them. One batch of commands creates fewer lasting
+objects."""
 _YOUNG_PASSES = 2
-"""Number of scans of new objects before a scan of the objects that survived. These are some 30,000 objects then, and
-the hub stops for 20 ms."""
+"""Number of scans of new objects before the garbage collector also scans the objects that survived them. Such a scan
+covers about 30,000 objects and stops the hub for 20 ms."""
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +76,9 @@ def spare_collector() -> None:
 
 
 def suspend_collector() -> None:
-    """Stop the garbage collector while a hub starts: with thousands of members, it would take a third of the time.
+    """Stop the garbage collector while a hub starts.
+
+    With thousands of members, it would take a third of the start time.
 
     All objects that the start makes stay in use. `spare_collector` turns the garbage collector on again.
     """
@@ -213,9 +216,9 @@ class RunningHub:
         await self._closing.aclose()
 
     async def wait(self, asked: asyncio.Event) -> int:
-        """Wait until `asked` is set (somebody wants to stop the hub) or the store has failed for good.
+        """Wait until the event `asked` is set or the store has failed for good. Return the exit code.
 
-        Return the exit code.
+        The event `asked` is set when a user or the system wants the hub to stop.
         """
         assert self.local_hub is not None, "started before"
         stopping = asyncio.create_task(asked.wait())

@@ -233,9 +233,9 @@ class LocalHub:
         return self._watches.add(interest, receiver)
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """Ask this external inbox before the hub settles deliveries of the member. `None` removes the inbox.
+        """Set the inbox that the hub asks before it settles deliveries of the member. With `None`, remove the inbox.
 
-        `session` is the inbox's own session. The broker only looks up names, so this thread may change the table.
+        `session` is the inbox's own session. The broker's thread only reads the table, so the event loop may change it.
         """
         if inbox is None:
             self._broker.external_inboxes.sessions.pop(member, None)
@@ -244,7 +244,7 @@ class LocalHub:
         self._inboxes.change(member, inbox)
 
     def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
-        """Queue an external inbox's answer: the keys that it reserved (`won`), and the keys that others took before."""
+        """Queue an external inbox's answer: the keys of the deliveries that it reserved, and of those already taken."""
         self._queue.put(Answer(question, won, taken))
 
     # On the broker's thread.
@@ -285,7 +285,7 @@ class LocalHub:
                 return
 
     def _settle(self, lazy_since: float | None) -> float | None:
-        """Commit work that nobody waits for, if it has waited since `lazy_since` for too long. Return the new value."""
+        """Commit work that nobody waits for, if its start `lazy_since` is long enough ago. Return its new start."""
         if not self._broker.dirty:
             self._guard(self._retry)
             return None
@@ -297,7 +297,7 @@ class LocalHub:
         return time.monotonic()
 
     def _lazy_wait(self, since: float) -> float:
-        """Return for how many more seconds the uncommitted work, which has waited since `since`, may still wait."""
+        """Return the seconds until uncommitted work must be committed. `since` is the time at which this work began."""
         left = since + self.limits.lazy_commit_ms / 1000 - time.monotonic()
         return max(0.0, left, self.health.store.rest_seconds)
 
@@ -336,7 +336,7 @@ class LocalHub:
         self._loop.call_soon_threadsafe(self._publish, items, outcomes)
 
     def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Iterator[Outcome]:
-        """Decide commands in order, and commit if somebody waits. Each outcome has the replies to the next commands."""
+        """Decide commands in order, and commit if somebody waits. Yield outcomes, each with some of the replies."""
         start = 0
         while True:
             for outcome in self._decide_some(commands[start:], retries):
@@ -380,7 +380,7 @@ class LocalHub:
     def _decide_without(
         self, commands: Sequence[c.Command], refused: Sequence[bool], retries: int, refusal: Refusal
     ) -> Iterator[Outcome]:
-        """Give `refusal` as the reply to the commands marked in `refused`, and decide the others."""
+        """Reply with `refusal` to each command that is true in `refused`, and decide all other commands."""
         for command, no in zip(commands, refused, strict=True):
             if no and isinstance(command, c.Send) and command.attempt is not None:
                 self._failed[command.session] = command.attempt
@@ -397,7 +397,7 @@ class LocalHub:
             start = end
 
     def _is_behind(self, command: c.Command) -> bool:
-        """Return true if a message must be refused because an earlier message failed, so that the order stays right."""
+        """Return true if a `Send` must be refused to keep its session's order, because an earlier `Send` has failed."""
         if isinstance(command, c.Detach):
             self._failed.pop(command.session, None)
         if not isinstance(command, c.Send) or command.attempt is None:
@@ -437,7 +437,7 @@ class LocalHub:
             checkpoint.succeeded()
 
     def _retry(self) -> None:
-        """Try to write to a failing store while nobody else writes, to find out if it works again."""
+        """Try to write to a failing store while there are no commands, to find out if the store works again."""
         health = self.health
         if not (health.store.reason or health.checkpoint.reason) or health.store.rest_seconds:
             return
@@ -540,7 +540,7 @@ class LocalHub:
             self._end(session, why)
 
     def _defer(self, replies: list[Reply | Deferred], done: Done | None) -> None:
-        """Let the journal and the search index make their replies. All replies of the same `submit` wait until then."""
+        """Pass deferred work to the journal or the search index. Call `done` when all replies are made."""
         left = sum(isinstance(reply, Deferred) for reply in replies)
 
         def answered(place: int, reply: Reply) -> None:
@@ -591,7 +591,7 @@ class LocalHub:
             self._call(known[1].end, why)
 
     def _call(self, receiver: Callable[..., None], *values: object) -> None:
-        """Call a receiver and log an exception, because one failing receiver must not stop the calls to the others."""
+        """Call a receiver. If it raises an exception, only log it, so that the hub calls the other receivers too."""
         try:
             receiver(*values)
         except Exception:

@@ -85,7 +85,7 @@ class LogsView(Struct, frozen=True):
 
 
 class ReaderView(Struct, frozen=True):
-    """A reader after a change, and the log. Before the log's `kept_from`, rows are gone."""
+    """A reader after a change, and its log. Rows of the log before `kept_from` may already be deleted."""
 
     reader: Reader
     log: LogState

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 class Notifier:
-    """Runs the configured command once for each unseen message. Belongs to the event loop."""
+    """Runs the configured command once for each unseen message. Not thread-safe: use it only in the event loop."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)

@@ -33,8 +33,8 @@ _PAUSE_SECONDS = 0.05
 """`_PAUSE_SECONDS` is the pause between two small steps of deleting old rows. `_PASS_SECONDS` is the time between the
 end of one deletion of all old rows and the start of the next."""
 _IDLE_SECONDS = 0.5
-"""Pause between two steps that give free space back to the system. It is also the time without uploads before the first
-step."""
+"""Seconds between two steps that return free disk space to the operating system. The first step comes after this time
+without uploads."""
 _DOUBT_SECONDS = 60.0
 """Interval at which the recorder checks if the hub trusts its clock again. Until then, no old rows are deleted."""
 _RETRY_SECONDS = 1.0
@@ -130,8 +130,8 @@ class Recorder:
     def _prune(self) -> None:
         """Delete old activity in small steps, then pause for an hour.
 
-        Retention is counted in days, so an hour is exact enough. During the pause, give free space back to the system
-        while no uploads come.
+        Retention is counted in days, so one pass per hour is enough. During the pause, return free disk space to the
+        operating system while no uploads come.
         """
 
         def done(reply: Reply) -> None:
@@ -147,9 +147,9 @@ class Recorder:
             self.submit(Prune(self._clock_and_ids.now_ms()), done)
 
     def _give_back(self) -> None:
-        """Give some free space back to the system if no upload came since the last call.
+        """Return some free disk space to the operating system, if no upload came since the last call.
 
-        Repeat until little is left.
+        Schedule the next call, until little free space is left.
         """
         left = self._next_pass - self._loop.time()
 
@@ -194,9 +194,9 @@ class Recorder:
             self._health.activity.succeeded()
 
     def _gather(self, item: _Item) -> tuple[list[_Item], _Item | None]:
-        """Return this item with the uploads that wait behind it, and the query that follows them, or `None`.
+        """Return the item with the uploads that wait behind it, and the first query behind these uploads, or `None`.
 
-        The query is done alone, after the uploads. So its answer contains all uploads before it.
+        The query is executed alone, after the uploads. So its answer contains all earlier uploads.
         """
         items = [item]
         while isinstance(item[0], Record) and len(items) < _BATCH_MAX and not self._queue.empty():

@@ -39,21 +39,18 @@ from tieline.wire.room import ROOM_FILE, token_prefix
 from tieline.wire.unfinished import Unfinished
 
 MEMORY = "memory"
-"""Name of the store that keeps nothing after the hub stops. It is SQLite without sync, in a folder of the home that is
-removed at the end."""
+"""Name of the store that keeps nothing after the hub stops. It is SQLite without sync, in a folder of the home. The hub
+removes this folder when it stops."""
 _FORGOTTEN_FOLDER = "forgotten"
 
 _NAMES_SHOWN = 5
-"""Most names in a line of the log. The line has only the number of the others."""
+"""Most names in one line of the log. The line also has the number of all names."""
 
 log = structlog.get_logger(__name__)
 
 
 def store_folder(url: str, home: Path) -> Path:
-    """Return the folder of the store's files: the home.
-
-    For `memory`, a folder in the home that is removed at the end.
-    """
+    """Return the folder of the store's files: the home, or for the store `memory` a temporary folder in the home."""
     return home / _FORGOTTEN_FOLDER if url == MEMORY else home
 
 

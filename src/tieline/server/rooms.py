@@ -71,7 +71,10 @@ class _OpenRoom(Struct, frozen=True, eq=False):
 
 
 class _Known:
-    """A room that exists, open or closed: its folder, the time of its last use, and why it cannot be opened, if so."""
+    """A room that exists, open or closed: its folder, and the time of its last use.
+
+    If the room cannot be opened, `trouble` is the reason.
+    """
 
     def __init__(self, path: Path, record: _Record, used_at: float) -> None:
         self.path = path
@@ -96,7 +99,7 @@ class _Known:
 class Rooms:
     """All rooms other than the common room. As an HTTP application, it passes each request to its room.
 
-    Makes new rooms.
+    It also implements `RoomMaker`: it makes new rooms.
     """
 
     def __init__(self, folder: Path, host: Host, config: Config, site: HttpApp) -> None:
@@ -189,7 +192,7 @@ class Rooms:
     def serves(self, scope: Scope) -> bool:
         """True if the request names a room.
 
-        Also true for a room that does not exist: the common room must not answer then.
+        Also true for a room that does not exist, because the common room must not answer such a request.
         """
         return room_of(scope, self._headers) is not None and scope["path"] != _HEALTH
 
@@ -215,8 +218,8 @@ class Rooms:
     async def _answer_lost(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request for a room that does not exist.
 
-        A browser may still have the cookie of a room that was removed. The answer gives it the console's pages and
-        deletes the cookie, so that its user can log in again.
+        A browser may still have the cookie of a room that was removed. The answer contains the console's pages or
+        deletes the cookie, so that the user can log in again.
         """
         lost = _UNKNOWN
         if bearer(scope) is None and all(header(scope, name) is None for name in self._headers):
@@ -337,7 +340,7 @@ class Rooms:
     async def _is_empty(self, known: _Known) -> bool:
         """True if a room has no members.
 
-        This check opens a closed room. A room in which a member was seen before is not checked again.
+        This check opens a closed room. If the room had a member at an earlier check, it is not checked again.
         """
         if known.joined:
             return False

@@ -1,9 +1,9 @@
 """Turns: a fair order of commands between sessions, so that many commands of one session do not delay another session.
 
 Above: the local hub. Below: nothing. The commands of one session are decided in their order. Sessions take turns. A
-turn ends when the commands of the session have cost `_SHARE`. If a new session replaces older sessions, it opens after
-all earlier commands of the older sessions. The cost of a command is the longest time that it may take in the broker
-(decision logic), so that no batch takes long.
+turn ends when the total cost of its commands reaches `_SHARE`. If a new session replaces older sessions, it opens after
+all earlier commands of the older sessions. The cost of a command is the longest time that the broker (decision logic)
+may need for it. So the time for a batch is limited.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ _COST = 16
 """Cost of all commands that are not in `_COSTS`."""
 
 _SHARE = 256
-"""Cost of the commands that one session may have decided before the next session has its turn."""
+"""Total cost of the commands that are decided in one turn of a session. Then the next session has its turn."""
 
 
 def _cost(commands: Sequence[c.Command]) -> int:
@@ -63,7 +63,7 @@ class _Entry(NamedTuple):
 class Turns:
     """Queues of commands that wait for their decision, one queue for each session. Sessions take turns.
 
-    Belongs to the broker's thread.
+    Not thread-safe: use it only in the broker's thread, which processes the commands.
     """
 
     def __init__(self, replaced: Replaced) -> None:
@@ -87,7 +87,10 @@ class Turns:
             waiting.append(entry)
 
     def take(self, most: int) -> list[Item]:
-        """Remove and return the next items to decide: with a total cost of at most `most`, but at least one item."""
+        """Remove and return the next items to decide.
+
+        Their total cost is at most `most`, but at least one item is returned.
+        """
         items: list[Item] = []
         while self._waiting:
             who = next(iter(self._waiting))
@@ -111,9 +114,9 @@ class Turns:
         return items
 
     def _put_behind(self, entry: _Entry) -> bool:
-        """If a new session replaces an older one, queue its opening behind the earlier commands of the older session.
+        """Queue an entry that opens a session behind the earlier commands of the session that it replaces.
 
-        Return true if the opening was queued.
+        Return false if the entry opens no session, or if no earlier commands of such a session wait.
         """
         commands = entry.item[0]
         if not commands or not isinstance(commands[0], c.Attach):

@@ -1,4 +1,4 @@
-"""Watches: callbacks that get notices about changes and messages, in addition to the sessions that these concern.
+"""Watches: callbacks that get notices about messages and changes, even if these do not concern their own session.
 
 Above: the local hub, on the event loop. Below: nothing. Each watch has an `Interest`: the notices that it asks for. A
 table finds the watches of a message by their interest, so other watches cost no time.
@@ -72,7 +72,7 @@ class Watches:
         return stop
 
     def changed(self, change: Change) -> None:
-        """Tell watchers that a member or channel came or went, or that a member joined or left a channel."""
+        """Notify watches that a member or channel was added or removed, or that a member joined or left a channel."""
         self._tell(self._receivers.get(type(change), ()), change)
 
     def posted(self, message: Message, origin: SessionId) -> None:
@@ -89,9 +89,9 @@ class Watches:
             self._tell(found, Posted(message, origin))
 
     def said(self) -> None:
-        """Tell the watchers with `Interest.said` that some messages were accepted.
+        """Notify the watches with `Interest.said` that some messages were accepted.
 
-        The notice does not say which messages.
+        The notice does not contain the messages.
         """
         self._tell(self._receivers.get(Said, ()), Said())
 

@@ -87,9 +87,9 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self._read_on()
 
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
-        """Let the client send messages of full size, or of at most `bytes_max`.
+        """Let the client send messages of full size, or of at most `bytes_max` bytes.
 
-        The protocol identified it as `owner`.
+        The protocol identified the client as the member `owner`.
         """
         self._admitted = True
         self._share.admit(owner)

@@ -24,7 +24,7 @@ _AGAIN = frozenset({429, 503})
 async def export(signal: otlp.Signal, call: Call, body: bytes, now_ms: int) -> Answer:
     """Store the records in the body of an exporter's request as activity. Return the HTTP answer.
 
-    `signal` is the kind of records, logs or traces. The answer tells how many records could not be stored.
+    `signal` is the kind of records, logs or traces. The answer contains the number of records that could not be stored.
     """
     kind = call.header(b"content-type") or ""
     packed = call.header(b"content-encoding") or ""

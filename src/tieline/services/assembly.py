@@ -1,7 +1,7 @@
-"""The services of one hub in addition to messages. They are made once, for all protocols and the console.
+"""The services of one hub in addition to messages. They are created once, for all protocols and the console.
 
-Above: the server's assembly. Below: files, logins, devices, and the Hub port. The services act for members, but have no
-session of the member. So they use the key in the hub's home folder: whoever has this key may act as any member.
+Above: the server's assembly. Below: files, logins, devices, and the Hub port. The services act for members that have no
+session with the hub. For this, they use the key in the hub's home folder. Whoever has this key may act as any member.
 """
 
 import os

@@ -28,7 +28,7 @@ _REQUESTS_WINDOW_MS = 3600 * 1000
 """One address may make `_REQUESTS_MAX` requests within this time. A person types in each code, so few requests are
 enough."""
 _WAITING_MAX = 1000
-"""Most requests that may wait at the same time, because a person must be able to read the list."""
+"""Maximum number of requests that may wait at the same time, because a person must be able to read the list."""
 _LABEL_CHARS_MAX = 64  # a name in a list that a person reads
 _SOURCE_CHARS_MAX = 64  # longer than any address
 _AGENT_CHARS_MAX = 512  # enough to recognize a program
@@ -57,7 +57,9 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.APPROVED: frozenset(),
     State.REJECTED: frozenset(),
 }
-"""The states that may follow each state. A request is removed when the device has got its final answer."""
+"""For each state, the states to which a request can change next. A request is removed when the device has got its final
+answer.
+"""
 
 
 class Started(Struct, frozen=True):
@@ -78,7 +80,7 @@ class Waiting(Struct, frozen=True):
     source: str | None
     """Address of the device."""
     agent: str | None
-    """Name of the device's program, as the device gives it."""
+    """Name of the device's program, as reported by the device."""
     created_at_ms: int
     expires_at_ms: int
 
@@ -279,7 +281,7 @@ class Enrolments:
     def _user_codes(self) -> Iterator[str]:
         """Yield random codes, which people type in when they approve a device.
 
-        All letters are equally likely, because each letter stands for eight values of a byte.
+        All characters of the alphabet are equally likely: each one is chosen for 8 of the 256 values of a random byte.
         """
         while True:
             letters = "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in self._randomness(_USER_CHARS))
@@ -287,9 +289,9 @@ class Enrolments:
 
 
 def parse_user_code(text: str) -> str | None:
-    """Normalize a code that a person typed: use capital letters, replace lookalikes, put one dash.
+    """Normalize a code that a person typed: use capital letters, replace lookalikes, insert one dash.
 
-    `None` if it is no code.
+    Return `None` if the text is not a valid code.
     """
     if len(text) > 4 * _USER_CHARS:
         return None

@@ -51,7 +51,7 @@ APP_LABEL = "authenticator app"
 """Label of the token of an authenticator app."""
 
 Ask = Callable[[Make], Awaitable[Sequence[r.Reply]]]
-"""Submits commands to the hub, in the session of the member who makes the request."""
+"""Type of a function that submits commands to the hub, in the session of the member who makes the request."""
 
 _TOKEN_MS = 30 * 24 * 3600 * 1000
 _LABEL_DIGITS = 12
@@ -61,7 +61,7 @@ sessions."""
 _FIRST_CODE_MS = 15 * 60 * 1000
 _PROTOCOL = "console"
 _EXCERPT = 140
-"""Most characters of a request's text that an error message repeats. Every name is shorter."""
+"""Maximum number of characters of a request's text that an error message repeats. Every valid name is shorter."""
 
 
 class UnreadableLogins(ValueError):
@@ -194,16 +194,16 @@ class LoginSessions:
     def first_code(self, name: MemberName) -> str:
         """Make a code with which one person can log in.
 
-        The hub then makes a new member of this name, with all permissions.
+        When this person logs in, the hub creates a new member with the name `name` and all permissions.
         """
         code = secrets.token_urlsafe(24)
         self._first = _FirstCode(code, name, self._now_ms() + _FIRST_CODE_MS)
         return code
 
     async def enter(self, shown: str) -> Opened | Refusal:
-        """Log in with a token.
+        """Log in with `shown`, which is a token or the login code of the first start.
 
-        If `shown` is the login code of the first start, create the first member and log in as it.
+        With the login code of the first start, create the first member and log in as this member.
         """
         first = await self._first_member(shown)
         if isinstance(first, Refusal):
@@ -223,8 +223,8 @@ class LoginSessions:
     async def _issue_from(self, session: SessionId, member: MemberName) -> r.TokenIssued | Refusal:
         """Issue the token for the cookie of a login, and revoke every login link of the member in the same batch.
 
-        This ends the hub sessions that were opened with a link. So if two people use the same link, the second one is
-        refused.
+        `session` is the hub session that the person's token or link opened. Revoking a link ends the hub sessions that
+        were opened with it. So if two people use the same link, the second one is refused.
         """
         (known,) = await ask_all(self._hub, [c.ListTokens(session, name=member)])
         links = [view.id for view in known.tokens if view.label == LINK_LABEL] if isinstance(known, r.Tokens) else []
@@ -304,7 +304,7 @@ class LoginSessions:
     async def reconcile(self, since_ms: Mapping[str, int]) -> None:
         """Delete the logins of members that were removed while the hub was down.
 
-        `since_ms` has the creation time of every present member.
+        `since_ms` has the creation time of every current member, by name.
         """
         if self._logins.reconcile(since_ms):
             await self._save()

@@ -6,10 +6,10 @@ to log in.
 
 **Wrong codes never lock a member out.** An attacker may guess codes for any name, and may have the same address as the
 member (on loopback and behind a proxy, everybody has the same address). So a name with too many wrong codes is not
-blocked. It is *suspected*: a login must then show three codes of three different time steps, from one browser, without
-a wrong code in between. Until then, every answer is the same, for right and for wrong codes: status 429 with the
-seconds to the next time step. A cookie identifies the attempt. A wrong code ends the attempt. A person with the app is
-logged in after about a minute, even if others guess codes during this time.
+blocked. It is *suspected*: a login then needs three right codes of three different time steps, from one browser,
+without a wrong code in between. Until then, every answer is the same, for right and for wrong codes: status 429 with
+the seconds to the next time step. A cookie identifies the attempt. A wrong code ends the attempt. A person with the app
+is logged in after about a minute, even if others guess codes during this time.
 
 **The arithmetic.** Three codes are valid at a time (`totp.WINDOW`), so a guess is right with the probability p = 3e-6.
 A name that is not suspected allows 5 wrong codes in 15 minutes and 10 in a day. So 3,650 guesses in a year succeed with
@@ -39,7 +39,9 @@ _SLIDE_MS = 60_000
 """Shortest time between two extensions of a session, so that not every request writes to disk."""
 _SESSIONS_MAX = 10_000
 _MEMBER_SESSIONS_MAX = 32
-"""Most sessions of one member, one for each browser. Above this number, the least recently used session ends."""
+"""Maximum number of sessions of one member, one for each browser. When there are more, the least recently used session
+ends.
+"""
 
 _WINDOW_MS = 15 * 60 * 1000  # see the arithmetic above
 _FAILURES_MAX = 5  # see the arithmetic above
@@ -50,12 +52,13 @@ _NAMES_MAX = 1_000_000  # more than a hub has members
 _UNKNOWN_NAMES_MAX = 1024  # strangers make these names up, so they get little room
 
 _CODES = 3
-"""Number of right codes in a row that a login must show if its name is suspected, after too many wrong codes."""
+"""Number of right codes in a row that a login needs after too many wrong codes for its name."""
 ATTEMPT_MS = 5 * 60 * 1000
-"""Longest time from the first code to the last code of a login with a suspected name."""
+"""Longest time from the first code to the last code of a login that needs several right codes."""
 _MEMBER_ATTEMPTS_MAX = 4
-"""Most attempts of one member that are kept while its name is suspected: one for each browser. All their codes were
-right."""
+"""Maximum number of unfinished logins of one member that are kept while a login needs several right codes: one for each
+browser. All codes of these logins were right.
+"""
 
 INVALID_CODE = "invalid code"
 TOO_MANY = "too many failed attempts: enter the next code when your app shows it, and again until you are in"
@@ -107,7 +110,7 @@ class Denied(Struct, frozen=True):
 
 
 class _Attempt(Struct, frozen=True):
-    """A login that must show several right codes, because there were too many wrong codes.
+    """An unfinished login that needs several right codes, because there were too many wrong codes for its name.
 
     All codes so far were right.
     """
@@ -127,7 +130,7 @@ class _Failures:
         self._today = RateLimit(_DAY_FAILURES_MAX, _DAY_MS, names_max)
 
     def suspects(self, name: str, now_ms: int) -> bool:
-        """True if there were so many wrong codes for this name that a login must show several right codes."""
+        """True if there were so many wrong codes for this name that a login needs several right codes."""
         return self._lately.wait_ms(name, now_ms) > 0 or self._today.wait_ms(name, now_ms) > 0
 
     def add(self, name: str, now_ms: int, secrets: int = 1) -> None:
@@ -176,7 +179,7 @@ class Logins:
     def encode(self) -> bytes:
         """Encode all apps and sessions for the file of logins.
 
-        The file must be private, because they contain secrets.
+        The file must be private, because it contains the secrets of the apps.
         """
         return msgspec.json.encode(_Kept(self._credentials, list(self._sessions.values())))
 
@@ -231,7 +234,7 @@ class Logins:
     def reconcile(self, since_ms: Mapping[str, int]) -> bool:
         """Delete all data of removed members, even if a new member has the same name.
 
-        Return true if the state must be saved. `since_ms` has the creation time of every present member.
+        `since_ms` has the creation time of every current member, by name. Return true if the state must be saved.
         """
         gone = [
             name
@@ -265,8 +268,8 @@ class Logins:
     def sign_in(self, code: str, member: str | None, now_ms: int, attempt: str | None = None) -> SignedIn | Denied:
         """Log in with a code of an authenticator app. Without `member`, the code must match exactly one member.
 
-        `attempt` is the id in the last `Denied` that this browser got. After a successful login, the caller must save
-        the state.
+        `attempt` is the id in the last `Denied` that the same browser got. After a successful login, the caller must
+        save the state.
         """
         if member is None:
             failures, key, secrets = self._nameless_failures, "", len(self._credentials)
@@ -292,10 +295,10 @@ class Logins:
         return self._open(name, now_ms)
 
     def _continue(self, name: str, step: int, before: _Attempt | None, now_ms: int) -> Denied | None:
-        """Count a right code of a login that must show several, because there were too many wrong codes.
+        """Count a right code of a login that needs several right codes, because there were too many wrong codes.
 
-        `step` is the code's time step, `before` the attempt so far. Return `None` if the login has shown enough right
-        codes. Otherwise return the answer.
+        `step` is the code's time step, `before` the attempt so far. Return `None` if the login now has enough right
+        codes. Otherwise return the answer for the browser.
         """
         if before is None or before.member != name or before.until_ms <= now_ms:
             now = _Attempt(name, step, 1, now_ms + ATTEMPT_MS)
@@ -318,16 +321,16 @@ class Logins:
         return [digest for digest, attempt in self._attempts.items() if attempt.member == member]
 
     def _not_yet(self, now_ms: int) -> Denied:
-        """Make the answer "wait for the next code", for a login that must show several right codes.
+        """Make the answer "wait for the next code", for a login that needs several right codes.
 
-        Every code gets this answer, right or wrong, except the last right one. So an attacker who guesses learns
+        Every code gets this answer, right or wrong, except the last right code. So an attacker who guesses codes learns
         nothing.
         """
         step_ms = totp.STEP_SECONDS * 1000
         return Denied(429, TOO_MANY, seconds(step_ms - now_ms % step_ms), self._randomness(_ID_BYTES).hex())
 
     def find(self, session_id: str, now_ms: int) -> tuple[LoginSession | None, bool]:
-        """Return the login session whose id is in a cookie, or `None`. Extend the session.
+        """Return the login session with the id `session_id`, or `None` if there is no valid one. Extend the session.
 
         The second value is true if the state must be saved.
         """
@@ -342,7 +345,7 @@ class Logins:
         return self._sessions[digest], changed
 
     def extend(self, digest: str, used_at_ms: int) -> bool:
-        """Extend a login session that was used at this time. `digest` is the hash of its id.
+        """Extend a login session that was used at the time `used_at_ms`. `digest` is the hash of the session's id.
 
         Return true if the state must be saved.
         """

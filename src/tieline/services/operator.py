@@ -36,7 +36,7 @@ class Operator:
             self._hub.submit((c.Detach(attached.session),))
 
     async def members(self, name: MemberName | None = None) -> list[Member] | None:
-        """Return all members, or only the member with this name. `None` if the hub refuses."""
+        """Return all members, or only the member with this name. Return `None` if the hub refuses."""
         replies = await self.ask(lambda session: (c.ListMembers(session, name=name),))
         match replies:
             case (r.Roster(members),):
@@ -47,7 +47,7 @@ class Operator:
     async def attached(self) -> dict[str, ObjectiveId] | None:
         """Return the files that are attached to objectives, as path of the file → id of the objective.
 
-        `None` if the hub refuses.
+        Return `None` if the hub refuses.
         """
         found: dict[str, ObjectiveId] = {}
         before: ObjectiveId | None = None

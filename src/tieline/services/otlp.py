@@ -30,10 +30,10 @@ BODY_BYTES_MAX = 16 * MEBIBYTE
 """Size limit of a body, before and after unpacking. Exporters send some hundred records at once."""
 _RECORDS_MAX = 10_000
 _ATTRIBUTES_MAX = 1024
-"""Most attributes of one record. Exporters themselves send at most 128."""
+"""Maximum number of attributes of one record. Exporters themselves send at most 128."""
 _FAILURE_BYTES_MAX = 1000
 _NESTING_MAX = 64
-"""Most levels of nesting in an attribute's value. The hub itself allows more levels."""
+"""Maximum number of levels of nesting in an attribute's value. The hub itself allows more levels."""
 
 
 class Signal(StrEnum):
@@ -236,7 +236,7 @@ def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str
 def encode_answer(signal: Signal, content_type: str, telemetry: Telemetry) -> tuple[bytes, str]:
     """Make the answer to an accepted body, in the format of the body. Return the answer and its content type.
 
-    The answer tells the exporter how many records could not be stored.
+    The answer contains the number of records that could not be stored.
     """
     if not telemetry.rejected:
         return (b"", PROTOBUF) if _is_protobuf(content_type) else (b"{}", JSON)
@@ -251,7 +251,7 @@ def encode_answer(signal: Signal, content_type: str, telemetry: Telemetry) -> tu
 def encode_failure(content_type: str, message: str) -> bytes | None:
     """Make the error answer to a Protocol Buffers body, as a `google.rpc.Status`.
 
-    `None` if the body is not in this format.
+    Return `None` if the body is not in the Protocol Buffers format.
     """
     if not _is_protobuf(content_type):
         return None

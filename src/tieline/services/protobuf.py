@@ -59,7 +59,7 @@ class ProtobufMessage:
 
 
 def decode(data: bytes, message: ProtobufMessage) -> dict[str, Any]:
-    """Decode bytes into the values of a message, by JSON name. Raise `NotProtobuf` if they are not valid."""
+    """Decode bytes into the values of a message, by JSON name. Raise `NotProtobuf` if the bytes are not valid."""
     try:
         return _decode(data, 0, len(data), message, _LEVELS_MAX)
     except (IndexError, struct.error, UnicodeDecodeError):
@@ -95,7 +95,10 @@ def _decode(data: bytes, at: int, end: int, message: ProtobufMessage, levels: in
 
 
 def _extent(data: bytes, at: int, end: int, wire: int) -> tuple[int, int]:
-    """Return the start and the end of the value at position `at`. `wire` is the value's wire type."""
+    """Return the start and the end of the value at position `at`. `wire` is the value's wire type.
+
+    `end` is the end of the message. Raise `NotProtobuf` if the value is longer than the message.
+    """
     match wire:
         case 0:
             return at, _varint(data, at, end)[1]

@@ -21,7 +21,7 @@ _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "e
 _DETAILS = "gen_ai.client.inference.operation.details"
 _CLAUDE_CODE = "claude_code.api_request"
 _NESTING_MAX = 64
-"""Most levels of nesting in the JSON of an attribute. The hub itself allows more levels."""
+"""Maximum number of levels of nesting in the JSON of an attribute. The hub itself allows more levels."""
 _NUMBER_MAX = 2**53 - 1
 """Largest integer that clients can represent exactly."""
 
@@ -171,7 +171,7 @@ def _event(record: TelemetryRecord, kind: str, entry: dict[str, Any]) -> dict[st
 
 
 def _messages(attributes: _Attributes, names: Sequence[str], role: str) -> list[dict[str, Any]]:
-    """Return the messages of a model call, from the first of these attributes that is set.
+    """Return the messages of a model call. They are in the first attribute of `names` that is set.
 
     The attribute holds the messages as values or as JSON text. A message without a role gets `role`.
     """
@@ -329,7 +329,7 @@ def _text(value: Any) -> str | None:
 
 
 def _count(attributes: _Attributes, names: Sequence[str]) -> int | None:
-    """Return the first of these attributes that is set, as a non-negative integer.
+    """Return the value of the first attribute of `names` that is set, as a non-negative integer.
 
     The attribute may be a number or a text of digits. Return `None` for any other value.
     """

@@ -101,7 +101,10 @@ def hotp(key: bytes, counter: int, digits: int = DIGITS) -> str:
 
 
 def _key(secret: str) -> bytes | None:
-    """Decode a secret to bytes; `None` if it is invalid. Small letters, spaces and missing padding are allowed."""
+    """Decode a secret to bytes. Return `None` if the secret is invalid.
+
+    Small letters, spaces and missing padding are allowed.
+    """
     if len(secret) > _SECRET_CHARS_MAX:
         return None
     text = secret.replace(" ", "").rstrip("=").upper()

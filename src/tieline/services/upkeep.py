@@ -54,7 +54,7 @@ class Upkeep:
         await self._settle()
 
     async def stop(self) -> None:
-        """Stop watching, finish the running deletions, and close the files."""
+        """Stop watching for removed members, finish the running deletions, and close the files."""
         if self._unwatch is not None:
             self._unwatch()
         if self._timer is not None:

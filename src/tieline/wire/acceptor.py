@@ -1,11 +1,11 @@
-"""The acceptor: takes connections from a listening socket as soon as the kernel has them, also between two reads.
+"""The acceptor: accepts the waiting connections of a listening socket, also in the middle of an event loop's turn.
 
 Above: a server for which the order between a new connection and a message matters. Below: the event loop.
 
-A client counts as connected as soon as the kernel has queued its connection. An event loop takes the connection from
-that queue some turns later. If the server reads a message of another client in between, it does not know the new client
-yet, and the new client misses the message. So such a server calls `accept_all` before it handles a message that it has
-read. The asyncio protocol of a new connection is made at that moment, and its transport a few turns later.
+For a client, its connection is open as soon as the kernel has queued it. An event loop accepts the connection some
+turns later. If the server reads a message of another client in between, it does not know the new client yet, and the
+new client misses the message. So such a server calls `accept_all` before it handles a message that it has read.
+`accept_all` makes the asyncio protocol of each new connection at once. The transport is made a few turns later.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from collections.abc import Callable
 import structlog
 
 _ACCEPT_MAX = 1024
-"""Most connections that one call accepts: as many as the kernel queues."""
+"""Most connections that one call of `accept_all` accepts."""
 
 _REST_SECONDS = 1.0
-"""Pause after a failed accept, for example because too many files are open. Without the pause, the event loop would try
-again at once, again and again."""
+"""Pause in seconds after a failed accept, for example because too many files are open. Without the pause, the event
+loop would retry without end and use the whole processor."""
 
 log = structlog.get_logger(__name__)
 
 
 class Acceptor:
-    """A listening socket. `factory` makes the protocol of each accepted socket, before the socket has a transport."""
+    """Accepts the connections of a listening socket. `factory` makes the asyncio protocol of each connection."""
 
     def __init__(self, listener: socket.socket, factory: Callable[[socket.socket], asyncio.BaseProtocol]) -> None:
         self._loop = asyncio.get_running_loop()

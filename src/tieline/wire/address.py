@@ -16,7 +16,7 @@ def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]
 
 
 def is_loopback(host: str) -> bool:
-    """True if a listener on this host can be reached only by programs on this machine."""
+    """True if `host` is a loopback address. Only programs on this machine can reach a listener on such an address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

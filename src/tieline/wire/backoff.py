@@ -15,8 +15,8 @@ from msgspec import Struct
 _Found = TypeVar("_Found")
 
 _DOUBLINGS_MAX = 32
-"""Most times that a wait is doubled. Every useful maximum is reached long before, and a float can still hold the
-result."""
+"""Most times that a wait is doubled. Every useful `wait_ms_max` is reached with fewer doublings. The limit keeps the
+number small enough for a float."""
 
 
 class Backoff(Struct, frozen=True):
@@ -40,7 +40,7 @@ class Backoff(Struct, frozen=True):
         return self.wait_ms(attempt, chance) / 1000
 
     def is_over(self, attempts: int) -> bool:
-        """True if the client gives up after this many attempts."""
+        """True if the client gives up after `attempts` failed attempts."""
         return self.attempts_max is not None and attempts >= self.attempts_max
 
     async def retry(self, attempt: Callable[[], Awaitable[_Found]], passes: Callable[[Exception], bool]) -> _Found:
@@ -61,5 +61,5 @@ class Backoff(Struct, frozen=True):
 
 
 SESSION_BACKOFF = Backoff(wait_ms_max=5000, attempts_max=None)
-"""Policy for a session with the hub. The waits are long enough to spare a restarting machine, and so short that nobody
-starts to look for a fault. The client never gives up: it waits for the hub for as long as it takes."""
+"""Backoff for a session with the hub. The waits are long enough not to overload a machine that restarts. They are so
+short that a user does not suspect an error. The client never gives up."""

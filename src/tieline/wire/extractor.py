@@ -50,7 +50,10 @@ class Passed(Struct, frozen=True):
 
 
 class Extracted(Struct, frozen=True):
-    """An instruction that was found in the output. It comes after the output in the `Passed` items before this item."""
+    """An instruction that was found in the output.
+
+    The program printed it after the bytes of all earlier `Passed` items.
+    """
 
     instruction: Instruction
 

@@ -1,10 +1,11 @@
 """Fidelity: the message fields that each wire can express, and the place for the fields that it cannot express.
 
-Above: every protocol, which declares its `Carriage`. Below: the contract. If the wire has its own form for a field, the
-recipient finds the field there. If not, the recipient finds the field under the hub's name, in one place that only the
-hub writes (`beyond`). Some wires have free-form data but no form for a field. A sender on such a wire writes the field
-into the data, under the hub's name (`labels`). Fields that only one protocol knows go only to members of that protocol;
-the message then has a note that says so. `docs/interop.md` is made from the tables.
+Above: every protocol, which declares its `Carriage`. Below: the contract. If the wire's format has a place for a field,
+the recipient finds the field there. If not, the recipient finds the field under the hub's name, in one place that only
+the hub writes (`beyond`). Some wires have free-form data but no place for a field. A sender on such a wire writes the
+field into the data, under the hub's name (`labels`). Fields that only one protocol knows go only to members of that
+protocol. Then the message has a note with the names of these fields. `docs/interop.md` is made from the `Carriage`
+tables.
 """
 
 from collections.abc import Container, Mapping
@@ -36,7 +37,7 @@ class Field(StrEnum):
     ATTACHMENTS = "attachments"
     TTL = "ttl_ms"
     OWN = "own"
-    """Data that only the message's own protocol understands."""
+    """Data that only the protocol understands through which the message was sent."""
 
 
 class Carriage(Struct, frozen=True):
@@ -55,7 +56,7 @@ class Carriage(Struct, frozen=True):
 def beyond(message: m.Message, carried: Container[Field]) -> dict[str, Any]:
     """Return the message fields that a wire cannot express, by the hub's names.
 
-    `carried` are the fields that it can express.
+    `carried` are the fields that the wire can express.
     """
     said = message.content
     found: dict[str, Any] = {} if message.verified else {"verified": False}
@@ -95,8 +96,8 @@ _WORDS: dict[Field, frozenset[str]] = {
 }
 _TYPES: dict[Field, type] = {Field.LEVEL: m.Level, Field.PRIORITY: m.Priority}
 _LABEL_CHARACTERS = DEFAULT_LIMITS.text_bytes_max // 4
-"""Longest value that is taken from free-form data, in characters. A text of this length is within the byte limit in any
-alphabet."""
+"""Most characters of a value that is taken from free-form data. A text of this length does not exceed the byte limit in
+any alphabet."""
 
 
 def labels(
@@ -127,9 +128,12 @@ def _is_label(value: object) -> bool:
 
 
 def own_note(protocol: str, *names: str) -> tuple[str, ...]:
-    """Make the note of a message whose fields `names` only its own protocol understands. Empty without names."""
+    """Make the note of a message with fields that only members of `protocol` understand.
+
+    `names` are the names of these fields. Return an empty tuple if there are no names.
+    """
     return (f"for {protocol} alone: {', '.join(names)[:_NOTE_CHARACTERS]}",) if names else ()
 
 
 _NOTE_CHARACTERS = 500
-"""Length limit of the names in a note, in characters, because a sender may use any number of names."""
+"""Most characters of all names in a note together. The limit is needed because a sender may use any number of names."""

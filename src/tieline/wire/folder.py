@@ -35,10 +35,10 @@ def own_folder(path: Path) -> None:
 
 
 def own_place(path: Path) -> None:
-    """Make the folder for one file of ours. Raises `NotOurs` if another user could move or replace the file.
+    """Make the folder `path`, in which we write one file. Raises `NotOurs` if another user could replace the file.
 
-    Unlike in `own_folder`, the folder may belong to the system, and it may be open to others if it is sticky, as `/tmp`
-    is.
+    Unlike in `own_folder`, the folder may belong to the system. It may also be open to others if it is sticky, as
+    `/tmp` is.
     """
     real, status = _walk(path)
     if not (_is_trusted(status) and (status.st_mode & stat.S_ISVTX or not _is_open(status))):
@@ -91,7 +91,7 @@ def _walk(path: Path) -> tuple[Path, os.stat_result]:
 
 
 def _made(path: Path) -> os.stat_result:
-    """Return the status of a path. If nothing is there, make a folder that survives a power failure."""
+    """Return the status of a path. If nothing exists at the path, make a folder and sync its parent to disk."""
     try:
         return path.lstat()
     except FileNotFoundError:
@@ -121,7 +121,7 @@ def _is_trusted(status: os.stat_result) -> bool:
 def _is_open(status: os.stat_result) -> bool:
     """True if other users can write to the folder.
 
-    A private group, with only the owner in it, does not count as others.
+    A folder that its group may write to is not open if only the owner is in the group.
     """
     mode = status.st_mode
     return bool(mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid not in _own_groups()))

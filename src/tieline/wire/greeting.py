@@ -2,8 +2,8 @@
 
 Above: a protocol's connection, which knows the frames. Below: a `SessionPump`. This module does not know what a frame
 contains. A client has `hello_ms` to identify itself. After that timeout the protocol closes the connection. While the
-hub opens the session, nothing is read from the wire, or at most `early_bytes_max` bytes. Frames that were already read
-wait here, in order. Later frames that must wait for earlier frames also wait here.
+hub opens the session, at most `early_bytes_max` bytes are read from the wire (by default none). The greeting queues the
+frames that were already read, in order. It also queues later frames that must wait for earlier frames.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class Phase(Enum):
 class Greeting(Generic[_Frame]):
     """Greeting of one connection: the timeout for the client's hello, and the queue of frames that came too early.
 
-    Belongs to one event loop.
+    Not thread-safe: use it in one event loop only.
     """
 
     __slots__ = ("_deadline", "_early_bytes", "_early_bytes_max", "_pump", "_waiting", "phase")
@@ -59,9 +59,9 @@ class Greeting(Generic[_Frame]):
         self._deadline = asyncio.get_running_loop().call_later(seconds, late)
 
     def open(self, attach: Attach, opened: Callable[[Attached | Refusal], None]) -> None:
-        """Open the session of a client that identified itself. `opened` gets the result.
+        """Open the session of a client that identified itself. The callback `opened` gets the result.
 
-        Reading from the wire stops until then, unless some early bytes are allowed.
+        Until the session is open, nothing is read from the wire, unless early bytes are allowed (see `early`).
         """
         self._forget_deadline()
         self.phase = Phase.OPENING
@@ -70,7 +70,10 @@ class Greeting(Generic[_Frame]):
         self._pump.open(attach, opened)
 
     def early(self, size: int) -> None:
-        """Count bytes that came while the session is being opened; the caller keeps them. Stop reading at the limit."""
+        """Count `size` bytes that came while the session is being opened. Stop reading above `early_bytes_max`.
+
+        The caller stores the bytes.
+        """
         self._early_bytes += size
         if self._early_bytes > self._early_bytes_max:
             self._pump.hold(True)
@@ -88,7 +91,7 @@ class Greeting(Generic[_Frame]):
         return waiting
 
     def activate(self) -> list[_Frame]:
-        """Mark the session as open, after the client was told.
+        """Mark the session as open. Call this after the client was told that it is open.
 
         Return the waiting frames, and read from the wire again.
         """

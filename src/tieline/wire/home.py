@@ -29,7 +29,7 @@ class Running(Struct, frozen=True):
     hub_socket: str
     store: str
     places: dict[str, str | None] = {}
-    """Sockets, folders and addresses of protocols. In the file, each is a key at the top level."""
+    """Sockets, folders and addresses of protocols, by name. In `run.json`, each name is a key at the top level."""
 
     def encode(self) -> bytes:
         """Encode this description as the JSON text of `run.json`."""
@@ -89,7 +89,10 @@ def read_key(home: Path) -> str | None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read. Other processes see the whole file or no file, never a part of it."""
+    """Write a file that only its owner can read.
+
+    Other processes see the complete file or no file, never a part of the file.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     # A file of this name is a leftover of a process that died. It may be a link, which must not be followed.
     temporary.unlink(missing_ok=True)

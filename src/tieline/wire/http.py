@@ -19,8 +19,8 @@ JSON = b"application/json;charset=utf-8"
 SESSION_COOKIE = "tieline_session"
 """Name of the console's cookie. Its value is the id of a token, a dot, and the token."""
 LOGIN_COOKIES = "tieline.login_cookies"
-"""Key in a request's scope. The value has the names of the cookies in which protocols keep a login with a code. Each
-cookie holds a token."""
+"""Key in a request's scope. Its value is the names of the login cookies of all protocols. A protocol sets such a cookie
+when a user logs in with a one-time code. The cookie holds a token."""
 
 _BODY_SECONDS_MAX = 60.0
 """Timeout for a body. It is enough for 32 MiB, the size limit, at 5 Mbit/s. A client that sends more slowly is
@@ -72,10 +72,10 @@ def door(scope: Scope) -> Door:
 
 
 class HttpApp(Protocol):
-    """A protocol with routes on the hub's port: an ASGI application that also tells which requests it answers."""
+    """A protocol with routes on the hub's port: an ASGI application. `serves` tests if it answers a request."""
 
     def serves(self, scope: Scope) -> bool:
-        """Return true if this application answers the request."""
+        """Return true if this application answers the request with this scope."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
@@ -85,7 +85,7 @@ class HttpApp(Protocol):
 
 
 def answer(value: Any, status: int = 200) -> Answer:
-    """Make an answer whose body is the value, encoded as JSON."""
+    """Make an answer. Its body is `value`, encoded as JSON."""
     return Answer(status, _encoder.encode(value))
 
 
@@ -170,7 +170,10 @@ def session_token(scope: Scope) -> str | None:
 
 
 def logins(scope: Scope) -> dict[str, str]:
-    """Return the login cookies that a browser sent, as name → token. They belong to logins with a code."""
+    """Return the login cookies of protocols that a browser sent, as name → token.
+
+    A protocol sets such a cookie when a user logs in with a one-time code.
+    """
     found = {name: cookie(scope, name) for name in scope.get(LOGIN_COOKIES, ())}
     return {name: token for name, token in found.items() if token is not None}
 

@@ -30,7 +30,7 @@ class Offer(Struct, frozen=True):
 
 
 class Released(Struct, frozen=True):
-    """The call `Listener.released` as a value: these deliveries for a session are no longer held back."""
+    """The call `Listener.released` as a value: some deliveries for a session are no longer held back."""
 
     session: SessionId
     keys: tuple[int, ...]

@@ -1,30 +1,34 @@
-"""Functions on JSON that is still text: they find strings, values and lone halves of surrogate pairs without decoding.
+"""Functions on JSON text: they find strings, values and lone halves of surrogate pairs without decoding the text.
 
 Above: the codecs of protocols. Below: nothing. This module does not know what the JSON means. Any client that may
-connect can send frames of 16 MiB, so the work must be bounded. Each function reads its text a fixed number of times,
-and copies the text at most as often. A regular expression with a repeated group is no choice here. Such a pattern would
-either keep a record of every repetition or need a possessive repeat, and Python 3.11.2 has a bug in possessive repeats
-of groups.
+connect can send frames of 16 MiB, so the work must be bounded. Each function reads and copies its text only a fixed
+number of times. These functions use no regular expression with a repeated group. Such a pattern would either keep a
+record of every repetition or need a possessive repeat. Python 3.11.2 has a bug in possessive repeats of groups.
 """
 
 import re
 from collections.abc import Iterator
 
 VALUES_MAX = 100_000
-"""Values of one body or frame: its commas, and its opening brackets. To decode so many takes some 20 ms, and everybody
-else waits meanwhile. Few messages have as much data, and a file or a longer text can carry it."""
+"""Most values in one body or frame. The values are counted by the commas and opening brackets. To decode this many
+values takes about 20 ms, and all other clients wait during this time. Few messages have so much data. A sender can send
+more data as a file or as one long text."""
 
 HALVES_MAX = 100_000
-"""Lone halves of surrogate pairs that are replaced in one text, which takes 15 ms. A text that was cut has one."""
+"""Most lone halves of surrogate pairs that are replaced in one text. To replace this many takes 15 ms. A usual text has
+at most one lone half, at the place where a program cut the text."""
 
 _VALUE_BYTES = 64
-"""Bytes outside of strings that count as a value: a number of millions of digits must not take long, either."""
+"""Number of bytes outside of strings that count as one value. So a number with millions of digits counts as many
+values, because it takes long to decode."""
 
 _PIECE_BYTES = 64 * 1024
-"""Size of a piece of text that is searched for strings: it stays in the processor's cache."""
+"""Size in bytes of a piece of text that is searched for strings. A piece of this size fits into the processor's
+cache."""
 
 _QUOTES_FEW = 256
-"""Quotation marks in a piece up to which each is looked at, which is quicker than to mask those that are escaped."""
+"""Most quotation marks in a piece that are checked one by one for an escape. If a piece has more quotation marks, it is
+faster to call `masked` first."""
 
 # Backslashes, to find the length of a run of them by a few comparisons.
 _RUNS = tuple(b"\\" * 2**power for power in range(16, -1, -2))
@@ -39,10 +43,10 @@ _REPLACEMENT = rb"\\ufffd"
 
 
 def masked(text: bytes) -> bytes:
-    """Return the text with each escaped backslash and escaped quotation mark overwritten by two zero bytes.
+    """Return the text with each escaped backslash and each escaped quotation mark replaced by two zero bytes.
 
-    The length stays the same. Each quotation mark that is left begins or ends a string. Each backslash that is left
-    begins an escape of another character.
+    The length stays the same. Each remaining quotation mark begins or ends a string. Each remaining backslash begins an
+    escape of another character.
     """
     # The replacement goes from left to right: of three backslashes in a row, the third one escapes the next character.
     return text.replace(rb"\\", b"\0\0").replace(rb"\"", b"\0\0") if b"\\" in text else text
@@ -56,8 +60,8 @@ def without_strings(text: bytes) -> bytes:
 def has_many_values(text: bytes, values_max: int = VALUES_MAX) -> bool:
     """True if a JSON text has more than `values_max` commas and opening brackets outside of its strings.
 
-    It stops at the first piece with too many, and spends little time on long strings. Digits and white space count,
-    too, if they are much longer than any number is.
+    The function reads the text in pieces, and returns as soon as it has counted enough. A very long number or white
+    space also counts: each `_VALUE_BYTES` bytes of a piece count as at least one value.
     """
     if len(text) <= values_max:
         return False
@@ -70,7 +74,7 @@ def has_many_values(text: bytes, values_max: int = VALUES_MAX) -> bool:
 
 
 def estimate_values(text: bytes) -> int:
-    """Return the number of commas and opening brackets in a JSON text. Those in strings count, too."""
+    """Return the number of commas and opening brackets in a JSON text, including those inside strings."""
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
@@ -86,7 +90,7 @@ def _pieces(text: bytes) -> Iterator[bytes]:
 
 
 def _outside(text: bytes) -> Iterator[bytes]:
-    """Yield the pieces of a JSON text without strings."""
+    """Yield a JSON text in pieces, with all strings removed."""
     inside = 0
     for piece in _pieces(text):
         parts = piece.split(b'"', _QUOTES_FEW)
@@ -99,7 +103,7 @@ def _outside(text: bytes) -> Iterator[bytes]:
 
 
 def _escapes(part: bytes) -> bool:
-    """True if a part of a text ends with a backslash that escapes the next character: with an odd number of them."""
+    """True if a text ends with an odd number of backslashes. Then the last backslash escapes the next character."""
     end = len(part)
     if not part.endswith(b"\\"):
         return False
@@ -110,9 +114,10 @@ def _escapes(part: bytes) -> bool:
 
 
 def mend_pairs(text: bytes) -> bytes:
-    """Return the text with U+FFFD in place of each escaped lone half of a surrogate pair. Its length is the same.
+    """Return the text with each escaped lone half of a surrogate pair replaced by U+FFFD. The length stays the same.
 
-    A text with more than `HALVES_MAX` halves, or with a zero byte, which no JSON has, is returned as it is.
+    The text is returned unchanged if it has more than `HALVES_MAX` lone halves. It is also returned unchanged if it has
+    a zero byte, because then it is not JSON.
     """
     if (rb"\ud" not in text and rb"\uD" not in text) or b"\0" in text:
         # The usual case. It also saves a copy of a text that is not JSON.

@@ -54,6 +54,9 @@ async def listen(address: Path, factory: Callable[[], asyncio.BaseProtocol], *, 
 
 
 def same_user(transport: asyncio.BaseTransport) -> bool:
-    """True if the process at the other end belongs to the hub's own user, or if the system does not tell the user."""
+    """True if the process at the other end belongs to the hub's own user.
+
+    Also true if the system does not report the user.
+    """
     uid = unix.peer_uid(transport)
     return uid is None or uid == os.geteuid()

@@ -73,11 +73,12 @@ class ActivityLine(Struct, frozen=True, omit_defaults=True):
 END_HEADER = "x-tieline-end"
 """Header with the offset that the next row of the log will have."""
 NEXT_HEADER = "x-tieline-next"
-"""Header with the offset at which the next request starts, if this answer arrives completely."""
+"""Header with the offset to use in the next request, if the reader has received this answer completely."""
 EPOCH_HEADER = "x-tieline-epoch"
 """Header with the random id of the log. It changes if the hub is restored from a backup."""
 KEPT_HEADER = "x-tieline-kept-from"
-"""Header with the lowest offset that is still complete: from this offset on, retention has deleted nothing."""
+"""Header with the lowest offset from which on the log is complete. Retention has deleted no row at or after this
+offset."""
 CUT = b"{"
-"""Last byte of an uncompressed answer that the hub had to break off. A compressed answer that was broken off has no
-gzip trailer instead."""
+"""Last byte of an uncompressed answer that the hub could not finish. A compressed answer that the hub could not finish
+has no gzip trailer."""

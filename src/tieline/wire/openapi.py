@@ -34,7 +34,7 @@ _TEMPLATE = "#/components/schemas/{name}"
 
 
 def document(routes: Sequence[Route], title: str, description: str, failure: type[msgspec.Struct] = Failure) -> Json:
-    """Return the whole OpenAPI document of these routes. `failure` is the type of an error answer."""
+    """Return the whole OpenAPI document of `routes`. `failure` is the type of an error answer."""
     shapes = [shape for route in routes for shape in (route.body, route.reply) if shape is not None]
     types = list(dict.fromkeys((*shapes, failure)))
     references, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
@@ -117,9 +117,9 @@ def _parameters(route: Route, names: Sequence[str]) -> Iterator[Json]:
 
 
 def _failure(status: int, route: Route) -> Json:
-    """Describe the error answer with this status.
+    """Describe the error answer of a route with this HTTP status.
 
-    If a route declares media types for its body and for its answer, its errors have the media types of the answer.
+    If the route declares media types for its body and for its answer, its errors have the media types of the answer.
     """
     shared: Json = {"$ref": f"#/components/responses/E{status}"}
     if not route.takes or not route.gives:

@@ -1,7 +1,7 @@
 """Reads the deliveries of an inbox in pages, one page at a time, and retries while the hub's store fails.
 
 Above: the code that writes a session's deliveries to its wire. Below: the Hub port. The caller decides which page is
-read next. After a failure, the caller makes a new request, because it may want another page by then.
+read next. After a failure, the caller makes a new request, because it may then need another page.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ RETRY_SECONDS = 1.0
 """Wait before a retry after the hub's store failed."""
 
 FAULTS_MAX = 60
-"""Most internal errors in a row before the session ends. Failures of the disk do not count. A new session may be able
-to read the page."""
+"""Most internal errors of the hub in a row. After this number the session ends, because a new session may be able to
+read the page. Failures of the store are retried without a limit."""
 
 
 class Pages:

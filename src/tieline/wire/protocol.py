@@ -48,7 +48,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     def signs(self) -> bool:
         """True if the hub has the secret to sign messages.
 
-        Needed on a wire whose members accept only signed messages.
+        The hub needs the secret on a wire whose members accept only signed messages.
         """
         return False
 
@@ -62,7 +62,7 @@ class Flag(Struct, frozen=True):
     """An option that a protocol adds to `tieline serve`. Its value replaces settings of `tieline.toml`."""
 
     names: tuple[str, ...]
-    """Names of the option as a user types it. Two names for a pair such as `--x/--no-x`."""
+    """Names of the option as a user types it. There are two names for a pair such as `--x/--no-x`."""
     help: str
     sets: Callable[[Any], Mapping[str, Any]]
     """Converts the option's value to the settings that it changes (field name → value). Raises `ValueError` for a value
@@ -92,7 +92,7 @@ class Host(Struct, frozen=True, kw_only=True):
     """Limits the total size of the incomplete messages of all connections."""
     now_ms: Callable[[], int]
     services: "Services"
-    """Files, logins and devices."""
+    """The hub's services for files, logins and devices."""
     names: Sequence[str] = ()
     """Host names that the hub's ports accept in addition to `localhost` and IP addresses."""
     is_loopback: bool = False
@@ -105,7 +105,10 @@ class Host(Struct, frozen=True, kw_only=True):
 
 
 class Server:
-    """The running server of a protocol in one hub. The hub calls the methods in the order below; all are optional."""
+    """The running server of a protocol in one hub.
+
+    The hub calls the methods in the order below. A subclass may leave out any method.
+    """
 
     http: "HttpApp | None" = None
     """The protocol's routes on the hub's HTTP port."""
@@ -182,10 +185,10 @@ class Protocol(Struct, frozen=True, kw_only=True):
     """Loads the tools (`tieline.protocols.mcp.tools.Tool`) with the names that agents know from this protocol's own
     programs."""
     thread_of: Callable[[Mapping[str, Any]], str | None] | None = None
-    """Finds the thread of a channel message in its data, if the data names one."""
+    """Returns the thread that the data of a channel message names, or `None`."""
     is_framed: bool = False
-    """True if the protocol's own clients already show a message to agents in the same frame as the hub. Then the frame
-    does not name the protocol."""
+    """True if this protocol's own clients show a message to an agent in the same text frame as the hub does. Then the
+    frame does not contain the name of the protocol."""
     extractor: "Callable[[], type[Extractor]] | None" = None
     """Loads the extractor: the grammar that finds messages to send in the output of a terminal program."""
     signatures: Signatures | None = None
@@ -194,11 +197,11 @@ class Protocol(Struct, frozen=True, kw_only=True):
     """Header, in lower case, in which the protocol's clients name the room of a request. If it is empty, only the token
     names the room."""
     runner_variable: str = ""
-    """Environment variable that holds the socket of the runner which starts `tieline mcp`. This is the protocol's own
-    name for the variable."""
+    """Environment variable with the path of the socket of the runner that started `tieline mcp`. The protocol's own
+    programs use this variable in place of the hub's own."""
     login_cookie: str = ""
-    """Cookie in which the protocol's clients keep a login with a code. Every route of the HTTP port accepts this
-    cookie."""
+    """Name of the cookie that the protocol sets when a user logs in with a one-time code. Every route of the HTTP port
+    accepts this cookie."""
     in_rooms: bool = False
     """True if rooms other than the common room also serve the protocol. Such a protocol uses only the HTTP port, and
     each request names its room. In these rooms, the server's `prepare`, `start` and `follow` are never called."""

@@ -46,7 +46,7 @@ class Place(Struct, frozen=True):
 
 
 class Heard(Struct, frozen=True):
-    """One message that a test client received: sender, body, urgency, and the value to acknowledge it with."""
+    """One message that a test client received: sender, body, urgency, and the value with which to acknowledge it."""
 
     sender: str
     body: str
@@ -86,6 +86,6 @@ class Puppet:
 
 
 def says_urgent(data: Mapping[str, Any]) -> bool:
-    """True if the data says that the message is urgent: in the sender's own field, or in the hub's field `tieline`."""
+    """True if the data marks the message as urgent, in the sender's own field or in the hub's field `tieline`."""
     beyond = data.get("tieline")
     return "urgent" in (data.get("priority"), beyond.get("priority") if isinstance(beyond, dict) else None)

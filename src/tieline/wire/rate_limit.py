@@ -30,7 +30,7 @@ class RateLimit:
         return times[-self._most] + self._window_ms - now_ms if len(times) >= self._most else 0
 
     def count(self, key: Hashable, now_ms: int) -> None:
-        """Count one event of this key."""
+        """Count one event of the key, at the time `now_ms`."""
         times = self._counted.pop(key, None)
         if times is None:
             times = deque(maxlen=self._most)

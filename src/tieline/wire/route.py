@@ -44,7 +44,7 @@ _Reply = TypeVar("_Reply", bound=r.Reply)
 
 
 class Query(Struct, frozen=True):
-    """Description of one query parameter of a route, for the OpenAPI document."""
+    """Describes one query parameter of a route, for the OpenAPI document."""
 
     name: str
     description: str
@@ -102,14 +102,17 @@ class Call:
         return self.caller.held.member
 
     async def ask(self, make: Make) -> Sequence[r.Reply]:
-        """Submit the commands that `make` makes for the caller's session as one batch, and return the replies."""
+        """Call `make` with the caller's session, and submit the commands that it returns as one batch.
+
+        Return the replies.
+        """
         return await self._sessions.ask(self.caller.token, self.caller.held, make)
 
     async def get(self, make: Callable[[SessionId], c.Command], expected: type[_Reply], about: str = "") -> _Reply:
-        """Submit the command that `make` makes for the caller's session, and return its reply, of type `expected`.
+        """Call `make` with the caller's session, submit the command that it returns, and return the reply.
 
-        Raises `Refused` if the hub refuses. `about` is the member that the command is about, if there is one. The error
-        for an unknown member contains this name.
+        The reply has the type `expected`. Raises `Refused` if the hub refuses. `about` is the member that the command
+        is about, if there is one. The error for an unknown member contains this name.
         """
         replies = await self.ask(lambda session: (make(session),))
         if not isinstance(replies[0], expected):
@@ -188,11 +191,11 @@ class Route(Struct, frozen=True, dict=True):
     bearer_only: bool = False
     """True if the route is for programs only: it does not accept the cookie of a login."""
     live: Callable[[], Any] | None = None
-    """Makes the live stream, for a route whose answer goes on until the reader disconnects. The handler gets this
-    stream instead of a body. It opens the stream, and returns no answer."""
+    """Makes a live stream, for a route whose answer ends only when the reader disconnects. The handler gets this stream
+    instead of a body. The handler opens the stream and returns no answer."""
     query: tuple[Query, ...] = ()
     errors: tuple[int, ...] = ()
-    """Error statuses of this route that not every route has."""
+    """HTTP error statuses of this route, in addition to the error statuses that every route has."""
 
     @cached_property
     def summary(self) -> str:
@@ -400,7 +403,7 @@ def later(text: str, seconds: int | None) -> Answer:
 
 
 def wait(said: Answer, seconds: int | None) -> Answer:
-    """Return the answer with a `retry-after` header. Return it unchanged if `seconds` is `None`."""
+    """Return the answer `said` with a `retry-after` header. Return it unchanged if `seconds` is `None`."""
     return said if seconds is None else replace(said, headers=(*said.headers, (b"retry-after", b"%d" % seconds)))
 
 

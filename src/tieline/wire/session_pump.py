@@ -31,32 +31,36 @@ from tieline.contract.reply import Attached, Fetched, Progress, Reply
 from tieline.wire.pages import RETRY_SECONDS, Pages
 
 Parcel = tuple[Message, int, int]
-"""A delivery for this session: the message, its delivery key, and its sequence number in its stream."""
+"""A delivery for this session: the message, the delivery's key, and the delivery's sequence number in its stream."""
 
 _PAGE = 256
 """Most deliveries that are read from the inbox at once while the session is behind."""
 
 PAGE_BYTES = 1024 * 1024
-"""Stored bytes of the messages that are read at once. A wire with a full buffer drops the rest of a page, and reads it
-again."""
+"""Most bytes (as stored) of the messages that are read from the inbox at once. If the wire's buffer becomes full, the
+pump drops the rest of the page and reads it again later."""
 
 INSIST_MAX = 600
-"""Most retries of a command for a wire that cannot report a refusal, one per second. After these ten minutes the
-connection ends, and a person must repair the disk."""
+"""Most retries of a command for a wire that cannot report a refusal. There is one retry per second. If the store still
+fails after these retries (ten minutes), the connection ends."""
 
 _WRITE_CHARACTERS = 256 * 1024
-"""Number of characters of messages that are written at once. After that, the pump checks if the wire takes more."""
+"""Number of characters of messages that are written to the wire at once. Then the pump checks if the wire's buffer is
+full."""
 
 _DATA_CHARACTERS = 32 * 1024
-"""Assumed size of a message's structured data, in characters. To measure the size would cost as much as to encode the
-data."""
+"""Assumed size of a message's structured data, in characters. The size is not measured, because that takes as long as
+to encode the data."""
 
 
 class Wire(Protocol):
     """A protocol's connection to one client. The session pump calls these methods, which all return at once."""
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Write deliveries in this order. Return the deliveries that were written, because a wire may skip some."""
+        """Write deliveries in the order of `parcels`.
+
+        Return the parcels that were written, because a wire may skip some.
+        """
 
     def write_progress(self, step: Progress) -> None:
         """Tell the client about a new state of a delivery.
@@ -75,7 +79,10 @@ class Wire(Protocol):
 
 
 class SessionPump:
-    """Moves the commands and deliveries of one session between its wire and the hub. Belongs to one event loop."""
+    """Moves the commands and deliveries of one session between its wire and the hub.
+
+    Not thread-safe: use it in one event loop only.
+    """
 
     __slots__ = (
         "_attached_key",
@@ -193,9 +200,8 @@ class SessionPump:
 
         `window` is the limit of unacknowledged deliveries; `None` for a wire that cannot acknowledge. `unoffered_only`
         leaves out deliveries that were offered to another session before this session was attached. `once` returns true
-        for messages that the wire writes in a form without acknowledgement (see `offered_ackless`). With `once`, only
-        deliveries of such messages are left out if they were offered before. `replay` are settled deliveries that the
-        wire wants again.
+        for a message that the wire writes without acknowledgement (see `offered_ackless`). Such a message is left out
+        if it was offered before this session was attached. `replay` lists settled deliveries that are written again.
         """
         assert self.member is not None, "only a member receives"
         self._window = window
@@ -215,8 +221,8 @@ class SessionPump:
     ) -> None:
         """Submit commands to the hub. The callback `done` gets their replies.
 
-        If the wire is closed by then, `done` is called only if `even_closed` is true. While too many commands wait for
-        replies, the pump does not read from the wire.
+        If the wire is closed before the replies come, `done` is called only if `even_closed` is true. While too many
+        commands wait for replies, the pump does not read from the wire.
         """
         count = len(commands)
         self._inflight += count
@@ -235,16 +241,16 @@ class SessionPump:
     def attempt(self) -> int:
         """Number of retries since the store failed; 0 while the store works.
 
-        Each `Send` given to `insist` must carry it.
+        Each `Send` command given to `insist` must have this number in its field `attempt`.
         """
         return self._tries
 
     def insist(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
-        """Submit commands of a wire that cannot report a refusal to its client. Each `Send` carries `attempt`.
+        """Submit commands of a wire that cannot report a refusal to its client.
 
-        If the store fails, the pump retries the failed commands in their order until the store accepts them. During
-        this time, the pump does not read from the wire. If the wire is closed meanwhile, the session stays open until
-        the commands are decided.
+        Each `Send` must have the number `attempt`. If the store fails, the pump retries the failed commands in their
+        order until the store accepts them. During this time, the pump does not read from the wire. If the wire is
+        closed during this time, the session stays open until the commands are decided.
         """
         self._insisted += len(commands)
 
@@ -260,7 +266,7 @@ class SessionPump:
         self.submit(commands, decided, even_closed=True)
 
     def _insist_later(self) -> None:
-        """Schedule a retry of the commands at which the store failed. After too many retries, close the wire."""
+        """Schedule a retry of the commands that the store did not accept. After too many retries, close the wire."""
         self._tries += 1
         waiting = sum(_characters(command) for command in self._unkept)
         if self._tries <= INSIST_MAX and waiting <= self._hub.limits.unsent_bytes_max:
@@ -278,7 +284,7 @@ class SessionPump:
         )
 
     def when_kept(self, done: Callable[[], None]) -> None:
-        """Call `done` as soon as all commands given to `insist` are decided. If there are none, call it at once."""
+        """Call `done` when all commands given to `insist` are decided. If no such command waits, call it at once."""
         self._when_kept.append(done)
         self._settle_insisted()
 
@@ -318,15 +324,15 @@ class SessionPump:
             self._wire.resume_reading()
 
     def hold(self, held: bool) -> None:
-        """Stop reading from the wire if `held` is true, because the protocol wants that.
+        """Stop reading from the wire if `held` is true. If it is false, allow reading again.
 
-        Otherwise allow reading again.
+        A protocol calls this when it must not get more frames for a while.
         """
         self._held = held
         self._regulate()
 
     def settled(self, count: int) -> None:
-        """Note that the client has acknowledged `count` deliveries, so that as many new ones may be written."""
+        """Record that the client has acknowledged `count` deliveries. The pump may then write as many new ones."""
         self._outstanding = max(0, self._outstanding - count)
         if self._behind:
             self._catch_up()
@@ -379,7 +385,10 @@ class SessionPump:
     # The Listener port, which the hub calls.
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Take a new delivery from the hub. Write it to the wire if it is the next one and there is credit."""
+        """Take a new delivery from the hub. Write it to the wire if its key is the next key and there is credit.
+
+        Otherwise it stays in the inbox.
+        """
         if message.signature and key == self._next_key and not self._behind and not message.reaches(self._protocol):
             self._next_key = key + 1
             return
@@ -403,14 +412,14 @@ class SessionPump:
         self._parcels.append((message, key, stream_seq))
 
     def released(self, keys: Sequence[int]) -> None:
-        """Write the deliveries that this wire skipped while they were held, because they are released now.
+        """Write deliveries that the hub has released. This wire skipped them while they were held.
 
-        Released deliveries come before any other delivery. `keys` are their keys.
+        `keys` are the keys of these deliveries. They are written before all other deliveries.
         """
         self._release([key for key in keys if key < self._next_key])
 
     def repeat(self, keys: Sequence[int]) -> None:
-        """Write again the deliveries with these keys, which were sent to another session.
+        """Write deliveries again that were sent to another session. `keys` are their keys.
 
         Repeated deliveries come before new deliveries. Deliveries that are acknowledged, expired or dead are left out.
         """
@@ -445,7 +454,10 @@ class SessionPump:
             self._catch_up()
 
     def _write(self, parcels: Sequence[Parcel]) -> None:
-        """Write deliveries, some at a time. If the wire's buffer is full, leave the rest in the inbox for later."""
+        """Write deliveries, some at a time.
+
+        If the wire's buffer becomes full, leave the remaining deliveries in the inbox.
+        """
         start = 0
         while start < len(parcels):
             if not self._writable:
@@ -508,7 +520,7 @@ class SessionPump:
             self._catch_up()
 
     def _caught_released(self, reply: Fetched) -> None:
-        """Write a page of released or repeated deliveries. The page lacks deliveries that were settled meanwhile."""
+        """Write a page of released or repeated deliveries. Deliveries settled in the meantime are not in the page."""
         del self._released[: self._released.index(reply.through) + 1]
         parcels = [(item.message, item.key, item.stream_seq) for item in reply.deliveries]
         start = 0
@@ -523,7 +535,8 @@ class SessionPump:
     def _is_over(self, item: Delivery) -> bool:
         """True if a delivery must not be written again.
 
-        This is so if it was offered before this session was attached, and the wire writes its message only once.
+        A delivery must not be written again if the wire writes its message only once, and the delivery was offered
+        before this session was attached.
         """
         offered_before = item.key < self._attached_key and item.state is not State.PENDING
         return offered_before and self._once is not None and self._once(item.message)
@@ -532,7 +545,7 @@ class SessionPump:
 def _slice_end(parcels: Sequence[Parcel], start: int) -> int:
     """Return the index after the last delivery that is written together with the delivery at `start`.
 
-    Deliveries are written together up to a size. Then the pump checks if the wire takes more.
+    Deliveries are written together up to `_WRITE_CHARACTERS`. Then the pump checks if the wire's buffer is full.
     """
     characters = 0
     for index in range(start, len(parcels)):

@@ -20,8 +20,8 @@ from tieline.contract.reply import Attached, Progress, Reply
 
 IDLE_SECONDS = 30.0
 _AGE_SECONDS = 60.0
-"""Longest life of a session, even of a busy one. The next request then opens a new session, and the hub checks the
-token again, because it may have expired."""
+"""Longest life of a session in seconds, even if it is in use. The next request then opens a new session, and the hub
+checks the token again, because the token may have expired."""
 _SESSIONS_MAX = 4096
 """Most sessions that are open at the same time. Above this number, the least recently used session ends."""
 
@@ -42,7 +42,7 @@ async def ask_all(hub: Hub, commands: Sequence[c.Command]) -> Sequence[Reply]:
 
 
 class Held:
-    """An open session of a token, in the cache. The hub calls it as the session's listener."""
+    """An open session of a token, in the cache. It is also the session's listener, which the hub calls."""
 
     __slots__ = ("_sessions", "digest", "member", "opened_at", "session", "used_at")
 
@@ -105,9 +105,9 @@ class Sessions:
         return held
 
     async def ask(self, token: str, held: Held, make: Make) -> Sequence[Reply]:
-        """Submit the commands that `make` makes for this session, and return their replies.
+        """Call `make` with the session, submit the commands that it returns, and return their replies.
 
-        If the session has ended meanwhile, open a new session for the token and submit the commands there.
+        If the session has already ended, open a new session for `token` and submit the commands there.
         """
         replies = await ask_all(self._hub, make(held.session))
         first = replies[0]
@@ -169,7 +169,7 @@ class Sessions:
     def end(self, held: Held) -> None:
         """End a session.
 
-        The next request with its token opens a new one, and is refused if the token is not valid any more.
+        The next request with its token opens a new session, and is refused if the token is no longer valid.
         """
         self.forget(held)
         self._hub.forget(held.session)

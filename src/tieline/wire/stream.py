@@ -1,10 +1,10 @@
-"""A byte stream to one client on a Unix socket: the common part of connections with frames and with lines.
+"""A byte stream to one client on a Unix socket: the base class of connections that use frames or lines.
 
-Above: a subclass, which knows where a message ends. Below: an asyncio transport. This module does not know what the
+Above: a subclass, which finds the end of each message. Below: an asyncio transport. This module does not know what the
 bytes mean.
 
-After `hang_up`, a client that reads still gets the bytes that were written before. A client that reads nothing for a
-while is disconnected and loses the rest. So no connection stays open for ever.
+After `hang_up`, a client that reads still gets the bytes that were written before. A client that reads nothing for
+`CLOSE_SECONDS_MAX` is disconnected and loses the bytes that are left. So no connection stays open for ever.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from tieline.wire.unix import peer_uid
 from tieline.wire.unsent import bound
 
 CLOSE_SECONDS_MAX = 5.0
-"""A client that reads nothing for this time after `hang_up` is disconnected."""
+"""A client that reads nothing for this many seconds after `hang_up` is disconnected."""
 
 
 class Stream(asyncio.Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from tieline.contract.limits import Limits
 
 FREE_BYTES = 4096
-"""Incomplete bytes of a connection that are not counted. The connection itself costs about as much."""
+"""Number of incomplete bytes of a connection that are not counted. An idle connection uses about as much memory."""
 
 TOO_MUCH = "too many large messages are on their way to this hub at once; send yours again"
 
@@ -52,12 +52,12 @@ class Unfinished:
     def held(self) -> int:
         """Number of bytes of unfinished messages that all connections hold now.
 
-        A connection with few bytes is not counted.
+        A connection with at most `FREE_BYTES` is not counted.
         """
         return self._strangers.held + self._members.held
 
     def share(self, refused: Callable[[], None], owner: str | None = None) -> "Share":
-        """Make the share of a new connection. `owner` is its member, `None` if the client is not identified yet.
+        """Make the share of a new connection. `owner` is the connection's member, `None` if it is not known yet.
 
         `refused` is called if the connection holds too many bytes. This callback must end the connection.
         """
@@ -82,7 +82,7 @@ class Share:
         self.owner: str | int = id(self)
 
     def hold(self, size: int) -> None:
-        """Report that the connection now holds this many bytes of an unfinished message."""
+        """Report that the connection now holds `size` bytes of an unfinished message."""
         pool = self._pool
         if size <= FREE_BYTES:
             size = 0

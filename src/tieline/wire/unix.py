@@ -177,7 +177,7 @@ def check_path(path: str | Path) -> None:
 
 
 def peer_uid(transport: asyncio.BaseTransport) -> int | None:
-    """Return the user id of the process at the other end of a Unix socket, or None if the system does not tell it."""
+    """Return the user id of the process at the other end of a Unix socket, or None if the system does not report it."""
     sock = transport.get_extra_info("socket")
     return None if sock is None else socket_uid(sock)
 
@@ -200,7 +200,7 @@ def socket_uid(sock: socket.socket) -> int | None:
 
 
 async def _refuse_live(path: Path) -> None:
-    """Raise an error if a process listens at `path`. A plain file or the socket of a dead process is no error."""
+    """Raise an error if a process listens at `path`. A plain file, or the socket of a dead process, causes no error."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + STALE_CHECK_SECONDS
     while _identity(path) is not None:

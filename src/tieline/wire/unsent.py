@@ -26,7 +26,7 @@ def bound(transport: asyncio.WriteTransport, bytes_max: int) -> None:
 class Unsent(Generic[_Item]):
     """Buffer of items for one reader, in order.
 
-    Calls `full` above `bytes_max`, and later `drained` at half of `bytes_max`.
+    Calls `full` when the size of the items exceeds `bytes_max`, and `drained` when it falls to half of that limit.
     """
 
     __slots__ = ("_bytes", "_bytes_max", "_closed", "_drained", "_full", "_is_full", "_items", "_wake")

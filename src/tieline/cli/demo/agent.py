@@ -41,7 +41,7 @@ class Hold(Struct, frozen=True, tag="hold", tag_field="do"):
 
 
 class Race(Struct, frozen=True, tag="race", tag_field="do"):
-    """Order to an agent of the demo: claim the last message twice at once, and report which of the two claims got it.
+    """Order to an agent of the demo: claim the last message twice at once, and report the result of both claims.
 
     The protocol must have claims.
     """
@@ -50,7 +50,10 @@ class Race(Struct, frozen=True, tag="race", tag_field="do"):
 
 
 class Ask(Struct, frozen=True, tag="ask", tag_field="do"):
-    """Order to an agent of the demo: make an HTTP request that is no message. The protocol must have such requests."""
+    """Order to an agent of the demo: make an HTTP request that does not send a message.
+
+    The protocol must have such requests.
+    """
 
     n: int
     method: str
@@ -62,7 +65,7 @@ Order = Join | Say | Hold | Race | Ask
 
 
 class Done(Struct, frozen=True, tag="done", tag_field="tells"):
-    """Report of an agent of the demo: the order number `n` was carried out, or `failed` has the reason why not."""
+    """Report of an agent of the demo: order number `n` was carried out, or it failed for the reason `failed`."""
 
     n: int
     value: Any = None
@@ -70,7 +73,7 @@ class Done(Struct, frozen=True, tag="done", tag_field="tells"):
 
 
 class News(Struct, frozen=True, tag="news", tag_field="tells"):
-    """Report of an agent of the demo: a message came."""
+    """Report of an agent of the demo: the agent received a message."""
 
     sender: str
     body: str
@@ -90,7 +93,7 @@ class Claiming(Protocol):
 
 @runtime_checkable
 class Asking(Protocol):
-    """A puppet (a small client for tests) of a protocol that has HTTP requests beside messages."""
+    """A puppet (a small client for tests) of a protocol that has HTTP requests in addition to messages."""
 
     async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
         """Make an HTTP request and return the answer."""

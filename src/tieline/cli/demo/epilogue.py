@@ -69,7 +69,10 @@ def _state(receipt: ReceiptView) -> str:
 
 
 async def log_events(show: Show, messages: int) -> dict[str, int]:
-    """Count the events of each kind in the hub's main log, and check the count of messages. Return the counts."""
+    """Count the events of each kind in the hub's main log, and return the counts.
+
+    Check that the log has `messages` sent messages.
+    """
     counts: Counter[str] = Counter()
     start = 0
     while True:

@@ -31,7 +31,7 @@ CAST = (
 )
 
 _IN_HAND = "Stop: test 7 fails on ARM."
-"""Text of the message that ben has read and not acknowledged when its process is killed."""
+"""Text of the message that the agent `ben` has read but not acknowledged when its process is killed."""
 
 
 def players() -> dict[str, Player]:
@@ -183,14 +183,17 @@ class Show:
         self.verdict.check(claim, expected, found)
 
     async def _say(self, speaker: Player, target: str, body: str, *hearers: Player, urgent: bool = False) -> None:
-        """Let a player send a message, and check that the hearers get it from the right sender."""
+        """Let the player `speaker` send a message, and check that each player in `hearers` receives it."""
         await speaker.say(target, body, urgent=urgent)
         await self.transcript.line(speaker.protocol, speaker.name, target, f"{'URGENT ' if urgent else ''}{body}")
         if hearers:
             await self._heard(body, speaker.name, *hearers, urgent=urgent)
 
     async def _heard(self, body: str, sender: str, *hearers: Player, urgent: bool = False) -> None:
-        """Wait until these players have received a message, each by its own protocol, and check that they did."""
+        """Wait until each player in `hearers` has received a message, and check its sender and urgency.
+
+        Raise `Broken` if a player does not receive the message in time.
+        """
         player = self.stage.players.get(sender)
         anonymous = player is not None and player.protocol == "agent-channels"
         expected = (r"client-\d+@\S+" if anonymous else re.escape(sender), urgent)
@@ -209,16 +212,20 @@ class Show:
         self.transcript.heard([(hearer.name, hearer.protocol) for hearer in hearers])
 
     async def _change(self, method: str, path: str, kind: str, text: str, **form: Any) -> None:
-        """Let ada change the objective by a request, and check that ben and cleo are told.
+        """Let the agent `ada` change the objective by an HTTP request, and check that two other agents are notified.
 
-        `kind` is the kind of change.
+        `path` is the end of the request's path, `form` has its parameters. `kind` is the kind of change, and `text`
+        describes the change in the transcript.
         """
         await self.ada.ask(method, f"/objectives/{self._objective}{path}", **form)
         await self.transcript.line("ac7", "ada", "obj", f"[objective {kind}] {text}".rstrip())
         await self._heard(f"[objective {kind}]", "ada", self.ben, self.cleo)
 
     def _nobody_heard_twice(self) -> None:
-        """Check that each message was heard once, except the one that ben had not acknowledged at the crash."""
+        """Check that no agent received the same message twice.
+
+        One message is an exception: the agent `ben` had not acknowledged it when its process was killed.
+        """
         for player in self.stage.players.values():
             times = Counter((news.sender, news.body) for news in player.heard)
             again = [body for (_, body), often in times.items() if often > 1]
@@ -233,7 +240,7 @@ class Show:
                 you.ack(delivery)
 
     async def _you_hear(self, sender: str | None, body: str) -> None:
-        """Check that the person who watches got a message. `None` means any sender."""
+        """Check that the person who watches received a message from `sender`. `None` means any sender."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 while not (said := await self._shown.get())[1].startswith(body):

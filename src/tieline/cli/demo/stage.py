@@ -1,8 +1,8 @@
 """The stage of the demo: a hub and the agents, each in its own process, in a temporary folder.
 
-Above: `script`. Below: `agent`, and `tieline serve`, started in the usual way but under a guard process. The demo ends
-by its last scene, by an error or by Ctrl-C. Then the stage ends every process that it started and removes the folder.
-If the stage is killed, the guard does that instead. Agents end by themselves when their stdin closes.
+Above: `script`. Below: `agent`, and `tieline serve`, started in the usual way but under a guard process. When the demo
+ends, also by an error or by Ctrl-C, the stage ends every process that it started and removes the folder. If the stage
+is killed, the guard ends the hub and removes the folder. Agents end by themselves when their stdin closes.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from tieline.wire.puppet import Place
 from tieline.wire.unix import PATH_BYTES_MAX
 
 WAIT_SECONDS = 8.0
-"""Longest time to wait for an expected event: it comes within milliseconds, or not at all."""
+"""Longest time to wait for an expected event. The event comes within milliseconds, or not at all."""
 _START_SECONDS = 20.0  # a slow machine imports for some seconds
 _STOP_SECONDS = 5.0  # then it is killed
 _POLL_SECONDS = 0.02  # a person does not notice it
@@ -50,7 +50,7 @@ class Broken(Exception):
 async def soon(ask: Callable[[], Awaitable[_A]], is_it: Callable[[_A], bool]) -> _A:
     """Call `ask` again and again until `is_it` is true for the answer, or a timeout. Return the last answer.
 
-    This is needed because a wire without acknowledgements does not say when the hub has processed a message.
+    This is needed for protocols without acknowledgements, which do not report that the hub has processed a message.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + WAIT_SECONDS
@@ -114,7 +114,7 @@ class Player:
         return self._process is not None and self._process.returncode is None
 
     async def start(self, log: Any) -> None:
-        """Start the agent's process. It is not connected to the hub yet."""
+        """Start the agent's process, which writes its log to `log`. It is not connected to the hub yet."""
         self._process = await _start("-m", "tieline.cli.demo.agent", pipes=asyncio.subprocess.PIPE, log=log)
         self._reading = asyncio.create_task(self._read(self._process))
 
@@ -135,7 +135,7 @@ class Player:
         return msgspec.convert(await self._order(a.Race), list[bool])
 
     async def ask(self, method: str, path: str, **form: Any) -> a.Json:
-        """Let the agent make an HTTP request that is no message. Return the answer."""
+        """Let the agent make an HTTP request that does not send a message. Return the answer."""
         return msgspec.convert(await self._order(lambda n: a.Ask(n, method, path, form)), a.Json)
 
     async def hears(self, is_it: Callable[[a.News], bool], *, since: int = 0) -> a.News | None:
@@ -243,7 +243,8 @@ class Stage:
     async def _start_hub(self) -> asyncio.subprocess.Process:
         """Start the hub under a guard process.
 
-        The guard ends the hub when our end of a pipe closes, also if this process is killed.
+        A pipe connects this process with the guard. When the pipe closes, the guard ends the hub. So the hub also ends
+        if this process is killed.
         """
         serve = (sys.executable, "-m", "tieline.cli.main", "serve", "--home", str(self.home), "--http", "127.0.0.1:0")
         alive, self._alive = os.pipe()
@@ -266,7 +267,7 @@ class Stage:
         return lines[-1] if lines else "it said nothing"
 
     async def open(self, member: str | None = None, *, receive: bool = False) -> Client:
-        """Open a session on the hub's own protocol, for `member` or, without it, for the operator."""
+        """Open a session on the hub's own protocol, for `member`. Without `member`, the session is the operator's."""
         client = await connect(home=self.home, member=member, receive=receive)
         self._clients.append(client)
         return client

@@ -84,7 +84,7 @@ class Transcript:
         )
 
     def heard(self, players: Sequence[tuple[str, str]]) -> None:
-        """Print which agents received the last message. Each is a name and its protocol."""
+        """Print which agents received the last message. Each of `players` is the name of an agent and its protocol."""
         self._print((" " * 10 + "heard by ", "dim"), *self._names(players))
 
     def _names(self, players: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ class Verdict:
         self.checks: list[Check] = []
 
     def check(self, claim: str, expected: Any, found: Any) -> bool:
-        """Add the statement `claim`. Return true if it is true, because `found` equals `expected`."""
+        """Add the statement `claim`. Return true if the statement is true, that is, if `found` equals `expected`."""
         self.checks.append(Check(claim, expected, found))
         return self.checks[-1].holds
 

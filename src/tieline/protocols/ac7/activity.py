@@ -30,16 +30,17 @@ UPLOAD_BYTES_MAX = 16 * MEBIBYTE
 """Largest upload: twice the size limit of one event."""
 
 _UNSENT_BYTES_MAX = 2 * UPLOAD_BYTES_MAX
-"""Most unsent bytes for one live reader.
+"""Largest number of unsent bytes for one live reader.
 
 It is more than one upload, because the hub writes all events of an upload to the reader at once.
 """
 _LIMIT = 200
 _LIMIT_MAX = 1000
 UPLOAD_VALUES_MAX = 500_000
-"""Most values of an upload, which is not decoded as a whole: each event has the limit of any other body."""
+"""Largest number of JSON values in one upload. An upload is decoded event by event, and each event has the same limit
+as the body of any other request."""
 _TURN_BYTES = 64 * 1024
-"""Number of bytes of events to check before the event loop may run other tasks."""
+"""Number of bytes of events that are checked before the event loop may run other tasks."""
 _INVALID = "invalid activity payload"
 
 Event = trace.ActivityEvent | commandsuite.Event
@@ -130,7 +131,7 @@ class Tail:
         """Do nothing. A reader of activity gets no messages."""
 
     def progress(self, step: r.Progress) -> None:
-        """Do nothing. This session does not follow the deliveries of sent messages."""
+        """Do nothing. This session needs no reports on the deliveries of sent messages."""
 
     def end(self, why: Refusal) -> None:
         """Close the reader's connection, because the hub ended the session.
@@ -150,7 +151,7 @@ class Tail:
             self.carrier.end(code, reason)
 
     def leave(self) -> None:
-        """End the subscription and forget this reader, because it is gone or is cut off."""
+        """End the subscription and forget this reader, because it disconnected or is being disconnected."""
         if self._closed:
             return
         self._closed = True

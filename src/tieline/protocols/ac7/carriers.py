@@ -22,9 +22,9 @@ _REASON_BYTES_MAX = 123
 
 
 class Frame:
-    """One message for streams, encoded once for all of them.
+    """One message, encoded once for all streams that carry it.
 
-    It carries the id of the message, so that a reader that reconnects can name the last message it got.
+    A frame has the id of its message. A reader that reconnects can name the last message it got by this id.
     """
 
     __slots__ = ("_event", "_id", "_text", "payload")
@@ -60,7 +60,7 @@ class Carrier(Protocol):
         """Queue a message for sending."""
 
     def end(self, code: int, reason: str) -> None:
-        """Send the queued messages, then the reason, then close."""
+        """Send the queued messages, then the reason, then close the connection."""
 
     async def run(self) -> None:
         """Send messages until the reader disconnects or `end` is called."""
@@ -120,7 +120,7 @@ class SocketCarrier:
         self._unsent.write(frame, len(frame.payload))
 
     def end(self, code: int, reason: str) -> None:
-        """Send the queued messages, then close with the reason."""
+        """Send the queued messages, then close the WebSocket with the code and the reason."""
         reason = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
         self._last = {"type": "websocket.close", "code": code, "reason": reason}
         self._unsent.close()

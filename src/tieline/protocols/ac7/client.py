@@ -71,7 +71,7 @@ class Ac7Client:
         return await self.ask("POST", "/push", form)
 
     async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
-        """Make any request and return the JSON of the answer.
+        """Make any request and return the JSON of the answer. `form` is the JSON body of the request.
 
         Raises `ConnectionError` if the hub refuses the request.
         """

@@ -30,7 +30,7 @@ ANNOUNCER = "ac7@hub"
 """Sender of the "session online" message. No member's name contains `@`, and the name `ac7` is reserved for the hub."""
 BROKER = "ac7"
 SYSTEM = "__system__"
-"""Creator shown for the general channel, which always exists."""
+"""Name that is shown as the creator of the general channel, which no member created."""
 
 # spec, Message shape: the broker strips keys by which a sender could pose as another, or as sent elsewhere.
 RESERVED = frozenset({"from", "ts", "msg_id", "level", "thread", "tieline"})
@@ -284,7 +284,7 @@ def channel_summary(kept: ChannelView, reader: str) -> s.ChannelSummary:
 def channel_members(kept: ChannelView, reader: str) -> s.ChannelResponse:
     """Convert a channel and its members, for the calling member `reader`.
 
-    The general channel holds everybody, so it lists no members.
+    Every member is in the general channel, so its list of members is left empty.
     """
     members = [
         s.ChannelMember(channel_id=kept.id, member_name=one.name, role=one.role.value, joined_at=one.joined_at_ms)

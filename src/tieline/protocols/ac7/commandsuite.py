@@ -2,7 +2,7 @@
 
 Above: the routes of this folder. A client of CommandSuite identifies itself by a header. It uses most of ac7's routes
 unchanged, so there is no second server. Where the two protocols differ, a route calls `speaks`. CommandSuite has no
-written specification. The facts in this module were read in its source, version 0.7.1.
+written specification. The facts in this module come from its source code, version 0.7.1.
 """
 
 from typing import Annotated, Any, Literal, get_args
@@ -112,4 +112,5 @@ Event = SessionStart | SessionEnd | ToolAction | UserPrompt | ContextControl
 """Kinds of activity events that only CommandSuite has, and not ac7."""
 
 KINDS = tuple(kind.__struct_config__.tag for kind in (ObjectiveOpen, ObjectiveClose, LlmExchange, *get_args(Event)))
-"""Kinds of events that clients of CommandSuite know. They reject a list with other kinds, such as `opaque_http`."""
+"""Kinds of events that clients of CommandSuite know. The clients reject a list with any other kind, such as
+`opaque_http`."""

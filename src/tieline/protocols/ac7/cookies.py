@@ -33,7 +33,10 @@ def set_attempt(attempt: str, *, secure: bool) -> str:
 
 
 def read_cookie(header: str, cookie: str = COOKIE) -> str | None:
-    """Return the value of a cookie in a `Cookie` header; by default the session id. The first match counts."""
+    """Return the value of a cookie in a `Cookie` header, or `None`. By default it is the session cookie.
+
+    If the header has several cookies of this name, the first one with a value counts.
+    """
     if len(header) > _COOKIE_CHARS_MAX:
         return None
     for pair in header.split(";"):

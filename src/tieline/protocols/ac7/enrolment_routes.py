@@ -24,11 +24,12 @@ from tieline.wire.http import Answer, answer
 from tieline.wire.route import NO_CONTENT, Call, Query, Refused, Route, fail, no, require
 
 VERIFICATION_PATH = "/enroll"
-"""Path of the page that approves a device. The device shows it to a person, with the user code as `code`."""
+"""Path of the page that approves a device. The device shows this path to a person, with the user code in the query
+parameter `code`."""
 _SEE_OTHER = 303
 _CODE_CHARS_MAX = 64  # a user code has nine
 _CONSOLE_PLACE = "/#/devices"
-"""Address of the console's page that approves a device. The code follows after a slash."""
+"""Address of the console's page that approves a device. The user code is appended after a slash."""
 
 _DEVICE_PREFIX = "ac7-dc_"
 """Prefix by which clients recognize a device code."""
@@ -213,7 +214,7 @@ async def approval_page(call: Call, _: None) -> Answer:
 
 
 async def _bound(call: Call, form: Bind) -> Approved:
-    """Issue one more token for an existing member, for the device that is approved."""
+    """Issue one more token of an existing member, for the approved device."""
     name = MemberName(form.member_name)
     replies = await call.ask(
         lambda session: (c.IssueToken(session, name=name, label=form.label), c.ListMembers(session, name=name)),
@@ -226,7 +227,7 @@ async def _bound(call: Call, form: Bind) -> Approved:
 
 
 async def _created(call: Call, form: Create) -> Approved:
-    """Create a member for the device that is approved, and return the member's token."""
+    """Create a member for the approved device, and return the member's token."""
     name = MemberName(form.member_name)
     permissions = await permission_words(call, form.permissions)
     replies = await call.ask(

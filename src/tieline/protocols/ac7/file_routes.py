@@ -197,7 +197,7 @@ class FileRoutes:
         return _entries(await reached(self._files.everything(await self._viewer(call))))
 
     async def _make_home(self, call: Call, path: str) -> None:
-        """Create the caller's home folder if the path is the root or that home."""
+        """Create the caller's home folder if `path` is the root folder or that home folder itself."""
         home = f"/{call.member}"
         if path in ("/", home):
             await reached(self._files.make_folder(home, Viewer(call.member)))

@@ -1,6 +1,7 @@
-"""Logins over HTTP: a code from an authenticator app opens a session; a `SameSite=Strict` cookie holds its id.
+"""Logins over HTTP: a code from an authenticator app opens a session, and a cookie holds its id.
 
-Above: the server. Below: the hub's login sessions. The hub's log records every failed login.
+Above: the server. Below: the hub's login sessions. The cookie is `SameSite=Strict`. The hub's log records every failed
+login.
 """
 
 from typing import Annotated

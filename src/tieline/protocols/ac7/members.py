@@ -236,9 +236,9 @@ def adding(
 
 
 async def permission_words(call: Call, given: tuple[str, ...] | str, kept: Member | None = None) -> tuple[str, ...]:
-    """Check the permissions and preset names that a request gives. Return those that the member will have.
+    """Check the permissions and preset names in `given`. Return all that the member will have.
 
-    Raises `Refused` for an unknown one. `kept` is the member that the request changes, if it exists. The hub's own
+    Raises `Refused` if a name is unknown. `kept` is the member that the request changes, if it exists. The hub's own
     permissions of that member are added to the result, because ac7 does not know them and must not remove them.
     Permissions that the member has through a preset are not added.
     """

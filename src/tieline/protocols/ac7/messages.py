@@ -155,7 +155,7 @@ class Messages:
 
 
 class _Past:
-    """Reads a member's history, newest first. ac7 pages by milliseconds, but the hub pages by offsets.
+    """Reads a member's history, newest first. Clients of ac7 ask for pages by time, but the hub reads by log offset.
 
     With `peer`, only the messages of one conversation are read.
     """
@@ -189,9 +189,9 @@ class _Past:
         return found
 
     async def _start(self, before_ms: int) -> int:
-        """Return the log offset below which all messages are older than this time.
+        """Return the log offset below which all messages are older than `before_ms`.
 
-        It is found by binary search, because time grows with offsets.
+        The offset is found by binary search, because later messages have higher offsets.
         """
         newest = await self._page(None, 1)
         if not newest or newest[0].sent_at_ms < before_ms:
@@ -208,7 +208,7 @@ class _Past:
         return high
 
     async def _page(self, before: int | None, limit: int, *, offers: bool = False) -> tuple[m.Message, ...]:
-        """Read messages below the log offset `before`.
+        """Read at most `limit` messages below the log offset `before`, newest first.
 
         With `offers`, the hub records that these messages were shown to the member.
         """

@@ -27,7 +27,7 @@ class Ac7Puppet(Puppet):
         await self._client.push(target, body, {"priority": "urgent"} if urgent else {})
 
     async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
-        """Make any request of the protocol and return the JSON of the answer."""
+        """Make any request of the protocol and return the JSON of the answer. `form` is the JSON body."""
         return await self._client.ask(method, path, form)
 
     async def hear(self) -> Heard:

@@ -62,7 +62,7 @@ class Failure(Shape, frozen=True, omit_defaults=True):
 
 
 def later(text: str, seconds: int | None) -> Answer:
-    """Return a 429 answer that asks the client to retry later."""
+    """Return an answer with status 429 and this text. It asks the client to retry, after `seconds` if given."""
     return wait(answer(Failure(text, retry_after=UNSET if seconds is None else seconds), 429), seconds)
 
 

@@ -1,15 +1,16 @@
 """Live streams: the open message streams of members.
 
 Above: the subscribe route. Below: the Hub port and a `Carrier` for each stream. A stream carries the messages that
-arrive while it is open. A reader that reconnects names the last message it got, and first gets what it missed since.
-All other messages are in the history. A stream shows its member's deliveries, and the messages that the member sent
-from elsewhere, so that all devices of the member show the same. The hub gives both in the order of the log, and each
-message once.
+arrive while it is open. A reader that reconnects names the last message it got. The stream first carries the messages
+that this reader missed. All other messages are in the history. A stream shows its member's deliveries, and the messages
+that the member itself sent, so that all devices of the member show the same messages. All messages come in the order of
+the log, each message once.
 
 A stream is not a `SessionPump`, because a stream carries the log and not the inbox. The member's own messages appear
 between its deliveries, but they are in no inbox. The answer to a sender contains the number of streams that its message
-was written to, so the streams are counted before the answer leaves. A reader that does not keep up cannot continue from
-its inbox. The reader is cut off with a reason. It continues from its last message, or reads the history.
+was written to, so the streams are counted before the answer is sent. A reader that does not keep up cannot continue
+from its inbox. The hub closes its connection with a reason. The reader can continue from its last message, or read the
+history.
 """
 
 import asyncio
@@ -44,7 +45,8 @@ policy violation."""
 SUBSCRIBE_PATH = "/subscribe"
 
 _UNSENT_BYTES_MAX = 1024 * 1024
-"""Most unsent bytes for one reader before the reader is cut off. The history has all the messages."""
+"""Largest number of unsent bytes for one reader. Above this limit, the hub closes the reader's connection. The history
+has all the messages."""
 _SINCE_CHARS_MAX = 64  # longer than the id of a message
 _OPEN_COUNTED_MAX = 1000  # with more open objectives, the exact number does not matter
 _MISSED_PAGE = 100
@@ -53,7 +55,7 @@ _encode = msgspec.json.Encoder().encode
 
 Waiting = list[int] | tuple[Frame | None, int] | None
 """An entry of a stream's queue. A list has keys of deliveries that are no longer held and must be fetched from the hub.
-A tuple is a later message with its key. The message is `None` if it was already written; the key is 0 if the message is
+A tuple is a later message with its key. The message is `None` if it was already written. The key is 0 if the message is
 not a delivery. The entry `None` stands for the missed messages, which are being read from the hub."""
 
 
@@ -108,9 +110,9 @@ class Stream:
         self._first_live = None
 
     def show_missed(self, message: Message) -> bool:
-        """Write a message that the reader missed.
+        """Write a message that the reader missed, and return true.
 
-        If the message arrived after the stream opened, it is in the queue. Then return false and write nothing.
+        If the message arrived after the stream opened, it is in the queue. Then write nothing, and return false.
         """
         if self._first_live is not None and message.offset >= self._first_live:
             return False
@@ -127,13 +129,16 @@ class Stream:
             self._fetch()
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Write a delivery. Ignore it if its message is badly signed and so must stay within another protocol."""
+        """Write a delivery.
+
+        Ignore it if its message has an invalid signature and was sent through another protocol.
+        """
         del stream_seq
         if message.reaches(PROTOCOL):
             self._show(message, key)
 
     def released(self, keys: Sequence[int]) -> None:
-        """Fetch these deliveries from the hub and write them, because they are not held any more.
+        """Fetch the deliveries with these keys from the hub and write them, because they are not held any more.
 
         Later messages wait in the queue until these deliveries are written.
         """
@@ -185,7 +190,7 @@ class Stream:
         asyncio.get_running_loop().call_soon(self._note)
 
     def show(self, message: Message) -> None:
-        """Write a message that the member itself sent from elsewhere, unless it was written before."""
+        """Write a message that the member itself sent, unless the stream carried it before."""
         self._show(message, 0)
 
     def _show(self, message: Message, key: int) -> None:
@@ -213,14 +218,14 @@ class Stream:
         self._first = self._last = 0
 
     def progress(self, step: Progress) -> None:
-        """Do nothing. This session does not follow the deliveries of sent messages."""
+        """Do nothing. This session needs no reports on the deliveries of sent messages."""
 
     def end(self, why: Refusal) -> None:
         """Close the stream, because the hub ended the session."""
         self.close(ENDED, why.message)
 
     def stalled(self) -> None:
-        """Cut off the reader, because it does not keep up."""
+        """Close the reader's connection, because the reader does not keep up."""
         self._cut_off("too slow")
 
     def _cut_off(self, reason: str) -> None:
@@ -253,8 +258,8 @@ class Streams:
     """All open streams.
 
     The class watches the messages that a member sends while the member has a stream or a pending send request. Each
-    such message is shown on the sender's own streams. The streams that it was written to are counted, because the
-    answer to the sender contains their number.
+    such message is written to the sender's own streams. The class counts the streams that a message is written to,
+    because the answer to the sender contains their number.
     """
 
     def __init__(self, hub: Hub, channels: ChannelIds, *, announce: bool) -> None:
@@ -273,7 +278,7 @@ class Streams:
     # Callbacks of the hub.
 
     def _posted(self, notice: Notice) -> None:
-        """Show an accepted message on its sender's own streams. The sender may get no delivery of its own message."""
+        """Write an accepted message to its sender's own streams. The sender may get no delivery of its own message."""
         assert isinstance(notice, Posted), "asked for"
         message = notice.message
         if notice.origin in self._expecting:
@@ -325,7 +330,7 @@ class Streams:
             raise Refused(refused(refusal))
 
     def expect(self, session: SessionId, member: MemberName) -> None:
-        """Start to count streams for a message that a request of this session is about to send."""
+        """Start to count the streams that a message is written to. A request of this session is about to send it."""
         self._watch(member)
         self._expecting[session] = self._expecting.get(session, 0) + 1
 
@@ -351,8 +356,8 @@ class Streams:
     ) -> Refusal | None:
         """Open a stream for the member with this token. Return the refusal, if any.
 
-        The stream carries every message that the hub accepts from now on, and the messages after the one with the id
-        `since`. With `announce`, the member gets the notice that its stream is open.
+        The stream carries every message that the hub accepts from now on. With `since`, it first carries the messages
+        after the message with that id. With `announce`, the member gets the notice that its stream is open.
         """
         opened: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
 

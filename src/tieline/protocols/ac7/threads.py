@@ -1,7 +1,7 @@
 """Threads: finds the target of a message from its `to` and `data.thread`, by the table in the specification.
 
-Above: `messages`, `channels`, `objectives` and `file_routes`. Below: the Hub port. The sender's `data.thread` names
-the wanted thread. If the sender may not write to that thread, the request is refused with the reason.
+Above: `messages`, `channels`, `objectives` and `file_routes`. Below: the Hub port. The sender's `data.thread` names the
+thread that the message is for. If the sender may not write to that thread, the request is refused with the reason.
 """
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from tieline.protocols.ac7 import codec
 from tieline.wire.route import Call, Refused, fail, no
 
 _EXCERPT = 140
-"""Most characters of a client's text that an error message repeats. No name is longer."""
+"""Largest number of characters of a client's text that an error message repeats. No name is longer."""
 
 
 class Thread(Struct, frozen=True):
@@ -27,7 +27,7 @@ class Thread(Struct, frozen=True):
     key: str | None = None
     """Value for `data.thread`, if it cannot be derived from the target."""
     members: int | None = None
-    """Number of members in the thread, if known before the send."""
+    """Number of members in the thread, if it is known before the message is sent."""
 
     @property
     def viewer(self) -> str:
@@ -68,7 +68,10 @@ async def own_channel(call: Call, wanted: str) -> r.ChannelView:
 
 
 async def thread_of(call: Call, to: str | None, wanted: object) -> Thread:
-    """Return the conversation for a message with this `to`, and `wanted` as its `data.thread`. Raises `Refused`."""
+    """Return the conversation that a message goes to. `to` and `wanted` are its `to` and its `data.thread`.
+
+    Raises `Refused` if one of them is invalid, or if the caller may not write to the conversation.
+    """
     found = await _named_thread(call, wanted) if wanted is not None else None
     # spec, The four thread types: no thread is everybody, and with `to` a direct message.
     if to is None:
@@ -106,7 +109,8 @@ async def objectives_of(
 ) -> list[o.Objective]:
     """Return the objectives that the member may see, newest first, up to the hub's `page_max`.
 
-    If `statuses` are given, only objectives with one of them are returned. The same is true for `assignee`.
+    If `statuses` are given, only objectives with one of these statuses are returned. If `assignee` is given, only
+    objectives of that member are returned.
     """
     found: list[o.Objective] = []
 

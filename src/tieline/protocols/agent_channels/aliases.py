@@ -51,5 +51,5 @@ def alias_of(inbox: str) -> str:
 
 
 def inbox_of(name: str) -> str | None:
-    """Return `inbox-<member>` for the other name `dm-<member>`. None if the name does not begin with `dm-`."""
+    """Return `inbox-<member>` for the other name `dm-<member>`, or None if `name` does not begin with `dm-`."""
     return INBOX_PREFIX + name.removeprefix(DM_PREFIX) if name.startswith(DM_PREFIX) else None

@@ -32,7 +32,7 @@ class Bridge(Protocol):
         """Connect both sides."""
 
     async def stop(self) -> None:
-        """Disconnect both sides. Stopping twice, or before a start, is no error."""
+        """Disconnect both sides. It is no error if the bridge is already stopped or was never started."""
 
     @property
     def status(self) -> Status:
@@ -75,7 +75,7 @@ class _TcpBridge(Emitter):
             self._starting = False
 
     async def stop(self) -> None:
-        """Disconnect both sides. Stopping twice, or before a start, is no error."""
+        """Disconnect both sides. It is no error if the bridge is already stopped or was never started."""
         self._status = "stopped"
         # Clear `_local` first, so that any new TCP connection is refused.
         local, self._local = self._local, None
@@ -198,14 +198,14 @@ class TcpBridgeServer(_TcpBridge):
 
     @property
     def port(self) -> int:
-        """The port that the bridge listens on; before `start`, the requested port."""
+        """The port that the bridge listens on. Before `start`, it is the requested port."""
         if self._server is None or not self._server.sockets:
             return self._port_wanted
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     def connection_opened(self, connection: Connection) -> None:
-        """Register a TCP client; disconnect it if the bridge was stopped while it connected."""
+        """Register a TCP client. If the bridge was stopped while the client connected, disconnect the client."""
         if self._local is None:
             connection.abort()
             return

@@ -31,7 +31,7 @@ PostLarge = Callable[[str, LargeMessage], None]
 
 
 class ClientError(Exception):
-    """Reason why one client was closed, or an error of its socket. Has the text of the cause and the client's id."""
+    """Reason why one client was closed, or an error of its socket. It has the client's id and the text of the cause."""
 
     def __init__(self, client_id: str, text: str) -> None:
         super().__init__(text)
@@ -62,11 +62,11 @@ class Channel(Emitter):
     ) -> None:
         """Set the parameters of the channel. `start` opens it.
 
-        `mode` is the permissions of the socket file (None: the umask decides). `post` is a callback that handles each
-        client's message. With `post`, the channel does not forward messages; its owner calls `send`, `send_all` or
-        `broadcast`. `post_large` is the callback for a message with very many values, which it gets undecoded. Without
-        `post_large`, such a message is decoded and passed to `post`. `held` limits the memory for unfinished frames,
-        over the clients of several channels.
+        `mode` sets the permissions of the socket file. If it is None, the umask decides. `post` is a callback that
+        handles each client's message. With `post`, the channel does not forward messages. Its owner calls `send`,
+        `send_all` or `broadcast`. `post_large` is the callback for a message with very many values, which it gets
+        undecoded. Without `post_large`, such a message is decoded and passed to `post`. `held` limits the memory for
+        the unfinished frames of all clients of several channels.
         """
         super().__init__()
         self.path = Path(path)

@@ -81,7 +81,10 @@ class ChannelClient(Emitter):
             raise
 
     def disconnect(self) -> None:
-        """Close the connection. Messages already sent still leave. Emits no event. No error if not connected."""
+        """Close the connection. Messages that were sent before are still transmitted. Emits no event.
+
+        It is no error if the client is not connected.
+        """
         connection, self._connection = self._connection, None
         self._changed.set()
         if connection is not None:

@@ -10,9 +10,9 @@ would accept. `DecodeError` means that the other end sent invalid input. Decodin
 the input bytes are.
 
 The decoder is stricter than a bare JSON parser, so that every reader of a forwarded message sees the same message. It
-refuses a repeated name, bytes that are not UTF-8, and nesting deeper than `NESTING_MAX`. The decoder is milder in one
-case: half of a surrogate pair becomes U+FFFD, because UTF-8 cannot encode it and the rest of the message is valid.
-JavaScript makes such a half when it cuts a string inside an emoji.
+refuses a repeated name, bytes that are not UTF-8, and nesting deeper than `NESTING_MAX`. The decoder is more tolerant
+than a bare JSON parser in one case: half of a surrogate pair becomes U+FFFD, because UTF-8 cannot encode it and the
+rest of the message is valid. JavaScript makes such a half when it cuts a string inside an emoji.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -60,7 +60,8 @@ class Message(msgspec.Struct, frozen=True):
     """Text for a person. Never empty."""
 
     data: dict[str, Any] | None = None
-    """Structured part of the message. None means that the key is absent; an empty object is not the same."""
+    """Structured part of the message. None means that the message has no key `data`. An empty object is a different
+    value."""
 
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
     """The other top-level keys, forwarded unchanged."""
@@ -140,7 +141,7 @@ class FrameDecoder:
         return self._push(chunk, decode)
 
     def push_some(self, chunk: bytes, is_large: Callable[[bytes], bool]) -> list["Message | bytes"]:
-        """Take a chunk like `push`, but return a payload for which `is_large` is true without decoding it."""
+        """Take a chunk like `push`, but do not decode a payload for which `is_large` is true: return its bytes."""
         return self._push(chunk, lambda payload: payload if is_large(payload) else decode(payload))
 
     def _push(self, chunk: bytes, convert: Callable[[bytes], _M]) -> list[_M]:
@@ -177,7 +178,7 @@ def _has_shape(msg: object, data: object) -> bool:
 
 
 def decode_json(payload: bytes) -> Any:
-    """Decode JSON; half of a surrogate pair becomes U+FFFD. Raises the errors of `msgspec`."""
+    """Decode JSON. Half of a surrogate pair becomes U+FFFD. Raises the errors of `msgspec`."""
     try:
         return _decoder.decode(payload)
     except msgspec.DecodeError:
@@ -188,9 +189,10 @@ def decode_json(payload: bytes) -> Any:
 
 
 def count_names(value: object) -> int:
-    """Count the names (keys) in all objects of a decoded JSON value. If its text has more names, one is repeated.
+    """Count the names (keys) in all objects of a decoded JSON value.
 
-    Raises `RecursionError` if the value is nested deeper than `NESTING_MAX`.
+    If the JSON text has more names than the value, a name is repeated. Raises `RecursionError` if the value is nested
+    deeper than `NESTING_MAX`.
     """
     names = 0
     level: list[Any] = [value] if type(value) in _NESTED else []

@@ -62,14 +62,14 @@ class Owner(Protocol):
         """Called when a full write buffer has room again."""
 
     def connection_failed(self, connection: "Connection", error: Exception) -> None:
-        """Called with the reason before a close: bad input, or too many unsent bytes. Nothing more is read."""
+        """Called before the connection is closed for bad input or too many unsent bytes. Nothing more is read."""
 
     def connection_closed(self, connection: "Connection", error: Exception | None) -> None:
         """Called once, when the connection is gone. `error` is None if either end hung up, even by a reset."""
 
 
 class Connection(asyncio.Protocol):
-    """One open socket: sends frames, and passes received messages to its owner. `held` limits unfinished frames."""
+    """One open socket: sends frames, and passes received messages to its owner."""
 
     __slots__ = (
         "_check",
@@ -102,7 +102,8 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """Set the parameters of the connection.
 
-        `large` is a callback that gets large messages undecoded. Without it, every message is decoded.
+        `held` limits the memory for unfinished frames. `accepted` is the socket, if a server accepted the connection.
+        `large` is a callback that gets large messages undecoded. Without `large`, every message is decoded.
         """
         # The owner's name for the connection.
         self.id = name
@@ -153,7 +154,7 @@ class Connection(asyncio.Protocol):
     # Methods that the owner calls
 
     def write(self, frame: bytes) -> bool:
-        """Send a complete frame. Returns False if the connection is closed, or was just closed for a slow reader."""
+        """Send a complete frame. Returns False if the connection is closed, or is now closed for a slow reader."""
         transport = self._transport
         if transport is None and self._early is not None and not self._leaving:
             self._early.append(frame)
@@ -169,7 +170,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def fail(self, error: Exception) -> None:
-        """Close the connection and tell the owner the reason."""
+        """Report the error to the owner's `connection_failed`, and close the connection."""
         if self.open:
             self._owner.connection_failed(self, error)
             self.close()
@@ -222,7 +223,7 @@ class Connection(asyncio.Protocol):
     # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember the transport, and tell the owner unless it knows the connection already."""
+        """Store the transport. Call the owner's `connection_opened` if the owner does not know the connection yet."""
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         early, self._early = self._early, None
@@ -277,7 +278,7 @@ class Connection(asyncio.Protocol):
             self._owner.message_received(self, item)
 
     def _step(self) -> None:
-        """Check the next piece of a large payload, or pass on the next message that came after it.
+        """Check the next piece of a large payload, or pass on the next message that came after the payload.
 
         Then schedule the next step. The event loop serves other connections between two steps.
         """
@@ -325,12 +326,12 @@ class Connection(asyncio.Protocol):
         self._writable = False
 
     def resume_writing(self) -> None:
-        """Note that the write buffer has room, and tell the owner."""
+        """Note that the write buffer has room again, and call the owner's `connection_drained`."""
         self._writable = True
         self._owner.connection_drained(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the owner and the callers of `wait_closed` that the connection is gone."""
+        """Report to the owner and to the callers of `wait_closed` that the connection is gone."""
         hung_up = isinstance(exc, ConnectionResetError | ConnectionAbortedError | BrokenPipeError)
         if hung_up and not self._leaving:
             self._take_last_words()
@@ -356,10 +357,10 @@ class Connection(asyncio.Protocol):
         self.fail(ConnectionError(TOO_MUCH))
 
     def _take_last_words(self) -> None:
-        """Read and pass on the last messages of the other end, which has hung up.
+        """Read and pass on the last messages of the other end, which has closed the connection.
 
-        When a write fails, the transport ends and reads no more. Without this step, the last messages of a client
-        would be lost if it sends and hangs up without reading the messages of others.
+        When a write fails, the transport ends and reads no more. Without this method, the last messages of a client
+        would be lost if the client sends them and closes the connection without reading.
         """
         ended = None if self._transport is None else self._transport.get_extra_info("socket")
         with contextlib.suppress(OSError):

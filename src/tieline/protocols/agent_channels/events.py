@@ -31,13 +31,13 @@ class Emitter:
         self._handlers.setdefault(event, []).append(handler)
 
     def off(self, event: str, handler: Handler) -> None:
-        """Remove a handler that `on` added. No error if the handler is not there."""
+        """Remove a handler that `on` added. It is no error if the handler was not added."""
         handlers = self._handlers.get(event, [])
         if handler in handlers:
             handlers.remove(handler)
 
     def _emit(self, event: str, *details: object) -> None:
-        """Call the handlers. An exception of a handler is logged; the other handlers and the connection go on."""
+        """Call the handlers of an event. If a handler raises, log the exception and call the next handler."""
         handlers = self._handlers.get(event)
         if not handlers:
             if event == "error":

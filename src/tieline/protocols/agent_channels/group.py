@@ -131,7 +131,10 @@ class ChannelGroup:
         await self.change(remove=[name])
 
     async def change(self, add: Iterable[Description] = (), remove: Iterable[str] = ()) -> dict[str, OSError]:
-        """Start channels, write `group.json` once, then stop channels. Returns the errors of failed starts, by name."""
+        """Start the channels in `add`, write `group.json` once, then stop the channels in `remove`.
+
+        Returns the errors of failed starts, by name.
+        """
         async with self._changing:
             self._check_started()
             names = [self._new_name(description) for description in add]

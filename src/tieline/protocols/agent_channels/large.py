@@ -29,8 +29,8 @@ from tieline.wire.json_text import masked, mend_pairs
 LARGE_BYTES = 256 * 1024
 """Size up to which a payload is never large. It is decoded in a few milliseconds, whatever it contains."""
 VALUES_MAX = 20_000
-"""Most commas, or `[`, or `{`, of a payload that is not large. Such signs in strings count, too. The payload is decoded
-in a few milliseconds, however long its values are."""
+"""Largest number of commas, of `[` and of `{` in a payload that is not large. Such characters in strings count, too.
+The payload is decoded in a few milliseconds, however long its values are."""
 
 PIECE_BYTES = 32 * 1024
 """Size of a piece. The check of one piece takes a few milliseconds."""
@@ -168,7 +168,9 @@ class LargeCheck:
     def _follow(self, value: Any, before: list[_Open], kept: list[_Open], opened: bytes) -> list[_Open]:
         """Remember the names in objects that are only partly in this piece, and refuse a repeated name.
 
-        `value` is the decoded piece. Return the containers that are open after the piece.
+        `value` is the decoded piece. `before` are the containers that are open at the start of the piece. `kept` are
+        the containers in `before` that the piece does not close. `opened` has the brackets that the piece opens and
+        does not close. Return the containers that are open after the piece.
         """
         node = value
         for index, one in enumerate(before):

@@ -22,12 +22,13 @@ STAMP = "tieline"
 """Key of `data` that only the hub may set."""
 
 _LABEL_BYTES_MAX = 64 * 1024
-"""Most bytes of a value in `data` that is read as a label, such as `priority`. A list of references fits, too."""
+"""Largest size in bytes of a value in `data` that is read as a label, such as `priority`. A list of references fits,
+too."""
 
 _ABSENT = msgspec.Raw(b"")
 _FROM = "from"
 _KNOWN = {f"{name}_": name for name in (*map(str, LABELS), _FROM, STAMP)}
-"""The keys of `data` that the hub reads, by the field of the struct that decodes them."""
+"""The keys of `data` that the hub reads. Each key is stored under the name of the struct field that decodes it."""
 
 _known_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     msgspec.defstruct("_Known", [(field, msgspec.Raw, _ABSENT) for field in _KNOWN], rename=_KNOWN)
@@ -57,9 +58,10 @@ def content_of(
 
 
 def _disarm(message: Message, speaker: str, is_anothers: Callable[[object], bool]) -> tuple[Message, tuple[str, ...]]:
-    """Remove `data.tieline` (the stamp) from a client's message. If `data.from` is another's name, set it to `speaker`.
+    """Remove `data.tieline` from a client's message. Replace a `data.from` that the client must not use by `speaker`.
 
-    Return the message, and a note about the replaced name, if any.
+    Return the message, and a note about the replaced name, if any. `is_anothers` returns true for a name that the
+    client must not use.
     """
     data = message.data
     if data is None or not (STAMP in data or is_anothers(data.get(_FROM))):
@@ -82,7 +84,7 @@ def _content_of_large(
 ) -> m.Content:
     """Convert a large message, whose data is not decoded.
 
-    Only recipients on this protocol get the data. A note in the content says so.
+    Only recipients on this protocol get the data. The content has a note about that.
     """
     known, stamped = ({}, False) if large.data is None else _known(large.data)
     claimed = known.get(_FROM)
@@ -101,7 +103,7 @@ def _content_of_large(
 
 
 def _known(data: bytes) -> tuple[dict[str, Any], bool]:
-    """Return the keys of `data` that the hub reads, with their values; and true if `data` has the stamp.
+    """Return the keys of `data` that the hub reads, with their values, and true if `data` has the key `tieline`.
 
     Values that are too long are left out.
     """
@@ -112,7 +114,7 @@ def _known(data: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def _disarmed(large: LargeMessage, sender: str | None) -> bytes:
-    """Return the payload of a large message without the stamp. If `sender` is given, it becomes `data.from`."""
+    """Return the payload of a large message without `data.tieline`. If `sender` is given, it becomes `data.from`."""
     assert large.data is not None, "the stamp is in the data"
     parts = _parts_decoder.decode(large.payload)
     data = _parts_decoder.decode(large.data)

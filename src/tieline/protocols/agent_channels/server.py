@@ -55,12 +55,12 @@ from tieline.wire.unfinished import Unfinished
 from tieline.wire.unix import PATH_BYTES_MAX
 
 LISTEN_SECONDS = 0.25
-"""A client of an inbox that is silent for so long counts as a listener. A writer writes as soon as it is connected."""
+"""A client of an inbox that sends nothing for this time counts as a listener. Writers write as soon as they connect."""
 
 _CHANGES_MAX = 512
-"""Most changes of sockets per write of `group.json`. With thousands of names, a write takes milliseconds."""
+"""Largest number of socket changes per write of `group.json`. With thousands of names, a write takes milliseconds."""
 _SOCKETS_SHARE = 0.75
-"""Share of the limit of open files for these sockets. Clients, the store and other protocols need the rest."""
+"""Share of the limit of open files that the sockets may use. Clients, the store and other protocols need files, too."""
 
 
 CARRIAGE = Carriage(
@@ -163,7 +163,7 @@ class _Client:
         self.bring(self._place.take_returned())
 
     def bring(self, keys: Ranges) -> None:
-        """Give this client deliveries that another client got and gave back, because the other client began to write.
+        """Send this client deliveries that another client got, because the other client began to write.
 
         Do nothing if this client does not listen. Leave out deliveries that this client already has.
         """
@@ -171,7 +171,7 @@ class _Client:
             self._hearing.repeat(tuple(each_key(without_keys(keys, self._given))))
 
     def note_heard(self, keys: Ranges) -> None:
-        """Note that a listener got these deliveries. If this client begins to write, it need not give them back."""
+        """Note that a listener got these deliveries. They are not passed on again if this client begins to write."""
         self._given = without_keys(self._given, keys)
 
     def post(self, message: Message | LargeMessage) -> None:
@@ -199,9 +199,9 @@ class _Client:
             self._send(message)
 
     def _stop_listening(self) -> None:
-        """Give the client only new messages from now on, because a client that writes to an inbox does not read it.
+        """Send the client only new messages from now on, because a client that writes to an inbox does not read it.
 
-        Deliveries that the client already got are given back, for the listeners of the inbox.
+        Deliveries that the client already got are passed on to the listeners of the inbox.
         """
         self.listens = False
         if self._hearing is not None:
@@ -235,7 +235,7 @@ class _Client:
                 log.warning("a post was refused", place=self._place.name, client=self.id, code=reply.code)
 
     def hear(self, frame: bytes) -> None:
-        """Send the client a new message of its socket, unless the client gets it as a delivery of the inbox."""
+        """Send the client a new message of its socket, unless the client gets it as a delivery from the inbox."""
         if self._timer is not None:
             self._missed.append(frame)
         elif not self.listens:
@@ -290,7 +290,7 @@ class _Client:
         return written
 
     def write_progress(self, step: Progress) -> None:
-        """Do nothing. This session does not follow the deliveries of sent messages."""
+        """Do nothing. This session needs no reports on the deliveries of sent messages."""
 
     def end(self, why: Refusal) -> None:
         """Disconnect the client, because the hub ended its session."""
@@ -361,7 +361,7 @@ class _Place:
     def give_back(self, keys: Ranges) -> None:
         """Pass deliveries on to the listeners of this inbox, because the client that got them began to write.
 
-        If there is no listener, keep the deliveries for the next one.
+        If there is no listener, keep the deliveries for the next listener.
         """
         listeners = [client for client in self._clients.values() if client.listens]
         for client in listeners:
@@ -377,7 +377,7 @@ class _Place:
     def note_heard(self, keys: Ranges) -> None:
         """Note that a listener got these deliveries and left.
 
-        If another client begins to write, it need not give these deliveries back.
+        If another client begins to write, these deliveries are not passed on again.
         """
         for client in self._clients.values():
             client.note_heard(keys)
@@ -393,7 +393,7 @@ class _Place:
     def _hear(self, notice: Notice) -> None:
         """Send a message that the hub just accepted to the clients of this socket.
 
-        The client that sent the message does not get it. A listener of an inbox gets it as a delivery, and not here.
+        The client that sent the message does not get it. A listener of an inbox gets the message as a delivery instead.
         """
         assert isinstance(notice, Posted), "asked for"
         message, speaker = notice.message, self.server.speakers.get(notice.origin)
@@ -500,7 +500,7 @@ class ChannelsServer(Server):
         return False
 
     def _within_limit(self, names: list[str]) -> list[str]:
-        """Return as many of these names as the limit of open files allows, with room left for clients of the hub."""
+        """Return as many of `names` as the limit of open files allows, with room left for clients of the hub."""
         room = max(0, self._sockets_max - len(self._places))
         if len(names) > room:
             self.left_out.update(names[room:])
@@ -545,7 +545,7 @@ class ChannelsServer(Server):
         self._changed(ChannelVanished(ChannelName(name)))
 
     def _next_changes(self) -> dict[str, _Change]:
-        """Take from the queue the next changes that can be applied together. Return them by socket name."""
+        """Remove from the queue the next changes that can be applied together. Return the changes by socket name."""
         changes: dict[str, _Change] = {}
         while self._changes and len(changes) < _CHANGES_MAX:
             change = self._changes[0]

@@ -21,7 +21,7 @@ class ChannelsSettings(Settings, frozen=True):
 
     @property
     def folder_path(self) -> Path | None:
-        """The configured folder as an absolute path; None if not configured."""
+        """The configured folder as an absolute path, or None if no folder is configured."""
         return Path(self.folder).expanduser().absolute() if self.folder else None
 
 

@@ -24,12 +24,12 @@ _CARRIED_CHARACTERS_MAX = 1024  # these are labels; longer ones are left out
 
 
 def join(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """Join the channel in the payload; if the payload names another `member`, let that member join."""
+    """Add the client's member to the channel in the payload, or another `member` if the payload names one."""
     return _move(connection, payload, JOIN)
 
 
 def leave(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """Leave the channel in the payload; if the payload names another `member`, remove that member."""
+    """Remove the client's member from the channel in the payload, or another `member` if the payload names one."""
     return _move(connection, payload, LEAVE)
 
 

@@ -103,7 +103,7 @@ class Delivery:
         self.correlation: str | None = sync.get("correlationId") if isinstance(sync, dict) else None
 
     def ack(self, response: Any = None, data: Any = None) -> None:
-        """Acknowledge the delivery; only the first call counts.
+        """Acknowledge the delivery. Only the first call has an effect.
 
         If the sender waits for an answer, `response` and `data` are the answer.
         """
@@ -184,7 +184,7 @@ class RelayClient:
             raise
 
     async def close(self) -> None:
-        """Say BYE and hang up. Calls that still wait for an answer raise `RelayClosed`."""
+        """Send BYE and close the connection. Calls that still wait for an answer raise `RelayClosed`."""
         if self._final is None:
             self._final = RelayClosed("this client was closed")
         link = self._link
@@ -243,9 +243,10 @@ class RelayClient:
         data: Payload | None = None,
         thread: str | None = None,
     ) -> Answer:
-        """Send a message to one agent, wait for its answer, and return it.
+        """Send a message to one agent, wait for its answer, and return the answer.
 
-        Raise `RelayRefused` if the hub refuses the message. Its code is `TIMEOUT` if no answer came in time.
+        Raise `RelayRefused` if the hub refuses the message, or if no answer came in time. In the second case, the code
+        of the error is `TIMEOUT`.
         """
         wire_id = new_id()
         payload = _present(kind=kind, body=body, data=data, thread=thread)
@@ -261,7 +262,10 @@ class RelayClient:
         return answer
 
     async def subscribe(self, topic: str) -> None:
-        """Subscribe to a topic, now and after every reconnection. Return when the hub has confirmed that."""
+        """Subscribe to a topic, now and after every reconnection.
+
+        Return when the hub has confirmed the subscription.
+        """
         await self._membership("SUBSCRIBE", topic)
         self.topics.add(topic)
 
@@ -286,9 +290,10 @@ class RelayClient:
                 delivery.ack()
 
     async def receive(self) -> Delivery:
-        """Wait for the next delivery and return it. The caller must acknowledge it.
+        """Wait for the next delivery and return it. The caller must acknowledge the delivery.
 
-        Raise `RelayEnded` if the client has ended. Deliveries that no call returned come again in the next session.
+        Raise `RelayEnded` if the client has ended. Deliveries that were received but not returned come again in the
+        next session.
         """
         while self._final is None and not self._deliveries:
             self._arrived.clear()
@@ -301,7 +306,7 @@ class RelayClient:
         return delivery
 
     def acknowledge(self, delivery: Delivery, response: Any = None, data: Any = None) -> None:
-        """Acknowledge a delivery, as `Delivery.ack` says. Raise `RelayRefused` if the answer is too large."""
+        """Acknowledge a delivery; `Delivery.ack` calls this. Raise `RelayRefused` if the answer is too large."""
         payload: Payload = {"ack_id": delivery.id, "seq": delivery.seq}
         payload |= _present(correlationId=delivery.correlation, response=response, responseData=data)
         written = frame("ACK", payload)
@@ -311,7 +316,7 @@ class RelayClient:
             self._write(written)
 
     def decline(self, delivery: Delivery, code: str, message: str) -> None:
-        """Decline a delivery, as `Delivery.nack` says."""
+        """Decline a delivery, with a code and a reason for the hub. `Delivery.nack` calls this."""
         if self._memory.release(delivery.id):
             self._write(frame("NACK", {"ack_id": delivery.id, "code": code, "message": message}))
 
@@ -386,7 +391,7 @@ class RelayClient:
         return link.why
 
     def _greet(self, link: Link) -> None:
-        """Resume the session if there is one, else begin a new one."""
+        """Send RESUME if there is a session that can be resumed. Otherwise send HELLO, which opens a new session."""
         memory = self._memory
         if memory.session_id is None:
             self._hello(link)
@@ -437,7 +442,7 @@ class RelayClient:
             asyncio.get_running_loop().call_soon(self.on_state, self.state, why)
 
     def _finish(self) -> None:
-        """End the client: let every waiting call raise the final error, and change to the state DISCONNECTED."""
+        """End the client. All waiting calls raise the final error, and the state becomes DISCONNECTED."""
         if self._finished:
             return
         self._finished = True
@@ -481,7 +486,7 @@ class RelayClient:
                 self._requests.drop(request)
 
     def _pump(self) -> None:
-        """Write requests as long as the hub and the socket accept them."""
+        """Send the waiting requests, in order. Stop if the hub is busy or the socket is full."""
         link = self._link
         while link is not None and link.writable and self.state is State.READY and self._busy is None:
             written = self._requests.next_frame()

@@ -28,7 +28,7 @@ from tieline.wire.json_text import VALUES_MAX, has_many_values, mend_pairs
 VERSION = 1  # spec 3
 # spec 2: a payload MUST NOT be larger than max_frame_bytes.
 FRAME_BYTES_MAX = 1024 * 1024
-"""Most bytes of a frame, by the protocol's default. A hub announces its own limit in WELCOME."""
+"""Most bytes of a frame, if a hub does not announce another limit in WELCOME."""
 
 DEFAULT_TOPIC = "default"
 """Name that RESUME and SYNC use for the topic of envelopes that have no topic."""
@@ -36,10 +36,10 @@ DEFAULT_TOPIC = "default"
 PROTOCOL = "agent-relay"
 EVERYBODY = "*"  # spec 3: a broadcast
 HUMANS = "@users"
-"""The address of all human members in this protocol. It stands for the hub's channel `users`."""
+"""The address of all human members in this protocol. The hub translates it to its channel `users`."""
 CHANNEL_MESSAGE = "CHANNEL_MESSAGE"
 GROUP_MAX = 32
-"""Most members of a `dm:` channel, because each member gets a separate message. Larger groups use a normal channel."""
+"""Largest number of members of a `dm:` channel. It is small, because each member gets a separate message."""
 
 ID_CHARACTERS_MAX = 1024
 """Most characters of an id. The limit exists because answers repeat the id, and every answer must fit into a frame."""
@@ -49,9 +49,9 @@ NESTING_MAX = 512
 A payload that was decoded must be encoded again later, where fewer levels of the call stack may be left.
 """
 DELIVERY_BYTES = 1024
-"""Most bytes that a DELIVER has more than the SEND with the same message, because of names, ids and numbers."""
+"""Most bytes by which a DELIVER is longer than the SEND of the same message. Names, ids and numbers need them."""
 ANSWER_BYTES = 8192
-"""Bytes that an answer needs besides its list of entries: for the envelope and the id of the query."""
+"""Bytes that an answer needs in addition to its list of entries. The envelope and the query's id need them."""
 
 _DELIVERY_PREFIX = "d-"
 
@@ -85,7 +85,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class EnvelopeBuffer:
-    """Collects the bytes of one connection and gives back its envelopes, in order."""
+    """Collects the bytes of one connection and returns its envelopes, in order."""
 
     __slots__ = ("_frames", "frame_bytes")
 
@@ -163,7 +163,7 @@ def payload_bytes(frame: bytes) -> int:
 
 
 def fitting(entries: Sequence[dict[str, Any]], frame_bytes_max: int) -> list[dict[str, Any]]:
-    """Return as many of the first entries as fit into one answer. Skip an entry that is too large for any frame."""
+    """Return the first entries that fit together into one answer. Skip an entry that is too large for any frame."""
     room = whole = frame_bytes_max - ANSWER_BYTES
     fit: list[dict[str, Any]] = []
     for entry in entries:
@@ -260,7 +260,7 @@ def to_each(envelope: Envelope, content: m.Content, speaker: str) -> list[m.Cont
 
 
 def others_in(group: tuple[str, ...], speaker: str) -> tuple[Target, ...] | Refusal:
-    """Return the recipients of a message that `speaker` writes to a `dm:` channel with these members, or a refusal."""
+    """Return the recipients of a message to a `dm:` channel: all names in `group` except `speaker`; or a refusal."""
     if speaker not in group:
         return Refusal(Code.FORBIDDEN, "only its own members may write to this channel")
     if len(group) > GROUP_MAX:
@@ -325,7 +325,8 @@ CARRIAGE = Carriage(
 def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
     """Convert a SEND or CHANNEL_MESSAGE of the member `speaker` to the hub's content, or return a refusal.
 
-    The content of a message to a `dm:` channel has only the first recipient as its target. `to_each` adds the others.
+    The content of a message to a `dm:` channel has only the first recipient as its target. `to_each` makes the contents
+    for the other recipients.
     """
     in_channel = envelope.type == CHANNEL_MESSAGE
     target = _channel_of(envelope, speaker) if in_channel else target_of(envelope.to, envelope.topic)
@@ -362,7 +363,7 @@ def content_of(envelope: Envelope, speaker: str) -> m.Content | Refusal:
 
 
 def _channel_of(envelope: Envelope, speaker: str) -> Target | Refusal:
-    """Return the target of a CHANNEL_MESSAGE: a channel, or the first member of a `dm:` channel besides the sender."""
+    """Return the target of a CHANNEL_MESSAGE: a channel, or the first recipient in a `dm:` channel."""
     channel = envelope.payload.get("channel")
     group = group_of(channel)
     if group is None:
@@ -374,7 +375,7 @@ def _channel_of(envelope: Envelope, speaker: str) -> Target | Refusal:
 def _beside(envelope: Envelope, target: Target, extra: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of an envelope for which the hub's content has no field.
 
-    The hub stores them with the message, and recipients on this protocol get them.
+    The hub stores these parts with the message, and recipients on this protocol get them.
     """
     payload, rest = envelope.payload, {}
     kind = payload.get("kind", "message")
@@ -411,7 +412,7 @@ _EMPTY = '""'
 
 
 def _is_text(body: object) -> bool:
-    """True if the body is a text and not empty. Any other body is stored as JSON, because the hub needs some text."""
+    """True if the body is a text and not empty. Any other body is stored as JSON, because the hub needs a text."""
     return isinstance(body, str) and body != ""
 
 
@@ -480,7 +481,7 @@ _KEY_DIGITS_MAX = 18
 
 
 def _rest(message: m.Message) -> dict[str, Any]:
-    """Return the parts of a message that `_beside` stored with it; nothing for messages from other protocols."""
+    """Return the parts of a message that `_beside` stored with it; an empty dict for a message of another protocol."""
     original = message.content.original
     if original is None or message.protocol != PROTOCOL:
         return {}
@@ -556,7 +557,7 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
 
 
 def _data(message: m.Message) -> dict[str, Any]:
-    """Return the `data` of a DELIVER: the sender's data, and those fields of the message that fit nowhere else."""
+    """Return the `data` of a DELIVER: the sender's data, and the message's fields that DELIVER has no other key for."""
     data = message.content.data or {}
     more = beyond(message, CARRIAGE.carries) if message.protocol != PROTOCOL else None
     if not more and _STAMP not in data:
@@ -566,7 +567,7 @@ def _data(message: m.Message) -> dict[str, Any]:
 
 
 def delivered_bytes(content: m.Content, speaker: str) -> int:
-    """Return the largest size of a frame with this content, over all recipients and sequence numbers, in bytes.
+    """Return the size in bytes of the largest frame with this content that a recipient can get.
 
     The hub refuses a message at once if this size is beyond the frame limit.
     """

@@ -134,7 +134,7 @@ class RelayConnection(asyncio.Protocol):
 
     @property
     def about(self) -> dict[str, str]:
-        """Details that the agent gave about itself in HELLO, such as its model."""
+        """Details about the agent that its HELLO contains, such as its model."""
         return self._terms.about if self._terms is not None else {}
 
     # Callbacks of asyncio.
@@ -292,7 +292,7 @@ class RelayConnection(asyncio.Protocol):
         self.submit(c.RecordRefusal(protocol=PROTOCOL, code=code, what=what, session=self.session))
 
     def check_pulse(self, now: float) -> None:
-        """Send a PING to a client that was silent for a heartbeat; close the connection after two heartbeats."""
+        """Send a PING if the client was silent for one heartbeat interval. Close the connection after two intervals."""
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         if self._deaf and not self.closed and (self._writable or unsent < self._unsent):
             # The hub itself has paused reading, and a client that accepts bytes is alive.
@@ -402,7 +402,7 @@ class RelayConnection(asyncio.Protocol):
         self._greeting.open(attach, opened)
 
     def activate(self, terms: Terms, attached: r.Attached, replay: tuple[Replayed, ...] = ()) -> None:
-        """Start to serve an open session, after the client was told that it is open.
+        """Start to serve an open session. The client must have got WELCOME or SYNC before.
 
         `terms` has the fields of HELLO or RESUME, `attached` is the hub's reply, `replay` has deliveries to send again.
         """
@@ -428,7 +428,7 @@ class RelayConnection(asyncio.Protocol):
         self.end_request()
 
     def act_as(self, name: str) -> None:
-        """Use a member's name for one request. The next session on this connection is for this member."""
+        """Use the member `name` for one request. The next session on this connection belongs to this member."""
         self._pump.leave()
         self.name = name
 
@@ -455,7 +455,7 @@ class RelayConnection(asyncio.Protocol):
         self._read()
 
     def _confirm(self) -> None:
-        """Tell the hub, once, that the client has its new resume token. A frame that came after the token proves it."""
+        """Report to the hub, once, that the client has its new resume token. Any frame after the token proves this."""
         # gap 2: a resume token is replaced at each use, and the previous token becomes invalid here.
         active = self._greeting.phase is Phase.ACTIVE and not self.tool
         if active and self._heard_since and not self._confirmed:
@@ -465,7 +465,7 @@ class RelayConnection(asyncio.Protocol):
     # Answering.
 
     def refuse(self, envelope: Envelope, refusal: Refusal) -> None:
-        """Tell the client that a frame was refused: by ERROR; or by NACK for a message, if the client wants NACKs."""
+        """Refuse a client's frame: by a NACK if the frame is a message and the client wants NACKs, else by an ERROR."""
         code = ERROR_CODES[refusal.code]
         if self.wants_acceptance and envelope.type in _SAYING:
             self.send("NACK", {"ack_id": envelope.id, "code": code.value, "message": refusal.message})
@@ -492,7 +492,7 @@ class RelayConnection(asyncio.Protocol):
         self.submit(c.Advance(self.session, ranges=one_key(key), state=State.ACKED, evidence="ACK"))
 
     def _credit(self, key: int | None) -> None:
-        """Remove a delivery from the unacknowledged ones, so that the hub can send another. Ignore a repeated call."""
+        """Count this delivery as acknowledged, so that the hub can send another delivery. Ignore a repeated call."""
         if key is not None and key in self._unacknowledged:
             self._unacknowledged.remove(key)
             self._pump.settled(1)
@@ -523,7 +523,7 @@ class RelayConnection(asyncio.Protocol):
     ) -> None:
         """Run a procedure (the commands that handle one frame), and then answer the frame.
 
-        `query`, if given, says which type of frame the answer has. `done` is called after the answer.
+        `query`, if given, determines the type of the answer. `done` is called after the answer was sent.
         """
 
         def answer(result: Payload | Refusal | None) -> None:
@@ -546,7 +546,10 @@ class RelayConnection(asyncio.Protocol):
         answer: Callable[[Payload | Refusal | None], None],
         reply: r.Reply,
     ) -> None:
-        """Continue a procedure with the reply to its last command. When it ends, answer its frame and read further."""
+        """Continue a procedure with the reply to its last command.
+
+        When it ends, answer its frame and read more frames.
+        """
         result: Payload | Refusal | None
         if isinstance(reply, Refusal):
             procedure.close()
@@ -565,7 +568,7 @@ class RelayConnection(asyncio.Protocol):
         self._read()
 
     def audit(self, envelope: Envelope, result: Payload | Refusal | None) -> Payload | Refusal | None:
-        """If `result` is a refusal of a forbidden frame, write it into the hub's log. Return `result` unchanged."""
+        """Write `result` into the hub's log if it refuses a forbidden frame or a reserved name. Return it unchanged."""
         if isinstance(result, Refusal) and result.code in (Code.FORBIDDEN, Code.RESERVED_NAME):
             self.record(result.code, envelope.type)
         return result
@@ -590,7 +593,7 @@ class RelayConnection(asyncio.Protocol):
             )
 
     def decline(self, envelope: Envelope) -> None:
-        """Refuse SPAWN and RELEASE, because the hub runs no agents. Send an ERROR and the result that clients await."""
+        """Refuse SPAWN and RELEASE, because the hub runs no agents. Send an ERROR, and also the result frame."""
         text = f"{envelope.type} is disabled: this hub starts and ends no agents"
         self.error(ErrorCode.INTERNAL, text, id=envelope.id)
         result = {"replyTo": envelope.id, "success": False, "name": envelope.payload.get("name"), "error": text}

@@ -69,4 +69,4 @@ ERROR_CODES: dict[Code, ErrorCode] = {
     Code.INTERNAL_ERROR: ErrorCode.INTERNAL,
     Code.SHUTTING_DOWN: ErrorCode.SHUTTING_DOWN,
 }
-"""For each code of a hub's refusal, the code of the ERROR or NACK frame that tells the client."""
+"""For each code of the hub's refusals, the code of the ERROR or NACK frame that the client gets."""

@@ -111,7 +111,7 @@ _SPACES_MAX = 512
 
 
 class _At(Enum):
-    """State of the extractor: it says to which part of a line, or of an instruction, the next text belongs."""
+    """State of the extractor: the part of a line or of an instruction to which the next text belongs."""
 
     BEGIN = auto()  # only prefix characters (spaces, glyphs) have come
     MARK = auto()  # the text so far may be the beginning of a start
@@ -185,7 +185,7 @@ class Extractor(extractor.Extractor):
 
     @property
     def alternate_screen(self) -> bool:
-        """True if the program uses the alternate screen. No other program may print there meanwhile."""
+        """True if the program uses the alternate screen. Meanwhile, other programs must not print to the terminal."""
         return self._alternate
 
     def receive_data(self, data: bytes) -> list[Output]:
@@ -486,7 +486,7 @@ class Extractor(extractor.Extractor):
                 self._give_back()
 
     def _restart(self, line: bytes, raw: bytes) -> bool:
-        """Check if this line of a body starts another instruction. Return true if it does.
+        """Check if this line of a body starts another instruction. Return true if the line does.
 
         The unfinished instruction then becomes ordinary output, and the new instruction begins. `raw` is the line end.
         """

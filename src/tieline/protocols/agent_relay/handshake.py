@@ -115,9 +115,9 @@ def _terms(payload: Payload, limits: Limits) -> Payload | None:
 
 
 def _positions(streams: object) -> tuple[Position, ...] | None:
-    """Return the last sequence numbers that a client says it has received.
+    """Return the sequence numbers of the last messages that a client has received, as its RESUME gives them.
 
-    The specification has one number for each topic. Our own clients give one for each topic and sender. Return `None`
+    The specification has one number for each topic. Tieline's clients give one for each topic and sender. Return `None`
     if a number has the wrong form, because without the number the client could miss messages.
     """
     found: list[Position] = []
@@ -143,10 +143,10 @@ def welcome(attached: r.Attached, server: dict[str, int]) -> Payload:
 
 
 def sync(attached: r.Attached, streams: tuple[r.StreamView, ...], frame_bytes_max: int) -> Payload:
-    """Return the payload of a SYNC: for each stream, the client's last sequence number and the hub's last one.
+    """Return the payload of a SYNC: for each stream, the last sequence numbers of the client and of the hub.
 
-    If not all streams fit into a frame, streams of which the client misses messages come first, and the rest is left
-    out.
+    If not all streams fit into a frame, streams with messages that the client has missed come first. Streams that do
+    not fit are left out.
     """
     entries = [
         {

@@ -48,7 +48,7 @@ class Hold:
     def take_escapes(self) -> bytes:
         """Return only the escape sequences, so that they can be shown, and empty the buffer.
 
-        The rest of the bytes was the text of an instruction, which is not shown.
+        All other bytes were the text of an instruction, which is not shown.
         """
         taken = bytes(self._escapes)
         self.take()

@@ -16,7 +16,7 @@ from tieline.wire.extractor import Instruction, Kind
 PLACEHOLDERS = frozenset(
     {"agentname", "target", "recipient", "yourtarget", "targetagent", "someagent", "otheragent", "worker"}
 )
-"""Names, in lower case, that are only examples in explanations of the grammar. They are no valid targets."""
+"""Names, in lower case, that are only examples in explanations of the grammar. They are not valid targets."""
 
 HEADER_BYTES_MAX = 512
 """Most bytes of a fence's first line. Two names, two tags and some spaces fit into it."""
@@ -109,7 +109,7 @@ def skip_prefix(line: bytes) -> bytes:
 
 
 def parse_header(line: bytes) -> Header | None:
-    """Parse the first line of an instruction, which begins with `->`; `None` if the line does not start one."""
+    """Parse the first line of an instruction, which begins with `->`. Return `None` if no instruction starts here."""
     if not line.startswith(STARTS) or len(line) > HEADER_BYTES_MAX:
         return None
     try:
@@ -179,12 +179,12 @@ def read_block(text: bytes) -> Instruction | None:
 
 
 def break_marks(text: str) -> str:
-    """Return a text changed so that printing it starts and ends no instruction."""
+    """Return a changed copy of the text. If the copy is printed, no instruction starts or ends in it."""
     return _MARK.sub(lambda mark: f"{mark[0]} ", text)
 
 
 def _parse_target(text: str) -> tuple[str | None, str] | None:
-    """Return the project and the name in a target; `None` if the text is not a target or only an example name."""
+    """Return the project and the name in a target. Return `None` for an invalid target or an example name."""
     found = _TARGET.fullmatch(text)
     if not found or found[2].lower() in PLACEHOLDERS:
         return None

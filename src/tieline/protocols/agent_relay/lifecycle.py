@@ -31,13 +31,17 @@ these deliveries, because a hub never loses as many acknowledgements as the clie
 """
 
 ANSWERS_MAX = 64
-"""Most answers to waiting senders that the client remembers, so that it can send an answer again if it was lost."""
+"""Largest number of answers that the client remembers. It can send a remembered answer again if the answer was lost."""
 
 POSITIONS_MAX = 10_000
-"""Most streams whose last sequence number the client remembers. A hub keeps as many for one recipient."""
+"""Largest number of streams whose last sequence number the client remembers. A hub remembers as many for one recipient.
+"""
 
 _CALM_SECONDS = 2.0
-"""If no BUSY came for this long after a pause, the next pause is short again. A hub sends at most one BUSY a second."""
+"""Seconds without a BUSY after a pause. After this time, the next pause is short again.
+
+A hub sends at most one BUSY a second.
+"""
 
 _DOUBLINGS_MAX = 16  # with more doublings the pause is at its maximum anyway
 
@@ -104,7 +108,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 
 class Lifecycle:
-    """The connection state of one client, and its attempts to connect since it was last ready."""
+    """The connection state of one client, and the number of reconnection attempts since the client was last ready."""
 
     __slots__ = ("_chance", "attempts", "backoff", "state")
 
@@ -116,7 +120,7 @@ class Lifecycle:
         self.attempts = 0
 
     def to(self, state: State) -> None:
-        """Change to this state. `TRANSITIONS` must allow it after the current state."""
+        """Change to this state. `TRANSITIONS` must allow this change from the current state."""
         assert state in TRANSITIONS[self.state], f"{state.name} does not follow {self.state.name}"
         self.state = state
         if state is State.READY:
@@ -134,7 +138,7 @@ class Lifecycle:
 
 
 class Pause:
-    """Computes how long the client pauses sending after a BUSY: as long as the hub asks, and longer after each BUSY."""
+    """Computes how long the client stops sending after a BUSY. The pause gets longer with each further BUSY."""
 
     __slots__ = ("_chance", "_count", "_until")
 
@@ -188,7 +192,7 @@ class Silence:
         self._silent = 0
 
     def beat(self) -> Beat:
-        """Count one more silent beat, and return what the client must do now."""
+        """Count one more silent beat. Return the action that the client must take now."""
         self._silent += 1
         if self._silent >= 2 * _BEATS:
             return Beat.DEAD
@@ -307,7 +311,7 @@ def refusal_of(payload: Payload) -> RelayRefused:
 
 
 class Novelty(Enum):
-    """Result of the check if a delivery came before: it is new, still with the application, or already acknowledged."""
+    """Result of `Memory.receive`: the delivery is new, known but not yet acknowledged, or already acknowledged."""
 
     NEW = "give it to the application"
     HELD = "nothing: the application has it, or will have it next"
@@ -315,7 +319,7 @@ class Novelty(Enum):
 
 
 class Memory:
-    """State that a client keeps between connections: its session, its place in each stream, and received deliveries."""
+    """State that a client keeps between connections: session, last sequence numbers, and received deliveries."""
 
     __slots__ = (
         "_answers",
@@ -361,7 +365,7 @@ class Memory:
         return topics
 
     def receive(self, delivery_id: str, topic: str, peer: str, seq: int) -> Novelty:
-        """Check if a delivery came before, and remember it. `seq` is its number in the stream of `topic` and `peer`."""
+        """Remember a delivery, and return its `Novelty`. `seq` is its number in the stream of `topic` and `peer`."""
         if delivery_id in self._done:
             return Novelty.DONE
         if delivery_id in self._held:
@@ -395,7 +399,10 @@ class Memory:
         return True
 
     def answer(self, delivery_id: str) -> Payload | None:
-        """Return the answer with which a delivery was acknowledged; `None` if there was none or it is forgotten."""
+        """Return the answer with which a delivery was acknowledged.
+
+        It is `None` if there was no answer or it is forgotten.
+        """
         return self._answers.get(delivery_id)
 
     def release(self, delivery_id: str) -> bool:

@@ -37,7 +37,10 @@ _SPAWNING = frozenset({"SPAWN", "RELEASE"})
 
 
 def serve(connection: "RelayConnection", envelope: Envelope) -> None:
-    """Answer or refuse a frame of a client without a session: one that sent no HELLO, or a tool that is no member."""
+    """Answer or refuse a frame of a client without a session.
+
+    Such a client has sent no HELLO, or it is one of Agent Relay's tools, which are not members.
+    """
     kind = envelope.type
     if kind in _SPAWNING:
         connection.decline(envelope)
@@ -129,7 +132,10 @@ def _as_member(connection: "RelayConnection", envelope: Envelope) -> None:
 
 
 def _name(envelope: Envelope) -> str | Refusal:
-    """Return the name of the member for whom a request reads or sends; a refusal if the request has no such name."""
+    """Return the name of the member for whom a request reads or sends.
+
+    Return a refusal if the request names no member.
+    """
     payload: Payload = envelope.payload
     if envelope.type == "SEND":
         return envelope.sender or ""
@@ -149,8 +155,8 @@ def _name(envelope: Envelope) -> str | Refusal:
 def _refuse_speaker(connection: "RelayConnection", name: str, presence: Presence | None) -> Refusal | None:
     """Return a refusal if a request without HELLO may not send messages as the member `name`, else `None`.
 
-    A request may not do so if the member is not an agent, or is connected only on other protocols. For a name that a
-    token protects this returns `None`, because the hub itself refuses when the session is opened.
+    Such a request may not send for a member that is not an agent, or that is connected only on other protocols. The
+    result is also `None` for a name that a token protects, because the hub itself then refuses to open the session.
     """
     if presence is None or presence.member.origin is not Origin.LOCAL:
         return None

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from tieline.protocols.agent_relay.connection import RelayConnection
 
 _REPLAY_MAX = 100_000
-"""Most deliveries that are sent again when a client resumes its session. A client that missed more must start a new
-session."""
+"""Largest number of deliveries that are sent again when a client resumes its session.
+
+A client that missed more deliveries must start a new session.
+"""
 _NOT_KEPT = "what happened since is not kept any more; send a fresh HELLO"
 
 

@@ -27,12 +27,12 @@ class Pulse:
         self._asked = False
 
     def heard(self, now: float) -> None:
-        """Note a sign of life: the client sent something at this time."""
+        """Note that the client sent something at the time `now`."""
         self._heard_at = now
         self._asked = False
 
     def check(self, now: float) -> Verdict:
-        """Return the state of the client now. `SILENT` is returned only once for each silence."""
+        """Return the state of the client now. `SILENT` is returned only once until the client sends something again."""
         silent_seconds = now - self._heard_at
         # spec 7: dead after 2 * heartbeat_ms.
         if silent_seconds >= 2 * self._heartbeat_seconds:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _LIMIT_MAX = 1000
 _PAGE = 500
 _PAGES_MAX = 40
-"""Most pages of messages that one query reads. A query reaches this limit if its filters match few messages."""
+"""Largest number of pages of messages that one query reads. A query reaches it if its filters match few messages."""
 
 _HIDDEN = frozenset({"Dashboard", "cli"})
 """Names of members that are not listed as agents, because tools of the protocol connect under these names.
@@ -111,7 +111,7 @@ def _history(connection: "RelayConnection", payload: Payload) -> Procedure:
 
 
 def _peer(name: str, sender: object, to: object) -> str | None:
-    """Return the one member or channel whose history with the agent `name` has all requested messages.
+    """Return the member or channel with which the agent `name` exchanged all requested messages.
 
     `sender` and `to` are the filters of the query. Return `None` if the filters do not limit the query to one member or
     channel.
@@ -155,7 +155,7 @@ def _onward(connection: "RelayConnection", wanted: _Wanted, limit: int, since_ms
 
 
 def _offset_before(connection: "RelayConnection", since_ms: float) -> Steps[int]:
-    """Return an offset of the log after which all messages since `since_ms` come: shortly before the first of them.
+    """Return the offset of a message before `since_ms`, or -1. All messages since `since_ms` have larger offsets.
 
     This is a binary search, because offsets grow with time.
     """
@@ -248,7 +248,7 @@ def _status(connection: "RelayConnection", _payload: Payload) -> Procedure:
 
 
 def _health(connection: "RelayConnection", _payload: Payload) -> Procedure:
-    """Answer that the hub is healthy, because it can answer. It runs no agents, so it has no crashes to report."""
+    """Answer that the hub is healthy, because it can answer. The hub runs no agents, so it reports no crashes."""
     agents = yield from _agents(connection, connected_only=True)
     return {
         "status": "healthy",

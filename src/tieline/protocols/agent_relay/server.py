@@ -26,7 +26,7 @@ from tieline.wire.unfinished import Unfinished
 
 HEARTBEAT_MS = 5000  # spec 4
 _LISTENERS_MAX = 1000
-"""Most connections at which every new agent is announced to all other agents.
+"""Largest number of connections at which every new agent is announced to all other agents.
 
 With more connections, only agents that give `cli` or `task` in HELLO are announced, to limit the work.
 """
@@ -107,13 +107,16 @@ class RelayServer(Server):
         return self._present.get(name, ())
 
     def enter(self, connection: RelayConnection, *, ready: bool) -> None:
-        """Register a connection with an open session. If `ready` (the session is new), announce the agent to others."""
+        """Register a connection with an open session. If `ready` is true, announce the agent to all other agents.
+
+        `ready` is true if the session is new.
+        """
         if ready:
             self._announce(connection)
         self._present.setdefault(connection.tool or connection.name, []).append(connection)
 
     def leave(self, connection: RelayConnection) -> None:
-        """Remove a closed connection. End its waits for answers and the copies of messages that it gets as a shadow."""
+        """Remove a closed connection. Also end its waits for answers, and stop the copies that it gets as a shadow."""
         self.connections.discard(connection)
         self.syncs.forget(connection)
         self.shadows.forget(connection)
@@ -126,7 +129,7 @@ class RelayServer(Server):
                 self.shadows.end(connection)
 
     def _announce(self, newcomer: RelayConnection) -> None:
-        """Send AGENT_READY about an agent with a new session to all other agents. One of them may wait for it."""
+        """Send AGENT_READY about the agent `newcomer` to all other agents. Some of them may wait for this notice."""
         about = {key: newcomer.about[key] for key in ("cli", "task") if key in newcomer.about}
         if about or len(self.connections) <= _LISTENERS_MAX:
             payload = {"name": newcomer.name, "connectedAt": self.now_ms()} | about
@@ -134,7 +137,10 @@ class RelayServer(Server):
             self.tell("AGENT_READY", payload, itertools.chain.from_iterable(others))
 
     def tell(self, kind: str, payload: Payload, listeners: Iterable[RelayConnection], sender: str = "") -> None:
-        """Send the same notice to several connections. Skip connections whose client reads too slowly."""
+        """Send the same notice to several connections. Skip connections whose client reads too slowly.
+
+        `kind` is the type of the frame. `sender` is the value of its `from`, if any.
+        """
         envelope = codec.Envelope(kind, id=self.next_id(), ts=self.now_ms(), sender=sender or None, payload=payload)
         frame = codec.encode(envelope)
         for listener in listeners:

@@ -58,7 +58,7 @@ class Shadows:
         self._primaries: dict[RelayConnection, set[str]] = {}
 
     def bind(self, shadow: "RelayConnection", payload: Payload) -> Procedure:
-        """Start to send copies to a connection: of the messages that the agent in the payload receives and sends."""
+        """Start to send copies to the connection `shadow`. The payload names the agent whose messages are copied."""
         primary = payload.get("primaryAgent")
         if not isinstance(primary, str) or isinstance(parse_member_name(primary), Refusal) or primary == shadow.name:
             return Refusal(Code.INVALID_REQUEST, "SHADOW_BIND needs payload.primaryAgent, the name of another agent")
@@ -106,7 +106,7 @@ class Shadows:
             self._copy(primary, OUTGOING, envelope, message_id, other=to.removeprefix("@"), original_to=to)
 
     def end(self, primary: "RelayConnection") -> None:
-        """Send a notice that the primary's last connection has ended, to the shadows that asked for this notice."""
+        """Send a notice to the shadows that asked for it, because the primary's last connection has ended."""
         data = {"_shadowTrigger": _SESSION_END, "_shadowOf": primary.name}
         payload = {"kind": "action", "body": f"SHADOW_TRIGGER:{_SESSION_END}", "data": data}
         for shadow, binding in self._watching(primary):

@@ -25,7 +25,7 @@ BUSY_BACKLOG = 1000
 
 
 def say(connection: "RelayConnection", envelope: Envelope, done: Callable[[], None] = lambda: None) -> None:
-    """Submit the message in a client's SEND or CHANNEL_MESSAGE to the hub. `done` is called after the answer."""
+    """Submit the message in a client's SEND or CHANNEL_MESSAGE to the hub, and answer the client. Then call `done`."""
 
     def refuse(refusal: Refusal) -> None:
         connection.refuse(envelope, refusal)
@@ -53,7 +53,7 @@ def say(connection: "RelayConnection", envelope: Envelope, done: Callable[[], No
 
 
 def _checked(connection: "RelayConnection", envelope: Envelope) -> m.Content | Refusal:
-    """Return the content of a client's message; or a refusal if it has the wrong form or is too large to deliver."""
+    """Return the content of a client's message. Return a refusal if the message is invalid or too large to deliver."""
     content = codec.content_of(envelope, connection.name)
     if isinstance(content, Refusal):
         connection.audit(envelope, content)
@@ -79,7 +79,7 @@ def _send(connection: "RelayConnection", envelope: Envelope, content: m.Content,
 
 
 def _to_group(connection: "RelayConnection", envelope: Envelope, contents: Sequence[m.Content]) -> Procedure:
-    """Send a message to each recipient in a `dm:` channel. If one recipient is unknown, send it to none.
+    """Send a message to each recipient in a `dm:` channel. If one recipient is unknown, send the message to nobody.
 
     `contents` has the message once for each recipient.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 30_000
 TIMEOUT_MS_MAX = 24 * 3600 * 1000
 WAITS_MAX = 1024
-"""Most answers that one connection may wait for at the same time."""
+"""Largest number of answers that one connection may wait for at the same time."""
 
 
 class Pending:
@@ -53,7 +53,7 @@ class Pending:
 
 
 class Syncs:
-    """All waits of senders for an answer to their SEND. The answer, or a timeout, finds its sender here."""
+    """All waits of senders for an answer to their SEND."""
 
     def __init__(self, server: "RelayServer") -> None:
         self._server = server
@@ -98,7 +98,7 @@ class Syncs:
             pending.timer = self._server.loop.call_later(pending.timeout_ms / 1000, self._expire, pending)
 
     def drop(self, pending: Pending) -> None:
-        """Remove a wait and cancel its timeout. The sender is told nothing."""
+        """Remove a wait and cancel its timeout. Nothing is sent to the sender."""
         if pending.timer is not None:
             pending.timer.cancel()
         if self._pending.get(pending.key) is pending:
@@ -110,7 +110,7 @@ class Syncs:
                 del self._of_sender[pending.sender]
 
     def give_up(self, pending: Pending, why: str) -> None:
-        """End a wait and send the sender an ERROR, because the message is held, so that an answer may take hours."""
+        """End a wait and send the sender an ERROR, because the message is held, and an answer may take hours."""
         self.drop(pending)
         self._fail(pending, ErrorCode.HELD, f"{why}; it is kept and comes later")
 
@@ -129,7 +129,8 @@ class Syncs:
         """Check if a message from another protocol is the answer for which its recipient waits.
 
         The message is the answer if it replies to the SEND for which the recipient waits. If so, send it to the
-        recipient as an ACK too, and end the wait. Other protocols have no ACK, so an ordinary reply must do.
+        recipient as an ACK too, and end the wait. Other protocols have no ACK, so an ordinary reply counts as the
+        answer.
         """
         said = reply.content
         pending = self._of_message.get(said.reply_to) if said.reply_to is not None else None

@@ -52,7 +52,7 @@ _REFRESH_SECONDS = 0.1
 _CATCH_UP_SECONDS = 0.02
 """Delay before the next check of a mailbox whose local agent has just joined."""
 _REST = 4.0
-"""Pause after a check of a mailbox or of the records, as a multiple of the duration of that check."""
+"""Pause after a check of a mailbox or of the records, as a multiple of the time that the check took."""
 _TOGETHER_MAX = 256
 """Most new members that get their mailboxes in one batch."""
 _LOCK = ".tieline.lock"
@@ -114,7 +114,7 @@ class Adoption:
     # Lifecycle.
 
     async def start(self) -> None:
-        """Lock the spool, and give every member its mailbox. Then no delivery of a local agent can be taken twice."""
+        """Lock the spool, and make a mailbox for every member. After this, no local agent gets a delivery twice."""
         self._lock = await asyncio.to_thread(self._seize)
         everything = Interest(members=True, channels=True, subscriptions=True)
         self._unwatch = self._hub.watch(everything, self._changed)
@@ -254,7 +254,7 @@ class Adoption:
         return changed, lost if (self.root / _LOCK).exists() else set()
 
     async def _restore(self, lost: set[str]) -> None:
-        """Make the deleted mailboxes of these owners again. Local agents get files of their unread deliveries again."""
+        """Make the deleted mailboxes of these owners again. For local agents, write the unread deliveries again too."""
         for name in lost:
             agent = self._local_agents.get(name)
             if agent is None:
@@ -374,7 +374,7 @@ class Adoption:
     # Members and their mailboxes.
 
     async def _take_stock(self) -> None:
-        """Make the mailboxes and records of the spool match the members of the hub. They may be in any state before."""
+        """Make the mailboxes and records of the spool match the members of the hub, whatever their state was before."""
         operator = await self._operator_session()
         self._channels.stale = False
         roster, channels = await ask_all(self._hub, (c.ListMembers(operator), c.ListChannels(operator)))
@@ -395,7 +395,7 @@ class Adoption:
         self._dirty.update(self._mailboxes)
 
     async def _follow(self) -> None:
-        """Handle the next queued change: a member came or went. New members that follow each other form one batch."""
+        """Handle the next queued change: a new member, or a removed one. Consecutive new members form one batch."""
         if isinstance(self._changes[0], MemberVanished):
             await self._remove(self._changes.popleft().name)
             return
@@ -418,7 +418,7 @@ class Adoption:
         await self._admit(found)
 
     async def _admit(self, members: Sequence[Member]) -> None:
-        """Give these members of the hub their mailboxes, each as a local agent or as a remote member."""
+        """Make a mailbox for each of these members of the hub, either as a local agent or as a remote member."""
         mailboxes = [Mailbox(self._spool.folder(member.name)) for member in members]
         infos = await asyncio.to_thread(lambda: [mailbox.info() for mailbox in mailboxes])
         remote: list[tuple[Mailbox, MailboxInfo]] = []
@@ -452,7 +452,7 @@ class Adoption:
             self._dirty.add(mailbox.name)
 
     async def _make_local_agent(self, mailbox: Mailbox, info: MailboxInfo) -> LocalAgent:
-        """Prepare a local agent, without a session. The hub then asks the agent before it settles its deliveries."""
+        """Make the object for a local agent, without a session. It becomes the external inbox of the agent's member."""
         name = MemberName(mailbox.name)
 
         def sweep() -> None:
@@ -492,7 +492,7 @@ class Adoption:
         self._records_dirty = True
 
     def _attach_failed(self, name: str, refusal: Refusal) -> None:
-        """Handle the hub's refusal to open a local agent's session: the agent cannot be a member at all, or not now."""
+        """Handle the hub's refusal to open a local agent's session: make the agent remote, or raise `_Interrupted`."""
         if name not in self._channels:
             self._forget(name)
         elif refusal.code is Code.NAME_TAKEN:
@@ -584,7 +584,7 @@ class Adoption:
 
 
 async def _together(works: Iterable[Awaitable[None]]) -> None:
-    """Run all these awaitables at once. When all have ended, raise the first error, if there was one."""
+    """Run all these awaitables concurrently. When all have ended, raise the first error, if there was one."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

@@ -1,8 +1,8 @@
 """The agent records (`agents/<name>.json`) of a spool: finds changed records, and writes the hub's facts into records.
 
-Above: `adoption`, which connects a spool to a hub. Below: the spool. Local programs read in the records which agents
-they can write to, and which agents are in a channel. So every member of the hub gets a record. A record does not
-contain the member's token. The methods use the disk, so call them on threads.
+Above: `adoption`, which connects a spool to a hub. Below: the spool. Local programs read the records to find the agents
+that they can write to, and the agents in a channel. So every member of the hub gets a record. A record does not contain
+the member's token. The methods use the disk, so call them on threads.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class AgentRecords:
         return name in self._seen
 
     def forget(self) -> None:
-        """Forget which records were read, so that `changed` returns all of them next time."""
+        """Forget which records were read, so that the next call of `changed` returns all records."""
         self._seen = {}
 
     def changed(self) -> dict[str, AgentRecord | None]:

@@ -13,7 +13,7 @@ from tieline.protocols.backchannel.codec import SpoolMessage
 from tieline.protocols.backchannel.spool import Spool
 
 RESCAN_SECONDS = 2.0
-"""Interval of the regular checks: a message is found this much later if no notification came for it."""
+"""Interval of the regular checks. If no notification comes for a message, it is found up to this much later."""
 _STEP_MS = 20
 """Interval at which the watching thread polls for events. It is long enough to cost almost nothing."""
 
@@ -21,8 +21,8 @@ _STEP_MS = 20
 class Arrivals:
     """Iterator over the unread messages of an agent, oldest first. When all are yielded, it waits for new messages.
 
-    It claims no message, and yields each message once. But if another reader claims a message and gives it back, the
-    message is yielded again.
+    The iterator claims no message, and yields each message once. But if another reader claims a message and makes it
+    unread again, the message is yielded again.
     """
 
     def __init__(self, spool: Spool, agent: str, *, rescan_seconds: float = RESCAN_SECONDS) -> None:

@@ -69,7 +69,7 @@ class Channels:
         self.unsettled.discard(name)
 
     def note(self, channels: Sequence[ChannelView]) -> None:
-        """Store the hub's current channels, and mark the members whose channels differ from before."""
+        """Store the hub's current channels, and mark the members whose channels have changed."""
         joined = subscriptions(channels)
         known = {*self._remote, *self._local}
         self.unsettled |= {name for name in known if joined.get(name, []) != self._joined.get(name, [])}
@@ -95,7 +95,7 @@ class Channels:
             self.unsettled.add(name)
 
     async def settle(self, operator: SessionId) -> None:
-        """Make the channels in the hub and in the record equal, for all members whose channels may differ."""
+        """Make the channels in the hub and in the records equal, for all members whose channels may differ."""
         unsettled, self.unsettled = self.unsettled, set()
         said = {name: self._said(name) for name in unsettled if name in self._remote}
         wanted = {name: channels for name, channels in said.items() if self._remote[name] != channels}
@@ -149,7 +149,10 @@ class Channels:
 
 
 def _is_shared(channel: str) -> bool:
-    """True if this channel is kept equal in hub and records: its name is valid, and members join it by themselves."""
+    """True if the subscriptions to this channel are kept equal in the hub and in the records.
+
+    They are not if the name is invalid, or if the hub itself decides who is in the channel.
+    """
     name = parse_channel_name(channel.removeprefix("#"))
     return channel.startswith("#") and not isinstance(name, Refusal) and name not in (GENERAL, USERS)
 

@@ -47,7 +47,7 @@ def read_message(path: str | Path, message_id: str) -> SpoolMessage | str | None
 class Claims:
     """Messages that one reader has claimed from an agent's folder and not handled yet.
 
-    Call `close`, or use this object in a `with`. Messages that are not finished then become unread again.
+    Call `close`, or use this object in a `with`. Messages that the reader has not finished then become unread again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -98,7 +98,10 @@ class Claims:
             self._synced = True
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """End the claim of a message that was handled. Delete its file, or with `keep` leave the file in `cur/`."""
+        """End the claim of a message that was handled.
+
+        Delete its file, or leave the file in `cur/` if `keep` is set.
+        """
         self._open.remove(message_id)
         if keep:
             self._claimed(message_id).rename(self._cur / f"{message_id}{SUFFIX}")

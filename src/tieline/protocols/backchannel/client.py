@@ -28,9 +28,9 @@ _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _LINE_BYTES_MAX = 2 * DEFAULT_LIMITS.message_bytes_max
 _QUEUE_MAX = 64
 _SEEN_MAX = 10_000
-"""Most message ids that are remembered, so that no message is shown twice.
+"""Largest number of message ids that are remembered, so that no message is shown twice.
 
-If there are more, the oldest ids are forgotten, and a reconnection may show these messages again.
+If there are more, the oldest ids are forgotten. Messages with these ids may be shown again after a reconnection.
 """
 _OK = 200
 _CLIENT_ERRORS = range(400, 500)
@@ -41,7 +41,7 @@ class RelayError(Exception):
 
 
 class RelayUnreachable(RelayError):
-    """No server answers at the address, or the server there is not a working relay (backchannel's HTTP server)."""
+    """The address of the relay (backchannel's HTTP server) cannot be reached, or no working relay answers there."""
 
 
 class RelayRefused(RelayError):
@@ -111,7 +111,7 @@ class RelayClient:
     def events(self, agent: str) -> Iterator[SpoolMessage]:
         """Yield an agent's messages as the relay streams them, until the connection ends.
 
-        Unread messages come first.
+        The unread messages come first, and then each new message.
         """
         with self._connection(_SILENCE_SECONDS) as connection:
             response = self._request(connection, "GET", f"/v1/events/{quote(agent, safe='')}", None)
@@ -235,7 +235,7 @@ class RelayClaims:
             self._client.take(self._agent, message_id, keep=keep)
 
     def release(self, message_id: str) -> None:
-        """Do nothing. With `late`, the message is still unread. Without `late`, it stays claimed."""
+        """Do nothing. The message is still unread with `late`, and stays claimed without `late`."""
 
 
 class RelayArrivals:

@@ -31,7 +31,10 @@ class BadMessage(Exception):
 
 
 class SpoolMessage(Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
-    """One message of backchannel. Only the HTTP server (relay) checks its sender; in a file, the sender is unproven."""
+    """One message of backchannel.
+
+    The sender's name is proven only if the message came through the HTTP server (relay).
+    """
 
     id: str
     sender: str
@@ -91,7 +94,7 @@ def decode(data: bytes) -> SpoolMessage:
 
 
 def check_message(message: SpoolMessage) -> Refusal | None:
-    """Return a refusal if a message is empty, too large or not encodable, so that it cannot be sent; else `None`."""
+    """Return a refusal if a message cannot be sent, because it is empty, too large or not encodable; else `None`."""
     if not message.body:
         return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
     try:

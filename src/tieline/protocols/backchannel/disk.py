@@ -16,7 +16,7 @@ FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 
 _LOCK_SECONDS_MAX = 10.0
-"""Timeout for a lock. A process holds a lock only while it writes a small file. If that takes longer, it hangs."""
+"""Timeout for a lock. A process holds a lock only while it writes a small file, which takes much less time."""
 _LOCK_PAUSE_SECONDS = 0.005  # locks are held for about as long
 
 
@@ -117,7 +117,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Take the lock on an open file; false if another process holds the lock."""
+    """Take the lock on an open file. Return false if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -30,7 +30,7 @@ def not_yours(owner: str, name: str) -> Answer:
 
 
 class _Reader:
-    """One open event stream. Its session pump calls the methods, to write deliveries to the stream."""
+    """One open event stream. The session pump calls these methods, which write deliveries to the stream."""
 
     __slots__ = ("_ids", "pump", "stream")
 
@@ -54,7 +54,7 @@ class _Reader:
         """Never called: the session of a stream asks for no progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """End the stream, because the hub ended the session. Write the reason as a comment, for a person to read."""
+        """End the stream, because the hub ended the session. Write the reason as a comment that people can read."""
         self.stream.write(comment(why.message))
         self.stream.close()
 

@@ -16,7 +16,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Roster
 
 PLACE = "spool"
-"""Text that is added to the name of a sender that is not a member: it sends as `<from>@spool`."""
+"""Suffix for the name of a sender that is not a member. The sender's messages come from `<from>@spool`."""
 
 
 class FileSenders:

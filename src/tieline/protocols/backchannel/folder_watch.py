@@ -56,7 +56,7 @@ class FolderWatch:
         self._close()
 
     def watch(self, name: str) -> None:
-        """Watch the mailbox of this member too. No effect if it is watched already."""
+        """Watch the mailbox of this member too. Do nothing if the mailbox is already watched."""
         if self._inotify is None or name in self._numbers:
             return
         try:
@@ -127,6 +127,6 @@ class FolderWatch:
 
 
 def _owner(path: str) -> str:
-    """Return the owner of a mailbox if this path is the mailbox's folder `new/` or in it; else an empty string."""
+    """Return the owner of the mailbox whose folder `new/` contains this path, or is this path; else an empty string."""
     name, _, rest = path.partition("/")
     return name if rest == "new" or rest.startswith("new/") else ""

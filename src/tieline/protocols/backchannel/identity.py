@@ -35,7 +35,7 @@ class Identity(Struct, frozen=True):
     url: str | None = None
     token: str | None = None
     hub: str | None = None
-    """The address in `url` again, if the server there is a Tieline hub. A hub can do more than a relay."""
+    """The same address as `url` if the server there is a Tieline hub. A hub can do more than a relay."""
     room: str | None = None
     """Id of a room of the relay; `None` for the common room."""
 

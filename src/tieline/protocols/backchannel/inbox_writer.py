@@ -15,9 +15,9 @@ from tieline.protocols.backchannel.local_inbox import LocalInbox, Placement
 from tieline.wire.session_pump import Parcel
 
 _ROUND = 512
-"""A round takes no further agent once it has this many deliveries, because each delivery is an open file.
+"""No further agent is added to a round that has this many deliveries, because each delivery is an open file.
 
-All deliveries of one agent are in the same round, so a round can have more.
+All deliveries of one agent are in the same round, so a round can have more deliveries than this.
 """
 
 log = structlog.get_logger(__name__)
@@ -34,10 +34,10 @@ class InboxOwner(Protocol):
         """Return the deliveries to write into the inbox now; there may be none."""
 
     def placed(self, parcels: Load, placement: Placement) -> None:
-        """Handle that these deliveries were written. `placement` has the result for each delivery."""
+        """Handle the result, after these deliveries were written. `placement` has the result for each delivery."""
 
     def failed(self) -> None:
-        """Handle that the deliveries could not be written. The owner must request another round later."""
+        """Handle an error, after which the deliveries are not written. The owner must request another round later."""
 
 
 class InboxWriter:
@@ -100,7 +100,7 @@ class InboxWriter:
 
 
 def _place(loads: Sequence[tuple[LocalInbox, Load]]) -> list[Placement | str]:
-    """Write these deliveries into their inboxes. Return a result for each inbox, or the text of its error."""
+    """Write deliveries into their inboxes. Return, for each inbox, the result or the text of the error."""
     outcomes: list[Placement | str] = []
     for inbox, load in loads:
         placement = Placement()

@@ -31,16 +31,19 @@ class Inotify:
         self.file = _checked(self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def add(self, folder: str) -> int:
-        """Watch a folder and return its number. Raise `OSError` if it is no folder, or too many are watched."""
+        """Watch a folder and return its number.
+
+        Raise `OSError` if it is not a folder, or too many folders are watched.
+        """
         wanted = _CREATE_OR_GO | _WRITTEN | _ONLY_FOLDERS
         return _checked(self._library.inotify_add_watch(self.file, os.fsencode(folder), wanted))
 
     def remove(self, number: int) -> None:
-        """Stop watching a folder. No error if the folder is gone."""
+        """Stop watching the folder with this number. Do nothing if the folder is gone."""
         self._library.inotify_rm_watch(self.file, number)
 
     def read(self) -> Iterator[tuple[int, bool]]:
-        """Yield the number of each folder that has changed, and true if this folder is no longer watched."""
+        """Yield the number of each changed folder, with a flag. The flag is true if the folder is no longer watched."""
         try:
             data = os.read(self.file, _READ_BYTES)
         except BlockingIOError:

@@ -38,7 +38,7 @@ from tieline.wire.sessions import ask_all
 BATCH = 128
 """Most messages in one batch. This limits the memory, and the time that a new file waits behind old files."""
 _FAN_OUT_SECONDS = 0.03
-"""Delay of a message to a channel. It is needed because the sender writes the files of its recipients one by one."""
+"""Delay of a message to a channel. During this time, its sender writes the files of the recipients one by one."""
 WHAT = "a file in a spool"
 """Description of a refused file in the hub's log of refusals."""
 
@@ -207,7 +207,8 @@ class Intake:
     async def _reconcile(self, message_id: str, owners: Sequence[str], receipts: r.Receipts) -> tuple[str, ...]:
         """Mark the files of this message as handled for each owner that already has a delivery of it in the hub.
 
-        `receipts` shows which owners have one. Return the owners that have no delivery and still need the message.
+        `receipts` are the hub's receipts of the message. Return the owners without a receipt, which still need the
+        message.
         """
         steps = {receipt.member: receipt.steps for receipt in receipts.receipts}
         for owner in owners:
@@ -227,7 +228,7 @@ class Intake:
     async def _send(
         self, operator: SessionId, senders: FileSenders, submissions: Sequence[Submission]
     ) -> list[Submission]:
-        """Send the submissions to the hub. Return new submissions for owners that did not get their message yet."""
+        """Send the submissions to the hub. Return new submissions for owners that did not get their message."""
         sends: list[tuple[Submission, c.Send]] = []
         for submission in submissions:
             session = await senders.session_of(submission.found.message.sender)
@@ -273,7 +274,7 @@ class Intake:
                 self._done.append((self._mailboxes[owner], message_id))
 
     async def _known(self, operator: SessionId, submission: Submission, message_id: MessageId) -> list[Submission]:
-        """Handle a duplicate: the hub accepted the same wire id and content before, from this file or another copy.
+        """Handle a duplicate: the hub accepted the same wire id and content before.
 
         `message_id` is the earlier message. Return new submissions for owners that the earlier message did not reach.
         """
@@ -340,7 +341,7 @@ def _submissions(found: Found) -> list[Submission]:
 
 
 def _alone(found: Found, owner: str) -> Submission:
-    """Make the submission that sends a message to one owner only. A note in it has the target that the file names."""
+    """Make the submission that sends a message to one owner only. A note in it has the target in the message's file."""
     message = found.message
     content = _content(message, to_member(MemberName(owner)))
     notes = (*content.notes, f"addressed to {message.to[:200]}")

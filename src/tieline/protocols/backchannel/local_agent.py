@@ -102,7 +102,7 @@ class LocalAgent:
         return reply
 
     def resign(self) -> None:
-        """Stop being the external inbox. From now on, the hub settles deliveries without asking this agent."""
+        """Stop being the member's external inbox. From now on, the hub settles deliveries without asking this agent."""
         self._hub.set_external_inbox(self.name, self.inbox.session, None)
 
     async def receive(self, info: MailboxInfo, *, anew: bool) -> Refusal | None:
@@ -134,7 +134,7 @@ class LocalAgent:
         return None
 
     async def _put_down(self) -> None:
-        """Drop the queued deliveries, and wait until none is being written, because the inbox will be changed."""
+        """Drop the queued deliveries. Wait until no delivery is being written, because the inbox will be changed."""
         self._parcels = []
         self._caught_up = False
         await self._inbox_writer.settle()
@@ -180,9 +180,10 @@ class LocalAgent:
     # Called by the hub: the ExternalInbox port.
 
     def asked(self, question: Question) -> None:
-        """Reserve the files of these deliveries for the hub, so that no reader can take them, and report the result.
+        """Reserve the files of the deliveries in `question` for the hub, so that no reader can take the files.
 
-        The hub asks this before it settles the deliveries. It settles only deliveries whose files were reserved.
+        The hub calls this before it settles the deliveries. The result is reported to the hub, which settles only
+        deliveries whose files were reserved.
         """
         self._spool_thread.submit(self._win, question)
 
@@ -198,7 +199,7 @@ class LocalAgent:
             self._loop.call_soon_threadsafe(self._hub.resolve, question.number, won, taken)
 
     def finish(self, keys: Sequence[int]) -> None:
-        """Let the reserved files of these deliveries be removed, because the hub has settled the deliveries."""
+        """Remove the reserved files of these deliveries, because the hub has settled the deliveries."""
         self._spool_thread.submit(self.inbox.finish, keys)
 
     def give_back(self, keys: Sequence[int]) -> None:
@@ -230,7 +231,7 @@ class LocalAgent:
         return self._parcels
 
     def placed(self, parcels: Sequence[Parcel], placement: Placement) -> None:
-        """Tell the hub what became of each delivery: it is in the inbox, a reader took it, or it is too large."""
+        """Report to the hub the outcome of each delivery: it is in the inbox, a reader took it, or it is too large."""
         pump = self._pump
         if pump is None or parcels is not self._parcels:
             # Another session has begun, and it starts from the beginning.
@@ -253,7 +254,7 @@ class LocalAgent:
         pump.resume_writing()
 
     def failed(self) -> None:
-        """Try again later, because the deliveries could not be written."""
+        """Request another round later, because the deliveries could not be written."""
         asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._request_again)
 
     def _request_again(self) -> None:
@@ -263,7 +264,7 @@ class LocalAgent:
     # Called by the session pump: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Queue deliveries for the inbox. Return none, because none is offered until its file is in the inbox."""
+        """Queue deliveries for the inbox. Return an empty tuple, because no delivery is in the inbox yet."""
         self._parcels = [*self._parcels, *parcels]
         if self._pump is not None:
             # Until then, new deliveries wait in the hub.

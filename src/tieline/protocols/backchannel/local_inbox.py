@@ -78,7 +78,7 @@ class Leftover(Struct, frozen=True):
 
 
 class Fate(StrEnum):
-    """Outcome of `recall`: the delivery was removed from the spool, or a reader had taken it before."""
+    """Result of `recall`: the delivery was removed from the spool, or a reader had already taken it."""
 
     RECALLED = "recalled"
     TAKEN = "taken"
@@ -94,7 +94,10 @@ class WonFile(Struct, frozen=True):
 
 
 class LocalInbox:
-    """The unread files of one local agent. Adds deliveries, takes them back, and finds out which ones were taken."""
+    """The unread files of one local agent.
+
+    Adds deliveries, reserves them for the hub, and finds those that were taken.
+    """
 
     def __init__(
         self, mailbox: Mailbox, info: MailboxInfo, sweep: Callable[[], None], ids: MessageIds | None = None
@@ -127,8 +130,8 @@ class LocalInbox:
     def begin(self, info: MailboxInfo, *, anew: bool) -> None:
         """Prepare the inbox for a new session. With `anew`, forget earlier deliveries, so that all are staged again.
 
-        Deliveries that the hub won (reserved) in an earlier session and has not settled yet stay reserved. They are
-        forgotten if they belong to another member than the one in `info`.
+        Deliveries that the hub reserved in an earlier session and has not settled yet stay reserved. The inbox forgets
+        them if the member in `info` is another member than before.
         """
         with self._lock:
             another = self._member not in (0, info.member)
@@ -213,7 +216,7 @@ class LocalInbox:
                 placement.taken.append(key)
 
     def mark(self, placement: Placement) -> None:
-        """Make the staged files durable. Then store, durably, that they are marked: `show` may show them now.
+        """Make the staged files durable, and then mark them: store on disk that `show` may move them into `new/`.
 
         If a marked delivery has no file after a crash, a reader took it.
         """
@@ -262,7 +265,8 @@ class LocalInbox:
     def win(self, message: Message, key: int) -> bool | None:
         """Reserve a delivery for the hub, so that no reader can take its file any more.
 
-        Return true if it is reserved, false if a reader took the file first, `None` if that cannot be known now.
+        Return true if the delivery is reserved, false if a reader took the file first, and `None` if the disk has an
+        error or is missing.
         """
         name = self._name(message, key)
         won = self.mailbox.hub / f"{name}.{key}{_WON}"
@@ -308,10 +312,10 @@ class LocalInbox:
         self._sweep()
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """Make these deliveries available to readers again: they were reserved for the hub, but it did not settle them.
+        """Make these deliveries available to readers again. They were reserved for the hub, but it did not settle them.
 
         A file that was shown before goes back to `new/`. A file that was never shown becomes a staged file again. If a
-        file cannot be put back, this raises the last error, and `sweep` retries later.
+        file cannot be put back, this method raises the last error, and `sweep` retries later.
         """
         with self._lock:
             for key in keys:
@@ -354,7 +358,7 @@ class LocalInbox:
     # Looking.
 
     def look(self) -> tuple[set[str], list[str]]:
-        """Return the ids of files in `new/` that are no deliveries yet, and the ids of deliveries that were taken."""
+        """Return the ids of files in `new/` that are no deliveries yet, and the ids of deliveries that readers took."""
         with self._lock:
             before = set(self._shown)
         waiting = self.mailbox.waiting()
@@ -366,7 +370,7 @@ class LocalInbox:
             return waiting - self._shown - self.mailbox.passed, gone
 
     def accept(self, names: Iterable[str]) -> None:
-        """Count the files with these ids as deliveries from now on. Other programs had put them into `new/`."""
+        """Treat the files with these ids as deliveries from now on. Other programs had put these files into `new/`."""
         with self._lock:
             self._shown.update(names)
 

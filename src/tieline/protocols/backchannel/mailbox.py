@@ -27,14 +27,14 @@ INFO_FILE = "mailbox.json"
 _INFO_BYTES_MAX = 1024 * 1024
 _FOLDERS = ("tmp", "new", "cur", "hub")
 _MOMENT_NS = 50_000_000
-"""If a folder changed less than this ago, another change may leave its modification time as it is.
+"""If a folder changed less than this ago, a further change may not change its modification time.
 
 The reason is that the clock of a file system moves in steps of a few milliseconds.
 """
 
 
 class MailboxInfo(Struct, frozen=True, omit_defaults=True):
-    """Content of `mailbox.json`: which member owns the mailbox, if the owner is a local agent, and its channels."""
+    """Content of `mailbox.json`: the member that owns the mailbox, its kind (local or remote), and its channels."""
 
     local: bool = False
     """True if the owner is a local agent, which reads this mailbox. False if the hub takes the messages out of it."""
@@ -94,7 +94,7 @@ class Mailbox:
         disk.replace(self.hub / INFO_FILE, msgspec.json.encode(info), durably=durably)
 
     def remove(self) -> None:
-        """Remove the folder and its own files, but not the messages in it."""
+        """Remove the hub's own files, and all folders that are then empty. Messages stay."""
         with contextlib.suppress(OSError):
             for path in self.hub.iterdir():
                 if path.suffix != SUFFIX or path.name == INFO_FILE:
@@ -139,12 +139,15 @@ class Mailbox:
     # One message.
 
     def read(self, message_id: str) -> SpoolMessage | str | None:
-        """Return a waiting or claimed message. Return `None` if its file is gone, and a text if the file is invalid."""
+        """Return a waiting or claimed message. Return `None` if the file is gone, or the reason if it is invalid."""
         claimed = read_message(self.hub / f"{message_id}{SUFFIX}", message_id)
         return read_message(self.new / f"{message_id}{SUFFIX}", message_id) if claimed is None else claimed
 
     def claim(self, message_id: str) -> bool:
-        """Claim a message for the hub: move its file from `new/` to `hub/`; false if another reader was first."""
+        """Claim a message for the hub: move its file from `new/` to `hub/`.
+
+        Return false if another reader was first.
+        """
         claimed = self.hub / f"{message_id}{SUFFIX}"
         try:
             (self.new / f"{message_id}{SUFFIX}").rename(claimed)

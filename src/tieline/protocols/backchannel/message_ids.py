@@ -17,7 +17,7 @@ FILES = "spool"
 """Name of the protocol in sessions of the spool. A message with this protocol came as a file."""
 
 _FILES_MAX = 10_000
-"""Most files whose ids are remembered. An answer to an older file names its message by the prefix id."""
+"""Largest number of files whose ids are remembered. An answer to an older file names its message by the prefix id."""
 
 
 def file_id(message: Message) -> str:
@@ -55,7 +55,7 @@ class MessageIds:
                 self._messages.pop(oldest, None)
 
     def of(self, message: Message) -> str:
-        """Return the id by which backchannel's clients know a message: the id of its file, or its prefix id.
+        """Return the id by which backchannel's clients know a message: the id of its file, else its prefix id.
 
         A prefix id is the hub's id with the random bits first, because clients show only the first eight characters.
         """

@@ -2,8 +2,8 @@
 
 Above: the relay. Below: the Hub port, in an operator's session, because only operators make members. The room's token
 allows registration and nothing else. A client cannot register a name that a member already has. This is also true if
-that member is a local one without a token. Messages may wait for this member, and a client that knows the room's token
-need not be the person at the hub's machine.
+that member is a local agent without a token. Messages may wait for this member, and a client that knows the room's
+token need not be the person at the hub's machine.
 """
 
 import hmac
@@ -31,7 +31,7 @@ The limit is needed because any stranger can register then, and members are neve
 
 
 class Registered(Struct, frozen=True):
-    """A new member with its token, and the hub's channels. The token is shown only this once."""
+    """A new member with its token, and the hub's channels. The hub never shows the token again."""
 
     token: str
     presence: Presence
@@ -45,8 +45,8 @@ def _digest(room_token: str) -> bytes | None:
 class Registrar:
     """Makes a member for each client that registers a name, if the client knows the room token.
 
-    `room_token` is the token itself, or its hash if the room is not the common room. If it is an empty text, everybody
-    may register.
+    `room_token` is the token itself. In a room that is not the common room, it is the hash of the token. If it is an
+    empty text, everybody may register.
     """
 
     def __init__(self, hub: Hub, protocol: str, operator: Credential, room_token: str | bytes) -> None:
@@ -85,7 +85,7 @@ class Registrar:
         return roster.members[0].member if roster.members else None
 
     async def register(self, name: MemberName, now_ms: int) -> Registered | Member | Refusal:
-        """Make a member with this name and return its token. If a member has the name already, return that member."""
+        """Make a member with this name, and return it with its token. If the name is in use, return its member."""
         session = await self._attach()
         if isinstance(session, Refusal):
             return session

@@ -37,11 +37,11 @@ PROTOCOL = view.RELAY
 PREFIX = "/v1/"
 
 _FORM_BYTES_MAX = 64 * 1024
-"""Most bytes of a request other than send. Such a request has a name, a channel or an id, and may have no token."""
+"""Most bytes of a request, except a request that sends a message. It has only a name, a channel or an id."""
 _NAME_EXCERPT = 140
 """Most characters of a name that an error repeats. No valid name is longer."""
 _PAGE = 1000
-"""Most deliveries that are read in one step for an inbox. So other requests need not wait long for a large inbox."""
+"""Largest number of deliveries that are read in one step. So a large inbox does not delay other requests long."""
 
 _STATUS = {
     Code.UNAUTHORIZED: 401,
@@ -57,7 +57,7 @@ _STATUS = {
     Code.STORE_FAILED: 503,
     Code.SHUTTING_DOWN: 503,
 }
-"""HTTP status for these codes of refusals. Any other refusal has 400, the protocol's status for a bad request."""
+"""HTTP status for each of these refusal codes. Other codes get 400, the protocol's status for a bad request."""
 
 _NOT_ADMITTED = failure(401, "unauthorized — registration requires the room token")
 _TOO_MANY = failure(429, "too many agents registered in the last hour — set a room token on the hub's machine")

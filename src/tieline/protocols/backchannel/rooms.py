@@ -78,7 +78,7 @@ class RoomCreation:
 
 
 class NoRoom:
-    """HTTP application that answers those backchannel requests that name a room which does not exist."""
+    """HTTP application that answers requests of backchannel if the room in the request does not exist."""
 
     def __init__(self, relay: HttpApp) -> None:
         self._relay = relay
@@ -88,7 +88,7 @@ class NoRoom:
         return self._relay.serves(scope)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request to a room that does not exist, with the same text as the existing implementation.
+        """Refuse a request to a room that does not exist, with the same text as backchannel's first implementation.
 
         The status is 404 for a registration, and 401 for other requests. A request that concerns the whole relay is
         passed on to the relay instead.

@@ -44,11 +44,11 @@ class BackchannelSettings(Settings, frozen=True):
     room_token: str = ""
     rooms: Literal["", "open", "token", "off"] = ""
     admin_token: str = ""
-    """Token for making rooms, which replaces the room token there. It can be set by an environment variable too."""
+    """Token with which a client may make rooms, instead of the room token. An environment variable can set it too."""
     adopt: bool = True
     spool: str = ""
     spool_alone: bool = False
-    """True if the spool is used even if the relay is off, because an option of `tieline serve` names the spool."""
+    """True if an option of `tieline serve` names the spool. The spool is then used even if the relay is off."""
 
     @property
     def starts(self) -> bool:

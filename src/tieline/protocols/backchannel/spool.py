@@ -44,7 +44,7 @@ _BOXES = ("tmp", "new", "cur")
 _RECORD_BYTES_MAX = 1024 * 1024
 """Size limit of a record's file. A record is only a name and a list of channels."""
 _SEEN_MS = 10_000
-"""Age of `lastSeen` after which it is updated. An update with every message would cost as much as the message."""
+"""Age of `lastSeen` after which it is updated. An update for every message would cost as much as the message."""
 _READ_TRIES = 20
 _READ_PAUSE_SECONDS = 0.01
 """Pause before an unreadable record is read again.
@@ -52,7 +52,7 @@ _READ_PAUSE_SECONDS = 0.01
 Other programs write records in place, so a reader may see half of one for a moment.
 """
 _OPEN_MAX = 256
-"""Most files of a batch that are open at the same time. A process may often have only 1024 open files."""
+"""Largest number of files of a batch that are open at the same time. Many processes may have only 1024 open files."""
 _NEAR_MAX = 3  # so many names help
 
 
@@ -219,12 +219,12 @@ class Spool:
     # Sending.
 
     def send(self, draft: SpoolDraft) -> Sent:
-        """Send one message; it is durable when this returns."""
+        """Send one message. It is durable when this method returns."""
         (sent,) = self.send_many([draft])
         return sent
 
     def send_many(self, drafts: Sequence[SpoolDraft]) -> list[Sent]:
-        """Send several messages together, because that needs fewer syncs. All are durable when this returns.
+        """Send several messages together, because that needs fewer syncs. All are durable when this method returns.
 
         If one message is refused, none is sent. If the disk is full, some messages may be delivered and others not.
         """
@@ -287,7 +287,7 @@ class Spool:
     def _recipients(self, drafts: Sequence[SpoolDraft]) -> Callable[[str, str], tuple[str, ...]]:
         """Return a function that finds the recipients for a sender and a target.
 
-        The function is for these drafts only: the agent records are read once for all of them.
+        The function is only for these drafts, because the agent records are read once for all drafts.
         """
         subscribers: dict[str, list[str]] = {}
         if any(is_channel(draft.to) for draft in drafts):
@@ -342,7 +342,7 @@ class Spool:
         return self.unread(agent)
 
     def unread(self, agent: str) -> list[SpoolMessage]:
-        """Return an agent's unread messages, oldest first. Do not update `lastSeen`, because another reader asks."""
+        """Return an agent's unread messages, oldest first. Do not update the agent's `lastSeen`."""
         found = (self.peek(agent, message_id) for message_id in self.waiting(agent))
         return sorted((message for message in found if message is not None), key=lambda each: (each.ts, each.id))
 
@@ -353,7 +353,7 @@ class Spool:
     def take(self, agent: str, message_id: str, *, keep: bool = False) -> SpoolMessage | None:
         """Claim one message and return it; `None` if another reader was first or there is no such message.
 
-        The file is deleted, or with `keep` moved to `cur/`.
+        The file is deleted, or moved to `cur/` if `keep` is set.
         """
         with self.claims(agent) as claims:
             message = claims.claim(message_id)
@@ -363,7 +363,7 @@ class Spool:
             return message
 
     def recover(self, agent: str) -> int:
-        """Make those messages unread again that were claimed by readers which were killed. Return their number."""
+        """Make the messages unread again that killed readers had claimed. Return the number of these messages."""
         folder = self.folder(agent)
         return sum(give_back(folder, claim, message_id) for claim, message_id in abandoned(folder))
 

@@ -164,7 +164,7 @@ def content_of(draft: Draft, target: Target) -> m.Content:
 
 
 def sent(message_id: MessageId, sender: str, draft: Draft) -> dict[str, Any]:
-    """Return a sent message as JSON, for the answer to its sender. `to` is as the sender wrote it."""
+    """Return a sent message as JSON, for the answer to its sender. Its `to` is the text that the sender wrote."""
     return document_of(
         SpoolMessage(
             id=to_prefix_id(message_id),
@@ -186,9 +186,9 @@ def _made_at_ms(message_id: MessageId) -> int:
 
 
 def spelling_of(draft: Draft, target: Target) -> bytes | None:
-    """Return `to` as the sender wrote it. It is stored with the message, so that recipients see the same text.
+    """Return `to` as the sender wrote it. The hub stores this text with the message, so that recipients see it.
 
-    Return `None` if the hub's text for the target is the same, so that nothing must be stored.
+    Return `None` if the hub's text for the target is the same, because then nothing must be stored.
     """
     return draft.to.encode() if target.kind is TargetKind.MEMBER and str(target) != draft.to else None
 

@@ -51,13 +51,13 @@ def _now_ms() -> int:
 
 
 class UnknownTool(Exception):
-    """Raised by `call_tool`: the agent's set of tools has no tool with this name."""
+    """Raised by `call_tool` if the agent's set of tools has no tool with this name."""
 
 
 class AgentSession:
     """Serves one agent: lists and calls its tools, pushes its messages, and keeps its session with the hub open.
 
-    Belongs to one event loop.
+    Not thread-safe: use it only in one event loop.
     """
 
     def __init__(  # noqa: PLR0913 - the agent's program, its way to the hub, and what it is shown
@@ -75,7 +75,10 @@ class AgentSession:
     ) -> None:
         """Set the parameters of the agent session. `keep` opens its session with the hub.
 
-        Pass `arrivals` if the agent session only calls tools, and its sessions with the hub receive no deliveries.
+        `tools` is the name of a set of tools. With `push`, messages are pushed to the agent's program. With `hooked`,
+        hooks report which messages the agent saw. `takes` selects the messages for the agent by scope. `tell` gets
+        texts about the connection, such as that the hub went away. Pass `arrivals` if the agent session only calls
+        tools, and its sessions with the hub receive no deliveries.
         """
         self._open_session = open_session
         self._notify = notify
@@ -242,7 +245,7 @@ class AgentSession:
     # Deliveries.
 
     def hear(self, message: Message) -> None:
-        """Take a message that arrived for the agent, pushed or not. A program with its own forwarder calls this."""
+        """Note that a message arrived for the agent. A program with its own forwarder calls this for each message."""
         self._arrived.set()
         self.open_objectives.hear(message)
 
@@ -297,9 +300,9 @@ class AgentSession:
         )
 
     def _learn(self, context: ToolContext) -> None:
-        """Tell the forwarder which messages a tool call named, took from the inbox, or showed to the agent.
+        """Report to the forwarder the messages that a tool call named, took from the inbox, or showed to the agent.
 
-        The forwarder needs this to decide which pushed deliveries it acknowledges or forgets.
+        By this report, the forwarder decides which pushed deliveries it acknowledges or forgets.
         """
         if self.forwarder is None:
             return

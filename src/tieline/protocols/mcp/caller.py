@@ -19,7 +19,7 @@ from tieline.wire.native.in_process import open_session
 
 
 class Caller:
-    """Calls tools for the member of one token. Belongs to one event loop.
+    """Calls tools for the member of one token. Not thread-safe: use it only in one event loop.
 
     `over` is called when the session with the hub has ended for good, for example because the token was revoked.
     """
@@ -97,7 +97,7 @@ class Caller:
 
 
 async def _note(session: Client, arrived: asyncio.Event) -> None:
-    """Set the event at each delivery. Set it also when the session ends, so that the waiting call notices the end."""
+    """Set `arrived` at each delivery. Set it also when the session ends, so that the waiting call notices the end."""
     try:
         with contextlib.suppress(HubError):
             async for _ in session.deliveries():

@@ -17,7 +17,7 @@ import msgspec
 from tieline.protocols.mcp import codec
 
 ANSWER_SECONDS = 10.0
-"""Time for an answer. A hub under load may answer slowly."""
+"""Longest time to wait for an answer. A hub under load may answer slowly."""
 
 _LINE_BYTES_MAX = 1 << 20  # a frame is cut to far fewer characters
 _ACCEPT = "application/json, text/event-stream"

@@ -29,7 +29,8 @@ HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-
 BATCH_VERSION: Final = "2025-03-26"
 """The only version whose clients may send several messages in one body."""
 BATCH_MAX = 16
-"""Most messages in one body. Each may be a tool call. Clients of that version send one or two."""
+"""Largest number of messages in one body. Each message may be a tool call. Clients of `BATCH_VERSION` send one or
+two."""
 
 SESSION_HEADER: Final = b"mcp-session-id"
 VERSION_HEADER: Final = b"mcp-protocol-version"
@@ -53,8 +54,8 @@ STATUSES: Final[Mapping[int, int]] = {
     UNSUPPORTED_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }
-"""HTTP status of an answer with this error code, in the stateless versions. With any other code, the status is 200. In
-the handshake versions, it is always 200."""
+"""HTTP status of an answer by its error code, in the stateless versions. An answer with any other error code has the
+status 200. In the handshake versions, the status is always 200."""
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
@@ -176,7 +177,8 @@ def decode(body: bytes) -> list[Message]:
 def check_stateless(message: Message, headers: Iterable[tuple[bytes, bytes]]) -> None:
     """Check a request of the stateless versions. Raises `Invalid`.
 
-    Its `_meta` must be valid, its headers must agree with its body, and the hub must support its version.
+    The `_meta` of the request must be valid, its headers must agree with its body, and the hub must support its
+    version.
     """
     meta = (message.params or {}).get("_meta")
     if not isinstance(meta, dict):
@@ -238,13 +240,16 @@ def notification(method: str, params: Mapping[str, Any] | None) -> bytes:
 
 
 def progress(token: int | str, done: float, text: str) -> bytes:
-    """Encode a notification about the progress of a request. `token` is the token that the client sent with it."""
+    """Encode a notification about the progress of a request. `token` is the progress token of the request.
+
+    `done` is the progress so far, and `text` describes it.
+    """
     params = {"progressToken": token, "progress": done, "message": text}
     return notification("notifications/progress", params)
 
 
 def progress_token(params: Mapping[str, Any] | None) -> int | str | None:
-    """Return the token with which a client asks for notifications about a request's progress; `None` without one."""
+    """Return the token with which a client asks for notifications about a request's progress, or `None`."""
     meta = (params or {}).get("_meta")
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     return token if isinstance(token, int | str) and not isinstance(token, bool) else None

@@ -1,8 +1,9 @@
 """Self-echo: decides which messages an agent is not shown because the agent itself sent them.
 
 The hub delivers a message to its sender too if others see the message, so that all sessions of a member stay alike. An
-agent that is shown its own chat takes the chat for news and answers itself. But the agent does want to hear about its
-objectives, for example that one is completed. So an agent's own chat is suppressed, and lifecycle messages are not.
+agent that sees its own chat messages may take them for new messages and answer itself. But the agent needs messages
+about its objectives, for example that one is completed. So the agent's own chat messages are suppressed, and messages
+about events of objectives are not.
 """
 
 from tieline.protocols.mcp.framing import is_lifecycle

@@ -24,15 +24,16 @@ from tieline.wire.native.client import Client, Delivery
 from tieline.wire.native.frames import Item, Message
 
 WINDOW = 1024
-"""Window of the session: most deliveries that the hub pushes before some are acknowledged. A seen delivery counts."""
+"""Window of the session: the largest number of unacknowledged deliveries that the hub pushes. A seen delivery that is
+not acknowledged counts, too."""
 
 BACKLOG_PUSHED_MAX = 50
-"""Most waiting deliveries that are pushed when a run starts: more would fill the agent's context. The agent can take
-the others by a tool."""
+"""Largest number of waiting deliveries that are pushed when a run starts, because more would fill the agent's context.
+The agent can take the other deliveries by a tool."""
 
 AWAITING_MAX = 10_000
-"""Most pushed deliveries that wait for evidence that they were read. Above this limit the oldest are forgotten, and the
-next run pushes them again."""
+"""Largest number of pushed deliveries that wait for evidence that they were read. Above this limit the oldest
+deliveries are forgotten, and the next run pushes them again."""
 
 Push = Callable[[Delivery | Item], Awaitable[None]]
 """Callback that writes one delivery to the agent's program. Returns when the delivery is written."""
@@ -51,7 +52,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 LeftOut = Callable[[int], Awaitable[None]]
-"""Callback with the number of waiting deliveries that were not pushed."""
+"""Callback that gets the number of waiting deliveries that were not pushed."""
 
 
 class _Pushed(NamedTuple):
@@ -62,7 +63,10 @@ class _Pushed(NamedTuple):
 
 
 class Forwarder:
-    """Pushes the deliveries of one member. Belongs to one event loop, and lives as long as the agent's program."""
+    """Pushes the deliveries of one member, as long as the agent's program runs.
+
+    Not thread-safe: use it only in one event loop.
+    """
 
     def __init__(
         self,
@@ -122,9 +126,9 @@ class Forwarder:
     def evidence(self, text: str, *, keys: Collection[int] | None = None) -> int:
         """Mark pushed deliveries as seen, because the agent did something that proves that its program took them.
 
-        `text` describes the evidence. `keys` are the deliveries that the evidence covers; `None` means all. If hooks or
-        the program report which messages were seen, evidence without `keys` is ignored. Returns the number of
-        deliveries that are newly seen.
+        `text` describes the evidence. `keys` are the deliveries that the evidence covers. `None` means all pushed
+        deliveries. If hooks or the program report which messages were seen, evidence without `keys` is ignored. Returns
+        the number of deliveries that are newly seen.
         """
         if self._reported and keys is None:
             return 0
@@ -137,9 +141,9 @@ class Forwarder:
     def named(self, message_id: str) -> None:
         """Acknowledge the seen delivery of a message that the agent named, for example in an answer.
 
-        If the agent can know the message only from a push, this proves that the agent is shown pushes. Then all seen
-        deliveries are acknowledged. But if hooks or the program report which messages were seen, a named message
-        proves only that this message was seen.
+        If the agent can know the message only from a push, the naming proves that the agent's program shows pushes to
+        the agent. Then all seen deliveries are acknowledged. But if hooks or the program report which messages were
+        seen, a named message proves only that this message was seen.
         """
         if self._reported:
             pushed = next((one for one in self._awaiting.values() if one.id == message_id), None)
@@ -168,7 +172,7 @@ class Forwarder:
     def shown(self, message_id: str) -> None:
         """Note that a tool showed this message to the agent.
 
-        If the agent names the message later, this does not prove that the agent is shown pushes.
+        If the agent names the message later, this does not prove that the agent saw a push.
         """
         self._provable.pop(message_id, None)
 

@@ -25,13 +25,15 @@ from tieline.wire.native.frames import Message
 from tieline.wire.protocol import Protocol
 
 BODY_CHARS_MAX = 65_536
-"""Most characters of a body in a frame. Agents' protocols take no more, and a model should not read more unasked."""
+"""Largest number of characters of a body in a frame. Agents' protocols accept no more, and a model should get more only
+if it asks for it."""
 
 ATTRIBUTE_CHARS_MAX = 512
-"""Most characters of an attribute. An attribute is a label, never a document."""
+"""Largest number of characters of an attribute. An attribute is a label, never a document."""
 
 DATA_MAX = 32
-"""Most attributes made from a message's data. Other entries, and values that are no scalars, are only counted."""
+"""Largest number of attributes made from a message's data. Other entries, and values that are no scalars, are only
+counted."""
 
 RESERVED = frozenset(
     {
@@ -57,8 +59,8 @@ def channel_params(
 ) -> dict[str, Any]:
     """Return the parameters of Claude Code's `notifications/claude/channel`: the message's body and attributes.
 
-    `member` is the agent that reads the message. `channels` maps the names of the hub's channels to their ids; a
-    channel that is not in it is shown by its name.
+    `member` is the agent that reads the message. `channels` maps the names of the hub's channels to their ids. A
+    channel that is not in `channels` is shown by its name.
     """
     meta = dict(_attributes(message, member, now_ms, channels))
     if message.kind is not Kind.CHAT:
@@ -87,7 +89,7 @@ def content(message: Message, *, whole: bool = False) -> str:
 
 
 def shortened(body: str) -> str:
-    """Return a body, cut at `BODY_CHARS_MAX`. A cut body ends with a note that says so."""
+    """Return a body, cut at `BODY_CHARS_MAX`. A body that was cut ends with a note about the cut."""
     if len(body) <= BODY_CHARS_MAX:
         return body
     rest = f"[{len(body) - BODY_CHARS_MAX:,} more characters: 'tieline history --json' has the whole message]"
@@ -147,7 +149,10 @@ def is_lifecycle(message: Message) -> bool:
 
 
 def _protocol_of(message: Message) -> Protocol | None:
-    """Return the protocol over which the message was sent; `None` for the hub's own protocol and unknown ones."""
+    """Return the protocol over which a message was sent.
+
+    Return `None` for the hub's own protocol and for unknown protocols.
+    """
     return next((protocol for protocol in protocols() if protocol.name == message.protocol), None)
 
 
@@ -161,7 +166,7 @@ def _attributes(message: Message, member: str, now_ms: int, channels: Mapping[st
 def _told(message: Message) -> Mapping[str, Any]:
     """Return the data of a message that its frame shows as attributes.
 
-    If the message reports an event of an objective, the key `event` is left out, because the body says it in words.
+    If the message reports an event of an objective, the key `event` is left out, because the body describes the event.
     """
     data = message.data or {}
     return {name: value for name, value in data.items() if name != "event"} if is_lifecycle(message) else data
@@ -202,7 +207,7 @@ def _said_by_the_hub(
 def _of_data(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the attributes (name, text) for the data of a message, one for each scalar value.
 
-    Other values are only counted. Names are changed to a form that every reader of a frame accepts.
+    Values that are no scalars are only counted. Names are changed to a form that every reader of a frame accepts.
     """
     taken: set[str] = set()
     left_out = 0

@@ -31,12 +31,12 @@ from tieline.wire.sse import HEADERS, comment, event
 
 UNPROVED_MAX = 256
 UNPROVED_BYTES_MAX = 512 * 1024
-"""Events, and their bytes, that are kept for a client that opens its stream again, since its last tool call. The inbox
-has all messages."""
+"""Largest number of events since a client's last tool call that are kept, and their largest total size in bytes. These
+events are sent again if the client opens its stream again. The inbox has all messages."""
 
 
 class Stream:
-    """One HTTP answer that carries events until either side ends it. Writing waits while the client reads slowly."""
+    """One HTTP answer that carries events until the hub or the client ends it. A write waits for a slow client."""
 
     __slots__ = ("_is_open", "_send", "_writing")
 
@@ -131,7 +131,7 @@ class Listener:
         return self._stream
 
     def want(self, *, tools: bool) -> None:
-        """Set the notices that the client gets beside messages. With `tools`, it is told when its tools change."""
+        """Choose the notices for the client. With `tools`, the client is notified when its tools change."""
         self._wants_tools = tools
 
     async def run(self, stream: Stream, receive: Receive, after: int = 0) -> None:
@@ -153,7 +153,7 @@ class Listener:
                 await pushing
 
     def end(self) -> None:
-        """End the open stream, because another one replaces it, or because the client's session is over."""
+        """End the open stream, because another stream replaces it, or because the client's session is over."""
         stream, self._stream = self._stream, None
         if stream is not None:
             self._tell_soon(stream.end(self._last()))
@@ -161,7 +161,7 @@ class Listener:
     # Called after each tool call of the same token.
 
     def learn(self, answer: Answer) -> None:
-        """Tell the forwarder which messages the agent named or took in a tool call. `answer` has both."""
+        """Report to the forwarder the messages that the agent named or took in a tool call. `answer` lists them."""
         for message_id in answer.named:
             self._forwarder.named(message_id)
         for claim in answer.claims:
@@ -181,7 +181,7 @@ class Listener:
         """Push to a stream until its session ends.
 
         `after` is the number of the last event that the client has. `before` is the task that pushed to the previous
-        stream; it is ended first.
+        stream. That task is ended first.
         """
         if before is not None:
             before.cancel()
@@ -241,7 +241,8 @@ class Listener:
     def _last(self) -> bytes:
         """Return the last event of a stream.
 
-        In the stateless versions, it is the answer to the request that opened the stream. Otherwise it is empty.
+        In the stateless versions, it is the answer to the request that opened the stream. In the handshake versions, it
+        is empty.
         """
         if self._subscription is None:
             return b""

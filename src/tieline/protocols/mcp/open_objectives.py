@@ -19,12 +19,12 @@ DEBOUNCE_SECONDS = 0.15
 """Time from the first event of a burst to the request: longer than a burst, too short to be noticed."""
 
 OPEN_MAX = 100
-"""Most open objectives that are fetched. No member works on more, and no model would read more."""
+"""Largest number of open objectives that are fetched. No member works on more, and no model would read more."""
 
 Open = tuple[ObjectiveView, ...]
 Fetch = Callable[[], Awaitable[Open]]
 Changed = Callable[[Open, Open], None]
-"""Callback with the open objectives before and after a change."""
+"""Callback that gets the open objectives before and after a change."""
 
 
 async def fetch_open(client: Client, member: str) -> Open:
@@ -34,7 +34,7 @@ async def fetch_open(client: Client, member: str) -> Open:
 
 
 class OpenObjectives:
-    """Keeps the list of one member's open objectives up to date. Belongs to one event loop."""
+    """Keeps the list of one member's open objectives up to date. Not thread-safe: use it only in one event loop."""
 
     def __init__(self, fetch: Fetch, changed: Changed, *, debounce_seconds: float = DEBOUNCE_SECONDS) -> None:
         self._fetch = fetch
@@ -46,7 +46,7 @@ class OpenObjectives:
         self._stale = False
 
     def hear(self, message: Message) -> None:
-        """Take a message. If the message reports an event of an objective, schedule a fetch."""
+        """Schedule a fetch if the message reports an event of an objective."""
         if not is_lifecycle(message):
             return
         self._stale = True

@@ -6,7 +6,10 @@ from tieline.wire.puppet import Heard, NotSpoken, Puppet
 
 
 class McpPuppet(Puppet):
-    """Puppet (scripted client) of MCP. It sends with the tool `send`, hears pushes, and acknowledges with `drain`."""
+    """Puppet (scripted client) of MCP.
+
+    It sends with the tool `send`, receives pushes, and acknowledges with the tool `drain`.
+    """
 
     protocol = "mcp"
 

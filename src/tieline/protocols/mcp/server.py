@@ -39,13 +39,13 @@ IDLE_SECONDS = 30 * 60.0
 """Time after which a session without requests and without a stream ends. A client that crashes never ends its session
 itself."""
 CALLER_IDLE_SECONDS = 60.0
-"""Time after the last request of a token for which its session with the hub is kept. So long its member counts as
-connected."""
+"""Time for which the session of a token with the hub is kept after the last request of the token. During this time the
+token's member counts as connected."""
 SESSIONS_MAX = 64
-"""Most sessions of one token in the handshake versions, and most of its streams in the stateless versions. If a client
-opens one session more, the session that was unused for the longest time ends."""
+"""Largest number of sessions of one token in the handshake versions, and of its streams in the stateless versions. If a
+client opens one session more, the session that was unused for the longest time ends."""
 CALLS_MAX = 32
-"""Most requests of one token that are answered at the same time. A program sends few at once."""
+"""Largest number of requests of one token that are answered at the same time. A program sends few requests at once."""
 _ID_BYTES = 16  # nobody guesses a session's id
 _EVENT_DIGITS_MAX = 18  # no stream has so many events
 
@@ -55,7 +55,7 @@ _KEEPALIVE = comment("keepalive")
 
 
 class _Refused(Exception):
-    """Raised to answer a request at once with an error and this HTTP status."""
+    """Raised to answer a request at once with an error (`wrong`) and an HTTP status."""
 
     def __init__(self, status: int, wrong: Invalid, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         super().__init__(str(wrong))
@@ -120,7 +120,7 @@ class Mcp(Server):
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True for the path `/mcp`."""
+        """True if the path of the request is `/mcp`."""
         return bool(scope["type"] == "http" and scope["path"].rstrip("/") == PATH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -390,7 +390,7 @@ class Mcp(Server):
         *,
         is_list: bool = False,
     ) -> None:
-        """Answer the requests of one body: a single request, or all requests of a list."""
+        """Answer the requests in `asked`, which came in one body. With `is_list`, the answer is a list, too."""
         if caller.running >= CALLS_MAX:
             raise _Refused(429, Invalid(codec.INTERNAL_ERROR, f"a member has at most {CALLS_MAX} requests at once"))
         token = None if is_list else codec.progress_token(asked[0].params)
@@ -417,7 +417,8 @@ class Mcp(Server):
     ) -> Answer:
         """Answer one request. In the handshake versions, the client may cancel the request while it runs.
 
-        For a tool call, a function is added to `lost`. It must be called if the answer does not reach the client.
+        For a tool call, this method adds a function to `lost`. That function must be called if the answer does not
+        reach the client.
         """
         answering = asyncio.ensure_future(self._answer(caller, message, session, lost))
         key = _id(message)
@@ -481,7 +482,7 @@ class Mcp(Server):
         return result_of(answer)
 
     def _listeners_of(self, caller: Caller) -> list[Listener]:
-        """Return the listeners of a token."""
+        """Return the listeners of the caller's token."""
         sessions = [one.listener for one in self._sessions.values() if one.digest == caller.digest]
         return sessions + [one for one, owner in self._listeners.items() if owner == caller.digest]
 

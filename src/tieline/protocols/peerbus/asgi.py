@@ -44,7 +44,7 @@ class PeerbusHttp:
         await _AsgiCarrier(self._server, door(scope), receive, send).run()
 
     def close(self) -> None:
-        """Close the connections of all peers, and give as the reason that the hub stops."""
+        """Close the connections of all peers. The close frame says that the hub stops."""
         self._server.say_goodbye()
 
 

@@ -28,12 +28,12 @@ SECRET_BYTES_MIN: Final = 32
 NESTING_MAX: Final = 512
 """Most nesting levels of objects and lists in an envelope. The envelope itself counts as one level.
 
-All decoders here can decode that many levels, however deep the call stack is. So the stack never decides if an envelope
-is valid.
+All decoders here can decode that many levels, however deep the call stack is. So the depth of the call stack never
+decides if an envelope is valid.
 """
 
 FIELDS: Final = ("protocol_version", "id", "from", "to", "ts", "source", "kind")
-"""The fields of an envelope that are signed, in this order. The field `body` comes after them."""
+"""The fields of an envelope that are signed, in this order. The signature also covers `body`, which comes last."""
 
 _UNSAFE = re.compile('[\x00-\x1f"&<>\\\\\u2028\u2029\ud800-\udfff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -134,7 +134,7 @@ def sign(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: 
 
 
 def verify(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: bytes, signature: str) -> bool:
-    """True if the signature of an envelope is correct: 64 hex digits that match. The comparison takes constant time."""
+    """True if the signature of an envelope is 64 hex digits and correct. The comparison takes constant time."""
     # spec 4: a signature that is short or wrong is rejected, and the comparison takes constant time.
     if not _HEX_DIGEST.match(signature):
         return False
@@ -144,8 +144,8 @@ def verify(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body
 def _digest(secret: bytes, data: bytes) -> bytes:
     """Return the HMAC-SHA256 of data. It is computed from cached hashes, which already contain the key.
 
-    `hmac.digest` is as fast, but it releases the interpreter lock on each call, even for short data. In a busy hub, it
-    would then wait long to get the lock again.
+    `hmac.digest` is as fast, but it releases the interpreter lock on each call, even for short data. In a busy hub,
+    each call would then wait long to get the lock again.
     """
     inner, outer = (begun.copy() for begun in _begun(secret))
     inner.update(data)

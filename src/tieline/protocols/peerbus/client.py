@@ -1,9 +1,9 @@
 """The adapter: a client of a peerbus broker (server), for a host (the program that uses the adapter) written in Python.
 
 Above: the host. Below: a WebSocket. The adapter reconnects under the same name, so that the broker sends unacknowledged
-messages again. The adapter checks the signature of each message, and if the host had its id before. Then it gives the
-message to the host. It acknowledges a message only when the host says that it has consumed the message. So the host
-gets each id once, even if the broker sends it several times.
+messages again. The adapter checks the signature of each message. It gives the message to the host, unless the host had
+the same id before. It acknowledges a message only when the host says that it has consumed the message. So the host gets
+each id once, even if the broker sends it several times.
 
 The protocol has no frame that confirms a sent message. But the broker answers a `peers` request only after all earlier
 messages on the connection are durable. So `confirm` sends a `peers` request and waits for the answer. If the connection
@@ -30,11 +30,11 @@ from tieline.wire.backoff import Backoff
 
 REDIAL = Backoff(wait_ms_max=5000, jitter=0, attempts_max=None)
 _WELL_SECONDS = 5.0
-"""If a connection lasted longer than this, it was healthy. The backoff then starts again with its shortest wait."""
+"""Seconds after which a connection counts as healthy. After a healthy connection, the first wait is short again."""
 SEEN_MAX = 4096
-"""Most ids of consumed messages that the adapter remembers. The host may also hold this many unconsumed messages."""
+"""Largest number of ids of consumed messages that the adapter remembers. It also limits the unconsumed messages."""
 UNCONFIRMED_MAX = 1024
-"""Most sent messages that are not confirmed as durable. At this limit, `send` waits for a confirmation."""
+"""Largest number of sent messages that are not confirmed as durable. At this limit, `send` waits."""
 ANSWER_SECONDS = 5.0  # a working broker answers in milliseconds
 SOURCE = "peer-bus"
 
@@ -76,7 +76,7 @@ class Delivery(Struct, frozen=True):
 
     @property
     def sender(self) -> str:
-        """The name of the sender, as it was signed."""
+        """The name of the sender in the signed envelope."""
         return self.envelope.sender
 
     def json(self) -> Any:
@@ -184,7 +184,7 @@ class Adapter:
     # Speaking.
 
     async def send(self, to: str, body: object) -> str:
-        """Send a message to one peer and return its id. `confirm` waits until the message is durable."""
+        """Send a message to one peer and return its id. Call `confirm` to wait until the message is durable."""
         return await self._send(to, codec.MESSAGE, codec.encode_body(body))
 
     async def broadcast(self, body: object) -> str:
@@ -280,7 +280,7 @@ class Adapter:
             return None
 
     def _drop(self, link: _Link) -> None:
-        """Forget a connection that was lost. Callers that need a connection then wait for the next one."""
+        """Forget a lost connection. Callers that need a connection then wait for the next connection."""
         if self._link is link:
             self._link = None
             self._linked.clear()

@@ -30,7 +30,7 @@ PROTOCOL = "peerbus"
 VERSION = "v1"  # spec 6: any other is rejected at register
 # spec 1: 1 MiB for a message and for a line.
 FRAME_BYTES_MAX = 1024 * 1024
-"""Most bytes of a frame, by the protocol. The limit is the same for server and client, on a WebSocket and on lines."""
+"""Most bytes of a frame. Server and client have the same limit, on a WebSocket and on a stream of lines."""
 
 ALL = "*"
 MESSAGE = "msg"
@@ -44,7 +44,7 @@ class FrameError(ValueError):
 
 
 class Handshake(Struct, frozen=True):
-    """The first frame of a client, which should register a name with a token. The decoder does not check `type`."""
+    """The first frame of a client. It should register a name with a token, but the decoder does not check `type`."""
 
     type: str
     version: str
@@ -101,7 +101,10 @@ class Deliver(Struct, frozen=True):
 
 
 class _Frame(Struct, forbid_unknown_fields=True, rename={"sender": "from"}, gc=False):
-    """All fields that a frame can have, in their usual spelling. With this type, most frames are decoded at once."""
+    """All fields that a frame can have, in their usual spelling.
+
+    With this type, most frames are decoded in one step.
+    """
 
     protocol_version: str | None = None
     type: str | None = None
@@ -251,7 +254,7 @@ _FOLDED = str.maketrans({"\N{LATIN SMALL LETTER LONG S}": "s", "\N{KELVIN SIGN}"
 
 
 class _Loose:
-    """The fields of a frame that `_Frame` cannot decode, because it has an unusual spelling or unknown keys.
+    """The fields of a frame that `_Frame` cannot decode, because the frame has an unusual spelling or unknown keys.
 
     Fields are found by their keys, without regard to upper and lower case.
     """
@@ -268,7 +271,10 @@ class _Loose:
         return self._values.get(key, _ABSENT)
 
     def text(self, key: str) -> str:
-        """Return the string in the field with this key; empty if it is absent. Raise `FrameError` for another type."""
+        """Return the string in the field with this key; empty if absent.
+
+        Raise `FrameError` if the value is no string.
+        """
         value = self._values.get(key)
         if value is None:
             return ""
@@ -451,7 +457,7 @@ def content_of(envelope: Envelope) -> m.Content | Refusal:
 
 
 def wire_id_of(envelope: Envelope) -> str:
-    """Return the wire id that the hub's message gets for an envelope.
+    """Return the wire id for the hub's message that is made from this envelope.
 
     A broadcast and a direct message are two messages, even if their envelopes have the same id. So the broadcast gets
     another wire id.
@@ -511,14 +517,14 @@ def _decode_any(body: bytes) -> object:
 
 
 def key_of(message: m.Message, recipient: str) -> str:
-    """Return peerbus's key of a delivery, by which the recipient acknowledges it: a text, not the hub's number."""
+    """Return peerbus's key of a delivery, which the recipient's ACK contains. It is a text, not the hub's number."""
     everybody = message.content.target.kind is TargetKind.EVERYBODY
     wire_id = message.wire_id if message.protocol == PROTOCOL else None
     return delivery_key(wire_id, message.id, recipient, everybody=everybody)
 
 
 def delivery_key(wire_id: str | None, message_id: str, recipient: str, *, everybody: bool) -> str:
-    """Return peerbus's key of a delivery, by which the recipient acknowledges it. It is a text, not the hub's number.
+    """Return peerbus's key of a delivery, which the recipient's ACK contains. It is a text, not the hub's number.
 
     The key is `wire_id` if the message came through peerbus, else `message_id`. For a broadcast (`everybody`), the
     recipient's name is added to the key.
@@ -535,7 +541,7 @@ def original_of(message: m.Message) -> bytes | None:
 
 
 def translate(message: m.Message, recipient: str, secret: bytes) -> bytes:
-    """Make and sign an envelope for a message from another protocol. The hub names itself in its field `source`."""
+    """Make and sign an envelope for a message from another protocol. The envelope's field `source` names the hub."""
     said = message.content
     everybody = said.target.kind is TargetKind.EVERYBODY
     to, kind = (ALL, BROADCAST) if everybody else (recipient, MESSAGE)

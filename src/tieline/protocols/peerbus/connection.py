@@ -55,17 +55,17 @@ CLOSINGS: dict[Code, tuple[int, str]] = {
     Code.RESERVED_NAME: BAD_NAME,
     Code.SHUTTING_DOWN: STOPPING,
 }
-"""Close code and reason for these refusals of the hub. For any other refusal, they are those of `NOT_KEPT`."""
+"""Close code and reason for each of these refusals of the hub. For any other refusal, `NOT_KEPT` is used."""
 
 _KEYS_MAX = 4096
 _KEYS_CHARACTERS_MAX = 256 * 1024
-"""Limits for the delivery keys that are remembered until a peer acknowledges them: their number and their total length.
+"""Limits of the delivery keys that are remembered until a peer acknowledges them: their number and total length.
 
-At either limit, all keys are forgotten, and the hub looks up the acknowledged deliveries itself. So a peer that never
+At either limit, all keys are forgotten, and the hub itself finds the acknowledged deliveries. So a peer that never
 acknowledges cannot use more memory than this.
 """
 _QUESTIONS_MAX = 8
-"""Most `peers` requests in progress at the same time, because each answer may be as long as the list of all members."""
+"""Largest number of `peers` requests in progress at the same time. Each answer may list all members."""
 
 
 class Carrier(Protocol):
@@ -176,13 +176,16 @@ class PeerConnection:
             self._greet(payload)
 
     def receive_binary(self) -> None:
-        """Ignore a frame that is not text. If it is the first frame, close the connection: it is not a handshake."""
+        """Ignore a frame that is not text.
+
+        If it is the first frame, close the connection, because a handshake is text.
+        """
         # spec 1, 2.1: a message that is not text has no meaning; as the first one it is no register.
         if self._greeting.phase is Phase.GREETING:
             self._fail(NOT_TEXT)
 
     def finish_turn(self) -> None:
-        """Send commands to the hub, in one batch, for all frames that arrived together."""
+        """Send the commands for all frames that arrived together to the hub, in one batch."""
         self._flush_acks()
         if self._commands:
             commands, self._commands = self._commands, []

@@ -48,14 +48,14 @@ class Copy(Struct, frozen=True):
     number: int
     """The hub's number for the recipient."""
     place: int
-    """The hub's key of the delivery: it counts the recipient's deliveries."""
+    """The hub's key of the delivery. Keys count the deliveries of one recipient."""
     key: str
     sender: str
     recipient: str
 
 
 class Moves(Struct, frozen=True):
-    """Deliveries that were sent to one member, or that the member acknowledged, as ranges of their keys.
+    """The keys of one member's deliveries, as ranges, that were sent to the member or that the member acknowledged.
 
     `kind` is `deliver` or `ack`. Each delivery becomes one row of the exported audit chain.
     """

@@ -18,7 +18,7 @@ _NEWLINE = b"\n"
 
 
 class LineTooLong(ValueError):
-    """Raised if a peer's line is longer than the limit. The stream must then be closed: the line's end is unknown."""
+    """Raised if a peer's line is longer than the limit. The connection must then be closed."""
 
 
 class LineBuffer:
@@ -134,11 +134,11 @@ class LineCarrier(Stream):
         self.write(b"".join(map(encode_line, payloads)))
 
     def close(self, code: int, reason: str) -> None:
-        """Close the connection. The code and the reason are not sent, because lines cannot carry them."""
+        """Close the connection. The code and the reason are not sent, because this protocol has no line for them."""
         self.hang_up()
 
     def admit(self, name: str) -> None:
-        """Count the buffered bytes for this name from now on, because the peer has proved that it owns the name."""
+        """Count the connection's buffered bytes for this name, because the peer has proved that it owns the name."""
         self._share.admit(name)
 
     # Inside.

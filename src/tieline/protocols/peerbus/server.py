@@ -31,9 +31,9 @@ from tieline.wire.unix import UnixServer, listen
 BACKLOG = 1024
 
 _NAME_CODES = frozenset({Code.INVALID_NAME, Code.RESERVED_NAME, Code.NAME_TAKEN})
-"""Codes of refusals of a peer's name. The hub logs them, because the peer itself learns only a short close reason."""
+"""Refusal codes for a peer's name. The hub logs such refusals, because the peer gets only a short close reason."""
 _REFUSED_NAMES_MAX = 1000
-"""Most refused names that are logged. Further ones are not, so that no peer fills the log with invented names."""
+"""Largest number of refused names that are logged. The limit stops peers from filling the log with invented names."""
 _NAME_CHARACTERS_MAX = 140
 """Most characters of a name in the log, because a peer may send any text as its name."""
 
@@ -94,7 +94,7 @@ class PeerbusServer(Server):
         self.hosts = Hosts((), "127.0.0.1")
 
     def credential(self, token: str) -> Credential:
-        """Return the credential for a peer's token: a configured token that names share, or a member's own token."""
+        """Return the credential for a peer's token: a token that several names share, or a member's own token."""
         # spec 6: the broker accepts a fixed set of tokens.
         digest = sha256(token.encode()).digest()
         known = [hmac.compare_digest(digest, other) for other in self._tokens]
@@ -105,7 +105,10 @@ class PeerbusServer(Server):
         return PeerConnection(self, carrier)
 
     def log_refusal(self, name: str, why: Refusal) -> None:
-        """Log the refusal of a peer's name. Log each name only once, because a client may try again for ever."""
+        """Log the refusal of a peer's name.
+
+        Log each name only once, because a client may repeat its attempt for ever.
+        """
         known = (name[:_NAME_CHARACTERS_MAX], why.code)
         if why.code not in _NAME_CODES or known in self._refused_names:
             return
@@ -143,7 +146,7 @@ class PeerbusServer(Server):
         self._listeners.append(await listen(path, lambda: LineCarrier(self), mode=0o600))
 
     async def stop(self) -> None:
-        """Stop listening, and close the connections of all peers. The reason they get is that the hub stops."""
+        """Stop listening, and close the connections of all peers. The close reason is that the hub stops."""
         for listener in self._listeners:
             listener.close()
         self.say_goodbye()
@@ -154,7 +157,7 @@ class PeerbusServer(Server):
             carrier.abort()
 
     def say_goodbye(self) -> None:
-        """Close the connections of all peers. The reason they get is that the hub stops."""
+        """Close the connections of all peers. The close reason is that the hub stops."""
         for connection in list(self.connections):
             connection.end(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))
 

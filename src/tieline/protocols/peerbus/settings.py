@@ -60,7 +60,7 @@ class PeerbusSettings(Settings, frozen=True):
         return tuple(filter(None, self.tokens))
 
     def with_environment(self, environment: Mapping[str, str]) -> Self:
-        """Return the settings with tokens, secret and port from environment variables, if they are set."""
+        """Return a copy in which the environment variables that are set replace the tokens, the secret and the port."""
         tokens = tuple(filter(None, map(str.strip, environment.get(TOKENS_VARIABLE, "").split(","))))
         return replace(
             self,

@@ -32,7 +32,7 @@ _REASON_BYTES_MAX = 123
 _SILENCE_SECONDS = 60
 """Idle time after which the operating system checks if the peer's machine still answers."""
 _STRANGER_UNSENT_BYTES_MAX = 16 * 1024
-"""Most unsent bytes for a peer that has not registered. Above this limit, nothing is read from the peer."""
+"""Most unsent bytes for a peer that has not registered. Beyond this limit, the server stops reading from the peer."""
 _CLOSE_SECONDS = 1.0
 """Timeout for the peer to answer a close frame."""
 
@@ -165,7 +165,7 @@ class WebSocketCarrier(asyncio.Protocol):
         self._closing = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
 
     def admit(self, name: str) -> None:
-        """Allow larger buffers, because the peer has proved that it owns this name, and count them for this name."""
+        """Allow larger buffers, and count them for this name, because the peer has proved that it owns the name."""
         self._admitted = True
         self._share.admit(name)
         if self._transport is not None:
@@ -193,7 +193,7 @@ class WebSocketCarrier(asyncio.Protocol):
         return min(self._server.hub.limits.greeting_bytes_max, FRAME_BYTES_MAX)
 
     def _open(self) -> None:
-        """Answer the HTTP request that opens the WebSocket. Reject a wrong host name and a web page of another site."""
+        """Answer the HTTP request that opens the WebSocket. Reject a wrong host name, and web pages of other sites."""
         for event in self._protocol.events_received():
             if not isinstance(event, Request):
                 continue
@@ -255,7 +255,7 @@ class WebSocketCarrier(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _forget(self) -> None:
-        """Free incomplete data now, because it may be large, and the garbage collector may free it late."""
+        """Free the data of incomplete frames at once. It may be large, and the garbage collector may free it late."""
         self._share.close()
         self._held = bytearray()
         self._protocol.reader.buffer = bytearray()
@@ -268,6 +268,6 @@ class WebSocketCarrier(asyncio.Protocol):
 
 
 def _foreign(request: Request) -> bool:
-    """True if a browser sent the request for a web page of another site. Such a page may not connect."""
+    """True if a web page of another site sent the request. Such a page may not connect."""
     hosts = [host.lower() for host in request.headers.get_all("Host")]
     return any(origin.partition("://")[2].lower() not in hosts for origin in request.headers.get_all("Origin"))

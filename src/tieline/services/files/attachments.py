@@ -1,4 +1,4 @@
-"""Attachments: files that a message or an objective refers to. Its recipients get permission to read these files.
+"""Attachments: files that a message or an objective refers to. The recipients get permission to read the files.
 
 Above: routes that send messages and create objectives. Below: `files`. The sender's description of a file is ignored:
 name, size and type come from the store. A grant (permission to read a file) is made before its message is sent, so that
@@ -53,7 +53,7 @@ class Attachments:
         names: Sequence[str],
         ask: Callable[[tuple[Attachment, ...], ObjectiveId | None], Awaitable[Sequence[r.Reply]]],
     ) -> Sequence[r.Reply] | FileRefusal:
-        """Copy files for a new objective, then call `ask`, which creates it. Return the hub's replies.
+        """Copy files for a new objective, then call `ask`, which creates the objective. Return the hub's replies.
 
         `ask` gets the copies and the id that the objective must have, because agents look for the files in a folder
         with this id. If the hub refuses, the copies are removed. The copies stay when the original files are removed.

@@ -36,7 +36,7 @@ class Blob(Struct, frozen=True):
 class MissingBlob(Exception):
     """Raised if the bytes of a file are missing, or if a link or folder is in their place.
 
-    Somebody changed the folder then.
+    This happens only if somebody changed the folder from outside the hub.
     """
 
 

@@ -1,8 +1,8 @@
 """Files of members: a virtual file system with an asynchronous interface.
 
-Above: `transfer`, and the routes. Below: `tree.py` with the rules. All its functions run on one separate thread. So the
-event loop never waits for the disk, and no other operation can run between a check and the change that follows it.
-Bytes are read and written in pieces; a file is never in memory as a whole.
+Above: `transfer`, and the routes. Below: `tree.py` with the rules. All functions of `tree.py` run on one separate
+thread. So the event loop never waits for the disk, and no other operation can run between a check and the change that
+depends on it. Bytes are read and written in pieces. A whole file is never in memory.
 """
 
 import asyncio
@@ -18,8 +18,9 @@ from tieline.services.files.blobs import Blobs, Upload
 from tieline.services.files.tree import Collide, FileCode, FileLimits, FileRefusal, Tree, Viewer, Written
 
 _PIECE_BYTES = 256 * 1024
-"""Bytes that are written or read at once: enough to make thread changes cheap, and so few that many pieces fit into
-memory."""
+"""Number of bytes that are written or read at once. It is large, so that the program rarely switches between threads.
+It is small enough that many pieces fit into memory.
+"""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -51,9 +52,9 @@ class Reading:
 
 
 class Files:
-    """The virtual file system. In all methods, `viewer` is the member who asks, with its rights.
+    """The virtual file system. In all methods, `viewer` is the member who makes the request, with its rights.
 
-    Every method waits for the disk, but not until the uploads of other members are finished.
+    Every method waits for the disk, but does not wait for the end of other members' uploads.
     """
 
     def __init__(
@@ -153,18 +154,19 @@ class Files:
         return await self._run(self._tree.move, source, target, viewer, self._now_ms())
 
     async def attach(self, paths: Sequence[str], viewer: Viewer) -> tuple[Attachment, ...] | FileRefusal:
-        """Return these files as attachments for a message, with the stored name, size and type.
+        """Return the files at `paths` as attachments for a message, with the stored name, size and type.
 
-        Call this before sending.
+        Call this method before the message is sent.
         """
         return await self._run(self._tree.attach, paths, viewer)
 
     async def mirror(
         self, paths: Sequence[str], objective: str, viewer: Viewer
     ) -> tuple[Attachment, ...] | FileRefusal:
-        """Copy files into the folder of an objective, and return the copies as attachments. `objective` is its id.
+        """Copy files into the folder of an objective, and return the copies as attachments.
 
-        The bytes are not copied: both entries refer to the same stored bytes.
+        `objective` is the id of the objective. The bytes are not copied: the copy and the original refer to the same
+        stored bytes.
         """
         return await self._run(self._tree.mirror, paths, objective, viewer, self._now_ms())
 
@@ -176,11 +178,14 @@ class Files:
         await self._run(self._tree.share, paths, viewers, via, self._now_ms())
 
     async def settle(self, via: str, viewer: str) -> None:
-        """Make the grants of `viewer` that `share` made with the id `via` permanent: the message was accepted."""
+        """Make the grants permanent that `share` gave to `viewer` with the id `via`.
+
+        Call this method when the message was accepted.
+        """
         await self._run(self._tree.settle, via, viewer)
 
     async def unshare(self, via: str, viewer: str) -> None:
-        """Remove the grants of `viewer` that `share` made with the id `via`, because the message was refused."""
+        """Remove the grants that `share` gave to `viewer` with the id `via`, because the message was refused."""
         await self._run(self._tree.unshare, via, viewer)
 
     async def groups(self, paths: Sequence[str]) -> list[str]:
@@ -190,7 +195,7 @@ class Files:
     async def reconcile(self, since_ms: Mapping[str, int]) -> None:
         """Delete the files and grants of members that were removed while the hub was down.
 
-        `since_ms` has the creation time of every present member.
+        `since_ms` has the creation time of every current member, by name.
         """
         await self._run(self._tree.reconcile, since_ms, self._now_ms())
 

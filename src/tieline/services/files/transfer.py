@@ -25,10 +25,12 @@ from tieline.wire.http import discard, failure
 from tieline.wire.route import Call, Download, Refused, fail, no
 
 _GROUPS_MAX = 100
-"""Most channels and objectives whose members are checked for one request. No file is shared with more groups."""
+"""Maximum number of channels and objectives that are checked for one request, to find out if the member belongs to
+them. The hub expects that no file is shared with more groups.
+"""
 _UPLOADS_MAX = 64
 _MEMBER_UPLOADS_MAX = 8
-"""Most uploads of one member at the same time; `_UPLOADS_MAX` is the limit for all members together."""
+"""Maximum number of uploads of one member at the same time. `_UPLOADS_MAX` is the limit for all members together."""
 _IDLE_SECONDS = 30.0
 _UPLOAD_SECONDS_MAX = 600.0
 """Longest time of a whole upload: enough for the largest file at 350 kbit/s. `_IDLE_SECONDS` is the longest time
@@ -52,7 +54,7 @@ class Transfers:
     async def upload(self, call: Call, path: str) -> Written:
         """Store the body of a request as a file at a path.
 
-        The query may have `mime` (the file's type) and `collide`.
+        The query may have `mime` (the file's type) and `collide` (the action if there is already a file at the path).
         """
         body = _Body(call)
         try:
@@ -102,9 +104,9 @@ class Transfers:
         return given(await reached(self._files.attach(paths, viewer)))
 
     async def viewer(self, call: Call, *paths: str) -> Viewer:
-        """Return the calling member with the rights that matter for these paths.
+        """Return the calling member with the rights that matter for `paths`.
 
-        These rights are the channels and objectives of the member with which at least one of the paths is shared.
+        The rights are channels and objectives of the member: those that may read at least one of the paths.
         """
         return await viewer_of(call, self._files, paths)
 
@@ -127,9 +129,9 @@ def reading_headers(entry: FileEntry) -> dict[str, str]:
 
 
 async def viewer_of(call: Call, files: Files, paths: Sequence[str]) -> Viewer:
-    """Return the calling member with the rights that matter for these paths.
+    """Return the calling member with the rights that matter for `paths`.
 
-    These rights are the channels and objectives of the member with which at least one of the paths is shared.
+    The rights are channels and objectives of the member: those that may read at least one of the paths.
     """
     member = call.member
     foreign = [path for path in paths if path.split("/", 2)[1:2] != [member]]
@@ -184,7 +186,7 @@ class _Body:
         self._late = asyncio.get_running_loop().time() + _UPLOAD_SECONDS_MAX
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the bytes as they arrive. Raises `Refused` for a timeout or a broken connection."""
+        """Yield the bytes as they arrive. Raise `Refused` after a timeout or when the connection breaks."""
         while not self.ended:
             try:
                 late = min(self._late, asyncio.get_running_loop().time() + _IDLE_SECONDS)

@@ -45,20 +45,21 @@ class FileLimits(Struct, frozen=True):
     """Size limit of a file. Existing clients of the hub's protocols expect this size."""
 
     entries_max: int = 10_000
-    """Most entries in one member's folder. A listing is one answer, so this is also the most entries in a listing."""
+    """Maximum number of entries in one member's folder. A listing is one answer, so it has no more entries than this.
+    """
 
     home_bytes_max: int = 10 * 1024 * MEBIBYTE
-    """Most bytes in one member's folder, so that one member cannot fill the disk on which messages are stored."""
+    """Maximum number of bytes in one member's folder, so that no member can fill the disk that also stores messages."""
 
     objectives_entries_max: int = 100_000
-    """Most entries of all objectives together. All of them are counted whenever an entry is added."""
+    """Maximum number of entries of all objectives together. The hub counts all entries whenever an entry is added."""
 
     objectives_bytes_max: int = 100 * 1024 * MEBIBYTE
-    """Most bytes of all objectives together."""
+    """Maximum number of bytes of all objectives together."""
 
 
 class FileCode(StrEnum):
-    """Reason for refusing a file operation, such as a path that does not exist. Each has an HTTP status."""
+    """Reason for refusing a file operation, such as a path that does not exist. Each reason has an HTTP status."""
 
     NOT_FOUND = "not_found"
     EXISTS = "exists"
@@ -111,7 +112,7 @@ class Viewer(Struct, frozen=True):
     manages: bool = False
     """True if the member has `members.manage`."""
     groups: frozenset[str] = frozenset()
-    """Channels and objectives of the member, as `chan:<id>` and `obj:<id>`. Only groups that matter for the request."""
+    """The member's channels and objectives with access to the requested paths, as `chan:<id>` and `obj:<id>`."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -349,7 +350,7 @@ class Tree:
     # Sharing
 
     def attach(self, texts: Sequence[str], viewer: Viewer) -> tuple[Attachment, ...] | FileRefusal:
-        """Return these files as attachments for a message, with the stored name, size and type."""
+        """Return the files at the paths `texts` as attachments for a message, with the stored name, size and type."""
         attached: list[Attachment] = []
         for text in texts:
             entry = self.stat(text, viewer)
@@ -364,9 +365,9 @@ class Tree:
     def mirror(
         self, texts: Sequence[str], objective: str, viewer: Viewer, at_ms: int
     ) -> tuple[Attachment, ...] | FileRefusal:
-        """Copy files into the folder of an objective, and return the copies as attachments. `objective` is its id.
+        """Copy files into the folder of an objective (`objective` is its id). Return the copies as attachments.
 
-        Both entries refer to the same content. The copies stay when the original entries are removed.
+        A copy refers to the same content as its original. The copies stay when the original entries are removed.
         """
         attached = self.attach(texts, viewer)
         if isinstance(attached, FileRefusal):
@@ -412,11 +413,11 @@ class Tree:
         self._catalogue.share(paths, viewers, via, at_ms)
 
     def settle(self, via: str, viewer: str) -> None:
-        """Make the grants of `viewer` that `share` made with the id `via` permanent, like the viewer's other grants."""
+        """Make the grants permanent that `share` gave to `viewer` with the id `via`."""
         self._catalogue.settle(via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
-        """Remove the grants of `viewer` that `share` made with the id `via`."""
+        """Remove the grants that `share` gave to `viewer` with the id `via`."""
         self._catalogue.unshare(via, viewer)
 
     def forget(self, member: str, at_ms: int) -> None:
@@ -430,7 +431,7 @@ class Tree:
     def reconcile(self, since_ms: Mapping[str, int], at_ms: int) -> None:
         """Delete the files and grants of members that were removed while the hub was down.
 
-        `since_ms` has the creation time of every present member.
+        `since_ms` has the creation time of every current member, by name.
         """
         for home in self._catalogue.children(ROOT, self._limits.objectives_entries_max):
             name = home.path[1:]
@@ -473,9 +474,9 @@ class Tree:
         return _may_write(path, viewer) or self._catalogue.is_shared(path, viewer.names)
 
     def _target(self, text: str, viewer: Viewer, collide: Collide) -> tuple[str, FileEntry | None] | FileRefusal:
-        """Return the path of a new file and the entry that it replaces, or `None`.
+        """Return the path for a new file, and the entry that the file will replace (`None` if it replaces no entry).
 
-        Return a refusal if it is not allowed. If there is already a file at the path, `collide` decides what happens.
+        Return a refusal if the file is not allowed. If there is already a file at the path, `collide` is the action.
         """
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
@@ -551,7 +552,7 @@ def _may_write(path: str, viewer: Viewer) -> bool:
 
 
 def _refuse_change(entries: Sequence[FileEntry], viewer: Viewer) -> FileRefusal | None:
-    """Return a refusal if the viewer may not change all of these entries.
+    """Return a refusal if `entries` contains an entry that the viewer may not change.
 
     Everybody in an objective may add files to it. Only the owner of a file there, or a manager, may change the file.
     """
@@ -570,7 +571,7 @@ def _parent(path: str) -> str:
 
 
 def _owner(path: str, viewer: Viewer) -> str:
-    """Return the owner of a new entry: the viewer in an objective's folder, elsewhere the member whose folder it is.
+    """Return the owner of a new entry. In an objective's folder it is the viewer, elsewhere the owner of the folder.
 
     The owner is always a member's name, because clients accept nothing else.
     """

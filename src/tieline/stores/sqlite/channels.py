@@ -53,7 +53,7 @@ class SqliteChannels:
         ]
 
     def subscriptions(self) -> list[Subscription]:
-        """Return which members are in which channels."""
+        """Return the subscriptions of all channels. A subscription is one member in one channel, with its role."""
         return [
             Subscription(ChannelId(channel_id), number, Role(role), joined_at_ms)
             for channel_id, number, role, joined_at_ms in self._select("channel_members", ())

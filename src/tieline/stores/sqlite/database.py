@@ -20,22 +20,23 @@ A longer wait would hide a fault.
 """
 
 IN_MEMORY = Path(":memory:")
-"""Stands for a folder whose databases exist only in memory. Such a database is gone when its connection closes."""
+"""Placeholder for a folder whose databases exist only in memory. Such a database is gone when its connection closes."""
 
 INCREMENTAL = 2
-"""SQLite's number for the mode in which a database gives its free pages back to the file system a few at a time."""
+"""SQLite's number for the auto-vacuum mode in which the file of a database can shrink by a few free pages at a time."""
 _SHRINKING = frozenset({"main", "activity"})
 """Schemas of the databases that must be able to shrink, because retention deletes data from them."""
 _VACUUM_COPIES = 3
-"""To make a database able to shrink, SQLite needs free disk space of this many times the size of the database.
+"""Free disk space that the one-time `VACUUM` of a database needs, as a multiple of the database's size.
 
-It needs space for a copy, for the write-ahead log, and some reserve.
+`VACUUM` needs space for a copy and for the write-ahead log. The hub adds some reserve.
 """
 
 log = structlog.get_logger(__name__)
 
 CHECKPOINT_PAGES = 4000
-"""A checkpoint runs when the write-ahead log has this many pages (16 MB). A start reads them in under a second."""
+"""A checkpoint runs when the write-ahead log has this many pages (16 MB). The next start reads so many pages in under a
+second."""
 
 _DISK_ERRORS = (
     apsw.FullError,
@@ -73,7 +74,7 @@ def explain(error: Exception, path: Path) -> Exception:
 
 
 def _is_full(error: Exception, path: Path) -> bool:
-    """True if the error means a full disk. SQLite may report that as an I/O error, so also check the free space."""
+    """True if the error means a full disk. SQLite may report an I/O error instead, so also check the free space."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, apsw.IOError | apsw.CantOpenError):
@@ -83,7 +84,7 @@ def _is_full(error: Exception, path: Path) -> bool:
 
 
 _ROOM_BYTES = 64 * 1024
-"""A disk with less free space counts as full, because the files of the database cannot grow any more."""
+"""A disk with less free space than this counts as full, because the files of the database cannot grow any more."""
 
 MENDING = {
     "tieline.db": (
@@ -98,10 +99,10 @@ MENDING = {
 
 
 def check_main(home: Path) -> None:
-    """Raise if the main database of a hub's home is lost, so that no new empty hub starts in its place.
+    """Raise `StoreError` if the main database in `home` is lost, so that no empty hub starts in its place.
 
-    It is lost if it is missing while other databases are there. It is also lost if it is empty while other databases or
-    the key are there, because the key is made after the main database.
+    The main database is lost if it is missing while other databases exist. It is also lost if it is empty while other
+    databases or the key exist, because the key is made after the main database.
     """
     main = home / "tieline.db"
     empty = main.exists()
@@ -135,8 +136,8 @@ def newest_version(schema: str) -> int:
 def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: str | None = None) -> apsw.Connection:
     """Open a database for writing. Migrate an older schema. Raise if the schema is newer than this program.
 
-    `schema` is the name of the schema, which the names of its migration scripts begin with. `synchronous` is SQLite's
-    setting with that name. `vfs` is for tests.
+    `schema` is the name of the schema. The file names of its migration scripts begin with that name. `synchronous` is
+    SQLite's setting of the same name. `vfs` is for tests.
     """
     try:
         if path.parent == IN_MEMORY:
@@ -163,15 +164,18 @@ def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: st
 
 
 def vacuum_bytes(path: Path) -> int:
-    """Return the free disk space in bytes that is needed to make a database of an older program able to shrink."""
+    """Return the free disk space in bytes that the one-time `VACUUM` needs.
+
+    A database of an older version needs this `VACUUM` before its file can shrink.
+    """
     return path.stat().st_size * _VACUUM_COPIES
 
 
 def _make_shrinkable(connection: apsw.Connection, path: Path) -> None:
-    """Rewrite a database of an older program, so that it can give its free pages back to the file system.
+    """Rewrite a database of an older version once, with `VACUUM`, so that its file can shrink.
 
-    SQLite does this in one transaction, so a failure or a crash leaves the database as it was. The next start tries
-    again.
+    SQLite runs `VACUUM` in one transaction, so a failure or a crash leaves the database as it was. Then the next start
+    tries again.
     """
     need, free = vacuum_bytes(path), shutil.disk_usage(path.parent).free
     if free < need:

@@ -77,24 +77,24 @@ class SqliteFiles:
             return self._holds("refers", digest)
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let viewers read the entries at these paths. `settle` and `unshare` find the shares by the id `via`."""
+        """Let `viewers` read the entries at `paths`. `settle` and `unshare` find these shares by the id `via`."""
         with self._refusing(), self._connection:
             self._connection.executemany(
                 _QUERIES["share"], ((path, viewer, via, at_ms) for path in paths for viewer in viewers)
             )
 
     def settle(self, via: str, viewer: str) -> None:
-        """Make the shares permanent that were made for a viewer with the id `via`. The shares lose this id."""
+        """Make permanent the shares that `share` made for `viewer` under the id `via`. The shares lose this id."""
         with self._refusing():
             self._run("settle", via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
-        """End the shares that were made for a viewer with the id `via`."""
+        """End the shares that `share` made for `viewer` under the id `via`."""
         with self._refusing():
             self._run("unshare", via, viewer)
 
     def forget(self, viewer: str, before_ms: int) -> None:
-        """End all shares that were made for a viewer before this time."""
+        """End all shares that were made for `viewer` before the time `before_ms`."""
         with self._refusing():
             self._run("forget", viewer, before_ms)
 

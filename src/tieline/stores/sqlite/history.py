@@ -45,9 +45,9 @@ class SqliteHistory:
             yield from self._seen(history_query, since, before)
 
     def _seen(self, history_query: HistoryQuery, since: int, before: int) -> Iterator[Iterator[int]]:
-        """Yield a walk (log offsets of messages, in order) for each span that the reader may see.
+        """Yield a walk for each span that the reader may see. A walk yields the log offsets of messages, in order.
 
-        Targets without messages are left out.
+        A span is a target and a part of the log. Targets without messages are left out.
         """
         spans: dict[str, list[Span]] = {}
         for span in history_query.spans:
@@ -64,15 +64,18 @@ class SqliteHistory:
                 yield self._at(span, since, before, forward=history_query.forward)
 
     def _at(self, span: Span, since: int, before: int, *, forward: bool) -> Iterator[int]:
-        """Yield the log offsets of the messages in a span, from `since` to before `before`."""
+        """Yield the log offsets of the messages in a span with `since` <= offset < `before`.
+
+        Oldest first if `forward`, else newest first.
+        """
         end = before if span.end is None else min(before, span.end)
         query = "target_forth" if forward else "target_back"
         return walk(self._select, query, (span.target,), max(since, span.start), end, forward=forward)
 
     def received(self, name: str, peer: str, before: int) -> Iterator[int]:
-        """Yield the log offsets of messages that a peer may have sent to the member `name`, newest first.
+        """Yield the log offsets of messages that `peer` may have sent to the member `name`, newest first.
 
-        The peer `@place` stands for all senders without identity at that place.
+        The offsets are lower than `before`. The peer `@place` stands for all senders without identity at that place.
         """
         if peer.startswith("@"):
             place = peer.removeprefix("@")

@@ -49,7 +49,7 @@ _decode_said = Decoder(Said).decode
 
 
 def read_said(content: bytes) -> Said:
-    """Decode the stored content of a message. Damaged content is read as empty; the audit reports it."""
+    """Decode the stored content of a message. Damaged content is read as empty. The audit reports such content."""
     try:
         return _decode_said(content)
     except (MsgspecError, UnicodeDecodeError, RecursionError):
@@ -60,13 +60,13 @@ class MainPage(Struct, frozen=True):
     """Consecutive rows of the main log (the event log), with the messages and objective changes that belong to them."""
 
     before: _Rows
-    """Up to two rows before the first row, with the same columns. They are needed to check the first row's hash."""
+    """Up to two log rows before `rows`, with the same columns. They are needed to check the hash of the first row."""
     rows: _Rows
     """The rows of the log. Columns: offset, at_ms, event, hash."""
     messages: _Rows
-    """The messages of these rows that are still stored. Columns: see the statement `messages` in `pages.sql`."""
+    """The messages of `rows` that are still stored. Columns: see the statement `messages` in `pages.sql`."""
     happenings: _Rows
-    """The changes of objectives that belong to these rows. Columns: offset, objective, actor, change."""
+    """The changes of objectives that belong to `rows`. Columns: offset, objective, actor, change."""
 
 
 class LogPages:
@@ -87,7 +87,7 @@ class LogPages:
         return dict(self._select(MAIN, "names"))
 
     def main(self, start: int, end: int) -> MainPage:
-        """Read rows of the main log from `start` to before `end`, in one transaction."""
+        """Read the rows of the main log with `start` <= offset < `end`, in one transaction."""
         with self._instant(MAIN):
             before = self._select(MAIN, "rows", (start - 2, start))
             rows = self._select(MAIN, "rows", (start, end))
@@ -96,7 +96,7 @@ class LogPages:
         return MainPage(before, rows, messages, happenings)
 
     def activity(self, start: int, end: int) -> _Rows:
-        """Read rows of the activity log from `start` to before `end`.
+        """Read the rows of the activity log with `start` <= offset < `end`.
 
         Columns: offset, at_ms, number, kind, ts_ms, event.
         """

@@ -1,4 +1,4 @@
-"""Readers of a log in the SQLite store. The main store and the activity store both use this, in their transactions."""
+"""Readers of a log in the SQLite store. The main store and the activity store both use this module."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -39,7 +39,7 @@ class SqliteReaders:
 
     @property
     def kept_from(self) -> int:
-        """The offset from which on retention has deleted nothing. See `ReaderStore.kept_from`."""
+        """The first offset from which retention has deleted nothing. See `ReaderStore.kept_from`."""
         return int(next(self._select(f"{self._log}_kept_from", ()))[0])
 
     def rows(self) -> list[Reader]:
@@ -80,7 +80,7 @@ class SqliteReaders:
         return pages * self._pragma("page_size")
 
     def give_back(self) -> bool:
-        """Give some free pages back to the file system, within the transaction. See `ReaderStore.give_back`."""
+        """Release some free pages to the file system, within the transaction. See `ReaderStore.give_back`."""
         if self._pragma("freelist_count") <= SPARE_PAGES or self._pragma("auto_vacuum") != INCREMENTAL:
             return False
         self._write("give_back", ())

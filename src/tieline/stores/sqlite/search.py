@@ -1,9 +1,9 @@
 """The search index in its own database file, `search.db`: a full-text index (FTS5) of the messages.
 
-The searcher uses it, on one thread. It reads the messages from `tieline.db`, which is attached for reading. The index
-takes in committed messages later, some at a time, so a write never waits for it. It also stores the log position up to
-which messages are indexed. If the index is damaged, or was made from another log, it is rebuilt. The SQL statements are
-in `queries.sql`, and the schema is in `schema/`.
+The searcher uses it, on one thread. It reads the messages from `tieline.db`, which is attached for reading. Committed
+messages are indexed later, some at a time, so a write never waits for the index. The index also stores the log position
+up to which messages are indexed. If the index is damaged, or was made from another log, it is rebuilt. The SQL
+statements are in `queries.sql`, and the schema is in `schema/`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,8 @@ SEARCH_FILE = "search.db"
 _PIECE = 1000
 """Number of log rows that are indexed in one step. One step takes some tens of milliseconds."""
 _BEHIND_MAX = 50_000
-"""While the log grows, indexing waits, because writers need the processor. At this lag, in log rows, it goes on."""
+"""Indexing pauses while the log grows, because writers need the processor. If more log rows than this are not indexed,
+indexing continues."""
 _SWEEP = 2000
 """Number of entries that are checked in one step of a sweep. A sweep removes entries of deleted messages."""
 _CHARACTERS_MAX = 256 * 1024
@@ -106,9 +107,10 @@ class SqliteSearch:
                 return
 
     def work(self) -> bool:
-        """Index some new messages, or remove some deleted ones. Return true if work is left. See `SearchIndex.work`.
+        """Index some new messages, or remove some deleted messages. Return true if work is left.
 
-        While the log grows, do nothing unless the index is far behind, because writers need the processor more.
+        While the log grows, do nothing unless the index is far behind, because writers need the processor more. See
+        `SearchIndex.work`.
         """
         with self._refusing():
             end = self._log_end()
@@ -150,7 +152,7 @@ class SqliteSearch:
         return until < end
 
     def _sweep(self) -> bool:
-        """Remove some entries whose messages were removed by retention. Return true if there is more to check."""
+        """Remove some entries whose messages were deleted by retention. Return true if entries are left to check."""
         if self._swept is None:
             oldest = self._connection.execute(QUERIES["search_oldest"]).get
             if oldest == self._oldest:

@@ -54,13 +54,13 @@ from tieline.stores.sqlite.trail import Trail
 MAIN_FILE = "tieline.db"
 
 _ROWS = 25
-"""Number of rows that one insert statement writes, because each statement has a fixed cost."""
+"""Number of rows that one insert statement writes. Larger statements are cheaper, because each has a fixed cost."""
 _INSERT_MANY = {name: repeat(QUERIES[name], _ROWS) for name in ("append_log", "insert_message")}
 
 _NESTED = 256
 """Largest number of stored key ranges that are read to find the ranges with one delivery. Ranges may overlap."""
 _FALLS = 8
-"""Largest number of escalations (falls) of one delivery. A member has fewer ways to be reached."""
+"""Upper limit for the number of escalations (falls) of one delivery. A member has fewer ways to be reached."""
 
 _content_decoder = msgspec.json.Decoder(Content)
 _json = msgspec.json
@@ -259,7 +259,7 @@ class SqliteStore:
 
     @contextmanager
     def _abandoning(self) -> Iterator[None]:
-        """If the database raises an error, drop all buffered writes and raise a `StoreError` that explains it."""
+        """If the database raises an error, drop all buffered writes and raise a `StoreError` with the cause."""
         try:
             yield
         except Exception as error:
@@ -273,7 +273,7 @@ class SqliteStore:
             raise explained from error
 
     def _overwrite(self) -> None:
-        """Overwrite the pages that a failed commit wrote. Otherwise a start after a crash could accept these pages."""
+        """Overwrite the pages that a failed commit wrote. Otherwise the next start could read them as committed."""
         with suppress(apsw.Error):
             write_nothing(self._main)
 
@@ -344,7 +344,7 @@ class SqliteStore:
         return 0
 
     def _checkpoint(self) -> None:
-        """Move the write-ahead log into the database. If that fails, the log stays as it is, and nothing is lost."""
+        """Move the write-ahead log into the database. If that fails, the write-ahead log stays, and nothing is lost."""
         try:
             # Passive: moves only pages that no reader needs, and never waits for a reader.
             self._main.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -549,12 +549,12 @@ _CONTENT = 5
 """Index of the content in a message row."""
 
 _VALUE_BYTES = 64
-"""Bytes that a comma or a bracket counts for in a page at least: a small value takes as long to decode as a longer
-text, and a page of small values alone would take a second."""
+"""A page counts at least this many bytes for each comma and each opening bracket, because a small value takes as long
+to decode as a longer text."""
 
 
 def _page_bytes(content: bytes) -> int:
-    """Return the size of a message's content as a page counts it. Commas and brackets in its texts count, too."""
+    """Return the size of a message's content for the size limit of a page. Commas and brackets in texts count, too."""
     return max(len(content), _VALUE_BYTES * (content.count(b",") + content.count(b"[") + content.count(b"{")))
 
 

@@ -87,9 +87,9 @@ class Trail:
         return known | self._waiting.get(sender, {}).keys()
 
     def walk(self, sender: str, target: str, since: int, before: int, *, forward: bool = False) -> Iterator[int]:
-        """Yield the log offsets of a sender's messages to a target, from `since` to before `before`.
+        """Yield the log offsets of a sender's messages to a target with `since` <= offset < `before`.
 
-        The newest message comes first. With `forward`, the oldest comes first.
+        Oldest first if `forward`, else newest first.
         """
         # Messages in the buffer are newer than those in the table.
         waiting = _between(self._waiting.get(sender, {}).get(target, ()), since, before)
@@ -104,9 +104,10 @@ class Trail:
     def _rows(
         self, sender: str, target: str, since: int, before: int, *, forward: bool
     ) -> Iterator[tuple[int, Sequence[int]]]:
-        """Yield the rows of the table that may hold offsets from `since` to before `before`.
+        """Yield the rows of the table that may hold offsets with `since` <= offset < `before`.
 
-        Each row is yielded as a pair: its first offset, and all its offsets.
+        The rows come in ascending order if `forward`, else in descending order. Each row is a pair of its first offset
+        and all its offsets.
         """
         edge = before
         if forward:

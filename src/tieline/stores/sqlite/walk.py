@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 _AHEAD_MAX = 64
-"""Largest number of values that a walk reads at once. It reads one, then two, then four…"""
+"""Largest number of values that a walk reads at once. A walk first reads one value, then two, then four…"""
 
 Row = tuple[Any, ...]
 Select = Callable[[str, Row], Iterator[Row]]
 
 
 def walk(select: Select, query: str, what: Row, since: int, before: int, *, forward: bool = False) -> Iterator[int]:
-    """Yield the numbers that a named query finds from `since` to before `before`.
+    """Yield the numbers that a named query finds, with `since` <= number < `before`.
 
-    The highest number comes first. With `forward`, the lowest comes first. `select` runs the query with the values in
-    `what` (such as sender and target), then `since`, `before`, and a limit.
+    The lowest number comes first if `forward`, else the highest. `select` runs the query with the values in `what`
+    (such as sender and target), then `since`, `before`, and a limit.
     """
     ahead = 1
     while since < before:
@@ -37,7 +37,7 @@ def walk(select: Select, query: str, what: Row, since: int, before: int, *, forw
 def merge(walks: Iterable[Iterator[int]], *, forward: bool = False) -> Iterator[int]:
     """Yield all numbers of several walks in one order, each number once.
 
-    The highest number comes first. With `forward`, the lowest comes first.
+    The lowest number comes first if `forward`, else the highest. All walks must have this order.
     """
     last = None
     for number in heapq.merge(*walks, reverse=not forward):

@@ -1,8 +1,8 @@
 """Arrivals: yields each new delivery of a member once, also if the member's session is replaced by another session.
 
-Above: the forwarder and other code that passes messages to a program. Below: the SDK. Keys come in order, except the
-keys of held deliveries. A held delivery comes late, with a key below others. So the last key does not tell which
-deliveries were passed on already; `DeliveredKeys` does.
+Above: the forwarder and other code that passes messages to a program. Below: the SDK. The hub sends deliveries in the
+order of their keys, except held deliveries. A held delivery may come after deliveries with higher keys. So it is not
+enough to remember the last key: `DeliveredKeys` remembers all keys.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from tieline.wire.native.client import Client, Delivery
 from tieline.wire.native.frames import Item
 
 _POLL_SECONDS = 1.0
-"""Time between two reads of the inbox. The inbox is read when the hub pushes nothing more, because its window of
-unacknowledged deliveries is full."""
+"""Seconds between two reads of the inbox. The client reads the inbox when the hub pushes no more deliveries, because
+the session's window of unacknowledged deliveries is full."""
 _RANGES_MAX = 1000
-"""Most ranges of keys that are remembered. Above this limit, the lowest gap is closed: its keys count as passed on
-already."""
+"""Most ranges of keys in a `DeliveredKeys`. Above this limit, the two lowest ranges are joined. The keys between them
+then count as delivered."""
 _PAGE = 500
 
 
@@ -70,9 +70,9 @@ class DeliveredKeys:
 async def arrivals(client: Client, given: DeliveredKeys) -> AsyncGenerator[Delivery | Item, None]:
     """Yield new deliveries without end. A delivery whose key is in `given` is left out.
 
-    The hub pushes deliveries until its window of unacknowledged deliveries is full. The window fills if the caller does
-    not acknowledge, for example if it only marks deliveries as seen or waits for one rare message. From then on, this
-    function polls the inbox.
+    The hub pushes deliveries until the session's window of unacknowledged deliveries is full. The window fills if the
+    caller does not acknowledge, for example if it only marks deliveries as seen or waits for one rare message. From
+    then on, this function polls the inbox.
     """
     # A copy, because the caller uses its own `DeliveredKeys` to record which deliveries it has handled.
     given = given.copy()

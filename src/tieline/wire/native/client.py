@@ -24,11 +24,11 @@ _A = TypeVar("_A", bound=f.Frame)
 _T = TypeVar("_T")
 
 Delivery = f.Deliver
-"""A message for this member, with the key to acknowledge it by."""
+"""A delivery: a message for this member, and the key with which the member acknowledges it."""
 
 
 class Keyed(Protocol):
-    """Anything that has the key of a delivery: all that the client needs to report on the delivery."""
+    """Any object with the key of a delivery. The client needs only the key to report on the delivery."""
 
     @property
     def key(self) -> int:
@@ -59,9 +59,10 @@ class Receiver(Protocol):
 
 
 class Arriving(Generic[_T]):
-    """Queue of frames that the hub sends without a request. Readers of an ended queue get the rest, then an exception.
+    """Queue of frames that the hub sends without a request.
 
-    Unlike asyncio's queue, an empty queue takes almost no memory: most clients never use three of their four queues.
+    After the queue has ended, readers get the items that are left, and then an exception. Unlike asyncio's queue, an
+    empty queue uses almost no memory, because most clients never use three of their four queues.
     """
 
     __slots__ = ("_ended", "_items", "_readers")
@@ -230,15 +231,18 @@ class Client(Requests):
         return (await self._ask(n, f.RecordActivity(n, events), f.Recorded)).count
 
     async def doings(self) -> AsyncIterator[f.Did]:
-        """Yield new activity of members that `follow_activity` named. Raises `HubError` when the connection ends."""
+        """Yield new activity of the members that this client follows with `follow_activity`.
+
+        Raises `HubError` when the connection ends.
+        """
         while True:
             yield await self._did.get()
 
     async def tail(self, after: int = -1, *, everything: bool = False) -> AsyncIterator[f.Message]:
-        """Yield the messages after the log offset `after` that this member may see, then new ones as they come.
+        """Yield the messages after the log offset `after` that this member may see. Then yield each new message.
 
-        `everything` asks for the messages of all members, which needs a permission. A second call replaces the first:
-        only the second one yields from then on.
+        `everything` asks for the messages of all members, which needs a permission. A second call of `tail` ends the
+        first: after it, the first iterator yields nothing more.
         """
         n = next(self._numbers)
         await self._ask(n, f.FollowAll(n, after, everything), f.Done)

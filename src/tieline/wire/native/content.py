@@ -15,7 +15,7 @@ CARRIAGE = Carriage("tieline", says=_OWN_WORDS, carries=_OWN_WORDS, rest="")
 
 
 def content_of(frame: f.Send) -> m.Content | Refusal:
-    """Return the content of a `send` frame, or the refusal."""
+    """Return the content of a `send` frame, or a refusal if the frame is not valid."""
     target = parse_target(frame.target)
     if isinstance(target, Refusal):
         return target

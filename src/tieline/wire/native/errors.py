@@ -1,15 +1,15 @@
 """Errors of the SDK.
 
 HubError
-├── HubUnreachable   nobody listens there
-├── Disconnected     the connection ended; unanswered requests may or may not have been done
-└── HubRefused       the hub said no, with a code
+├── HubUnreachable   no hub answers at the address
+├── Disconnected     the connection ended; the hub may have executed unanswered requests
+└── HubRefused       the hub refused a request, with a code
 """
 
 from tieline.contract.refusal import Code
 
 _PASSING = frozenset({Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION, Code.STORE_FAILED})
-"""Codes of refusals whose cause is in the hub, not in the request. A later attempt may succeed."""
+"""Codes of refusals that are caused by the hub's state, not by the request. A later attempt may succeed."""
 
 
 class HubError(Exception):

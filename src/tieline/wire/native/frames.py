@@ -167,9 +167,9 @@ def encode_struct(value: Struct) -> bytes:
 
 
 def split_batch(frames: Sequence[bytes], size_max: int) -> Iterator[bytes]:
-    """Join encoded frames into batches of at most `size_max` bytes, and of no more values than the hub takes.
+    """Join encoded frames into batches of at most `size_max` bytes and `VALUES_MAX` JSON values.
 
-    A frame that is larger gets a batch of its own.
+    A single frame above one of these limits becomes a batch of its own.
     """
     start, size, values = 0, 2, 1
     # A value takes at least a byte, so a small batch need not be counted.

@@ -12,8 +12,8 @@ from tieline.wire.native.client import Arriving, Client
 from tieline.wire.native.server import NativeConnection, Transport
 
 UNREAD_BYTES_MAX = 512 * 1024
-"""Bytes of deliveries that wait in a session for its reader, and of a page of the inbox. The others wait in the inbox,
-on disk."""
+"""Most bytes of deliveries that wait in a session for its reader. Further deliveries stay in the inbox, on disk. It is
+also the size limit of a page of the inbox."""
 
 _HUNG_UP = "the hub hung up"
 
@@ -69,7 +69,10 @@ class _ToHub:
 
 
 class _Unread(Arriving[f.Deliver]):
-    """Deliveries that the client has not read yet. `full` is called beyond `UNREAD_BYTES_MAX`, `drained` at half."""
+    """Deliveries that the client has not read yet.
+
+    Calls `full` when their size exceeds `UNREAD_BYTES_MAX`, and `drained` when it falls to half of that limit.
+    """
 
     __slots__ = ("_bytes", "_drained", "_full", "_is_full", "_sizes")
 
@@ -84,11 +87,14 @@ class _Unread(Arriving[f.Deliver]):
 
     @property
     def bytes(self) -> int:
-        """Size of all deliveries that were not read."""
+        """Size in bytes of all deliveries that the client has not read yet."""
         return self._bytes
 
     def weigh(self, batch_bytes: int) -> None:
-        """Count the deliveries of the batch that just came. Each has the same share of the batch's size."""
+        """Add the size of the deliveries in a new batch. `batch_bytes` is the size of the whole batch.
+
+        The size is divided equally among the deliveries of the batch.
+        """
         fresh = len(self._items or ()) - len(self._sizes)
         if fresh:
             self._sizes.extend([batch_bytes // fresh] * fresh)
@@ -98,7 +104,10 @@ class _Unread(Arriving[f.Deliver]):
             self._full()
 
     async def get(self) -> f.Deliver:
-        """Wait for the next delivery. Raises the reason after the last one."""
+        """Wait for the next delivery and return it.
+
+        If the connection has ended and no delivery is left, raise the error.
+        """
         delivery = await super().get()
         self._bytes -= self._sizes.pop(0)
         if self._is_full and self._bytes <= UNREAD_BYTES_MAX // 2:
@@ -108,7 +117,7 @@ class _Unread(Arriving[f.Deliver]):
 
 
 class Session(Client):
-    """A client in the hub's own process. While it has many bytes to read, further deliveries stay in the inbox."""
+    """A client in the hub's own process. If it has too many unread bytes, further deliveries stay in the inbox."""
 
     def __init__(self, hub: Hub, protocol: str) -> None:
         super().__init__()
@@ -129,7 +138,10 @@ class Session(Client):
 
 
 async def open_session(hub: Hub, token: str, protocol: str, *, receive: bool = False, window: int = 1) -> Session:
-    """Open a session of the token's member. With `receive` the hub pushes deliveries. Raises `HubRefused`."""
+    """Open a session of the token's member. Raises `HubRefused`.
+
+    With `receive`, the hub pushes deliveries. `window` is the limit of unacknowledged deliveries.
+    """
     session = Session(hub, protocol)
     await session.open(token, receive=receive, window=window)
     return session

@@ -121,8 +121,8 @@ _encoded = _Encoded()
 
 
 _CREDIT = 64
-"""Limit for the sum of the weights of a connection's unanswered requests. The weight of a request stands for the size
-of its answer, which waits in memory."""
+"""Limit for the sum of the weights of a connection's unanswered requests. The weight of a request is an estimate of the
+size of its answer, because the answer waits in memory."""
 _LARGE: dict[type, int] = {
     f.Claim: 1,
     **dict.fromkeys((f.Fetch, f.Follow, f.ReadReceipts, f.ReadHistory, f.Search, f.ReadLog, f.ListMembers), 32),
@@ -137,16 +137,16 @@ _APART = frozenset(
     {c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search}
     | {c.ListReaders, c.AdvanceReader, c.ForgetReader}
 )
-"""Commands that may have to wait for the activity log or the search index. They are submitted alone, so that other
-commands do not wait with them."""
+"""Commands that may have to wait for the activity log or the search index. Each is submitted alone, so that it does not
+delay other commands."""
 
 
 class NativeConnection:
     """The connection of one client of the hub's own protocol.
 
-    `local` is true for a socket of the hub's own user. `token` is a token that the transport found, as in a cookie.
-    `protocol` is the name of the session's protocol: another one if a protocol uses this connection inside the hub.
-    `page_bytes_max` makes pages of the inbox smaller than the hub's limit.
+    `local` is true for a socket of the hub's own user. `token` is a token that the transport found, for example in a
+    cookie. `protocol` is the protocol's name in the session. It differs from the default if another protocol uses this
+    connection inside the hub. `page_bytes_max` makes pages of the inbox smaller than the hub's limit.
     """
 
     __slots__ = (
@@ -250,9 +250,9 @@ class NativeConnection:
     # The Wire port, which the session pump calls.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Send deliveries to the client, in this order.
+        """Send deliveries to the client, in the order of `parcels`.
 
-        Return all of them, because this protocol accepts every delivery.
+        Return all parcels, because this protocol accepts every delivery.
         """
         encode = _encoded.encode
         batch = [f.RawDeliver(key, seq, encode(message)) for message, key, seq in parcels]
@@ -379,7 +379,7 @@ class NativeConnection:
     def _has_credit(self) -> bool:
         """True if another request with a large answer may be handled now.
 
-        Otherwise the request waits, to save memory.
+        If not, the request waits, so that large answers do not fill the memory.
         """
         return self._writable and self._weight < _CREDIT
 
@@ -453,7 +453,7 @@ class NativeConnection:
         self._release()
 
     def _look(self, frame: tail.FollowAll) -> None:
-        """Open the live view that the client asked for, if it may read these messages.
+        """Open the live view that the client requested, if the client has permission to read the messages.
 
         Close an older live view first.
         """

@@ -21,13 +21,19 @@ class ChannelsCommands(Extension):
     sockets = (str(FOLDER / _GENERAL),)
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
-        """Yield the path of the general channel's socket, which answers while the hub runs."""
+        """Yield the path of the general channel's socket, which answers while the hub runs.
+
+        `places` are the entries of the hub's file `run.json`.
+        """
         folder = places.get("channels_dir")
         if folder is not None:
             yield str(Path(folder, _GENERAL))
 
     def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> Iterator[DoctorFinding]:
-        """Yield a finding that names the members in `names` whose inbox has no socket."""
+        """Yield a finding that names the members in `names` whose inbox has no socket.
+
+        `places` are the entries of the hub's file `run.json`.
+        """
         from tieline.protocols.agent_channels.commands.inboxes import inbox_paths
 
         folder = places.get("channels_dir")

@@ -2,7 +2,8 @@
 
 Above: the command line, which finds `BackchannelCommands` through the protocol's declaration. Below: the spool, the
 relay's client, and the hub's home. `local` runs the commands without a hub on a `postbox`. `spool_location` finds the
-spool. `joining` and `importing` have more commands. `upkeep` reports faults of the spool, and `failures` errors.
+spool. `joining` and `importing` have more commands. `upkeep` reports faults of the spool, and `failures` reports
+errors.
 """
 
 from collections.abc import Iterator

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 HOOK_HEADER = "[backchannel] {count} message(s) for {name}:"
 
 _TRIES_MAX = 5
-"""Most times that the user's command is run for one message, if it fails. After that, the message stays unread."""
+"""Largest number of times that the user's command is run for one message. If all fail, the message stays unread."""
 _FAILURES_MAX = 10_000
-"""Most messages that are remembered as failed."""
+"""Largest number of messages that are remembered as failed."""
 _PAUSE_SECONDS = 1.0
 """Delay before the first retry. Each further retry waits twice as long."""
 
 
 @contextmanager
 def _disk() -> Iterator[None]:
-    """Turn an error of the disk inside a `with` into a `Failure`, which the command prints as one sentence."""
+    """Convert an error of the disk inside a `with` to a `Failure`, which the command prints as one sentence."""
     try:
         yield
     except OSError as error:
@@ -128,7 +128,7 @@ class LocalMailbox:
     def inbox(self, match: str | None, *, brief: bool, json: bool) -> None:
         """Print the waiting messages whose scope matches `match`. If `match` is `None`, print all waiting messages.
 
-        A message with a scope is only for readers whose context (such as the project they work in) contains the scope.
+        A message with a scope is only for readers that work in this scope, such as a project.
         """
         from tieline.contract.scope import matches
 
@@ -192,8 +192,9 @@ class LocalMailbox:
                 taking.finish(message.id)
 
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
-        """Answer a program's hook with waiting messages, and claim them, because a spool cannot mark them as seen.
+        """Answer a hook of an agent's program with the waiting messages for its context, and claim them.
 
+        The messages are claimed, because a spool cannot mark messages as seen. `question` is the hook's request.
         `tokens_max` limits the size of the answer.
         """
         import time
@@ -281,7 +282,7 @@ class LocalMailbox:
             say(neutral_line(f"{name}, through {self.postbox.where}"))
 
     def _speak(self) -> str:
-        """Return the name under which this command acts, and register it if it is new."""
+        """Return the name under which this command acts. Register the name if it is new."""
         name = speaker_without_hub(self._link)
         with _disk():
             self.postbox.register(name)
@@ -363,7 +364,7 @@ class LocalWatch:
                         coming.again(message.id, pause)
 
     async def _take(self, taking: "Taking", message: "SpoolMessage") -> float | None:
-        """Print a claimed message, or run the user's command for it. If the command fails, make it unread again.
+        """Print a claimed message or run the user's command for it. If that fails, make the message unread again.
 
         Return the seconds to wait before a retry; `None` if there is no retry.
         """

@@ -25,7 +25,7 @@ class Taking(Protocol):
         """Make all claims so far durable, so that after a power failure nobody can take these messages again."""
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """End the claim of a message that was handled. Its file is deleted, or with `keep` kept."""
+        """End the claim of a message that was handled. The message's file is deleted, or kept if `keep` is set."""
 
     def release(self, message_id: str) -> None:
         """End a claim and leave the message unread."""
@@ -51,7 +51,7 @@ class Postbox(Protocol):
         """Return environment variables with which `tieline` and `bch` use this postbox as the same agent."""
 
     def register(self, name: str) -> None:
-        """Register this agent if it is unknown, so that an agent is registered by its first command."""
+        """Register this agent if it is unknown. So an agent needs no separate command to register."""
 
     def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
         """Send a message. Return it and the number of its recipients, which is `None` if it is unknown."""
@@ -67,7 +67,7 @@ class Postbox(Protocol):
         """
 
     def recover(self, agent: str) -> int:
-        """Make those messages unread again that were claimed by readers which were killed. Return their number."""
+        """Make the messages unread again that killed readers had claimed. Return the number of these messages."""
 
     def subscribe(self, agent: str, channel: str) -> None:
         """Join a channel."""
@@ -86,7 +86,7 @@ class Postbox(Protocol):
 
 
 class SpoolPostbox:
-    """A Maildir spool on this machine."""
+    """A postbox in a Maildir spool on this machine."""
 
     def __init__(self, spool: "Spool") -> None:
         self._spool = spool
@@ -137,7 +137,7 @@ class SpoolPostbox:
 
 
 class RelayPostbox:
-    """A relay (backchannel's HTTP server) on another machine, which the user of this folder has joined."""
+    """A postbox at a relay (backchannel's HTTP server), which the user has joined."""
 
     def __init__(self, client: "RelayClient") -> None:
         self._client = client

@@ -20,10 +20,10 @@ _SPOOL_HOME = "spool-home"
 
 
 def spool_root(link: "Link") -> Path:
-    """Return the spool's folder: the first of these four that is given.
+    """Return the spool's folder: the first of the following four folders that is set.
 
-    They are the option `--spool`, the environment variable, a folder in the hub's home if the user named the home, and
-    the user's default folder.
+    They are the option `--spool`, the variable `BACKCHANNEL_HOME`, a folder in the hub's home if the user named the
+    home, and the user's default folder.
     """
     from tieline.protocols.backchannel.identity import HOME_VARIABLE, default_root
     from tieline.wire.home import HOME_VARIABLE as HUB_HOME_VARIABLE

@@ -40,7 +40,7 @@ def examine(link: "Link", *, repair: bool) -> Examined:
 
 
 def _root(link: "Link") -> Path:
-    """Return the folder of the spool: as an option names it, else the spool of the running hub, else the default."""
+    """Return the folder of the spool: the one that an option names, else that of the running hub, else the default."""
     from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.wire.home import read_running
 
@@ -76,7 +76,7 @@ def _advice(finding: "upkeep.SpoolFinding") -> str:
 
 
 def _refused_files(root: Path) -> Iterator[DoctorFinding]:
-    """Yield a finding for each mailbox with files that the hub refused. It keeps them for a person to look at."""
+    """Yield a finding for each mailbox with files that the hub refused. A person must decide about these files."""
     for folder in sorted(root.glob("spool/*/refused")):
         files = sorted(folder.glob("*.json"))
         if files:

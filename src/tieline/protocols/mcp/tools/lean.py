@@ -76,14 +76,14 @@ async def send(context: ToolContext, asked: Send) -> Answer:
 
 
 async def _place(context: ToolContext, text: str) -> str:
-    """Return the target that an agent wrote, in the hub's notation. A channel may be written by its id, `chan:<id>`."""
+    """Convert the target that an agent wrote to the hub's notation. An agent may write a channel as `chan:<id>`."""
     if not text.startswith("chan:"):
         return full_target(text)
     return f"#{(await context.client.channel(text.removeprefix('chan:'))).name}"
 
 
 def full_target(text: str) -> str:
-    """Return a target in the hub's notation: a name without a mark becomes `@name`."""
+    """Return a target in the hub's notation. A name without a prefix, such as `@` or `#`, becomes `@name`."""
     return text if not text or text[0] in "@#*" or text.startswith("obj:") else f"@{text}"
 
 
@@ -301,7 +301,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 
 
 def _describe_needs() -> str:
-    """Return a text with the actions and the fields that they need. Actions with the same fields stand together."""
+    """Return a text with the actions and the fields that they need. Actions with equal fields are listed together."""
     together: dict[tuple[str, ...], list[str]] = {}
     for action, fields in _NEEDS.items():
         together.setdefault(fields, []).append(action)

@@ -23,11 +23,11 @@ from tieline.wire.native.errors import Disconnected, HubRefused
 from tieline.wire.native.frames import Accepted, Item, Message
 
 ANSWER_CHARS_MAX = 60_000
-"""Most characters of a tool's answer, so that it does not fill the model's context. A longer answer is cut and says so,
-or is refused."""
+"""Largest number of characters of a tool's answer, so that it does not fill the model's context. A longer answer is cut
+with a note, or the call fails."""
 
 OPEN_SHOWN_MAX = 10
-"""Most open objectives that the description of a tool lists. The others are only counted."""
+"""Largest number of open objectives that the description of a tool lists. The other objectives are only counted."""
 
 _TITLE_CHARS = 80
 _OUTCOME_CHARS = 60
@@ -82,7 +82,7 @@ class ToolContext:
     named: list[str] = field(default_factory=list)
     """Ids of messages that the agent named."""
     unanswered: list["Unanswered"] = field(default_factory=list)
-    """Claims, of this call or of earlier calls, whose messages were perhaps not shown to the agent: the hub did not
+    """Claims, of this call or of earlier calls, whose messages were perhaps not shown to the agent. The hub did not
     answer the claim, or the answer of the call was lost."""
     claims: list["Unanswered"] = field(default_factory=list)
     """Claims of the messages that this call took from the inbox."""
@@ -146,7 +146,7 @@ class Tool:
 
 
 def fail(text: str) -> Answer:
-    """Make the answer of a tool call that failed; the text is the reason."""
+    """Make the answer of a tool call that failed. `text` is the reason."""
     return Answer(plain_text(text[:_ERROR_CHARS]), failed=True)
 
 
@@ -158,8 +158,8 @@ def plain_text(text: str) -> str:
 def json_answer(value: Any, *, taken: bool = False) -> Answer:
     """Make an answer from a value, as JSON text and as data. A program shows one of the two. All texts are escaped.
 
-    If the text is too long, return a failed answer. With `taken`, return the long text all the same: its messages were
-    taken from the inbox, so no later call would show them.
+    If the text is too long, return a failed answer. With `taken`, return even a text that is too long, because its
+    messages were taken from the inbox and no later call would show them.
     """
     plain = _framed(msgspec.to_builtins(value))
     text = msgspec.json.encode(plain).decode()
@@ -192,7 +192,7 @@ def fit(parts: Iterable[str]) -> tuple[list[str], int]:
 
 
 def lines_answer(lines: Iterable[str], *, empty: str) -> Answer:
-    """Make an answer from lines; without lines, its text is `empty`. Lines that do not fit are only counted."""
+    """Make an answer from lines. Without lines, its text is `empty`. Lines that do not fit are only counted."""
     shown, left = fit(lines)
     more = [f"and {left} more"] if left else []
     return Answer("\n".join([*shown, *more]) or empty)
@@ -218,7 +218,7 @@ async def claim_some(
     """Claim waiting messages, oldest first: at most `limit`, and as many as fit in an answer.
 
     Returns the claimed items, and a text that says how many messages still wait. `takes` selects messages by scope.
-    `told` turns a message into text; by default it is the message in its frame.
+    `told` turns a message into text. By default, it returns the message in its frame.
     """
     takes, told = takes or context.takes, told or context.framed
     waiting: list[Item] = []

@@ -236,7 +236,10 @@ class Importer:
 
 
 class _Problem(str):
-    """The reason why a peer has no session. It has a separate type, because a session id is a string too."""
+    """The reason why no session could be opened for a peer.
+
+    A session id is a string too, so this is a separate type.
+    """
 
     __slots__ = ()
 
