@@ -41,7 +41,10 @@ async def open_or_make(link: "Link", *, receive: bool = False, window: int = 256
 
 
 async def make_member(link: "Link", name: str) -> bool:
-    """Make a member with the home's key. Return false if another command has just made it. Raises `HubRefused`."""
+    """Make a member.
+
+    The key in the hub's home folder permits this. Return false if another command has just made it.
+    """
     with _nobody_named():
         operator = await replace(link, member=None).open()
     async with operator:

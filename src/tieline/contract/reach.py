@@ -49,5 +49,5 @@ class Reach(Struct, frozen=True, omit_defaults=True):
         return leg_ms if not urgent or self.urgent_ms is None else min(leg_ms, self.urgent_ms)
 
     def place_of(self, way: str) -> int:
-        """Return the index of a way in the list; 0 if the way is not in the list any more."""
+        """Return the index of a way to reach the member; 0 if the member no longer has that way."""
         return next((place for place, leg in enumerate(self.legs) if leg.way == way), 0)

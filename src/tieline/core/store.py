@@ -244,7 +244,10 @@ class SentReplay(Struct, frozen=True):
 
 
 class MovedReplay(Struct, frozen=True):
-    """Deliveries of one member that reached a state after the last snapshot. The change is replayed at a start."""
+    """A change of one member's deliveries to a new state, made after the last snapshot.
+
+    A hub replays it at its start.
+    """
 
     number: int
     ranges: Ranges

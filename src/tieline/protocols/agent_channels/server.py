@@ -98,9 +98,9 @@ def _encode(message: Message) -> bytes:
 
 
 class _Client:
-    """One connection to one of the sockets, with up to two sessions of the hub.
+    """One connection to the socket of a channel or of an inbox, with up to two sessions of the hub.
 
-    The client sends through a session without a name. On an inbox, the client receives through a session of the member.
+    The client sends through an anonymous session. On an inbox socket, it receives through a session of the member.
     """
 
     __slots__ = (

@@ -185,7 +185,7 @@ class Files:
         await self._run(self._tree.settle, via, viewer)
 
     async def unshare(self, via: str, viewer: str) -> None:
-        """Remove the grants that `share` gave to `viewer` with the id `via`, because the message was refused."""
+        """Undo a call of `share` whose message was refused: `viewer` loses the grants. `via` is the id in that call."""
         await self._run(self._tree.unshare, via, viewer)
 
     async def groups(self, paths: Sequence[str]) -> list[str]:

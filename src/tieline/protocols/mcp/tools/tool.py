@@ -99,7 +99,10 @@ class ToolContext:
         return self.framed(message)
 
     def framed(self, message: Message) -> str:
-        """Return a message in its frame, without recording it in `shown`."""
+        """Return the text that an agent sees for a message, with its frame (`framing`).
+
+        Do not add the message to `shown`.
+        """
         return channel_text(message, member=self.member, now_ms=self.now_ms, channels=self.channels)
 
 
