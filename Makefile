@@ -37,8 +37,8 @@ PRETTIER      = $(NODE) $(WEB)/node_modules/prettier/bin/prettier.cjs --log-leve
 
 # Packages of Debian that no Python package brings: the browser of the console's tests, a library of the driver that
 # moves it, and the terminal of the tests of `tieline run`. They are there if a file of each is.
-DEBIAN       := chromium libatomic1 tmux
-DEBIAN_THERE := $(and $(shell command -v chromium),$(wildcard /usr/lib/*/libatomic.so.1 /usr/lib64/libatomic.so.1),$(shell command -v tmux))
+DEBIAN       := chromium-headless-shell libatomic1 tmux
+DEBIAN_THERE := $(and $(shell command -v chromium-headless-shell),$(wildcard /usr/lib/*/libatomic.so.1 /usr/lib64/libatomic.so.1),$(shell command -v tmux))
 
 SOURCES      := src tests bench scripts
 TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console debian pipeline)
