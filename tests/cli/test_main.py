@@ -5,8 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 from tests.cli.hub_process import TIELINE, environment, run_cli
+from tieline.cli.main import make_app
 
 HEAVY = ("asyncio", "rich", "structlog", "tieline.client", "tieline.server", "uvicorn", "uvloop", "websockets")
 
@@ -26,10 +29,34 @@ def test_help_lists_the_commands_and_the_exit_codes(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_importing_the_command_line_imports_nothing_heavy() -> None:
-    script = f"import sys, tieline.cli.main; print([name for name in {HEAVY!r} if name in sys.modules])"
+def imported(only: str) -> set[str]:
+    """Names of the modules that a process has after it made the command line for one command; for all, with ''."""
+    script = f"import sys; from tieline.cli.main import make_app; make_app({only!r}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=20)
-    assert done.stdout.strip() == "[]"
+    return set(done.stdout.split())
+
+
+def test_the_whole_command_line_imports_nothing_heavy() -> None:
+    assert imported("") & set(HEAVY) == set()
+
+
+def test_a_command_imports_no_other_command() -> None:
+    modules = imported("send")
+    assert "tieline.cli.messages" in modules
+    assert modules & {"tieline.cli.serve", "tieline.cli.pipeline", "tieline.protocols.peerbus.commands"} == set()
+
+
+def test_every_command_works_alone_as_in_the_whole() -> None:
+    whole = typer.main.get_command(make_app())
+    assert isinstance(whole, TyperGroup)
+    for name, command in whole.commands.items():
+        alone = typer.main.get_command(make_app(name))
+        assert isinstance(alone, TyperGroup)
+        assert [each.opts for each in alone.commands[name].params] == [each.opts for each in command.params], name
+        if isinstance(command, TyperGroup):
+            group = alone.commands[name]
+            assert isinstance(group, TyperGroup)
+            assert list(group.commands) == list(command.commands), name
 
 
 @pytest.mark.slow

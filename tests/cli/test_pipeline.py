@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tieline.cli.main import app
+from tieline.cli.main import make_app
 
 pytest.importorskip("pyspark", reason="the quick loop does without the extra")
 
@@ -14,7 +14,7 @@ runner = CliRunner()
 
 
 def tieline(*arguments: object) -> tuple[int, str, str]:
-    done = runner.invoke(app, ["pipeline", *map(str, arguments)])
+    done = runner.invoke(make_app(), ["pipeline", *map(str, arguments)])
     return done.exit_code, done.stdout, done.stderr
 
 

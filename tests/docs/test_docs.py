@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import typer
 
-from tieline.cli.main import app
+from tieline.cli.main import make_app
 from tieline.contract import limits, objective
 from tieline.contract.delivery import SETTLED, TRANSITIONS
 from tieline.contract.limits import Limits
@@ -117,7 +117,7 @@ def test_every_make_target_that_a_guide_names_exists(page: Path) -> None:
 def test_every_command_that_a_guide_names_exists(page: Path) -> None:
     unknown = []
     for words in re.findall(r"(?:^|[\s/;(])tieline ((?:[a-z][a-z\\|-]* ?)+)", code_of(page), re.MULTILINE):
-        found: object = typer.main.get_command(app)
+        found: object = typer.main.get_command(make_app())
         for word in words.split():
             commands = getattr(found, "commands", None)  # a group has some, a command takes arguments
             if commands is None:

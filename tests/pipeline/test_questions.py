@@ -14,7 +14,7 @@ from bench.synth import Generator
 from tests.pipeline.audits import change, copied, drop, link, rows, swap
 from tests.server.hubs import running_hub
 from tieline.cli.checkpoints import Checkpoints
-from tieline.cli.main import app
+from tieline.cli.main import make_app
 from tieline.core.checkpoints import Checkpoint
 from tieline.pipeline import verify as audit
 from tieline.pipeline.lake import Lake
@@ -31,7 +31,7 @@ def ask(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ask:
     monkeypatch.setattr(spark, "stop", lambda: None)
 
     def invoke(*arguments: object) -> Result:
-        return CliRunner().invoke(app, ["pipeline", *map(str, arguments)])
+        return CliRunner().invoke(make_app(), ["pipeline", *map(str, arguments)])
 
     return invoke
 

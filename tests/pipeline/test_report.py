@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.pipeline.lakes import MINUTE, START, busy, lake_of
-from tieline.cli.main import app
+from tieline.cli.main import make_app
 from tieline.pipeline.arrow_tables import grouped
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.report import ROWS_MAX, make_report, write_report
@@ -96,7 +96,7 @@ def test_the_file_in_the_lake_is_the_report(folder: Path) -> None:
 
 def test_json_has_at_least_what_the_contract_names(folder: Path) -> None:
     busy(folder)
-    done = CliRunner().invoke(app, ["pipeline", "report", "--lake", str(folder), "--json"])
+    done = CliRunner().invoke(make_app(), ["pipeline", "report", "--lake", str(folder), "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     for part, fields in CONTRACT.items():
@@ -109,7 +109,7 @@ def test_json_has_at_least_what_the_contract_names(folder: Path) -> None:
 
 def test_a_terminal_gets_tables_and_no_control_characters(folder: Path) -> None:
     busy(folder, name="b\x1b[31mob")
-    done = CliRunner().invoke(app, ["pipeline", "report", "--lake", str(folder), "--since", "2024-01-01"])
+    done = CliRunner().invoke(make_app(), ["pipeline", "report", "--lake", str(folder), "--since", "2024-01-01"])
     assert done.exit_code == 0, done.output
     for heading in ("Findings", "Latency", "Backlog", "Who writes to whom", "Objectives", "Models"):
         assert heading in done.stdout
@@ -125,7 +125,7 @@ def test_what_cannot_be_reported_is_said_in_a_sentence(
 ) -> None:
     busy(folder)
     given = [argument.format(none=folder / "none") for argument in arguments]
-    done = CliRunner().invoke(app, ["pipeline", "report", "--lake", str(folder), *given])
+    done = CliRunner().invoke(make_app(), ["pipeline", "report", "--lake", str(folder), *given])
     assert done.exit_code == code
     assert says in done.output
 

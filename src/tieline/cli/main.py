@@ -1,64 +1,98 @@
 """`tieline`: every command under its name, and the entry point.
 
-Above: the shell. Below: the modules of this folder, one for each noun.
+Above: the shell. Below: the modules of this folder, one for each noun. A command's module is imported only when the
+command line contains that command: most runs of `tieline` are short, and importing takes most of their time.
 """
 
 import sys
-from collections.abc import Callable
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from typer.models import CommandInfo, TyperInfo
 
 from tieline import __version__
-from tieline.cli.audit import audit_app
-from tieline.cli.channels import channels, sub, unsub
-from tieline.cli.connect import connect, disconnect
-from tieline.cli.demo.command import demo
-from tieline.cli.digest import discard
-from tieline.cli.doctor import doctor
-from tieline.cli.extension import Command, extensions
 from tieline.cli.failure import Exit
-from tieline.cli.hooks import hooks_app
-from tieline.cli.imports import import_app
-from tieline.cli.inbox import drain, inbox, take
-from tieline.cli.login import login
-from tieline.cli.logs import log_app
-from tieline.cli.mcp import mcp
-from tieline.cli.members import member_app, members, whoami
-from tieline.cli.messages import history, receipts, send
-from tieline.cli.objectives import objectives_app
-from tieline.cli.pauses import allow, pause, resume
-from tieline.cli.pipeline import pipeline_app
-from tieline.cli.pipeline_report import report
-from tieline.cli.run import run
-from tieline.cli.search import search
-from tieline.cli.serve import serve
-from tieline.cli.skill import skill
-from tieline.cli.watch import watch
 
-_EXTENSIONS = extensions()
-_VARIABLES = [
-    ", ".join(names)
-    for names in (
-        ("TIELINE_HOME", "TIELINE_URL", "TIELINE_AGENT", "TIELINE_TOKEN"),
-        *(extension.variables for extension in _EXTENSIONS if extension.variables),
+_COMMANDS = {
+    "The hub": {"serve": "serve:serve", "demo": "demo.command:demo", "login": "login:login", "doctor": "doctor:doctor"},
+    "Messages": {
+        "send": "messages:send",
+        "inbox": "inbox:inbox",
+        "take": "inbox:take",
+        "read": "inbox:take",
+        "drain": "inbox:drain",
+        "discard": "digest:discard",
+        "watch": "watch:watch",
+        "receipts": "messages:receipts",
+        "history": "messages:history",
+        "search": "search:search",
+        "connect": "connect:connect",
+        "disconnect": "connect:disconnect",
+        "mcp": "mcp:mcp",
+        "skill": "skill:skill",
+    },
+    "Members and channels": {
+        "members": "members:members",
+        "whoami": "members:whoami",
+        "channels": "channels:channels",
+        "sub": "channels:sub",
+        "unsub": "channels:unsub",
+        "pause": "pauses:pause",
+        "resume": "pauses:resume",
+        "allow": "pauses:allow",
+    },
+}
+"""Commands by their heading in the help: name, and where its function is (module of this folder, name in it)."""
+
+_RUN = "run"
+_GROUPS = {
+    "member": ("Members and channels", "members:member_app"),
+    "hooks": ("Messages", "hooks:hooks_app"),
+    "import": ("The hub", "imports:import_app"),
+    "objectives": ("Objectives", "objectives:objectives_app"),
+    "audit": ("The hub", "audit:audit_app"),
+    "log": ("The hub", "logs:log_app"),
+    "pipeline": ("The hub", "pipeline_report:pipeline_app"),
+}
+"""Groups of commands by name: heading in the help, and where the group is."""
+
+
+def make_app(only: str = "") -> typer.Typer:
+    """Return the command line with all commands, or with the one command or group named `only`.
+
+    If Tieline itself has no such command, all are there: the protocols' commands, and the help for a wrong name.
+    """
+    whole = not (only == _RUN or only in _GROUPS or any(only in commands for commands in _COMMANDS.values()))
+    app = typer.Typer(
+        name="tieline",
+        no_args_is_help=True,
+        # A traceback with the values of variables would show tokens.
+        pretty_exceptions_enable=False,
+        # Panels are for people at a terminal. Agents and pipes get plain text, which is faster.
+        rich_markup_mode="rich" if sys.stdout.isatty() else None,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
-]
-_EPILOG = (
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 hub not reachable, 5 timed out. "
-    f"Environment: {'; '.join(_VARIABLES)}."
-)
+    app.callback(epilog=_epilog() if whole else None)(_tieline)
+    for panel, commands in _COMMANDS.items():
+        for name, place in commands.items():
+            if whole or name == only:
+                app.command(name, rich_help_panel=panel)(_load(place))
+    if whole or only == _RUN:
+        # Options after the program's name belong to the program.
+        settings = {"allow_interspersed_args": False}
+        app.command(_RUN, rich_help_panel="Messages", context_settings=settings)(_load("run:run"))
+    for name, (panel, place) in _GROUPS.items():
+        if whole or name == only:
+            app.add_typer(_load(place), name=name, rich_help_panel=panel)
+    if whole or only in _GROUPS:
+        _extend(app, only="" if whole else only)
+    return app
 
-app = typer.Typer(
-    name="tieline",
-    no_args_is_help=True,
-    # A traceback with the values of variables would show tokens.
-    pretty_exceptions_enable=False,
-    # Panels are for people at a terminal. Agents and pipes get plain text, which is faster.
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"tieline.cli.{module}"), name)
 
 
 def _print_version(asked: bool) -> None:
@@ -67,8 +101,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog=_EPILOG)
-def tieline(
+def _tieline(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -76,70 +109,37 @@ def tieline(
     """One hub for coding agents: send messages, receive them, and see if they were read."""
 
 
-_PANELS: dict[str, dict[str, Callable[..., None]]] = {
-    "The hub": {"serve": serve, "demo": demo, "login": login, "doctor": doctor},
-    "Messages": {
-        "send": send,
-        "inbox": inbox,
-        "take": take,
-        "read": take,
-        "drain": drain,
-        "discard": discard,
-        "watch": watch,
-        "receipts": receipts,
-        "history": history,
-        "search": search,
-        "connect": connect,
-        "disconnect": disconnect,
-        "mcp": mcp,
-        "skill": skill,
-    },
-    "Members and channels": {
-        "members": members,
-        "whoami": whoami,
-        "channels": channels,
-        "sub": sub,
-        "unsub": unsub,
-        "pause": pause,
-        "resume": resume,
-        "allow": allow,
-    },
-}
-for panel, commands in _PANELS.items():
-    for name, command in commands.items():
-        app.command(name, rich_help_panel=panel)(command)
-# Options after the program's name belong to the program.
-app.command("run", rich_help_panel="Messages", context_settings={"allow_interspersed_args": False})(run)
-app.add_typer(member_app, name="member", rich_help_panel="Members and channels")
-pipeline_app.command("report")(report)
-app.add_typer(hooks_app, name="hooks", rich_help_panel="Messages")
-app.add_typer(import_app, name="import", rich_help_panel="The hub")
-app.add_typer(objectives_app, name="objectives", rich_help_panel="Objectives")
-app.add_typer(audit_app, name="audit", rich_help_panel="The hub")
-app.add_typer(log_app, name="log", rich_help_panel="The hub")
-app.add_typer(pipeline_app, name="pipeline", rich_help_panel="The hub")
+def _epilog() -> str:
+    from tieline.cli.extension import extensions
+
+    own = ("TIELINE_HOME", "TIELINE_URL", "TIELINE_AGENT", "TIELINE_TOKEN")
+    variables = [own, *(extension.variables for extension in extensions() if extension.variables)]
+    return (
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 hub not reachable, 5 timed out. "
+        f"Environment: {'; '.join(', '.join(names) for names in variables)}."
+    )
 
 
-def _add(command: Command) -> None:
-    """Add a protocol's command to its group, at its place in the help."""
+def _extend(app: typer.Typer, *, only: str) -> None:
+    """Add the protocols' commands, or those of the group `only`, each at its place in the help."""
+    from tieline.cli.extension import extensions
+
     groups = {each.name: each.typer_instance for each in app.registered_groups}
-    group = groups[command.group] if command.group else app
-    assert group is not None, "groups are added with their commands"
-    added: list[CommandInfo] | list[TyperInfo]
-    if isinstance(command.run, typer.Typer):
-        group.add_typer(command.run, name=command.name, rich_help_panel=command.panel)
-        added = group.registered_groups
-    else:
-        group.command(command.name, rich_help_panel=command.panel)(command.run)
-        added = group.registered_commands
-    names = [each.name for each in added]
-    if command.after in names:
-        added.insert(names.index(command.after) + 1, added.pop())  # type: ignore[arg-type]
-
-
-for extension in _EXTENSIONS:
-    for each in extension.commands():
-        _add(each)
+    for command in (each for extension in extensions() for each in extension.commands()):
+        if only and command.group != only:
+            continue
+        group = groups[command.group] if command.group else app
+        assert group is not None, "groups are added with their commands"
+        added: list[CommandInfo] | list[TyperInfo]
+        if isinstance(command.run, typer.Typer):
+            group.add_typer(command.run, name=command.name, rich_help_panel=command.panel)
+            added = group.registered_groups
+        else:
+            group.command(command.name, rich_help_panel=command.panel)(command.run)
+            added = group.registered_commands
+        names = [each.name for each in added]
+        if command.after in names:
+            added.insert(names.index(command.after) + 1, added.pop())  # type: ignore[arg-type]
 
 
 def main() -> None:
@@ -154,7 +154,7 @@ def main() -> None:
     except UnicodeEncodeError:
         print("tieline: the arguments are not UTF-8 text", file=sys.stderr)
         raise SystemExit(Exit.USAGE) from None
-    app(prog_name="tieline")
+    make_app(sys.argv[1] if len(sys.argv) > 1 else "")(prog_name="tieline")
 
 
 if __name__ == "__main__":

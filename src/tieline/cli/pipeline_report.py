@@ -14,7 +14,7 @@ import typer
 from tieline.cli.audit import HomeOption
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import local_time, neutral_line, print_json, print_table, say
-from tieline.cli.pipeline import JsonOption, LakeOption, open_lake
+from tieline.cli.pipeline import JsonOption, LakeOption, open_lake, pipeline_app
 from tieline.cli.session import ended_by
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _AGO = re.compile(r"(\d{1,6})([mhd])")
 _UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+@pipeline_app.command()
 def report(
     home: HomeOption = None,
     lake: LakeOption = None,
