@@ -1,10 +1,12 @@
 """Receipts: each protocol's own acknowledgement moves the ladder, with its name and its evidence."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.interop.drivers import BY_PROTOCOL, mixed_hub
+from tests.server.hubs import WAIT_SECONDS
 from tieline.client import HubRefused
 from tieline.contract.refusal import Code
 
@@ -49,6 +51,30 @@ async def test_on_a_wire_without_acknowledgement_it_is_offered_and_waiting_for_m
         with pytest.raises(HubRefused) as caught:
             await sender.follow(again.id, "acked")
         assert caught.value.code is Code.NEVER_ACKNOWLEDGED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ACKLESS)
+async def test_what_a_wire_without_acknowledgement_carried_does_not_wait_for_ever(folder: Path, protocol: str) -> None:
+    async with mixed_hub(folder / "h") as place:
+        reader = await place.driver(protocol, "reader")
+        await place.there.add("sender")
+        sender = await place.there.join("sender")
+
+        async def waiting() -> int:
+            """The number that `tieline members` shows as WAITING."""
+            return next(one.backlog for one in await sender.members() if one.name == "reader")
+
+        for body in ("one", "two"):
+            await sender.send("@reader", body)
+        await reader.hear_several(2)
+        # A wire tells the hub what it has written a moment later.
+        async with asyncio.timeout(WAIT_SECONDS):
+            while await waiting():
+                pass
+        await reader.leave()
+        await sender.send("@reader", "while nobody listens")
+        assert await waiting() == 1
 
 
 @pytest.mark.slow

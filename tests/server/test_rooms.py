@@ -84,6 +84,20 @@ async def test_an_unknown_room_is_404_to_who_registers_and_nobody_is_registered_
     assert not (common.there.home / "rooms").exists(), "no request named a path"
 
 
+async def test_the_token_of_one_room_admits_nobody_to_another(common: Room) -> None:
+    east, west = await make(common.url), await make(common.url)
+    for lobby in (east, west):
+        await member(lobby, "alice")
+    for stranger in (Inside(common.url, east.room_id, token) for token in (ROOM, west.token)):
+        assert "room token" in await stranger.refused(401, "POST", "/v1/register", {"name": "newcomer"})
+    # Without the header, its own token leads to its own room.
+    await Agent(common.url, west.token).register("newcomer")
+    alice = await common.agent("alice")
+    assert [one["name"] for one in await alice.get("/v1/agents")] == ["alice"]
+    assert [one["name"] for one in await (await member(east, "bob")).get("/v1/agents")] == ["alice", "bob"]
+    assert [one["name"] for one in await (await member(west, "bob")).get("/v1/agents")] == ["alice", "bob", "newcomer"]
+
+
 async def test_an_empty_header_is_the_common_room(common: Room) -> None:
     assert (await Inside(common.url, " ", ROOM).register("alice"))["name"] == "alice"
     assert [one["name"] for one in await (await common.agent("bob")).get("/v1/agents")] == ["alice", "bob"]

@@ -10,6 +10,7 @@ import pytest
 from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
 
 from tests.protocols.ac7.teams import EventReader, Seat, SocketReader, Team
+from tests.server.hubs import WAIT_SECONDS
 from tests.wire.native.fake_hub import FakeHub
 from tests.wire.table import BOB, SESSION, message, turn
 from tieline.contract import command as c
@@ -100,8 +101,9 @@ async def test_the_events_of_a_stream_have_the_ids_of_their_messages(crew: Team)
     stream = await crew.open(ann)
     assert isinstance(stream, EventReader)
     sent = (await ann.push("x", to="ann"))["message"]["id"]
-    while not (line := await stream.reader.readline()).startswith(b"id: "):
-        assert line, "it ended"
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not (line := await stream.reader.readline()).startswith(b"id: "):
+            assert line, "it ended"
     assert line == f"id: {sent}\n".encode()
 
 

@@ -46,6 +46,20 @@ async def test_a_channel_cannot_take_the_dm_socket_of_a_member(scene: Scene) -> 
     client.close()
 
 
+async def test_a_mesh_client_finds_the_dm_socket_of_a_member_after_a_restart(folder: Path) -> None:
+    async with running_hub(folder / "h") as built:
+        await built.add("alice")
+    async with running_hub(folder / "h") as built:
+        scene = await open_scene(built)
+        writer = await scene.dial("dm-alice")
+        await writer.send({"msg": "welcome back", "data": {}})
+        operator = scene.operator_client
+        async with asyncio.timeout(WAIT_SECONDS):
+            while [one.backlog for one in await operator.members()] != [1]:
+                pass
+        writer.close()
+
+
 async def test_dm_sockets_that_a_killed_hub_left_behind_are_replaced(folder: Path) -> None:
     sockets = folder / "h" / "channels" / "main"
     sockets.mkdir(parents=True)

@@ -1,12 +1,17 @@
 """Posts with many values: what others get of them, and that they claim nobody's name."""
 
+import contextlib
 import json
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.protocols.agent_channels.scene import Scene
+from tests.protocols.agent_channels.sockets import Peer
 from tests.server.hubs import take, until
+from tieline.protocols.agent_channels import Channel, encode
 from tieline.protocols.agent_channels.large import LARGE_BYTES, VALUES_MAX
 
 MANY = {"n": [0] * (VALUES_MAX + 1), "text": "x" * LARGE_BYTES}
@@ -55,3 +60,33 @@ async def test_the_listener_of_an_inbox_gets_many_values_too(scene: Scene) -> No
     await writer.send(message)
     assert (await listener.receive()).to_dict() == message
     assert json.loads(json.dumps(message)) == message
+
+
+@contextlib.asynccontextmanager
+async def channel_at(place: str, scene: Scene, folder: Path) -> AsyncIterator[Channel]:
+    """A channel of the library by itself, or one that the hub serves."""
+    if place == "hub":
+        yield scene.server._places["general"].channel
+        return
+    channel = Channel(folder / "large.sock")
+    await channel.start()
+    try:
+        yield channel
+    finally:
+        await channel.stop()
+
+
+@pytest.mark.parametrize("place", ["library", "hub"])
+async def test_a_small_message_does_not_wait_for_the_large_frame_of_another_client(
+    scene: Scene, folder: Path, place: str
+) -> None:
+    async with channel_at(place, scene, folder) as channel:
+        large, small, reader = peers = [await Peer.unix(channel.path) for _ in range(3)]
+        scene.peers += peers
+        await until(lambda: channel.client_count == 3)
+        (sender, *_) = channel._clients.values()
+        await large.send({"msg": "large", "data": {"n": [{"a": 1}] * 100_000}})
+        # The frame has come whole, and its check has begun.
+        await until(lambda: sender._check is not None)
+        small.writer.write(encode({"msg": "small"}))
+        assert await reader.texts(2) == ["small", "large"]
