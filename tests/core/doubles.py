@@ -80,14 +80,14 @@ class Winner(Protocol):
 
     session: SessionId
 
-    def win(self, message: Message, key: int) -> bool | None:
+    def reserve(self, message: Message, key: int) -> bool | None:
         """Take a delivery from those outside; false if one of them was first, `None` if that cannot be told."""
 
     def finish(self, keys: Sequence[int]) -> None:
-        """The deliveries that were won are settled, durably."""
+        """The deliveries that were reserved are settled, durably."""
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """The deliveries that were won are not settled after all."""
+        """The deliveries that were reserved are not settled after all."""
 
 
 class BrokerHarness:
@@ -149,12 +149,12 @@ class BrokerHarness:
         return Done() if isinstance(reply.work, SearchQuery) else self.journal.carry_out(reply.work)[0]
 
     def handle(self, commands: Sequence[c.Command]) -> Outcome:
-        """Let the broker decide these, with what external inboxes answer to it; then what it left to be won."""
+        """Let the broker decide these, with what external inboxes answer to it; then what it left to be reserved."""
         self.answers = Answers()
         while wanted := self.broker.settlement.needs(commands, self.answers):
             name, deliveries = wanted
             for key, message in deliveries:
-                self.answers.by_delivery[name, key] = self.external_inboxes[name].win(message, key)
+                self.answers.by_delivery[name, key] = self.external_inboxes[name].reserve(message, key)
         self.broker.external_inboxes.answers = self.answers
         outcome = self.broker.handle(commands)
         self.broker.external_inboxes.answers = Answers()
@@ -165,7 +165,7 @@ class BrokerHarness:
         return outcome
 
     def set_external_inbox(self, name: MemberName, inbox: "Winner") -> None:
-        """Let this external inbox win what is settled of a member."""
+        """Let this external inbox reserve what is settled of a member."""
         self.external_inboxes[name] = inbox
         self.broker.external_inboxes.sessions[name] = inbox.session
 
@@ -177,9 +177,9 @@ class BrokerHarness:
         self.broker.external_inboxes.finished.clear()
 
     def roll_back(self) -> None:
-        """Go back to what is committed or owed, and give external inboxes back what they won for the rest."""
+        """Go back to what is committed or owed, and give external inboxes back what they reserved for the rest."""
         self.broker.roll_back()
-        for name, key in self.broker.settlement.unused(self.answers.won()):
+        for name, key in self.broker.settlement.unused(self.answers.reserved()):
             self.external_inboxes[name].give_back((key,))
 
     def ask_all(self, *commands: c.Command) -> list[Reply]:

@@ -24,18 +24,18 @@ class Shop(Winner):
         self.session = SessionId("")
         self.taken: set[str] = set()
         self.unclear: set[str] = set()
-        self.won: list[str] = []
+        self.reserved: list[str] = []
         self.finished: list[int] = []
         self.given_back: list[int] = []
 
-    def win(self, message: Message, key: int) -> bool | None:
+    def reserve(self, message: Message, key: int) -> bool | None:
         del key
         body = message.content.body
         if body in self.unclear:
             return None
         if body in self.taken:
             return False
-        self.won.append(body)
+        self.reserved.append(body)
         return True
 
     def finish(self, keys: Sequence[int]) -> None:
@@ -71,7 +71,7 @@ def street(harness: BrokerHarness) -> Street:
 def test_a_claim_that_the_external_inbox_wins_is_the_claimers(street: Street) -> None:
     said = street.say("hello")
     assert street.harness.claim(street.bob, said) is not None
-    assert street.shop.won == ["hello"]
+    assert street.shop.reserved == ["hello"]
     assert street.shop.finished == [1]
     assert street.harness.claim(street.bob, said) is None
 
@@ -84,16 +84,16 @@ def test_a_claim_for_what_was_taken_outside_gets_nothing_and_it_is_acknowledged(
     assert street.shop.finished == []
 
 
-def test_what_was_won_is_finished_only_after_the_commit(street: Street) -> None:
+def test_what_was_reserved_is_finished_only_after_the_commit(street: Street) -> None:
     street.say("hello")
     street.harness.decide(c.Advance(street.bob, ranges=((1, 1),)))
-    assert street.shop.won == ["hello"]
+    assert street.shop.reserved == ["hello"]
     assert street.shop.finished == []
     street.harness.commit()
     assert street.shop.finished == [1]
 
 
-def test_what_was_won_and_not_committed_is_never_finished(street: Street) -> None:
+def test_what_was_reserved_and_not_committed_is_never_finished(street: Street) -> None:
     said = street.say("hello")
     street.harness.decide(c.Advance(street.bob, ranges=((1, 1),)))
     street.harness.crash()
@@ -102,48 +102,48 @@ def test_what_was_won_and_not_committed_is_never_finished(street: Street) -> Non
     assert street.harness.state(said, "bob") is State.PENDING
 
 
-def test_an_acknowledgement_of_many_settles_those_that_were_won_and_no_other(street: Street) -> None:
+def test_an_acknowledgement_of_many_settles_those_that_were_reserved_and_no_other(street: Street) -> None:
     street.shop.taken, street.shop.unclear = {"3"}, {"4"}
     said = [street.say(str(number)) for number in range(6)]
     street.harness.ask(c.Advance(street.bob, ranges=((1, 6),)))
-    assert street.shop.won == ["0", "1", "2", "5"]
+    assert street.shop.reserved == ["0", "1", "2", "5"]
     states = [street.harness.state(each, "bob") for each in said]
     assert states == [State.ACKED] * 4 + [State.PENDING, State.ACKED]
     assert street.last_step(said[3])[2] == EVIDENCE
     assert street.shop.finished == [1, 2, 3, 6]
 
 
-def test_thousands_are_won_page_by_page(street: Street) -> None:
+def test_thousands_are_reserved_page_by_page(street: Street) -> None:
     for number in range(700):
         street.say(str(number), kind=Kind.EVENT)
     street.harness.ask(c.Advance(street.bob, ranges=((1, 10_000),)))
-    assert street.shop.won == [str(number) for number in range(700)]
+    assert street.shop.reserved == [str(number) for number in range(700)]
     assert street.harness.fetch(street.bob) == ()
 
 
 def test_the_inboxs_own_session_settles_without_being_asked(street: Street) -> None:
     said = street.say("hello")
     street.harness.expect(Done, c.AcknowledgeIds(street.keeper, message_ids=(said,), evidence="sold"))
-    assert street.shop.won == []
+    assert street.shop.reserved == []
     assert street.last_step(said) == (State.ACKED, "shop", "sold")
 
 
-def test_acknowledging_by_the_id_of_a_message_has_to_be_won_too(street: Street) -> None:
+def test_acknowledging_by_the_id_of_a_message_has_to_be_reserved_too(street: Street) -> None:
     street.shop.taken.add("taken")
-    lost, won = street.say("taken"), street.say("there")
-    street.harness.expect(Done, c.AcknowledgeIds(street.bob, message_ids=(lost, won)))
+    lost, reserved = street.say("taken"), street.say("there")
+    street.harness.expect(Done, c.AcknowledgeIds(street.bob, message_ids=(lost, reserved)))
     assert street.last_step(lost)[2] == EVIDENCE
-    assert street.last_step(won)[2] == ""
+    assert street.last_step(reserved)[2] == ""
     assert street.shop.finished == [2]
 
 
-def test_discarding_has_to_be_won_too(street: Street) -> None:
+def test_discarding_has_to_be_reserved_too(street: Street) -> None:
     street.shop.taken.add("taken")
-    lost, won = street.say("taken"), street.say("there")
+    lost, reserved = street.say("taken"), street.say("there")
     street.harness.expect(Done, c.Discard(street.bob, ranges=((1, 2),), reason="not ours"))
     assert street.harness.state(lost, "bob") is State.ACKED
-    assert street.harness.state(won, "bob") is State.EXPIRED
-    assert street.shop.won == ["there"]
+    assert street.harness.state(reserved, "bob") is State.EXPIRED
+    assert street.shop.reserved == ["there"]
 
 
 def test_what_was_held_is_released_when_the_external_inbox_comes(harness: BrokerHarness) -> None:
@@ -158,10 +158,10 @@ def test_what_was_held_is_released_when_the_external_inbox_comes(harness: Broker
 
 def test_a_time_to_live_that_passes_ends_what_nobody_has_taken(street: Street) -> None:
     street.shop.taken.add("taken")
-    lost, won = street.say("taken", ttl_ms=10), street.say("there", ttl_ms=10)
+    lost, reserved = street.say("taken", ttl_ms=10), street.say("there", ttl_ms=10)
     street.harness.pass_ms(20)
     assert street.harness.state(lost, "bob") is State.ACKED
-    assert street.harness.state(won, "bob") is State.EXPIRED
+    assert street.harness.state(reserved, "bob") is State.EXPIRED
 
 
 def test_deliveries_that_expire_together_are_one_command_for_their_member(street: Street) -> None:
@@ -209,28 +209,28 @@ def test_a_large_acknowledgement_is_read_once_to_ask_and_once_to_settle(
 
     monkeypatch.setattr(Inbox, "read", counted)
     street.harness.ask(c.Advance(street.bob, ranges=((600, 2000), (1, 600))))
-    assert street.shop.won == [str(number) for number in range(count)]
+    assert street.shop.reserved == [str(number) for number in range(count)]
     assert street.harness.fetch(street.bob) == ()
     assert len(entries) < 2.5 * count
 
 
 def test_a_member_that_is_removed_leaves_dead_what_nobody_has_taken(street: Street) -> None:
     street.shop.taken.add("taken")
-    lost, won = street.say("taken"), street.say("there")
+    lost, reserved = street.say("taken"), street.say("there")
     street.harness.remove("bob")
     assert street.harness.state(lost, "bob") is State.ACKED
-    assert street.harness.state(won, "bob") is State.DEAD
+    assert street.harness.state(reserved, "bob") is State.DEAD
 
 
-def test_offering_and_seeing_need_not_be_won(street: Street) -> None:
+def test_offering_and_seeing_need_not_be_reserved(street: Street) -> None:
     said = street.say("hello")
     street.harness.offered(street.bob, 1)
     street.harness.advance(street.bob, 1, State.SEEN)
     assert street.harness.state(said, "bob") is State.SEEN
-    assert street.shop.won == []
+    assert street.shop.reserved == []
 
 
-def test_a_message_that_expires_while_it_is_held_was_never_in_the_inbox_and_need_not_be_won(
+def test_a_message_that_expires_while_it_is_held_was_never_in_the_inbox_and_need_not_be_reserved(
     harness: BrokerHarness,
 ) -> None:
     alice, _ = harness.join("alice"), harness.join("bob")
@@ -240,7 +240,7 @@ def test_a_message_that_expires_while_it_is_held_was_never_in_the_inbox_and_need
     harness.set_external_inbox(BOB, shop)
     harness.pass_ms(1000)
     assert harness.state(held, "bob") is State.EXPIRED
-    assert shop.won == []
+    assert shop.reserved == []
 
 
 def test_what_came_after_the_question_is_settled_by_no_acknowledgement(street: Street) -> None:
@@ -248,15 +248,15 @@ def test_what_came_after_the_question_is_settled_by_no_acknowledgement(street: S
         c.Send(street.alice, content=content("@bob", "just now")), c.Advance(street.bob, ranges=((1, 1),))
     )
     assert street.harness.bodies(street.bob) == ["just now"]
-    assert street.shop.won == []
+    assert street.shop.reserved == []
     street.harness.advance(street.bob, 1)
-    assert street.shop.won == ["just now"]
+    assert street.shop.reserved == ["just now"]
 
 
 def test_other_members_are_not_asked_for(street: Street) -> None:
     said = street.harness.send(street.bob, "@alice").message_id
     assert street.harness.claim(street.alice, said) is not None
-    assert street.shop.won == []
+    assert street.shop.reserved == []
 
 
 # Messages whose recipients their sender has chosen.

@@ -366,7 +366,7 @@ def test_an_expiry_that_raises_keeps_nobody_from_being_served(
     shop = Shop()
     faulty.set_external_inbox(BOB, shop)
     stuck = faulty.send(alice, "@bob", "stuck", ttl_ms=10).message_id
-    monkeypatch.setattr(ExternalInboxes, "win", lambda *_: 1 / 0)
+    monkeypatch.setattr(ExternalInboxes, "reserve", lambda *_: 1 / 0)
     faulty.clock_and_ids.time_ms += 20
     for _ in range(3):
         faulty.expect(Accepted, c.Send(alice, content=content("@alice")))
@@ -384,7 +384,7 @@ def test_an_expiry_that_failed_once_comes_later_and_costs_one_rollback(
     faulty.set_external_inbox(BOB, shop)
     said = [faulty.send(alice, "@bob", ttl_ms=10).message_id for _ in range(5)]
     with monkeypatch.context() as patch:
-        patch.setattr(ExternalInboxes, "win", lambda *_: 1 / 0)
+        patch.setattr(ExternalInboxes, "reserve", lambda *_: 1 / 0)
         faulty.pass_ms(20)
         faulty.pass_ms(1000)
         assert len(faulty.broker.faults) == 1
@@ -411,7 +411,7 @@ def test_a_delivery_that_never_expires_is_tried_ever_less_and_the_others_expire(
         raise Bug
 
     faulty.send(alice, "@bob", ttl_ms=10)
-    monkeypatch.setattr(ExternalInboxes, "win", fail)
+    monkeypatch.setattr(ExternalInboxes, "reserve", fail)
     for _ in range(300):
         faulty.pass_ms(60_000)
     assert len(tried) == 1 + 5 + 3, "after 2, 4, 8, 16 and 32 minutes, and then each hour"
@@ -539,7 +539,9 @@ def test_who_leaves_in_a_batch_that_failed_hears_on_of_what_it_follows(faulty: B
     assert [(session, step.state) for session, step in outcome.progress] == [(second, State.ACKED)]
 
 
-def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_again(faulty: BrokerHarness) -> None:
+def test_what_was_reserved_for_a_failed_commit_is_given_back_and_can_be_reserved_again(
+    faulty: BrokerHarness,
+) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     shop = Shop()
     faulty.set_external_inbox(BOB, shop)
@@ -550,7 +552,7 @@ def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_agai
     assert shop.finished == [1]
 
 
-def test_what_was_won_for_an_answered_acknowledgement_is_not_given_back(faulty: BrokerHarness) -> None:
+def test_what_was_reserved_for_an_answered_acknowledgement_is_not_given_back(faulty: BrokerHarness) -> None:
     alice, bob = faulty.join("alice"), faulty.join("bob")
     shop = Shop()
     faulty.set_external_inbox(BOB, shop)

@@ -121,10 +121,10 @@ def test_what_went_out_on_a_wire_without_acknowledgement_expires_for_an_external
     account = harness.broker.directory.find(MemberName("bob"))
     assert account is not None
     assert account.inbox.first_unsettled == 3, "the external inbox cannot be asked for a deleted message"
-    assert shop.won == []
+    assert shop.reserved == []
     harness.send(ada, "@bob", "young")
     harness.advance(bob, 3)
-    assert shop.won == ["young"]
+    assert shop.reserved == ["young"]
 
 
 def test_a_followed_message_on_a_wire_without_acknowledgement_expires_without_harm(harness: BrokerHarness) -> None:

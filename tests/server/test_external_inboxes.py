@@ -52,7 +52,7 @@ class Keeper:
         await until(lambda: len(self.questions) == count)
         return self.questions[-1]
 
-    async def win(self, count: int = 1) -> None:
+    async def reserve(self, count: int = 1) -> None:
         question = await self.question(count)
         self.hub.resolve(question.number, [key for key, _ in question.deliveries], ())
 
@@ -94,7 +94,7 @@ async def settled(there: Office, *message_ids: MessageId) -> list[State]:
     return states
 
 
-async def test_a_claim_is_answered_only_after_the_external_inbox_has_won_it(office: Office) -> None:
+async def test_a_claim_is_answered_only_after_the_external_inbox_has_reserved_it(office: Office) -> None:
     keeper = Keeper(office)
     said = await office.accepted()
     claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
@@ -102,7 +102,7 @@ async def test_a_claim_is_answered_only_after_the_external_inbox_has_won_it(offi
     assert (question.member, [key for key, _ in question.deliveries]) == (BOB, [1])
     assert await state(office, said.message_id) is State.PENDING, "others are served meanwhile"
     assert claimed == []
-    await keeper.win()
+    await keeper.reserve()
     await until(lambda: bool(claimed))
     assert isinstance(claimed[0], Claimed)
     assert claimed[0].delivery is not None
@@ -132,7 +132,7 @@ async def test_what_a_session_asks_after_a_claim_waits_with_it_and_nobody_else_d
     assert isinstance(seen, Fetched)
     assert [delivery.key for delivery in seen.deliveries] == [1, 2]
     assert (acked, left) == ([], [])
-    await keeper.win()
+    await keeper.reserve()
     await until(lambda: bool(left))
     assert acked == [Done()]
     assert isinstance(left[0], Fetched)
@@ -144,18 +144,20 @@ async def test_of_two_claims_of_one_delivery_one_has_it_and_the_external_inbox_i
     said = await office.accepted()
     other = await office.attach("bob")
     first, second = (ask(office, c.Claim(session, message_id=said.message_id)) for session in (office.bob, other))
-    await keeper.win()
+    await keeper.reserve()
     await until(lambda: bool(first) and bool(second))
     assert [reply.delivery is not None for reply in (*first, *second) if isinstance(reply, Claimed)] == [True, False]
     assert len(keeper.questions) == 1
 
 
-async def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_won_again(office: Office) -> None:
+async def test_what_was_reserved_for_a_failed_commit_is_given_back_and_can_be_reserved_again(
+    office: Office,
+) -> None:
     keeper = Keeper(office)
     said = await office.accepted()
     office.store.failures = 1
     claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
-    await keeper.win()
+    await keeper.reserve()
     await until(lambda: bool(claimed) and keeper.given_back == [1])
     assert isinstance(claimed[0], Refusal)
     assert claimed[0].code is Code.STORE_FAILED
@@ -167,20 +169,20 @@ async def test_what_was_won_for_a_commit_that_failed_is_given_back_and_can_be_wo
         return reply
 
     claim = asyncio.create_task(again())
-    await keeper.win(2)
+    await keeper.reserve(2)
     reply = await claim
     assert isinstance(reply, Claimed)
     assert reply.delivery is not None
     await until(lambda: keeper.finished == [1])
 
 
-async def test_what_was_won_and_is_not_settled_after_all_is_given_back(office: Office) -> None:
+async def test_what_was_reserved_and_is_not_settled_after_all_is_given_back(office: Office) -> None:
     keeper = Keeper(office)
     said = await office.accepted()
     # Another session may be able to show what this one gives up, so the delivery stays.
     await office.attach("bob")
     given_up = ask(office, c.Advance(office.bob, ranges=((1, 1),), state=State.DEAD))
-    await keeper.win()
+    await keeper.reserve()
     await until(lambda: given_up == [Done()] and keeper.given_back == [1])
     assert keeper.finished == []
     assert await state(office, said.message_id) is State.PENDING
@@ -200,7 +202,7 @@ async def test_a_claim_is_decided_when_its_external_inbox_goes(office: Office) -
 async def test_a_time_to_live_that_passes_ends_what_the_external_inbox_wins(office: Office) -> None:
     keeper = Keeper(office)
     there = await say(office, "there", ttl_ms=1)
-    await keeper.win(1)
+    await keeper.reserve(1)
     taken = await say(office, "taken", ttl_ms=1)
     await keeper.lose(2)
     await until(lambda: keeper.finished == [1])
@@ -213,7 +215,7 @@ async def test_an_external_inbox_that_fails_after_the_commit_does_not_undo_it(of
     said = await office.accepted()
     with capture_logs() as logs:
         claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
-        await keeper.win()
+        await keeper.reserve()
         await until(lambda: any(entry["event"] == "an external inbox failed" for entry in logs))
     assert isinstance(claimed[0], Claimed)
     assert await state(office, said.message_id) is State.ACKED
@@ -237,7 +239,7 @@ async def test_a_question_can_be_encoded(office: Office) -> None:
     ask(office, c.Claim(office.bob, message_id=said.message_id))
     question = await keeper.question()
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(question), type=Question) == question
-    await keeper.win()
+    await keeper.reserve()
 
 
 async def test_a_time_to_live_that_passes_ends_every_delivery_of_an_external_inbox_that_goes(office: Office) -> None:
@@ -257,7 +259,7 @@ SILENT = pytest.mark.parametrize("office", [Limits(external_inbox_ms=50)], indir
 
 
 class Quick:
-    """An external inbox that wins everything at once."""
+    """An external inbox that reserves everything at once."""
 
     def __init__(self, there: Office, member: MemberName) -> None:
         self.hub = there.hub
@@ -302,7 +304,7 @@ async def test_an_external_inbox_is_not_asked_again_before_its_late_answer_which
     await keeper.lose(2)
     await settled(office, said[1].message_id)
     claimed = ask(office, c.Claim(office.bob, message_id=said[2].message_id))
-    await keeper.win(3)
+    await keeper.reserve(3)
     await until(lambda: bool(claimed))
     assert [await state(office, each.message_id) for each in said] == [State.PENDING, State.ACKED, State.ACKED]
 
@@ -316,7 +318,7 @@ async def test_a_new_external_inbox_is_asked_although_the_one_before_never_answe
     office.hub.set_external_inbox(BOB, SessionId(""), None)
     keeper = Keeper(office)
     claimed = ask(office, c.Claim(office.bob, message_id=said.message_id))
-    await keeper.win()
+    await keeper.reserve()
     await until(lambda: bool(claimed))
     assert isinstance(claimed[0], Claimed)
     assert claimed[0].delivery is not None
@@ -335,13 +337,13 @@ async def test_of_two_sessions_that_replace_a_waiting_one_the_later_stays(office
     acked = ask(office, c.Advance(old.session, ranges=((1, 1),)))
     others = ask(office, c.Advance(office.bob, ranges=((2, 2),)))
     first = ask(office, attach)
-    await keeper.win(1)
+    await keeper.reserve(1)
     await keeper.question(2)
     await until(lambda: bool(acked))
     second = ask(office, attach)
     # Commands of other sessions are decided in the meantime.
     await office.hub.ask(c.ListMembers(office.alice))
-    await keeper.win(2)
+    await keeper.reserve(2)
     await until(lambda: bool(others) and bool(first) and bool(second))
     assert isinstance(first[0], Attached)
     assert isinstance(second[0], Attached)

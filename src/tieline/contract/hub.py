@@ -209,10 +209,10 @@ class Hub(Protocol):
         `session` is the inbox's own session. The hub does not ask about deliveries that this session itself settles.
         """
 
-    def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
+    def resolve(self, question: int, reserved: Sequence[int], taken: Sequence[int]) -> None:
         """Answer a question of the hub (`ExternalInbox.asked`). `question` is its number.
 
-        The inbox reserved the deliveries with the keys `won` for the hub. Other processes have taken the deliveries
-        with the keys `taken`. The inbox knows nothing about any other delivery. The hub now decides the commands that
-        waited for this answer.
+        `reserved` are the keys of deliveries that the inbox keeps for the hub. Other processes have taken the
+        deliveries with the keys `taken`. The inbox knows nothing about any other delivery. The hub now decides the
+        commands that waited for this answer.
         """

@@ -62,7 +62,7 @@ class Deliveries:
         if self._external_inboxes.sessions and state in SETTLED:
             inbox_session = self._external_inboxes.session_to_ask(account, session)
             if inbox_session is not None:
-                ranges, taken = self._external_inboxes.win(account, ranges, state, session, evidence)
+                ranges, taken = self._external_inboxes.reserve(account, ranges, state, session, evidence)
                 if taken:
                     theirs = self._directory.sessions.get(inbox_session)
                     self._move(account, taken, State.ACKED, session=theirs, evidence=TAKEN)

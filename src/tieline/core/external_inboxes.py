@@ -3,13 +3,13 @@
 A delivery belongs to the first process that takes it.
 
 The unread messages of a local agent are files, and any process of the agent may take a file. So before the hub settles
-such a delivery, it asks the member's external inbox. The external inbox tries to reserve the delivery for the hub. In
-this code, a delivery that was reserved for the hub is *won*, and a delivery that a process took first is *taken*.
+such a delivery, it asks the member's external inbox. The external inbox answers that the delivery is *reserved* for the
+hub, or that another process has *taken* it.
 
 `core.settlement` finds the deliveries to ask for, before a command is decided. The caller of the broker asks the
-external inbox, and puts the answers here. The hub may settle a won delivery. A taken delivery counts as acknowledged.
-The external inbox removes a won delivery only after the commit, so that it can give the delivery back after a crash. It
-also gives back a won delivery that no command settled.
+external inbox, and puts the answers here. The hub may settle a reserved delivery. A taken delivery counts as
+acknowledged. The external inbox removes a reserved delivery only after the commit, so that it can give the delivery
+back after a crash. It also gives back a reserved delivery that no command settled.
 """
 
 from collections.abc import Iterator
@@ -26,12 +26,12 @@ EVIDENCE = "taken outside the hub"
 PAGE = 256
 """Largest number of deliveries in one question to an external inbox."""
 
-Won = tuple[MemberName, int]
+Reserved = tuple[MemberName, int]
 """A delivery, by member and key, that an external inbox has reserved for the hub."""
 
 
 class Answers:
-    """Answers of external inboxes: which deliveries are reserved for the hub (won), and which were taken outside.
+    """Answers of external inboxes: which deliveries are reserved for the hub, and which were taken outside.
 
     The broker uses the answers for the commands that it decides next.
     """
@@ -45,7 +45,7 @@ class Answers:
         # By member: the highest key that the hub has asked about. It asks in ascending order of keys.
         self.asked_through: dict[MemberName, int] = {}
 
-    def won(self) -> list[Won]:
+    def reserved(self) -> list[Reserved]:
         """Return the deliveries that are reserved for the hub, so that it may settle them."""
         return [delivery for delivery, answer in self.by_delivery.items() if answer]
 
@@ -53,7 +53,7 @@ class Answers:
 class ExternalInboxes:
     """The open external inboxes, their answers to the hub's questions, and the deliveries reserved for the hub."""
 
-    __slots__ = ("_batch", "_owed", "_won", "answers", "finished", "sessions")
+    __slots__ = ("_batch", "_owed", "_reserved", "answers", "finished", "sessions")
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
@@ -65,11 +65,11 @@ class ExternalInboxes:
 
     def start_over(self) -> None:
         """Forget all deliveries that were reserved for the hub, for example at a start."""
-        self._won: list[Won] = []
-        # Number of deliveries, from the start of the list `_won`, that a rollback must keep; see `owe`.
+        self._reserved: list[Reserved] = []
+        # Number of deliveries, from the start of the list `_reserved`, that a rollback must keep; see `owe`.
         self._owed = 0
         # Reserved deliveries whose settlement is committed. The caller of the broker tells the external inboxes.
-        self.finished: list[Won] = []
+        self.finished: list[Reserved] = []
 
     def session_to_ask(self, account: Account, session: Session | None) -> SessionId | None:
         """Return the session of this member's external inbox, if the hub must ask the external inbox before it settles.
@@ -79,7 +79,7 @@ class ExternalInboxes:
         inbox_session = self.sessions.get(account.name)
         return None if session is not None and session.id == inbox_session else inbox_session
 
-    def win(
+    def reserve(
         self, account: Account, ranges: Ranges, state: State, session: Session | None, why: str
     ) -> tuple[Ranges, Ranges]:
         """Return the deliveries in `ranges` that the hub may settle, and the deliveries that were taken outside.
@@ -89,7 +89,7 @@ class ExternalInboxes:
         the external inbox is asked. `state` and `why` are the state and the evidence for settling it after the answer.
         """
         # The external inbox does not have a held delivery yet, so the hub may settle it.
-        won = [key for first, last in ranges for key in _held(account, first, last)]
+        reserved = [key for first, last in ranges for key in _held(account, first, last)]
         taken: list[int] = []
         answers = self.answers.by_delivery
         for entry in each_unsettled(account, ranges):
@@ -101,28 +101,28 @@ class ExternalInboxes:
                 continue
             answer = answers[account.name, key]
             if answer:
-                won.append(key)
-                self._won.append((account.name, key))
+                reserved.append(key)
+                self._reserved.append((account.name, key))
             elif answer is not None:
                 taken.append(key)
-        return join_keys(won), join_keys(taken)
+        return join_keys(reserved), join_keys(taken)
 
     def owe(self) -> None:
         """Make a rollback keep the deliveries that were reserved for the hub so far.
 
         Clients were already told that these deliveries are settled, but this is not committed yet.
         """
-        self._owed = len(self._won)
+        self._owed = len(self._reserved)
 
     def commit(self) -> None:
         """Add the deliveries that were reserved so far to `finished`, because their settlement is committed."""
         self._owed = 0
-        self.finished += self._won
-        self._won.clear()
+        self.finished += self._reserved
+        self._reserved.clear()
 
     def roll_back(self) -> None:
         """Forget the deliveries that were reserved since the last `owe`, because a rollback undid their settlement."""
-        del self._won[self._owed :]
+        del self._reserved[self._owed :]
 
 
 def each_unsettled(account: Account, ranges: Ranges) -> Iterator[Entry]:

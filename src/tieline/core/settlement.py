@@ -19,7 +19,7 @@ from tieline.core.batch import Batch
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.evidence import EvidenceRules
-from tieline.core.external_inboxes import PAGE, Answers, ExternalInboxes, Won, each_unsettled
+from tieline.core.external_inboxes import PAGE, Answers, ExternalInboxes, Reserved, each_unsettled
 from tieline.core.staleness import StalenessRules
 from tieline.core.wire_ids import WireIdRules
 
@@ -87,13 +87,13 @@ class SettlementRules:
             self._deliveries.move(account, ranges, command.state, evidence=command.evidence)
         return Done()
 
-    def unused(self, won: Iterable[Won]) -> list[Won]:
-        """Return the deliveries in `won` that no command settled.
+    def unused(self, reserved: Iterable[Reserved]) -> list[Reserved]:
+        """Return the deliveries in `reserved` that no command settled.
 
         The caller tells the external inbox that these deliveries are free again.
         """
         found = []
-        for name, key in won:
+        for name, key in reserved:
             account = self._directory.find(name)
             if account is not None and account.inbox.entry(key) is not None:
                 found.append((name, key))

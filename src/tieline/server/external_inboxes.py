@@ -4,8 +4,8 @@ Above: the local hub's main loop, in the broker's thread, which processes comman
 `core.settlement`.
 
 A process outside the hub may take a delivery from an external inbox. So before the hub settles such a delivery, it asks
-the external inbox to reserve the delivery for the hub. In this code, a reserved delivery is `won`, and a delivery that
-a process outside took first is `taken`. Only one command at a time waits for an answer, so that the hub never has two
+the external inbox. The inbox answers that the delivery is `reserved` for the hub, or that another process has `taken`
+it. Only one command at a time waits for an answer, so that the hub never has two
 open questions about a delivery. Other commands that need an answer wait behind it. Later commands of their sessions
 wait, too, because the commands of a session are decided in order.
 
@@ -28,7 +28,7 @@ from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.keys import join_keys
 from tieline.core.broker import Broker
 from tieline.core.external_inboxes import EVIDENCE as TAKEN
-from tieline.core.external_inboxes import Answers, Won
+from tieline.core.external_inboxes import Answers, Reserved
 from tieline.core.settlement import Wanted
 from tieline.server.turns import Item
 
@@ -36,16 +36,16 @@ log = structlog.get_logger(__name__)
 
 
 class Answer:
-    """Answer of an external inbox to a question. `won` are the keys of the deliveries that it reserved for the hub.
+    """Answer of an external inbox to a question. `reserved` are the keys that it keeps for the hub.
 
     `taken` are the keys of the deliveries that a process outside the hub took before the hub asked.
     """
 
-    __slots__ = ("number", "taken", "won")
+    __slots__ = ("number", "reserved", "taken")
 
-    def __init__(self, number: int, won: Sequence[int] = (), taken: Sequence[int] = ()) -> None:
+    def __init__(self, number: int, reserved: Sequence[int] = (), taken: Sequence[int] = ()) -> None:
         self.number = number
-        self.won = frozenset(won)
+        self.reserved = frozenset(reserved)
         self.taken = frozenset(taken)
 
 
@@ -83,16 +83,16 @@ class AttachedInboxes:
         """
         self._loop.call_soon_threadsafe(self._ask, question)
 
-    def finish(self, won: Sequence[Won]) -> None:
-        """Tell external inboxes that the reserved deliveries in `won` are now settled and committed."""
-        self._loop.call_soon_threadsafe(self._tell, won, True)
+    def finish(self, reserved: Sequence[Reserved]) -> None:
+        """Tell external inboxes that the reserved deliveries in `reserved` are now settled and committed."""
+        self._loop.call_soon_threadsafe(self._tell, reserved, True)
 
-    def give_back(self, won: Sequence[Won]) -> None:
-        """Tell external inboxes that the hub does not settle the reserved deliveries in `won`.
+    def give_back(self, reserved: Sequence[Reserved]) -> None:
+        """Tell external inboxes that the hub does not settle the reserved deliveries in `reserved`.
 
         Processes outside the hub may take these deliveries again.
         """
-        self._loop.call_soon_threadsafe(self._tell, won, False)
+        self._loop.call_soon_threadsafe(self._tell, reserved, False)
 
     def _ask(self, question: Question) -> None:
         inbox = self._inboxes.get(question.member)
@@ -104,9 +104,9 @@ class AttachedInboxes:
             log.exception("an external inbox failed", member=question.member)
         self._answer(Answer(question.number))
 
-    def _tell(self, won: Sequence[Won], finished: bool) -> None:
+    def _tell(self, reserved: Sequence[Reserved], finished: bool) -> None:
         keys: dict[MemberName, list[int]] = {}
-        for name, key in won:
+        for name, key in reserved:
             keys.setdefault(name, []).append(key)
         for name, theirs in keys.items():
             inbox = self._inboxes.get(name)
@@ -181,28 +181,28 @@ class WaitingCommands:
             if question is not None and question.member not in self._broker.external_inboxes.sessions:
                 self._note(question)
         elif question is not None and answer.number == question.number:
-            self._note(question, answer.won, answer.taken)
+            self._note(question, answer.reserved, answer.taken)
         elif answer.number in self._late:
             self._take_late(self._late.pop(answer.number), answer)
 
     def _take_late(self, member: MemberName, answer: Answer) -> None:
-        """Handle a late answer: tell the external inbox that the hub does not settle the deliveries in `won`.
+        """Handle a late answer: tell the external inbox that the hub does not settle the deliveries in `reserved`.
 
         Acknowledge the deliveries in `taken`, because a process outside the hub has taken them.
         """
-        self._give_back_unused([(member, key) for key in answer.won])
+        self._give_back_unused([(member, key) for key in answer.reserved])
         if answer.taken:
             # The inbox reports a taken delivery once, so ask for it again and acknowledge it.
             self.add([c.Settle(member=member, ranges=join_keys(answer.taken), state=State.ACKED, evidence=TAKEN)])
 
-    def _note(self, question: Question, won: Collection[int] = (), taken: Collection[int] = ()) -> None:
+    def _note(self, question: Question, reserved: Collection[int] = (), taken: Collection[int] = ()) -> None:
         """Store the answer of an external inbox to a question, for the command that waits for this answer.
 
-        A delivery that is neither in `won` nor in `taken` counts as unknown.
+        A delivery that is neither in `reserved` nor in `taken` counts as unknown.
         """
         self._question = None
         for key, _ in question.deliveries:
-            outcome = True if key in won else False if key in taken else None
+            outcome = True if key in reserved else False if key in taken else None
             self._answers.by_delivery[question.member, key] = outcome
 
     def ready(self) -> Iterator[Item]:
@@ -228,7 +228,7 @@ class WaitingCommands:
                 yield item
             finally:
                 self._broker.external_inboxes.answers = Answers()
-            self._give_back_unused(answers.won())
+            self._give_back_unused(answers.reserved())
 
     def _ask(self, question: Question) -> None:
         """Ask an external inbox to reserve deliveries.
@@ -243,8 +243,8 @@ class WaitingCommands:
         self._deadline = time.monotonic() + self._broker.limits.external_inbox_ms / 1000
         self._inboxes.ask(question)
 
-    def _give_back_unused(self, won: Sequence[Won]) -> None:
-        unused = self._broker.settlement.unused(won)
+    def _give_back_unused(self, reserved: Sequence[Reserved]) -> None:
+        unused = self._broker.settlement.unused(reserved)
         if unused:
             self._inboxes.give_back(unused)
 

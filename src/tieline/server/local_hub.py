@@ -243,9 +243,9 @@ class LocalHub:
             self._broker.external_inboxes.sessions[member] = session
         self._inboxes.change(member, inbox)
 
-    def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
+    def resolve(self, question: int, reserved: Sequence[int], taken: Sequence[int]) -> None:
         """Queue an external inbox's answer: the keys of the deliveries that it reserved, and of those already taken."""
-        self._queue.put(Answer(question, won, taken))
+        self._queue.put(Answer(question, reserved, taken))
 
     # On the broker's thread.
 

@@ -184,17 +184,17 @@ async def test_a_message_that_cannot_be_put_back_into_a_mailbox_is_put_back_late
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adoption.Adoption.__init__, "__kwdefaults__", {"rescan_seconds": 0.1})
-    # The hub wins the delivery and does not settle it.
+    # The hub reserves the delivery and does not settle it.
     monkeypatch.setattr(EvidenceRules, "claim", lambda *_: Claimed(None))
-    win = LocalInbox.win
+    reserve = LocalInbox.reserve
 
-    def win_and_obstruct(inbox: LocalInbox, message: Message, key: int) -> bool | None:
-        won = win(inbox, message, key)
+    def reserve_and_obstruct(inbox: LocalInbox, message: Message, key: int) -> bool | None:
+        reserved = reserve(inbox, message, key)
         inbox.mailbox.new.rmdir()
         inbox.mailbox.new.write_text("in the way")
-        return won
+        return reserved
 
-    monkeypatch.setattr(LocalInbox, "win", win_and_obstruct)
+    monkeypatch.setattr(LocalInbox, "reserve", reserve_and_obstruct)
     async with adopted_spool(folder) as place:
         bob = await place.join("bob")
         await place.local("lea")

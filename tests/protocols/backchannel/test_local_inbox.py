@@ -92,7 +92,7 @@ class Scene:
 
     @property
     def kept(self) -> list[str]:
-        """Suffixes of the staged and won files in the hub's own folder."""
+        """Suffixes of the staged and reserved files in the hub's own folder."""
         return sorted(path.suffix for path in self.mailbox.hub.iterdir() if path.suffix in (".staged", ".won"))
 
 
@@ -181,7 +181,7 @@ def test_a_folder_that_is_not_there_is_made_again(scene: Scene) -> None:
     assert scene.place(parcel(1)).shown == [1]
 
 
-@pytest.mark.parametrize("left", ["new", "won"])
+@pytest.mark.parametrize("left", ["new", "reserved"])
 def test_files_that_an_earlier_version_of_the_hub_named_are_known(scene: Scene, left: str) -> None:
     scene.place(parcel(1), parcel(2))
     for number in (1, 2):
@@ -190,7 +190,7 @@ def test_files_that_an_earlier_version_of_the_hub_named_are_known(scene: Scene, 
         written.rename(old if left == "new" else scene.mailbox.hub / f"{message_id(number)}.{number}.won")
     scene.start(unsettled=(1, 2))
     assert scene.place(parcel(1), parcel(2), parcel(3)).shown == [1, 2, 3]
-    assert win(scene, parcel(1))
+    assert reserve(scene, parcel(1))
     (scene.mailbox.new / f"{message_id(2)}.json").unlink()
     assert scene.inbox.look() == (set(), [message_id(2)])
     assert scene.unread == [3]
@@ -199,8 +199,8 @@ def test_files_that_an_earlier_version_of_the_hub_named_are_known(scene: Scene, 
 # Winning.
 
 
-def win(scene: Scene, item: Parcel) -> bool | None:
-    return scene.inbox.win(item[0], item[1])
+def reserve(scene: Scene, item: Parcel) -> bool | None:
+    return scene.inbox.reserve(item[0], item[1])
 
 
 @pytest.mark.parametrize("file", [False, True])
@@ -209,7 +209,7 @@ def test_what_the_hub_wins_nobody_else_can_take(scene: Scene, *, file: bool) -> 
     if file:
         scene.put(1)
     scene.place(item)
-    assert win(scene, item)
+    assert reserve(scene, item)
     assert (scene.unread, scene.kept) == ([], [".won"])
     scene.inbox.finish([1])
     assert scene.sweeps == 1
@@ -225,22 +225,22 @@ def test_what_somebody_has_taken_the_hub_does_not_win(scene: Scene, *, file: boo
         scene.put(1)
     scene.place(item)
     next(scene.mailbox.new.iterdir()).unlink()
-    assert win(scene, item) is False
+    assert reserve(scene, item) is False
     assert scene.inbox.look() == (set(), []), "which is told once"
 
 
 @pytest.mark.parametrize(("settled", "unread"), [(False, [1]), (True, [])])
-def test_what_was_won_when_the_hub_ended_is_given_back_unless_it_is_settled(
+def test_what_was_reserved_when_the_hub_ended_is_given_back_unless_it_is_settled(
     scene: Scene, unread: list[int], *, settled: bool
 ) -> None:
     scene.place(parcel(1))
-    assert win(scene, parcel(1))
+    assert reserve(scene, parcel(1))
     scene.start(unsettled=() if settled else (1,))
     assert (scene.unread, scene.kept) == (unread, [])
 
 
 def test_what_the_hub_wins_before_it_is_shown_is_never_shown(scene: Scene) -> None:
-    assert win(scene, parcel(1))
+    assert reserve(scene, parcel(1))
     scene.inbox.finish([1])
     assert scene.place(parcel(1), parcel(2)).shown == [2]
     assert (scene.unread, scene.kept) == ([2], [])
@@ -250,10 +250,10 @@ def test_what_the_hub_wins_before_it_is_shown_is_never_shown(scene: Scene) -> No
 def test_what_the_hub_wins_while_it_is_put_there_is_never_shown(scene: Scene, when: str) -> None:
     placement = scene.stage(parcel(1), parcel(2))
     if when == "staging":
-        assert win(scene, parcel(1))
+        assert reserve(scene, parcel(1))
     scene.inbox.mark(placement)
     if when == "marking":
-        assert win(scene, parcel(1))
+        assert reserve(scene, parcel(1))
     scene.inbox.show(placement)
     assert scene.unread == [2]
     assert scene.kept == [".won"], "a crash before the commit must find it"
@@ -262,38 +262,38 @@ def test_what_the_hub_wins_while_it_is_put_there_is_never_shown(scene: Scene, wh
     assert scene.kept == []
 
 
-def test_what_the_hub_won_before_it_was_staged_is_found_after_a_crash_before_the_commit(scene: Scene) -> None:
-    assert win(scene, parcel(1))
+def test_what_the_hub_reserved_before_it_was_staged_is_found_after_a_crash_before_the_commit(scene: Scene) -> None:
+    assert reserve(scene, parcel(1))
     scene.place(parcel(1), parcel(2))
     assert scene.unread == [2]
     scene.start(unsettled=(1, 2))
     assert scene.unread == [1, 2]
 
 
-def test_a_commit_that_fails_gives_back_what_was_won(scene: Scene) -> None:
+def test_a_commit_that_fails_gives_back_what_was_reserved(scene: Scene) -> None:
     scene.place(parcel(1))
-    assert win(scene, parcel(1))
-    assert win(scene, parcel(2))
+    assert reserve(scene, parcel(1))
+    assert reserve(scene, parcel(2))
     scene.inbox.give_back([1, 2])
     assert (scene.unread, scene.kept) == ([1], [])
     assert scene.place(parcel(1), parcel(2)).shown == [1, 2]
     assert scene.inbox.look() == (set(), [])
-    assert win(scene, parcel(1)), "it can be won again"
+    assert reserve(scene, parcel(1)), "it can be reserved again"
 
 
-def test_a_file_of_another_program_that_was_won_is_given_back(scene: Scene) -> None:
+def test_a_file_of_another_program_that_was_reserved_is_given_back(scene: Scene) -> None:
     name = scene.put(1)
     scene.place(parcel(1, file=True))
-    assert win(scene, parcel(1, file=True))
+    assert reserve(scene, parcel(1, file=True))
     scene.inbox.give_back([1])
     assert scene.mailbox.waiting() == {name}
     assert (scene.inbox.look(), scene.kept) == ((set(), []), [])
 
 
 @pytest.mark.parametrize("when", ["staged", "shown"])
-def test_what_was_won_while_it_was_put_there_is_shown_after_all(scene: Scene, when: str) -> None:
+def test_what_was_reserved_while_it_was_put_there_is_shown_after_all(scene: Scene, when: str) -> None:
     placement = scene.stage(parcel(1), parcel(2))
-    assert win(scene, parcel(1))
+    assert reserve(scene, parcel(1))
     scene.inbox.mark(placement)
     if when == "staged":
         scene.inbox.give_back([1])
@@ -306,7 +306,7 @@ def test_what_was_won_while_it_was_put_there_is_shown_after_all(scene: Scene, wh
 
 
 def test_what_was_withheld_for_a_commit_that_failed_is_shown(scene: Scene) -> None:
-    assert win(scene, parcel(1))
+    assert reserve(scene, parcel(1))
     placement = scene.stage(parcel(1))
     scene.inbox.mark(placement)
     scene.inbox.show(placement)
@@ -315,15 +315,15 @@ def test_what_was_withheld_for_a_commit_that_failed_is_shown(scene: Scene) -> No
     assert scene.unread == [1]
 
 
-def test_what_was_won_for_a_commit_that_failed_can_be_won_again_before_it_is_given_back(scene: Scene) -> None:
+def test_what_was_reserved_for_a_commit_that_failed_can_be_reserved_again_before_it_is_given_back(scene: Scene) -> None:
     scene.place(parcel(1))
-    assert win(scene, parcel(1))
-    assert win(scene, parcel(1)), "the hub has forgotten that it won it"
+    assert reserve(scene, parcel(1))
+    assert reserve(scene, parcel(1)), "the hub has forgotten that it reserved it"
     scene.inbox.begin(scene.info, anew=False)
     (leftover,) = scene.inbox.leftovers()
-    assert win(scene, parcel(1))
+    assert reserve(scene, parcel(1))
     scene.inbox.recover(leftover, unsettled=True)
-    assert (scene.unread, scene.kept) == ([], [".won"]), "what was asked before it was won again does not count"
+    assert (scene.unread, scene.kept) == ([], [".won"]), "what was asked before it was reserved again does not count"
 
 
 # Winning, while a session of the agent ends and the next begins.
@@ -343,7 +343,7 @@ def begin(scene: Scene, *, anew: bool = False, member: int = 1) -> None:
 
 @pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize("when", ["before staging", "staged", "marked", "shown"])
-def test_what_the_hub_has_won_stays_won_when_the_agents_next_session_begins(
+def test_what_the_hub_has_reserved_stays_reserved_when_the_agents_next_session_begins(
     scene: Scene, when: str, *, anew: bool
 ) -> None:
     steps = ("before staging", "staged", "marked", "shown").index(when)
@@ -353,7 +353,7 @@ def test_what_the_hub_has_won_stays_won_when_the_agents_next_session_begins(
             step(placement)
         for descriptor in placement.open:
             os.close(descriptor)
-    assert win(scene, parcel(1))
+    assert reserve(scene, parcel(1))
     begin(scene, anew=anew)
     again = scene.place(parcel(1), parcel(2))
     assert (again.shown, again.taken) == ([2], [])
@@ -365,18 +365,18 @@ def test_what_the_hub_has_won_stays_won_when_the_agents_next_session_begins(
 
 @pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize("when", ["before staging", "shown"])
-def test_what_the_hub_won_in_an_earlier_session_can_be_given_back(scene: Scene, when: str, *, anew: bool) -> None:
+def test_what_the_hub_reserved_in_an_earlier_session_can_be_given_back(scene: Scene, when: str, *, anew: bool) -> None:
     if when == "shown":
         scene.place(parcel(1))
-    assert win(scene, parcel(1))
+    assert reserve(scene, parcel(1))
     begin(scene, anew=anew)
     scene.inbox.give_back([1])
     assert scene.place(parcel(1), parcel(2)).shown == [1, 2]
     assert (scene.unread, scene.kept) == ([1, 2], [])
 
 
-def test_what_the_hub_won_of_a_removed_member_is_shown_to_the_next_of_its_name(scene: Scene) -> None:
-    assert win(scene, parcel(1))
+def test_what_the_hub_reserved_of_a_removed_member_is_shown_to_the_next_of_its_name(scene: Scene) -> None:
+    assert reserve(scene, parcel(1))
     scene.inbox.finish([1])
     begin(scene, anew=True, member=2)
     assert scene.place(parcel(1)).shown == [1]
@@ -387,18 +387,18 @@ def test_what_the_hub_won_of_a_removed_member_is_shown_to_the_next_of_its_name(s
 
 def test_a_folder_of_unread_messages_that_is_not_there_is_made_to_give_back(scene: Scene) -> None:
     scene.place(parcel(1), parcel(2))
-    assert win(scene, parcel(1))
-    assert win(scene, parcel(2))
+    assert reserve(scene, parcel(1))
+    assert reserve(scene, parcel(2))
     scene.mailbox.new.rmdir()
     scene.inbox.give_back([1, 2])
     assert (scene.unread, scene.kept) == ([1, 2], [])
 
 
 def fail_to_give_back(scene: Scene) -> None:
-    """Three deliveries are won, and the second cannot be given back."""
+    """Three deliveries are reserved, and the second cannot be given back."""
     items = [parcel(number) for number in (1, 2, 3)]
     scene.place(*items)
-    assert all(win(scene, item) for item in items)
+    assert all(reserve(scene, item) for item in items)
     obstacle = scene.mailbox.new / f"{file_name(2)}.json"
     obstacle.mkdir()
     with pytest.raises(IsADirectoryError):
@@ -413,12 +413,12 @@ def test_what_cannot_be_given_back_keeps_no_other_and_is_tried_again(scene: Scen
     scene.inbox.sweep()
     assert (scene.unread, scene.kept) == ([1, 2, 3], [])
     assert scene.inbox.look() == (set(), [])
-    assert win(scene, parcel(2))
+    assert reserve(scene, parcel(2))
 
 
-def test_what_cannot_be_given_back_can_be_won_again(scene: Scene) -> None:
+def test_what_cannot_be_given_back_can_be_reserved_again(scene: Scene) -> None:
     fail_to_give_back(scene)
-    assert win(scene, parcel(2))
+    assert reserve(scene, parcel(2))
     scene.inbox.sweep()
     assert scene.unread == [1, 3]
     scene.inbox.finish([2])
@@ -441,7 +441,7 @@ def test_it_cannot_be_told_who_was_first_on_a_disk_that_fails(scene: Scene) -> N
         path.unlink()
     scene.mailbox.hub.rmdir()
     scene.mailbox.hub.write_text("not a folder")
-    assert win(scene, parcel(1)) is None
+    assert reserve(scene, parcel(1)) is None
     assert scene.unread == [1]
 
 
@@ -472,7 +472,7 @@ def test_a_disk_that_is_taken_away_does_not_look_like_messages_that_were(scene: 
     scene.place(parcel(1))
     elsewhere = scene.mailbox.folder.rename(scene.mailbox.folder.with_name("elsewhere"))
     assert scene.inbox.look() == (set(), [])
-    assert win(scene, parcel(1)) is None
+    assert reserve(scene, parcel(1)) is None
     with pytest.raises(FileNotFoundError):
         scene.place(parcel(1))
     elsewhere.rename(scene.mailbox.folder)
@@ -494,7 +494,7 @@ def test_what_is_called_back_is_nobodys_here_and_was_taken_by_nobody(scene: Scen
     if restart:
         scene.inbox = LocalInbox(scene.mailbox, scene.info, lambda: None)
         assert recall(scene, 1, 2, 3) == [Fate.RECALLED, Fate.TAKEN, Fate.RECALLED]
-    assert win(scene, parcel(1)), "the hub need not win it here"
+    assert reserve(scene, parcel(1)), "the hub need not reserve it here"
     assert scene.unread == []
     scene.inbox.clear()
     assert scene.kept == []

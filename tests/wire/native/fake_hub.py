@@ -60,7 +60,7 @@ class FakeHub(Hub):
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
         raise AssertionError("a session pump sets no external inbox")
 
-    def resolve(self, question: int, won: Sequence[int], taken: Sequence[int]) -> None:
+    def resolve(self, question: int, reserved: Sequence[int], taken: Sequence[int]) -> None:
         raise AssertionError("a session pump is asked nothing")
 
     # For the test.

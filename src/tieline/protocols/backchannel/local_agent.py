@@ -185,18 +185,18 @@ class LocalAgent:
         The hub calls this before it settles the deliveries. The result is reported to the hub, which settles only
         deliveries whose files were reserved.
         """
-        self._spool_thread.submit(self._win, question)
+        self._spool_thread.submit(self._reserve, question)
 
-    def _win(self, question: Question) -> None:
-        won: list[int] = []
+    def _reserve(self, question: Question) -> None:
+        reserved: list[int] = []
         taken: list[int] = []
         try:
             for key, message in question.deliveries:
-                outcome = self.inbox.win(message, key)
+                outcome = self.inbox.reserve(message, key)
                 if outcome is not None:
-                    (won if outcome else taken).append(key)
+                    (reserved if outcome else taken).append(key)
         finally:
-            self._loop.call_soon_threadsafe(self._hub.resolve, question.number, won, taken)
+            self._loop.call_soon_threadsafe(self._hub.resolve, question.number, reserved, taken)
 
     def finish(self, keys: Sequence[int]) -> None:
         """Remove the reserved files of these deliveries, because the hub has settled the deliveries."""

@@ -7,7 +7,7 @@ step. Three rules make sure that each delivery is handled exactly once, even if 
 - A delivery is first *staged* (`hub/<id>.<key>.staged`, synced), then *marked* (the file `hub/placed` has its key,
   synced), and then *shown* (renamed into `new/`). After a crash, a delivery that is not marked is staged again. A
   delivery that is marked and still has its staged file is shown. A delivery that is marked and has no file was taken.
-- If the hub wants to settle a delivery, it first *wins* it: the file is renamed to `hub/<id>.<key>.won`, so that no
+- If the hub wants to settle a delivery, it first *reserves* it: the file is renamed to `hub/<id>.<key>.won`, so that no
   reader can take it. After the commit, the file is removed. After a crash, the file is removed if the delivery was
   settled; if not, it is renamed back into `new/`.
 - A file that another program put into `new/` is a delivery once the hub has recorded it. The file keeps its own id.
@@ -37,7 +37,7 @@ PROTOCOL = FILES
 
 _PLACED = "placed"
 _STAGED = ".staged"
-_WON = ".won"
+_RESERVED = ".won"
 _MARK = "{:020d}\n"
 _SURELY_FITS = 1024 * 1024
 """A body with fewer characters than this always fits into a file, even if JSON must escape all of them."""
@@ -66,15 +66,15 @@ class Placement(Struct):
 
 
 class Leftover(Struct, frozen=True):
-    """A file that an earlier hub left in a mailbox's `hub/`: a staged delivery, or a delivery that it had won.
+    """A file that an earlier hub left in a mailbox's `hub/`: a staged delivery, or a delivery that was reserved.
 
-    A won delivery is reserved for the hub, so that no reader can take it.
+    No reader can take a reserved delivery.
     """
 
     path: Path
     name: str
     key: int
-    won: bool
+    reserved: bool
 
 
 class Fate(StrEnum):
@@ -84,8 +84,8 @@ class Fate(StrEnum):
     TAKEN = "taken"
 
 
-class WonFile(Struct, frozen=True):
-    """The file of a delivery that the hub has won (reserved, so that no reader can take it) and not yet settled."""
+class ReservedFile(Struct, frozen=True):
+    """The file of a delivery that is reserved for the hub and not yet settled. No reader can take it."""
 
     path: Path
     name: str
@@ -117,8 +117,8 @@ class LocalInbox:
         self._shown: set[str] = set()
         # Keys of deliveries that the hub settles before they are shown; true once the settlement is durable.
         self._withheld: dict[int, bool] = {}
-        self._won: dict[int, WonFile] = {}
-        # Keys of won deliveries that the hub did not settle. Their files are to be put back into the inbox.
+        self._reserved: dict[int, ReservedFile] = {}
+        # Keys of reserved deliveries that the hub did not settle. Their files are to be put back into the inbox.
         self._returned: set[int] = set()
         # Files of settled deliveries, which are to be removed.
         self._removable: list[Path] = []
@@ -138,12 +138,12 @@ class LocalInbox:
             self._since, self._member = info.since, info.member
             if another:
                 self._withheld.clear()
-                self._won.clear()
+                self._reserved.clear()
                 self._returned.clear()
             if not anew:
                 return
-            self._withheld.update(dict.fromkeys(self._won.keys() - self._returned, False))
-            self._won.clear()
+            self._withheld.update(dict.fromkeys(self._reserved.keys() - self._returned, False))
+            self._reserved.clear()
             self._returned.clear()
             self._placed = self._marked = 0
             self._shown.clear()
@@ -196,8 +196,8 @@ class LocalInbox:
                 path = self.mailbox.hub / f"{name}.{key}{_STAGED}"
                 placement.copies.append(Copy(key, name, path))
                 # A file that was marked before must not be written again, because a crash could leave it incomplete.
-                # A delivery that the hub has won has a file already.
-                if key not in self._won and (key > self._marked or not path.exists()):
+                # A delivery that the hub has reserved has a file already.
+                if key not in self._reserved and (key > self._marked or not path.exists()):
                     placement.open.append(disk.create(path, _encode(received(message, self._ids) | {"id": name})))
 
     def _is_too_large(self, message: Message) -> bool:
@@ -211,7 +211,7 @@ class LocalInbox:
             if self._waiting(name).exists():
                 self._shown.add(name)
                 placement.shown.append(key)
-            elif key not in self._won:
+            elif key not in self._reserved:
                 self._shown.discard(name)
                 placement.taken.append(key)
 
@@ -250,7 +250,7 @@ class LocalInbox:
             except FileNotFoundError:
                 if copy.path.exists():
                     raise
-                # The hub has won it.
+                # The hub has reserved it.
                 return
             self._shown.add(copy.name)
             placement.shown.append(copy.key)
@@ -258,30 +258,30 @@ class LocalInbox:
             copy.path.unlink(missing_ok=True)
         else:
             # The file stays until the commit: after a crash before the commit, the next hub must find the file.
-            self._won[copy.key] = WonFile(copy.path, copy.name, shown=False)
+            self._reserved[copy.key] = ReservedFile(copy.path, copy.name, shown=False)
 
     # The work of an external inbox, on a thread of its own.
 
-    def win(self, message: Message, key: int) -> bool | None:
+    def reserve(self, message: Message, key: int) -> bool | None:
         """Reserve a delivery for the hub, so that no reader can take its file any more.
 
         Return true if the delivery is reserved, false if a reader took the file first, and `None` if the disk has an
         error or is missing.
         """
         name = self._name(message, key)
-        won = self.mailbox.hub / f"{name}.{key}{_WON}"
+        reserved = self.mailbox.hub / f"{name}.{key}{_RESERVED}"
         with self._lock:
-            file = WonFile(won, name, shown=key <= self._placed or self._is_file(message, key))
+            file = ReservedFile(reserved, name, shown=key <= self._placed or self._is_file(message, key))
             for path in (self._waiting(name), self.mailbox.hub / f"{name}.{key}{_STAGED}"):
                 try:
-                    path.rename(won)
+                    path.rename(reserved)
                 except FileNotFoundError:
                     continue
                 except OSError:
                     return None
                 return self._keep(key, file)
-            if won.exists():
-                # The delivery was won before, for a commit that failed, and is not given back yet.
+            if reserved.exists():
+                # The delivery was reserved before, for a commit that failed, and is not given back yet.
                 return self._keep(key, file)
             if name in self._recalled:
                 return True
@@ -293,9 +293,9 @@ class LocalInbox:
             self._shown.discard(name)
             return False
 
-    def _keep(self, key: int, file: WonFile) -> bool:
+    def _keep(self, key: int, file: ReservedFile) -> bool:
         self._shown.discard(file.name)
-        self._won[key] = file
+        self._reserved[key] = file
         self._returned.discard(key)
         return True
 
@@ -303,7 +303,7 @@ class LocalInbox:
         """Let `sweep` remove the files of these deliveries, which were reserved for the hub and are settled now."""
         with self._lock:
             for key in keys:
-                file = self._won.pop(key, None)
+                file = self._reserved.pop(key, None)
                 self._returned.discard(key)
                 if file is not None:
                     self._removable.append(file.path)
@@ -320,7 +320,7 @@ class LocalInbox:
         with self._lock:
             for key in keys:
                 self._withheld.pop(key, None)
-            self._returned.update(self._won.keys() & set(keys))
+            self._returned.update(self._reserved.keys() & set(keys))
             error = self._put_back()
         if error is not None:
             raise error
@@ -328,7 +328,7 @@ class LocalInbox:
     def _put_back(self) -> OSError | None:
         failed: OSError | None = None
         for key in sorted(self._returned):
-            file = self._won[key]
+            file = self._reserved[key]
             try:
                 if file.shown or key <= self._placed:
                     if self.mailbox.is_there():
@@ -340,7 +340,7 @@ class LocalInbox:
             except OSError as error:
                 failed = error
             else:
-                del self._won[key]
+                del self._reserved[key]
                 self._returned.discard(key)
         return failed
 
@@ -383,29 +383,29 @@ class LocalInbox:
     # Beginnings and ends.
 
     def leftovers(self) -> list[Leftover]:
-        """Return the files of staged and won deliveries in `hub/`, which a hub left when it ended."""
+        """Return the files of staged and reserved deliveries in `hub/`, which a hub left when it ended."""
         found = []
         for path in self.mailbox.hub.iterdir():
             name, _, key = path.stem.rpartition(".")
-            if path.suffix in (_STAGED, _WON) and key.isdecimal():
-                found.append(Leftover(path, name, int(key), path.suffix == _WON))
+            if path.suffix in (_STAGED, _RESERVED) and key.isdecimal():
+                found.append(Leftover(path, name, int(key), path.suffix == _RESERVED))
         return found
 
     def clear(self) -> None:
-        """Remove the files of all staged and won deliveries from `hub/`."""
+        """Remove the files of all staged and reserved deliveries from `hub/`."""
         for leftover in self.leftovers():
             leftover.path.unlink(missing_ok=True)
 
     def recover(self, leftover: Leftover, *, unsettled: bool) -> None:
         """Handle a file that an earlier hub left: move it to `new/` if its delivery is `unsettled`, else remove it.
 
-        A file that is neither won nor marked is removed too, because its delivery will be staged again.
+        A file that is neither reserved nor marked is removed too, because its delivery will be staged again.
         """
         with self._lock:
-            if leftover.key in self._won:
-                # The hub has won the delivery meanwhile.
+            if leftover.key in self._reserved:
+                # The hub has reserved the delivery meanwhile.
                 return
-            if unsettled and (leftover.won or leftover.key <= self._placed):
+            if unsettled and (leftover.reserved or leftover.key <= self._placed):
                 leftover.path.rename(self._waiting(leftover.name))
             else:
                 leftover.path.unlink(missing_ok=True)
@@ -417,15 +417,15 @@ class LocalInbox:
             recalled = name in self._recalled
             self._recalled.add(name)
             self._shown.discard(name)
-            won = self.mailbox.hub / f"{name}.{key}{_WON}"
+            reserved = self.mailbox.hub / f"{name}.{key}{_RESERVED}"
             for path in (self._waiting(name), self.mailbox.hub / f"{name}.{key}{_STAGED}"):
                 try:
                     # The file proves that nobody took the message. It is removed once the agent is no longer local.
-                    path.rename(won)
+                    path.rename(reserved)
                 except FileNotFoundError:
                     continue
                 return Fate.RECALLED
-            if recalled or won.exists() or (key > self._placed and not self._is_file(message, key)):
+            if recalled or reserved.exists() or (key > self._placed and not self._is_file(message, key)):
                 return Fate.RECALLED
             if not self.mailbox.is_there():
                 raise FileNotFoundError(f"the mailbox {self.mailbox.folder} is gone")
