@@ -177,7 +177,7 @@ class BrokerHarness:
         self.broker.external_inboxes.finished.clear()
 
     def roll_back(self) -> None:
-        """Go back to what is committed or owed, and give external inboxes back what they reserved for the rest."""
+        """Go back to what is committed or published, and give external inboxes back what they reserved for the rest."""
         self.broker.roll_back()
         for name, key in self.broker.settlement.unused(self.answers.reserved()):
             self.external_inboxes[name].give_back((key,))

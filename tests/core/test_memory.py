@@ -101,7 +101,7 @@ def work(harness: BrokerHarness, commands: Sequence[c.Command]) -> Outcome:
         if part.urgent:
             harness.commit()
         else:
-            harness.broker.owe()
+            harness.broker.mark_published()
         for field in ("replies", "changes", "posts", "progress", "faults"):
             getattr(outcome, field).extend(getattr(part, field))
     return outcome
@@ -462,7 +462,7 @@ def fill(harness: BrokerHarness, *commands: c.Command) -> None:
     harness.roll_back()
 
 
-def test_an_owed_right_to_take_up_a_session_needs_no_disk_to_roll_back(tmp_path: Path) -> None:
+def test_a_published_right_to_take_up_a_session_needs_no_disk_to_roll_back(tmp_path: Path) -> None:
     harness = open_harness(tmp_path)
     harness.add("alice", token="a token of twenty characters")
     hello = c.Attach(protocol="hub", credential=ByToken("a token of twenty characters"), resumable=True)

@@ -2,10 +2,10 @@
 
 The caller is the local hub (the implementation of the Hub port) or a test. The broker uses the Store port. `handle`
 changes memory and buffers writes. `commit` makes the writes durable. Only then may the caller publish the outcome, with
-one exception. If no client waits for the commit, the caller may call `owe` and publish the outcome before the commit.
-After `owe`, a rollback keeps the changes of this outcome. If a commit fails, `roll_back` restores memory to the last
-state that was committed or passed to `owe`, and sessions stay open. If a command raises, only that command is refused;
-see `handle`.
+one exception. If no client waits for the commit, the caller may call `mark_published` and publish the outcome before
+the commit. After `mark_published`, a rollback keeps the changes of this outcome. If a commit fails, `roll_back`
+restores memory to the last state that was committed or published, and sessions stay open. If a command raises, only
+that command is refused; see `handle`.
 
 The broker looks up the session of a command once, and passes both to the rule of the command. A rule gets the parts of
 memory that it works with, and never the broker itself.
@@ -270,11 +270,11 @@ class Broker(Memory):
     def handle(self, commands: Sequence[c.Command], *, releases: bool = True) -> Outcome:
         """Decide commands in turn, and return their outcome.
 
-        Publish the outcome only after `commit`. An outcome that is not urgent may also be published after `owe`. If a
-        command raises, it is refused and its changes are undone. If it had already begun to change stored state, the
-        broker rolls back and decides the commands before it again. The commands after it are not decided, so the
-        outcome has fewer replies than there are commands. The caller must pass the undecided commands again in the next
-        call. With `releases`, the batch also releases held deliveries that are due.
+        Publish the outcome only after `commit`. An outcome that is not urgent may also be published after
+        `mark_published`. If a command raises, it is refused and its changes are undone. If it had already begun to
+        change stored state, the broker rolls back and decides the commands before it again. The commands after it are
+        not decided, so the outcome has fewer replies than there are commands. The caller must pass the undecided
+        commands again in the next call. With `releases`, the batch also releases held deliveries that are due.
         """
         self.batch.now_ms = self.clock_and_ids.now_ms()
         step_ms = self.clock_and_ids.take_step_ms()

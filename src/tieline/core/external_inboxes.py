@@ -53,7 +53,7 @@ class Answers:
 class ExternalInboxes:
     """The open external inboxes, their answers to the hub's questions, and the deliveries reserved for the hub."""
 
-    __slots__ = ("_batch", "_owed", "_reserved", "answers", "finished", "sessions")
+    __slots__ = ("_batch", "_published_count", "_reserved", "answers", "finished", "sessions")
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
@@ -66,8 +66,8 @@ class ExternalInboxes:
     def start_over(self) -> None:
         """Forget all deliveries that were reserved for the hub, for example at a start."""
         self._reserved: list[Reserved] = []
-        # Number of deliveries, from the start of the list `_reserved`, that a rollback must keep; see `owe`.
-        self._owed = 0
+        # Number of deliveries, from the start of the list `_reserved`, that a rollback must keep; see `mark_published`.
+        self._published_count = 0
         # Reserved deliveries whose settlement is committed. The caller of the broker tells the external inboxes.
         self.finished: list[Reserved] = []
 
@@ -107,22 +107,24 @@ class ExternalInboxes:
                 taken.append(key)
         return join_keys(reserved), join_keys(taken)
 
-    def owe(self) -> None:
+    def mark_published(self) -> None:
         """Make a rollback keep the deliveries that were reserved for the hub so far.
 
         Clients were already told that these deliveries are settled, but this is not committed yet.
         """
-        self._owed = len(self._reserved)
+        self._published_count = len(self._reserved)
 
     def commit(self) -> None:
         """Add the deliveries that were reserved so far to `finished`, because their settlement is committed."""
-        self._owed = 0
+        self._published_count = 0
         self.finished += self._reserved
         self._reserved.clear()
 
     def roll_back(self) -> None:
-        """Forget the deliveries that were reserved since the last `owe`, because a rollback undid their settlement."""
-        del self._reserved[self._owed :]
+        """Forget the deliveries that were reserved since the last `mark_published`, because a rollback undid their
+        settlement.
+        """
+        del self._reserved[self._published_count :]
 
 
 def each_unsettled(account: Account, ranges: Ranges) -> Iterator[Entry]:

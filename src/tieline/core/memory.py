@@ -2,8 +2,8 @@
 
 A rollback treats three kinds of state differently. Stored state is read from the store again. State that is only in
 memory (sessions, followed messages, escalation times) is kept, but the changes of the failed batch are undone one by
-one. Changes that clients were told about before the commit (offers, acknowledgements) are called *owed*. They are
-applied again, because no client will report them twice. So no session ends when a commit fails, or when a command
+one. Changes that were *published*, that is, told to clients before the commit (offers, acknowledgements), are applied
+again, because no client will report them twice. So no session ends when a commit fails, or when a command
 raises half-way.
 """
 
@@ -70,13 +70,13 @@ class Memory:
         self.retention = self._new_retention()
         self.followers = Followers(batch)
         # Changes that were published but are not committed. A rollback applies them again.
-        self._owed: list[Work] = []
+        self._published: list[Work] = []
         self.external_inboxes.start_over()
         self.faults.clear()
         self._load(None, None)
 
     def roll_back(self) -> None:
-        """Undo all changes that were neither committed nor published; see `owe`.
+        """Undo all changes that were neither committed nor published; see `mark_published`.
 
         Sessions, and other state that is only in memory, are kept. If this method raises, this object cannot be used
         any more.
@@ -91,7 +91,7 @@ class Memory:
         self.directory.carry_over(directory)
         self.loops.take_back(range(batch.ledger.end, end))
         self.retention.start_over()
-        for work in self._owed:
+        for work in self._published:
             self._do_again(work)
         batch.write_moves()
         batch.lazy.clear()
@@ -193,17 +193,17 @@ class Memory:
         batch.dirty = False
         batch.undo.clear()
         batch.lazy.clear()
-        self._owed.clear()
+        self._published.clear()
         self.external_inboxes.commit()
 
-    def owe(self) -> None:
+    def mark_published(self) -> None:
         """Make rollbacks keep the changes so far. Call this before you publish an outcome that is not committed."""
         batch = self.batch
         batch.write_moves()
         batch.undo.clear()
-        self._owed += batch.lazy
+        self._published += batch.lazy
         batch.lazy.clear()
-        self.external_inboxes.owe()
+        self.external_inboxes.mark_published()
 
     def close(self) -> None:
         """Commit the remaining writes with a snapshot, so that the next start replays nothing."""

@@ -360,7 +360,7 @@ class LocalHub:
         if outcome.faults or broker.faults:
             self._report(outcome.faults)
         if not outcome.urgent:
-            broker.owe()
+            broker.mark_published()
             yield outcome
             return
         error = self._commit()
