@@ -36,7 +36,7 @@ from tieline.wire.http import (
 )
 from tieline.wire.route import NO_CONTENT, Call, Errors, Refused, Route, later
 from tieline.wire.route_app import RouteApp
-from tieline.wire.sessions import Held, Sessions
+from tieline.wire.sessions import CachedSession, Sessions
 from tieline.wire.unfinished import Unfinished
 
 PATH = "/api/session"
@@ -91,7 +91,7 @@ class LoginApp(RouteApp):
 
     async def look(self, call: Call, _: None) -> Visitor:
         """The member that is logged in."""
-        visitor = await self._visitor(call.caller.token, call.caller.held)
+        visitor = await self._visitor(call.caller.token, call.caller.cached)
         if isinstance(visitor, Refusal):
             raise Refused(_refused(visitor))
         return visitor
@@ -133,13 +133,15 @@ class LoginApp(RouteApp):
         """End the login sessions whose ids are in the request's cookies, of the console and of protocols."""
         token_id, _, token = (cookie(scope, SESSION_COOKIE) or "").partition(".")
         for session, known in ((token, token_id), *((login, "") for login in logins(scope).values())):
-            held = await self._sessions.of(session) if session else None
-            if isinstance(held, Held):
-                await self._logins.sign_out(session, held.member, known)
+            cached = await self._sessions.of(session) if session else None
+            if isinstance(cached, CachedSession):
+                await self._logins.sign_out(session, cached.member, known)
 
-    async def _visitor(self, token: str, held: Held) -> Visitor | Refusal:
+    async def _visitor(self, token: str, cached: CachedSession) -> Visitor | Refusal:
         # The session may end at this moment, with or without its token.
-        (roster,) = await self._sessions.ask(token, held, lambda session: [c.ListMembers(session, name=held.member)])
+        (roster,) = await self._sessions.ask(
+            token, cached, lambda session: [c.ListMembers(session, name=cached.member)]
+        )
         if isinstance(roster, Refusal):
             return roster
         assert isinstance(roster, r.Roster), "asked for"

@@ -27,7 +27,7 @@ from tieline.contract.member import Member
 from tieline.contract.refusal import Code, Refusal
 from tieline.wire.http import Answer, answer, header
 from tieline.wire.json_text import VALUES_MAX, has_many_values
-from tieline.wire.sessions import Held, Make, Sessions
+from tieline.wire.sessions import CachedSession, Make, Sessions
 
 FORM_BYTES_MAX = 1024 * 1024
 """Size limit of a JSON body without data and attachments. Such a body is far smaller: its text has at most 65,536
@@ -53,10 +53,12 @@ class Query(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """The member that makes a request. `token` is from the header or a login cookie; `held` is the member's session."""
+    """The member that makes a request. `token` is from the header or a login cookie; `cached` is the member's
+    session.
+    """
 
     token: str
-    held: Held
+    cached: CachedSession
     by_cookie: bool = False
 
 
@@ -99,14 +101,14 @@ class Call:
     @property
     def member(self) -> MemberName:
         """Name of the member that makes the request."""
-        return self.caller.held.member
+        return self.caller.cached.member
 
     async def ask(self, make: Make) -> Sequence[r.Reply]:
         """Call `make` with the caller's session, and submit the commands that it returns as one batch.
 
         Return the replies.
         """
-        return await self._sessions.ask(self.caller.token, self.caller.held, make)
+        return await self._sessions.ask(self.caller.token, self.caller.cached, make)
 
     async def get(self, make: Callable[[SessionId], c.Command], expected: type[_Reply], about: str = "") -> _Reply:
         """Call `make` with the caller's session, submit the command that it returns, and return the reply.
@@ -124,7 +126,7 @@ class Call:
 
         The next request with the token opens a new session.
         """
-        self._sessions.end(self.caller.held)
+        self._sessions.end(self.caller.cached)
 
     def header(self, name: bytes) -> str | None:
         """Return the first header of this name. The name is in lower case."""

@@ -121,10 +121,10 @@ class RouteApp:
         token = self._token(scope)
         if token is None:
             raise Refused(self._errors.no_token)
-        held = await self._sessions.of(token)
-        if isinstance(held, Refusal):
-            raise Refused(self._errors.refused(held))
-        return Caller(token, held)
+        cached = await self._sessions.of(token)
+        if isinstance(cached, Refusal):
+            raise Refused(self._errors.refused(cached))
+        return Caller(token, cached)
 
     async def _answer(self, found: Found | None, scope: Scope, receive: Receive) -> Answer | Download | Stream:
         if found is None and self._errors.not_allowed is not None:

@@ -41,7 +41,7 @@ async def ask_all(hub: Hub, commands: Sequence[c.Command]) -> Sequence[Reply]:
     return await future
 
 
-class Held:
+class CachedSession:
     """An open session of a token, in the cache. It is also the session's listener, which the hub calls."""
 
     __slots__ = ("_sessions", "digest", "member", "opened_at", "session", "used_at")
@@ -83,57 +83,57 @@ class Sessions:
         self._acknowledges = acknowledges
         self._idle_seconds = idle_seconds
         self._loop = asyncio.get_running_loop()
-        self._held: dict[bytes, Held] = {}
+        self._cached: dict[bytes, CachedSession] = {}
         # Sessions that the hub is attaching. Simultaneous requests with the same token share one session.
-        self._opening: dict[bytes, asyncio.Future[Held | Refusal]] = {}
+        self._opening: dict[bytes, asyncio.Future[CachedSession | Refusal]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def of(self, token: str) -> Held | Refusal:
+    async def of(self, token: str) -> CachedSession | Refusal:
         """Return the session of a token. Open one if there is none. Return the refusal if the token is not valid."""
         digest = sha256(token.encode()).digest()
-        held = self._held.get(digest)
+        cached = self._cached.get(digest)
         now = self._loop.time()
-        if held is not None and now - held.opened_at > _AGE_SECONDS:
+        if cached is not None and now - cached.opened_at > _AGE_SECONDS:
             # Commands submitted earlier are decided before the session ends.
-            self.end(held)
-            held = None
-        if held is None:
+            self.end(cached)
+            cached = None
+        if cached is None:
             opening = self._opening.get(digest) or self._open(token, digest)
             # Shielded, because other requests may wait for the same session.
             return await asyncio.shield(opening)
-        held.used_at = now
-        return held
+        cached.used_at = now
+        return cached
 
-    async def ask(self, token: str, held: Held, make: Make) -> Sequence[Reply]:
+    async def ask(self, token: str, cached: CachedSession, make: Make) -> Sequence[Reply]:
         """Call `make` with the session, submit the commands that it returns, and return their replies.
 
         If the session has already ended, open a new session for `token` and submit the commands there.
         """
-        replies = await ask_all(self._hub, make(held.session))
+        replies = await ask_all(self._hub, make(cached.session))
         first = replies[0]
         if not (isinstance(first, Refusal) and first.code is Code.UNKNOWN_SESSION):
             return replies
-        self.forget(held)
+        self.forget(cached)
         again = await self.of(token)
         if isinstance(again, Refusal):
             return [again]
         return await ask_all(self._hub, make(again.session))
 
-    def forget(self, held: Held) -> None:
+    def forget(self, cached: CachedSession) -> None:
         """Remove a session from the cache, because it has ended."""
-        if self._held.get(held.digest) is held:
-            del self._held[held.digest]
+        if self._cached.get(cached.digest) is cached:
+            del self._cached[cached.digest]
 
     def close(self) -> None:
         """End all sessions."""
-        for held in list(self._held.values()):
-            self.end(held)
+        for cached in list(self._cached.values()):
+            self.end(cached)
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
 
-    def _open(self, token: str, digest: bytes) -> asyncio.Future[Held | Refusal]:
-        opening: asyncio.Future[Held | Refusal] = self._loop.create_future()
+    def _open(self, token: str, digest: bytes) -> asyncio.Future[CachedSession | Refusal]:
+        opening: asyncio.Future[CachedSession | Refusal] = self._loop.create_future()
         self._opening[digest] = opening
 
         def done(replies: Sequence[Reply]) -> None:
@@ -144,33 +144,33 @@ class Sessions:
                 opening.set_result(reply)
                 return
             assert reply.member is not None, "a token belongs to a member"
-            opening.set_result(self._keep(Held(self, digest, reply.session, reply.member, self._loop.time())))
+            opening.set_result(self._keep(CachedSession(self, digest, reply.session, reply.member, self._loop.time())))
 
         attach = c.Attach(protocol=self._protocol, credential=ByToken(token), acknowledges=self._acknowledges)
         self._hub.submit((attach,), done)
         return opening
 
-    def _keep(self, held: Held) -> Held:
-        if len(self._held) >= _SESSIONS_MAX:
-            self.end(min(self._held.values(), key=lambda other: other.used_at))
-        self._held[held.digest] = held
-        self._hub.listen(held.session, held)
+    def _keep(self, cached: CachedSession) -> CachedSession:
+        if len(self._cached) >= _SESSIONS_MAX:
+            self.end(min(self._cached.values(), key=lambda other: other.used_at))
+        self._cached[cached.digest] = cached
+        self._hub.listen(cached.session, cached)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(self._idle_seconds / 4, self._sweep)
-        return held
+        return cached
 
     def _sweep(self) -> None:
         late = self._loop.time() - self._idle_seconds
-        for held in [held for held in self._held.values() if held.used_at <= late]:
-            self.end(held)
-        again = bool(self._held)
+        for cached in [cached for cached in self._cached.values() if cached.used_at <= late]:
+            self.end(cached)
+        again = bool(self._cached)
         self._sweeper = self._loop.call_later(self._idle_seconds / 4, self._sweep) if again else None
 
-    def end(self, held: Held) -> None:
+    def end(self, cached: CachedSession) -> None:
         """End a session.
 
         The next request with its token opens a new session, and is refused if the token is no longer valid.
         """
-        self.forget(held)
-        self._hub.forget(held.session)
-        self._hub.submit((c.Detach(held.session),))
+        self.forget(cached)
+        self._hub.forget(cached.session)
+        self._hub.submit((c.Detach(cached.session),))

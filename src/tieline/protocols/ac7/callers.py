@@ -45,27 +45,27 @@ class Callers:
         return await self._by_cookie(cookie)
 
     async def _by_console(self, token: str) -> Caller:
-        held = await self._sessions.of(token)
-        if isinstance(held, Refusal):
-            raise Refused(_OVER if held.code is Code.UNAUTHORIZED else refused(held))
-        return Caller(token, held, by_cookie=True)
+        cached = await self._sessions.of(token)
+        if isinstance(cached, Refusal):
+            raise Refused(_OVER if cached.code is Code.UNAUTHORIZED else refused(cached))
+        return Caller(token, cached, by_cookie=True)
 
     async def _by_token(self, shown: str) -> Caller:
         token = shown.removeprefix(_BEARER).strip() if shown.startswith(_BEARER) else ""
         if not token:
             raise Refused(_NO_BEARER)
-        held = await self._sessions.of(token)
-        if isinstance(held, Refusal):
-            raise Refused(no(401, UNKNOWN_TOKEN) if held.code is Code.UNAUTHORIZED else refused(held))
-        return Caller(token, held)
+        cached = await self._sessions.of(token)
+        if isinstance(cached, Refusal):
+            raise Refused(no(401, UNKNOWN_TOKEN) if cached.code is Code.UNAUTHORIZED else refused(cached))
+        return Caller(token, cached)
 
     async def _by_cookie(self, cookie: str) -> Caller:
         if await self._logins.find(cookie) is None:
             raise Refused(_OVER)
-        held = await self._sessions.of(cookie)
-        if not isinstance(held, Refusal):
-            return Caller(cookie, held, by_cookie=True)
-        if held.code is not Code.UNAUTHORIZED:
-            raise Refused(refused(held))
+        cached = await self._sessions.of(cookie)
+        if not isinstance(cached, Refusal):
+            return Caller(cookie, cached, by_cookie=True)
+        if cached.code is not Code.UNAUTHORIZED:
+            raise Refused(refused(cached))
         await self._logins.drop(cookie)
         raise Refused(_OVER)

@@ -29,7 +29,7 @@ from tieline.wire.http import Answer, Bodies, answer, bearer, failure, foreign
 from tieline.wire.openapi import document
 from tieline.wire.route import Call, Errors, Refused, Route, Stream, fail
 from tieline.wire.route_app import RouteApp
-from tieline.wire.sessions import IDLE_SECONDS, Held, Sessions
+from tieline.wire.sessions import IDLE_SECONDS, CachedSession, Sessions
 from tieline.wire.sse import KEEPALIVE_SECONDS
 from tieline.wire.unfinished import Unfinished
 
@@ -159,11 +159,11 @@ class Relay(RouteApp):
             return _refused(name)
         token = bearer(call.scope)
         if token is not None and not self._registrar.is_room(token):
-            held = await self._sessions.of(token)
-            if isinstance(held, Held) and held.member == name:
-                return await self._record(token, held)
-            if isinstance(held, Refusal) and held.code is not Code.UNAUTHORIZED:
-                return _refused(held)
+            cached = await self._sessions.of(token)
+            if isinstance(cached, CachedSession) and cached.member == name:
+                return await self._record(token, cached)
+            if isinstance(cached, Refusal) and cached.code is not Code.UNAUTHORIZED:
+                return _refused(cached)
         if not self._registrar.admits(token):
             holder = await self._registrar.holder(name)
             if isinstance(holder, Refusal):
@@ -183,10 +183,10 @@ class Relay(RouteApp):
         """Make a room."""
         return await self._rooms.create(call.scope)
 
-    async def _record(self, token: str, held: Held) -> Answer:
+    async def _record(self, token: str, cached: CachedSession) -> Answer:
         """Answer an agent that registers again with its own token. The answer has its record, with the current time."""
         listed = await self._sessions.ask(
-            token, held, lambda session: (c.ListMembers(session, name=held.member), c.ListChannels(session))
+            token, cached, lambda session: (c.ListMembers(session, name=cached.member), c.ListChannels(session))
         )
         match listed:
             case r.Roster(members=(presence,)), r.Channels(channels):
