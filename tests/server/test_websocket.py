@@ -182,7 +182,7 @@ async def test_a_hello_that_is_refused_says_why_and_is_heard_no_more(there: HubH
     assert (await socket.closing())[0] == 1000
     await socket.babble(65536)
     assert there.hub.unfinished is not None
-    assert there.hub.unfinished.held == 0
+    assert there.hub.unfinished.size == 0
     await socket.ended()
 
 
@@ -247,7 +247,7 @@ async def test_all_strangers_together_hold_no_more_than_their_bound_and_members_
         assert unfinished is not None
         codes = [asyncio.create_task(stranger.closing()) for stranger in strangers]
         await until(lambda: sum(code.done() for code in codes) >= 12)
-        assert unfinished.held <= 8 * GREETING
+        assert unfinished.size <= 8 * GREETING
         assert {(await code)[0] for code in codes if code.done()} == {1013}
         await alice.send("@bob", "x" * MIB)
         async with asyncio.timeout(WAIT_SECONDS):
@@ -255,7 +255,7 @@ async def test_all_strangers_together_hold_no_more_than_their_bound_and_members_
         for code, stranger in zip(codes, strangers, strict=True):
             code.cancel()
             stranger.writer.close()
-        await until(lambda: unfinished.held == 0)
+        await until(lambda: unfinished.size == 0)
 
 
 async def test_a_member_that_holds_most_is_told_to_send_again_and_another_is_not(folder: Path) -> None:
@@ -272,7 +272,7 @@ async def test_a_member_that_holds_most_is_told_to_send_again_and_another_is_not
             await greedy[-1].writer.drain()
         unfinished = there.hub.unfinished
         assert unfinished is not None
-        await until(lambda: unfinished.held > 2.9 * MIB)
+        await until(lambda: unfinished.size > 2.9 * MIB)
         alice = await there.join("alice", carrier="websocket")
         bob = await there.join("bob", receive=True, carrier="websocket")
         await alice.send("@bob", "x" * 2 * MIB)

@@ -181,4 +181,4 @@ async def test_a_body_that_alone_is_past_the_limit_of_all_is_refused_at_once() -
     for then in ("end", "silent"):
         receive = body_of(b"x" * 60_000, b"x" * 60_000, then=then)
         assert status(await Bodies(unfinished).read(scope(), receive, 1_000_000)) == 503
-    assert unfinished.held == 0
+    assert unfinished.size == 0

@@ -15,7 +15,7 @@ class Crowd:
 
     def share(self, name: str, held: int, owner: str | None = None) -> Share:
         share = self.unfinished.share(lambda: self.refused.append(name), owner)
-        share.hold(held)
+        share.report(held)
         return share
 
 
@@ -25,7 +25,7 @@ def test_who_says_little_is_never_counted_nor_refused() -> None:
     for number in range(1000):
         crowd.share(f"small {number}", FREE_BYTES)
     assert crowd.refused == []
-    assert crowd.unfinished.held == 99_999
+    assert crowd.unfinished.size == 99_999
 
 
 def test_past_the_bound_the_stranger_that_holds_most_is_refused_and_no_other() -> None:
@@ -33,9 +33,9 @@ def test_past_the_bound_the_stranger_that_holds_most_is_refused_and_no_other() -
     crowd.share("a", 30_000)
     crowd.share("b", 50_000)
     last = crowd.share("c", 10_000)
-    last.hold(20_001)
+    last.report(20_001)
     assert crowd.refused == ["b"]
-    assert crowd.unfinished.held == 50_001
+    assert crowd.unfinished.size == 50_001
 
 
 def test_a_member_is_refused_by_what_all_its_connections_hold() -> None:
@@ -53,7 +53,7 @@ def test_strangers_take_no_room_from_members() -> None:
     for number in range(20):
         crowd.share(f"stranger {number}", 60_000)
     assert "alice" not in crowd.refused
-    assert crowd.unfinished.held <= 999_999 + 100_000
+    assert crowd.unfinished.size <= 999_999 + 100_000
 
 
 def test_a_stranger_that_is_let_in_counts_as_a_member_from_then_on() -> None:
@@ -64,14 +64,14 @@ def test_a_stranger_that_is_let_in_counts_as_a_member_from_then_on() -> None:
     assert crowd.refused == []
     share.close()
     share.close()
-    assert crowd.unfinished.held == 60_000
+    assert crowd.unfinished.size == 60_000
 
 
 def test_a_connection_that_is_closed_holds_nothing_whatever_it_says() -> None:
     crowd = Crowd()
     share = crowd.share("a", 60_000)
     share.close()
-    share.hold(90_000)
+    share.report(90_000)
     share.admit("a")
-    share.hold(90_000)
-    assert crowd.unfinished.held == 0
+    share.report(90_000)
+    assert crowd.unfinished.size == 0

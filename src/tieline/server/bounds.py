@@ -79,7 +79,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._reject(431, f"the headers are larger than {self.head_bytes_max} bytes")
             return
         # The headers of a request are as large in memory as on the wire.
-        self._share.hold(self._unparsed)
+        self._share.report(self._unparsed)
         if self._heading and self._deadline is None and not self.transport.is_closing():
             self._expect_rest()
 

@@ -120,7 +120,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.handshake_initiated = self.handshake_complete = self.close_sent = True
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.transport.close()
-        self._share.hold(len(self.conn.reader.buffer) + (self.conn.current_size or 0))
+        self._share.report(len(self.conn.reader.buffer) + (self.conn.current_size or 0))
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -61,7 +61,7 @@ class FrameBuffer:
         self._error: FrameError | None = None
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         """Number of bytes that were received and not returned yet."""
         return len(self._data) - self._offset
 
@@ -69,20 +69,20 @@ class FrameBuffer:
         """Take the next bytes of the stream. After an error, the bytes are ignored."""
         if self._error is not None:
             return
-        held = self._data
-        if not held:
+        buffered = self._data
+        if not buffered:
             self._data = data
             return
-        if isinstance(held, bytearray):
+        if isinstance(buffered, bytearray):
             # The cost of dropping returned bytes is at most their number. So the work stays linear, even if the caller
             # never empties the buffer.
-            if 2 * self._offset >= len(held):
-                del held[: self._offset]
+            if 2 * self._offset >= len(buffered):
+                del buffered[: self._offset]
                 self._offset = 0
         else:
-            held = self._data = bytearray(memoryview(held)[self._offset :])
+            buffered = self._data = bytearray(memoryview(buffered)[self._offset :])
             self._offset = 0
-        held += data
+        buffered += data
 
     def next_frame(self) -> bytes | None:
         """Return the next payload, or None while it is incomplete.

@@ -235,7 +235,7 @@ class Bodies:
                     size += len(chunk)
                     if size > bytes_max:
                         break
-                    share.hold(size)
+                    share.report(size)
                     if refused:
                         break
                     if not more:

@@ -22,21 +22,21 @@ TOO_MUCH = "too many large messages are on their way to this hub at once; send y
 class _Pool:
     """A limit on unfinished bytes, with the shares of the connections that count towards this limit."""
 
-    __slots__ = ("bytes_max", "held", "shares")
+    __slots__ = ("bytes_max", "shares", "size")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self.held = 0
+        self.size = 0
         self.shares: set[Share] = set()
 
-    def relieve(self) -> None:
+    def enforce(self) -> None:
         """While the limit is exceeded, take the client that holds the most bytes, and refuse its largest connection."""
-        while self.held > self.bytes_max:
+        while self.size > self.bytes_max:
             sums: dict[str | int, int] = {}
             for share in self.shares:
-                sums[share.owner] = sums.get(share.owner, 0) + share.held
+                sums[share.owner] = sums.get(share.owner, 0) + share.size
             owner = max(sums, key=sums.__getitem__)
-            max((share for share in self.shares if share.owner == owner), key=lambda share: share.held).refuse()
+            max((share for share in self.shares if share.owner == owner), key=lambda share: share.size).refuse()
 
 
 class Unfinished:
@@ -49,12 +49,12 @@ class Unfinished:
         self._members = _Pool(limits.unfinished_bytes_max)
 
     @property
-    def held(self) -> int:
+    def size(self) -> int:
         """Number of bytes of unfinished messages that all connections hold now.
 
         A connection with at most `FREE_BYTES` is not counted.
         """
-        return self._strangers.held + self._members.held
+        return self._strangers.size + self._members.size
 
     def share(self, refused: Callable[[], None], owner: str | None = None) -> "Share":
         """Make the share of a new connection. `owner` is the connection's member, `None` if it is not known yet.
@@ -70,30 +70,30 @@ class Unfinished:
 class Share:
     """Counts the bytes of unfinished messages that one connection holds."""
 
-    __slots__ = ("_members", "_pool", "_refused", "held", "owner")
+    __slots__ = ("_members", "_pool", "_refused", "owner", "size")
 
     def __init__(self, strangers: _Pool, members: _Pool, refused: Callable[[], None]) -> None:
         # `None` if the share is closed.
         self._pool: _Pool | None = strangers
         self._members = members
         self._refused: Callable[[], None] | None = refused
-        self.held = 0
+        self.size = 0
         # Name of the member. A stranger's share has a value of its own.
         self.owner: str | int = id(self)
 
-    def hold(self, size: int) -> None:
+    def report(self, size: int) -> None:
         """Report that the connection now holds `size` bytes of an unfinished message."""
         pool = self._pool
         if size <= FREE_BYTES:
             size = 0
-        if size == self.held or pool is None:
+        if size == self.size or pool is None:
             return
-        pool.held += size - self.held
-        self.held = size
+        pool.size += size - self.size
+        self.size = size
         if size:
             pool.shares.add(self)
-            if pool.held > pool.bytes_max:
-                pool.relieve()
+            if pool.size > pool.bytes_max:
+                pool.enforce()
         else:
             pool.shares.discard(self)
 
@@ -101,11 +101,11 @@ class Share:
         """Report that the client is now known to be the member `owner`. From now on, the limit for members applies."""
         if self._pool is None:
             return
-        held = self.held
-        self.hold(0)
+        size = self.size
+        self.report(0)
         self.owner = owner
         self._pool = self._members
-        self.hold(held)
+        self.report(size)
 
     def refuse(self) -> None:
         """End the connection, because it holds too many bytes."""
@@ -116,5 +116,5 @@ class Share:
 
     def close(self) -> None:
         """Report that the connection is closed, so that its bytes no longer count."""
-        self.hold(0)
+        self.report(0)
         self._pool = self._refused = None

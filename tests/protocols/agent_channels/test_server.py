@@ -83,12 +83,12 @@ async def test_of_all_clients_with_half_a_frame_the_one_that_holds_most_is_hung_
         unfinished = there.hub.unfinished
         assert unfinished is not None
         await small.send(half[:400_000])
-        await until(lambda: unfinished.held == 400_000)
+        await until(lambda: unfinished.size == 400_000)
         large.writer.write(half[:700_000])
         await large.closed()
-        assert unfinished.held == 400_000
+        assert unfinished.size == 400_000
         await small.send(half[400_000:])
-        await until(lambda: unfinished.held == 0)
+        await until(lambda: unfinished.size == 0)
         for peer in (small, large):
             peer.close()
 

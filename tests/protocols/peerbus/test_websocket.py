@@ -254,7 +254,7 @@ async def test_all_strangers_together_hold_no_more_than_their_bound(folder: Path
         assert {end.result()[0] for end in done} == {CLOSE}
         assert {end.result()[1][:2] for end in done} == {(1013).to_bytes(2, "big")}
         assert hub.hub.unfinished is not None
-        assert hub.hub.unfinished.held <= 4 * GREETING
+        assert hub.hub.unfinished.size <= 4 * GREETING
         peer.writer.write(frame(said("x" * 500_000)))
         assert len(await heard(peer)) > 500_000
         for end in waiting:

@@ -159,7 +159,7 @@ async def test_all_who_have_not_said_hello_hold_no_more_than_their_bound(folder:
     second = await Caller.call(folder / "other.sock")
     second.writer.write((60_000).to_bytes(4, "big") + b"x" * 50_000)
     assert (await first.refused()).code is Code.MESSAGE_TOO_LARGE
-    assert unfinished.held <= 100_000
+    assert unfinished.size <= 100_000
     second.writer.close()
     listener.stop()
 

@@ -58,15 +58,15 @@ class Channel(Emitter):
         post: Post | None = None,
         post_large: PostLarge | None = None,
         unsent_bytes_max: int = UNSENT_BYTES_MAX,
-        held: Unfinished | None = None,
+        unfinished: Unfinished | None = None,
     ) -> None:
         """Set the parameters of the channel. `start` opens it.
 
         `mode` sets the permissions of the socket file. If it is None, the umask decides. `post` is a callback that
         handles each client's message. With `post`, the channel does not forward messages. Its owner calls `send`,
         `send_all` or `broadcast`. `post_large` is the callback for a message with very many values, which it gets
-        undecoded. Without `post_large`, such a message is decoded and passed to `post`. `held` limits the memory for
-        the unfinished frames of all clients of several channels.
+        undecoded. Without `post_large`, such a message is decoded and passed to `post`. `unfinished` limits the memory
+        for the unfinished frames of all clients of several channels.
         """
         super().__init__()
         self.path = Path(path)
@@ -74,7 +74,7 @@ class Channel(Emitter):
         self.max_message_size = max_message_size
         self.unsent_bytes_max = unsent_bytes_max
         self._mode = mode
-        self._held = held
+        self._unfinished = unfinished
         self._post = post
         self._post_large = post_large
         # True while `start` runs. The first clients may connect before `start` returns.
@@ -235,7 +235,13 @@ class Channel(Emitter):
         client_id = f"client-{self._next_client}"
         self._next_client += 1
         connection = Connection(
-            self, client_id, self.max_message_size, self.unsent_bytes_max, self._held, accepted, self._receive_large
+            self,
+            client_id,
+            self.max_message_size,
+            self.unsent_bytes_max,
+            self._unfinished,
+            accepted,
+            self._receive_large,
         )
         # spec, Channels: all connected clients receive a message. A client is connected before its transport is there.
         self.connection_opened(connection)

@@ -132,9 +132,9 @@ class FrameDecoder:
         self._failure: str | None = None
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         """Number of bytes of the unfinished frame."""
-        return self._frames.held
+        return self._frames.buffered_bytes
 
     def push(self, chunk: bytes) -> list[Message]:
         """Take a chunk and return the messages that it completes, in order."""

@@ -96,14 +96,14 @@ class Connection(asyncio.Protocol):
         name: str,
         max_message_size: int,
         unsent_bytes_max: int,
-        held: Unfinished | None = None,
+        unfinished: Unfinished | None = None,
         accepted: socket.socket | None = None,
         large: "Callable[[Connection, LargeMessage], None] | None" = None,
     ) -> None:
         """Set the parameters of the connection.
 
-        `held` limits the memory for unfinished frames. `accepted` is the socket, if a server accepted the connection.
-        `large` is a callback that gets large messages undecoded. Without `large`, every message is decoded.
+        `unfinished` limits the memory for unfinished frames. `accepted` is the socket, if a server accepted the
+        connection. `large` is a callback that gets large messages undecoded. Without `large`, every message is decoded.
         """
         # The owner's name for the connection.
         self.id = name
@@ -111,7 +111,9 @@ class Connection(asyncio.Protocol):
         self._decoder = FrameDecoder(max_message_size)
         self._unsent_bytes_max = unsent_bytes_max
         # Counts the bytes of the unfinished frame, if a limit over all connections of a hub is set.
-        self._share: Share | None = None if held is None else held.share(self._too_much, f"{id(owner)}/{name}")
+        self._share: Share | None = (
+            None if unfinished is None else unfinished.share(self._too_much, f"{id(owner)}/{name}")
+        )
         # The socket, if a server accepted the connection.
         self.accepted = accepted
         # Frames for an accepted connection that has no transport yet; else None.
@@ -260,7 +262,7 @@ class Connection(asyncio.Protocol):
                 return
             self._receive(item)
         if self._share is not None and not self._leaving:
-            self._share.hold(self._decoder.held)
+            self._share.report(self._decoder.buffered_bytes)
 
     def _decode(self, data: bytes) -> list[Message | bytes | DecodeError]:
         """Decode a chunk. Return its messages, its large payloads undecoded, and last the error, if there is one."""
@@ -302,7 +304,7 @@ class Connection(asyncio.Protocol):
             if isinstance(item, bytes):
                 self._check = LargeCheck(item)
                 if self._share is not None:
-                    self._share.hold(len(item) + self._decoder.held)
+                    self._share.report(len(item) + self._decoder.buffered_bytes)
             else:
                 self._receive(item)
         else:
@@ -317,7 +319,7 @@ class Connection(asyncio.Protocol):
             self._end(*self._ended)
         elif self._transport is not None and not self._transport.is_closing():
             if self._share is not None:
-                self._share.hold(self._decoder.held)
+                self._share.report(self._decoder.buffered_bytes)
             if self._reading:
                 self._transport.resume_reading()
 

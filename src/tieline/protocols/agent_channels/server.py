@@ -327,7 +327,9 @@ class _Place:
         # True if the channel has no subscribers any more, but its socket stays open for its clients.
         self.emptied = False
         # spec, What It Doesn't Do: there is no authentication, so the file's permissions are the only protection.
-        self.channel = Channel(path, mode=0o600, post=self._posted, post_large=self._posted, held=server.unfinished)
+        self.channel = Channel(
+            path, mode=0o600, post=self._posted, post_large=self._posted, unfinished=server.unfinished
+        )
         self.channel.on("connect", self._connected)
         self.channel.on("disconnect", self._disconnected)
         self.channel.on("drain", self._drained)

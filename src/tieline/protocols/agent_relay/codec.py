@@ -99,9 +99,9 @@ class EnvelopeBuffer:
         self._frames.receive_data(data)
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         """Number of bytes that were received but not yet returned as envelopes."""
-        return self._frames.held
+        return self._frames.buffered_bytes
 
     def reset(self) -> None:
         """Drop the buffered bytes."""

@@ -154,12 +154,12 @@ class RelayConnection(asyncio.Protocol):
         self._pulse.heard(self.server.loop.time())
         self._buffer.receive_data(data)
         if self._greeting.phase is Phase.OPENING:
-            self._share.hold(self._buffer.held)
+            self._share.report(self._buffer.buffered_bytes)
             self._greeting.early(len(data))
             return
         self._heard_since = True
         self._read()
-        self._share.hold(self._buffer.held)
+        self._share.report(self._buffer.buffered_bytes)
 
     def eof_received(self) -> bool:
         # A client that sends HELLO and SEND and hangs up is still handled to the end. An event loop that keeps reading

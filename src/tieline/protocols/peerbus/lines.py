@@ -34,7 +34,7 @@ class LineBuffer:
         self._searched = 0
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         """Number of buffered bytes: the beginning of a line that is not complete yet."""
         return len(self._data)
 
@@ -108,7 +108,7 @@ class LineCarrier(Stream):
             self._too_much()
             return
         self._connection.finish_turn()
-        self._share.hold(self._buffer.held)
+        self._share.report(self._buffer.buffered_bytes)
 
     def eof_received(self) -> bool:
         self._connection.receive_eof()

@@ -67,8 +67,8 @@ class WebSocketCarrier(asyncio.Protocol):
         "_closing",
         "_connection",
         "_fragments",
-        "_held",
         "_protocol",
+        "_request",
         "_server",
         "_share",
         "_transport",
@@ -84,7 +84,7 @@ class WebSocketCarrier(asyncio.Protocol):
         self._share = server.unfinished.share(self._too_much)
         self._transport: asyncio.Transport | None = None
         # Bytes of an opening request that is not complete yet.
-        self._held = bytearray()
+        self._request = bytearray()
         # The received part of a text message in several frames; `None` for any other message.
         self._fragments: bytearray | None = None
         # Timer that ends the connection if the peer does not answer our close frame.
@@ -108,16 +108,16 @@ class WebSocketCarrier(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._protocol.state is State.CONNECTING:
-            self._held += data
-            end = self._held.find(b"\r\n\r\n") + 4
+            self._request += data
+            end = self._request.find(b"\r\n\r\n") + 4
             if end < len(b"\r\n\r\n"):
-                if len(self._held) > _REQUEST_BYTES_MAX:
+                if len(self._request) > _REQUEST_BYTES_MAX:
                     self.abort()
                 self._count()
                 return
-            self._protocol.receive_data(bytes(self._held[:end]))
-            data = bytes(self._held[end:])
-            self._held.clear()
+            self._protocol.receive_data(bytes(self._request[:end]))
+            data = bytes(self._request[end:])
+            self._request.clear()
             self._open()
         self._receive(data)
 
@@ -244,8 +244,8 @@ class WebSocketCarrier(asyncio.Protocol):
             self._connection.receive_text(bytes(fragments))
 
     def _count(self) -> None:
-        unread = len(self._held) + len(self._protocol.reader.buffer)
-        self._share.hold(unread + (self._protocol.current_size or 0))
+        unread = len(self._request) + len(self._protocol.reader.buffer)
+        self._share.report(unread + (self._protocol.current_size or 0))
 
     def _too_much(self) -> None:
         self._connection.connection_lost()
@@ -257,7 +257,7 @@ class WebSocketCarrier(asyncio.Protocol):
     def _forget(self) -> None:
         """Free the data of incomplete frames at once. It may be large, and the garbage collector may free it late."""
         self._share.close()
-        self._held = bytearray()
+        self._request = bytearray()
         self._protocol.reader.buffer = bytearray()
         self._fragments = None
 

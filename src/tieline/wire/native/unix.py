@@ -42,7 +42,7 @@ class _UnixConnection(Stream, Transport):
                     return
         except FrameError as error:
             self.end(Refusal(Code.INVALID_REQUEST, str(error)))
-        self._share.hold(self._buffer.held)
+        self._share.report(self._buffer.buffered_bytes)
 
     def pause_writing(self) -> None:
         self._connection.pause_writing()
