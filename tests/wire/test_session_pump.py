@@ -141,14 +141,14 @@ async def test_a_session_that_is_left_ends_and_the_wire_may_open_another() -> No
     talk = SessionPump(hub, wire)
     talk.open(ATTACH, lambda _: None)
     hub.answer(Attached(session=SESSION, member=BOB, speaker="bob"))
-    talk.hold(True)
+    talk.suspend_reading(True)
     talk.leave()
     assert hub.asked(c.Detach) == [c.Detach(SESSION)]
     assert hub.listening == {}
     assert not wire.reading, "what the wire was told stays true"
     talk.open(ATTACH, lambda _: None)
     hub.answer(Attached(session=SessionId("session-2"), member=BOB, speaker="bob"))
-    talk.hold(False)
+    talk.suspend_reading(False)
     assert wire.reading
     talk.close()
     assert hub.asked(c.Detach) == [c.Detach(SESSION), c.Detach(SessionId("session-2"))]

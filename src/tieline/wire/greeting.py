@@ -66,7 +66,7 @@ class Greeting(Generic[_Frame]):
         self._forget_deadline()
         self.phase = Phase.OPENING
         if not self._early_bytes_max:
-            self._pump.hold(True)
+            self._pump.suspend_reading(True)
         self._pump.open(attach, opened)
 
     def early(self, size: int) -> None:
@@ -76,18 +76,18 @@ class Greeting(Generic[_Frame]):
         """
         self._early_bytes += size
         if self._early_bytes > self._early_bytes_max:
-            self._pump.hold(True)
+            self._pump.suspend_reading(True)
 
     def wait(self, frames: Sequence[_Frame]) -> None:
         """Queue frames behind the frames that wait already, and stop reading from the wire."""
         if frames:
             self._waiting.extend(frames)
-            self._pump.hold(True)
+            self._pump.suspend_reading(True)
 
     def take(self) -> list[_Frame]:
         """Return the waiting frames, and start to read from the wire again."""
         waiting, self._waiting = self._waiting, []
-        self._pump.hold(False)
+        self._pump.suspend_reading(False)
         return waiting
 
     def activate(self) -> list[_Frame]:

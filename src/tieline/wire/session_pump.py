@@ -88,7 +88,6 @@ class SessionPump:
         "_attached_key",
         "_behind",
         "_closed",
-        "_held",
         "_hub",
         "_inflight",
         "_insisted",
@@ -101,6 +100,7 @@ class SessionPump:
         "_reading_paused",
         "_released",
         "_replay",
+        "_suspended",
         "_tries",
         "_unkept",
         "_unoffered_until",
@@ -130,7 +130,7 @@ class SessionPump:
         self._tries = 0
         # Callbacks to call as soon as no command given to `insist` is undecided.
         self._when_kept: list[Callable[[], None]] = []
-        self._held = False
+        self._suspended = False
         self._reading_paused = False
         # Number of deliveries written and not acknowledged yet, and its limit. The limit is `None` for a wire without
         # acknowledgement: only its socket limits such a wire.
@@ -315,20 +315,26 @@ class SessionPump:
         The pump reads while there is room for requests and for their answers.
         """
         limit = self._hub.limits.inflight_max
-        held = self._held or bool(self._tries) or bool(self._unkept)
-        if not self._reading_paused and (self._inflight > limit or not self._writable or held):
+        suspended = self._suspended or bool(self._tries) or bool(self._unkept)
+        if not self._reading_paused and (self._inflight > limit or not self._writable or suspended):
             self._reading_paused = True
             self._wire.pause_reading()
-        elif self._reading_paused and self._writable and not held and not self._closed and self._inflight <= limit // 2:
+        elif (
+            self._reading_paused
+            and self._writable
+            and not suspended
+            and not self._closed
+            and self._inflight <= limit // 2
+        ):
             self._reading_paused = False
             self._wire.resume_reading()
 
-    def hold(self, held: bool) -> None:
-        """Stop reading from the wire if `held` is true. If it is false, allow reading again.
+    def suspend_reading(self, suspended: bool) -> None:
+        """Stop reading from the wire if `suspended` is true. If it is false, allow reading again.
 
         A protocol calls this when it must not get more frames for a while.
         """
-        self._held = held
+        self._suspended = suspended
         self._regulate()
 
     def settled(self, count: int) -> None:

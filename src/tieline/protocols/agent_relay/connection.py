@@ -536,7 +536,7 @@ class RelayConnection(asyncio.Protocol):
             answer(self.audit(envelope, returned.value))
             return
         self._procedure = procedure
-        self._pump.hold(True)
+        self._pump.suspend_reading(True)
         self.submit(command, lambda reply: self._step(procedure, envelope, answer, reply))
 
     def _step(
@@ -563,7 +563,7 @@ class RelayConnection(asyncio.Protocol):
                 self.submit(command, lambda following: self._step(procedure, envelope, answer, following))
                 return
         self._procedure = None
-        self._pump.hold(False)
+        self._pump.suspend_reading(False)
         answer(result)
         self._read()
 
