@@ -178,9 +178,9 @@ async def test_what_the_store_fails_at_is_handed_over_again_in_order_and_meanwhi
     table = Table()
     table.page()
     kept: list[str] = []
-    table.talk.insist((send("a"), send("b")))
-    table.talk.insist((send("c"),))
-    table.talk.when_kept(lambda: kept.append("all"))
+    table.talk.submit_with_retry((send("a"), send("b")))
+    table.talk.submit_with_retry((send("c"),))
+    table.talk.when_decided(lambda: kept.append("all"))
     table.hub.answer(Accepted(message_id=MessageId("m1"), offset=1, recipients=1), FAILED)
     assert not table.wire.reading
     table.hub.answer(FAILED)
@@ -200,10 +200,10 @@ async def test_what_the_store_fails_at_is_handed_over_again_in_order_and_meanwhi
 
 
 @pytest.mark.usefixtures("soon")
-async def test_what_a_wire_insisted_on_is_kept_before_its_session_ends_though_the_wire_is_gone() -> None:
+async def test_what_a_wire_submits_with_retry_is_kept_before_its_session_ends_though_the_wire_is_gone() -> None:
     table = Table()
     table.page()
-    table.talk.insist((send("a"),))
+    table.talk.submit_with_retry((send("a"),))
     table.talk.close()
     table.hub.answer(FAILED)
     await until(lambda: len(table.hub.open) == 1)
@@ -215,10 +215,10 @@ async def test_what_a_wire_insisted_on_is_kept_before_its_session_ends_though_th
 
 @pytest.mark.usefixtures("soon")
 async def test_a_wire_ends_when_the_store_fails_for_too_long_or_at_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_pump, "INSIST_MAX", 2)
+    monkeypatch.setattr(session_pump, "RETRIES_MAX", 2)
     long = Table()
     long.page()
-    long.talk.insist((send("a"),))
+    long.talk.submit_with_retry((send("a"),))
     for _ in range(2):
         await until(lambda: len(long.hub.open) == 1)
         long.hub.answer(FAILED)
@@ -228,10 +228,10 @@ async def test_a_wire_ends_when_the_store_fails_for_too_long_or_at_too_much(monk
     assert [why.code for why in long.wire.ended] == [Code.STORE_FAILED]
     much = Table(limits=Limits(unsent_bytes_max=3))
     much.page()
-    much.talk.insist((send("four"),))
+    much.talk.submit_with_retry((send("four"),))
     much.hub.answer(FAILED)
     assert [why.code for why in much.wire.ended] == [Code.STORE_FAILED]
-    # There is nothing left to insist on.
+    # There is nothing left to submit.
     await turn()
     assert said(much) == ["four"]
 
@@ -239,7 +239,7 @@ async def test_a_wire_ends_when_the_store_fails_for_too_long_or_at_too_much(monk
 async def test_a_session_whose_wire_is_gone_ends_when_the_store_fails_at_too_much() -> None:
     table = Table(limits=Limits(unsent_bytes_max=3))
     table.page()
-    table.talk.insist((send("four"),))
+    table.talk.submit_with_retry((send("four"),))
     table.talk.close()
     assert table.hub.asked(c.Detach) == []
     table.hub.answer(FAILED)

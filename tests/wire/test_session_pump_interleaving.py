@@ -112,7 +112,7 @@ async def _interleave(window: int | None, actions: list[tuple[str, int]], room: 
         notice()
         for _ in range(min(count, len(unacked))):
             key = unacked.popleft()
-            talk.settled(1)
+            talk.acknowledged(1)
             talk.submit((c.Advance(SESSION, ranges=((key, key),)),))
 
     for action, count in actions:

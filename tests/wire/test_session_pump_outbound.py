@@ -94,11 +94,11 @@ async def test_a_full_window_stops_and_an_acknowledgement_resumes_from_the_inbox
     await turn()
     assert table.wire.keys == [1, 2]
     assert len(table.fetches) == 1, "without credit nothing is read"
-    table.talk.settled(1)
+    table.talk.acknowledged(1)
     assert table.fetches[1:] == [(2, 1)]
     table.page(3, complete=False)
     assert table.wire.keys == [1, 2, 3]
-    table.talk.settled(2)
+    table.talk.acknowledged(2)
     assert table.fetches[2:] == [(3, 2)]
     table.page(4)
     table.offer(5)
@@ -124,7 +124,7 @@ async def test_an_inbox_longer_than_a_page_is_read_page_by_page() -> None:
 
 async def test_acknowledging_more_than_was_written_gives_no_more_than_the_window() -> None:
     table = Table(window=2, pending=2)
-    table.talk.settled(100)
+    table.talk.acknowledged(100)
     table.offer(3, 4, 5)
     await turn()
     assert table.wire.keys == [1, 2, 3, 4]
@@ -190,7 +190,7 @@ async def test_resuming_a_wire_that_is_caught_up_reads_nothing() -> None:
     table = Table(pending=1)
     table.talk.pause_writing()
     table.talk.resume_writing()
-    table.talk.settled(1)
+    table.talk.acknowledged(1)
     assert len(table.fetches) == 1
 
 
@@ -280,10 +280,10 @@ async def test_what_is_released_waits_for_credit() -> None:
     table.offer(5)
     table.talk.released([1, 2])
     assert asked_keys(table) == []
-    table.talk.settled(1)
+    table.talk.acknowledged(1)
     assert asked_keys(table) == [(1,)]
     table.page(1)
-    table.talk.settled(2)
+    table.talk.acknowledged(2)
     assert asked_keys(table) == [(1,), (2,)]
 
 
@@ -321,7 +321,7 @@ async def test_a_page_that_the_hub_failed_at_is_read_again_and_nothing_is_missed
         table.hub.answer(Refusal(code, "not now"))
         # None of these asks: one timer does.
         table.offer(tries)
-        table.talk.settled(1)
+        table.talk.acknowledged(1)
         table.talk.resume_writing()
         assert not table.talk.caught_up
         assert not table.hub.open
@@ -386,7 +386,7 @@ async def test_an_acknowledgement_between_two_deliveries_of_one_turn_keeps_their
     await turn()
     table.offer(2, 3)
     assert table.wire.keys == [1], "the rest of the turn is written together"
-    table.talk.settled(1)
+    table.talk.acknowledged(1)
     assert table.wire.keys == [1, 2]
     assert table.fetches[-1] == (2, 1), "there is room for one more, and that is read from the inbox"
     table.page(3)

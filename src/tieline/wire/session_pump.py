@@ -5,8 +5,8 @@ session. Below: the Hub port. The pump keeps order, credit and back-pressure, so
 of its own:
 
 - **Inbound**, at most `inflight_max` commands of a wire wait for their replies. At this limit, the pump stops reading
-  from the wire. A wire that cannot tell its client about a refusal uses `insist`: if the store fails, the pump retries
-  the wire's commands until the store accepts them.
+  from the wire. A wire that cannot tell its client about a refusal uses `submit_with_retry`: if the store fails, the
+  pump retries the wire's commands until the store accepts them.
 - **Outbound**, a session is either *caught up* or *behind*. If it is caught up, new deliveries go straight from the hub
   to the wire. If it is behind, it reads the inbox as its credit and its wire allow. The pump has no queue: deliveries
   that cannot go out now stay in the inbox, which is on disk.
@@ -40,7 +40,7 @@ PAGE_BYTES = 1024 * 1024
 """Most bytes (as stored) of the messages that are read from the inbox at once. If the wire's buffer becomes full, the
 pump drops the rest of the page and reads it again later."""
 
-INSIST_MAX = 600
+RETRIES_MAX = 600
 """Most retries of a command for a wire that cannot report a refusal. There is one retry per second. If the store still
 fails after these retries (ten minutes), the connection ends."""
 
@@ -88,9 +88,9 @@ class SessionPump:
         "_attached_key",
         "_behind",
         "_closed",
+        "_failed",
         "_hub",
         "_inflight",
-        "_insisted",
         "_next_key",
         "_once",
         "_outstanding",
@@ -102,9 +102,9 @@ class SessionPump:
         "_replay",
         "_suspended",
         "_tries",
-        "_unkept",
+        "_undecided",
         "_unoffered_until",
-        "_when_kept",
+        "_when_decided",
         "_window",
         "_wire",
         "_writable",
@@ -123,13 +123,13 @@ class SessionPump:
         self._attached_key = 1
         # Number of commands that were submitted and not answered yet.
         self._inflight = 0
-        # For a wire that insists: the number of its unanswered commands, the commands at which the store failed, and
+        # For `submit_with_retry`: the number of its unanswered commands, the commands at which the store failed, and
         # the number of failed attempts.
-        self._insisted = 0
-        self._unkept: list[c.Command] = []
+        self._undecided = 0
+        self._failed: list[c.Command] = []
         self._tries = 0
-        # Callbacks to call as soon as no command given to `insist` is undecided.
-        self._when_kept: list[Callable[[], None]] = []
+        # Callbacks to call as soon as no command given to `submit_with_retry` is undecided.
+        self._when_decided: list[Callable[[], None]] = []
         self._suspended = False
         self._reading_paused = False
         # Number of deliveries written and not acknowledged yet, and its limit. The limit is `None` for a wire without
@@ -241,61 +241,65 @@ class SessionPump:
     def attempt(self) -> int:
         """Number of retries since the store failed; 0 while the store works.
 
-        Each `Send` command given to `insist` must have this number in its field `attempt`.
+        Each `Send` command given to `submit_with_retry` must have this number in its field `attempt`.
         """
         return self._tries
 
-    def insist(self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None) -> None:
+    def submit_with_retry(
+        self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None
+    ) -> None:
         """Submit commands of a wire that cannot report a refusal to its client.
 
         Each `Send` must have the number `attempt`. If the store fails, the pump retries the failed commands in their
         order until the store accepts them. During this time, the pump does not read from the wire. If the wire is
         closed during this time, the session stays open until the commands are decided.
         """
-        self._insisted += len(commands)
+        self._undecided += len(commands)
 
         def decided(replies: Sequence[Reply]) -> None:
-            self._insisted -= len(commands)
-            self._unkept += [command for command, reply in zip(commands, replies, strict=True) if _is_failed(reply)]
+            self._undecided -= len(commands)
+            self._failed += [command for command, reply in zip(commands, replies, strict=True) if _is_failed(reply)]
             if done is not None and not self._closed:
                 done(replies)
-            if self._unkept and not self._insisted:
-                self._insist_later()
-            self._settle_insisted()
+            if self._failed and not self._undecided:
+                self._retry_later()
+            self._notice_decided()
 
         self.submit(commands, decided, even_closed=True)
 
-    def _insist_later(self) -> None:
+    def _retry_later(self) -> None:
         """Schedule a retry of the commands that the store did not accept. After too many retries, close the wire."""
         self._tries += 1
-        waiting = sum(_characters(command) for command in self._unkept)
-        if self._tries <= INSIST_MAX and waiting <= self._hub.limits.unsent_bytes_max:
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._insist_again)
+        waiting = sum(_characters(command) for command in self._failed)
+        if self._tries <= RETRIES_MAX and waiting <= self._hub.limits.unsent_bytes_max:
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._retry)
             return
-        self._unkept.clear()
+        self._failed.clear()
         if not self._closed:
             self._wire.end(Refusal(Code.STORE_FAILED, "the store has failed for too long; say it again later"))
 
-    def _insist_again(self) -> None:
-        commands, self._unkept = self._unkept, []
+    def _retry(self) -> None:
+        commands, self._failed = self._failed, []
         tries = self._tries
-        self.insist(
+        self.submit_with_retry(
             [replace(command, attempt=tries) if isinstance(command, c.Send) else command for command in commands]
         )
 
-    def when_kept(self, done: Callable[[], None]) -> None:
-        """Call `done` when all commands given to `insist` are decided. If no such command waits, call it at once."""
-        self._when_kept.append(done)
-        self._settle_insisted()
+    def when_decided(self, done: Callable[[], None]) -> None:
+        """Call `done` when all commands given to `submit_with_retry` are decided. If no such command waits, call it at
+        once.
+        """
+        self._when_decided.append(done)
+        self._notice_decided()
 
-    def _settle_insisted(self) -> None:
-        if self._insisted or self._unkept:
+    def _notice_decided(self) -> None:
+        if self._undecided or self._failed:
             return
         self._tries = 0
         if self._closed:
             self._detach()
             return
-        waiting, self._when_kept = self._when_kept, []
+        waiting, self._when_decided = self._when_decided, []
         for done in waiting:
             done()
 
@@ -315,7 +319,7 @@ class SessionPump:
         The pump reads while there is room for requests and for their answers.
         """
         limit = self._hub.limits.inflight_max
-        suspended = self._suspended or bool(self._tries) or bool(self._unkept)
+        suspended = self._suspended or bool(self._tries) or bool(self._failed)
         if not self._reading_paused and (self._inflight > limit or not self._writable or suspended):
             self._reading_paused = True
             self._wire.pause_reading()
@@ -337,7 +341,7 @@ class SessionPump:
         self._suspended = suspended
         self._regulate()
 
-    def settled(self, count: int) -> None:
+    def acknowledged(self, count: int) -> None:
         """Record that the client has acknowledged `count` deliveries. The pump may then write as many new ones."""
         self._outstanding = max(0, self._outstanding - count)
         if self._behind:
@@ -380,7 +384,7 @@ class SessionPump:
         self._pages.close()
         if self.session:
             self._hub.forget(self.session)
-        if not (self._insisted or self._unkept):
+        if not (self._undecided or self._failed):
             self._detach()
 
     def _detach(self) -> None:

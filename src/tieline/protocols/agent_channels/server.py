@@ -226,7 +226,7 @@ class _Client:
         speaker = f"{self.id}@{self._place.name}"
         content = content_of(message, self._target, speaker, self._place.server.is_anothers)
         send = c.Send(self._speaking.session, content=content, allow_empty=True, attempt=self._speaking.attempt)
-        self._speaking.insist((send,), self._sent)
+        self._speaking.submit_with_retry((send,), self._sent)
 
     def _sent(self, replies: Sequence[Reply]) -> None:
         for reply in replies:

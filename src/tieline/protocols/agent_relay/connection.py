@@ -495,7 +495,7 @@ class RelayConnection(asyncio.Protocol):
         """Count this delivery as acknowledged, so that the hub can send another delivery. Ignore a repeated call."""
         if key is not None and key in self._unacknowledged:
             self._unacknowledged.remove(key)
-            self._pump.settled(1)
+            self._pump.acknowledged(1)
 
     # Topics, questions and the rest.
 

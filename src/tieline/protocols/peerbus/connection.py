@@ -189,7 +189,7 @@ class PeerConnection:
         self._flush_acks()
         if self._commands:
             commands, self._commands = self._commands, []
-            self._pump.insist(commands, self._decided)
+            self._pump.submit_with_retry(commands, self._decided)
 
     def _decided(self, replies: Sequence[r.Reply]) -> None:
         # The protocol has no refusal. A peer that stays connected would believe that a failed message was accepted.
@@ -283,7 +283,7 @@ class PeerConnection:
     def _finish(self) -> None:
         self.finish_turn()
         # Answers come in order, so this callback runs after the last one.
-        self._pump.after(lambda: self._pump.when_kept(lambda: self._fail(DONE)))
+        self._pump.after(lambda: self._pump.when_decided(lambda: self._fail(DONE)))
 
     def _leave(self) -> None:
         try:
@@ -426,7 +426,7 @@ class PeerConnection:
         self._questions += 1
         self._pump.submit(
             (c.ListMembers(self._pump.session),),
-            lambda replies: self._pump.when_kept(partial(self._answered, replies)),
+            lambda replies: self._pump.when_decided(partial(self._answered, replies)),
         )
 
     def _answered(self, replies: Sequence[r.Reply]) -> None:

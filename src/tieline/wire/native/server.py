@@ -434,7 +434,7 @@ class NativeConnection:
             ]
             if claims:
                 # An answered claim ends the delivery for this client, no matter which session got it.
-                self._pump.settled(sum(isinstance(reply, r.Claimed) for reply in replies))
+                self._pump.acknowledged(sum(isinstance(reply, r.Claimed) for reply in replies))
             if isinstance(commands[0], c.FollowActivity) and isinstance(replies[0], r.Done):
                 self._hub.tail(self._pump.session, commands[0].member, self._write_activity)
             if weight:
@@ -483,7 +483,7 @@ class NativeConnection:
             said = content_of(frame)
             return said if isinstance(said, Refusal) else frame.command(session, said)
         if isinstance(frame, _SETTLING):
-            self._pump.settled(sum([last - first + 1 for first, last in frame.keys if last >= first]))
+            self._pump.acknowledged(sum([last - first + 1 for first, last in frame.keys if last >= first]))
         if isinstance(frame, f.Hello):
             return Refusal(Code.INVALID_REQUEST, "hello comes once")
         assert not isinstance(frame, f.FollowAll), "looked at before"

@@ -90,7 +90,7 @@ class _Connection(Stream):
                 attach = c.Attach(protocol=PROTOCOL, credential=ByToken(said.token), member=MemberName(said.name))
                 self._greeting.open(attach, self._opened)
             case codec.Ack():
-                self._pump.settled(1)
+                self._pump.acknowledged(1)
                 self._pump.submit((c.Advance(session, ranges=((said.key, said.key),)),))
             case codec.Say():
                 target = parse_target(said.target)
