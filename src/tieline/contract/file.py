@@ -102,11 +102,12 @@ class FileCatalogue(Protocol):
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
         """Let viewers read the entries at these paths. A share moves with its entry. It ends when the entry is removed.
 
-        `via` is a random id for the shares that this call makes. `settle` and `unshare` find the shares by this id.
+        `via` is a random id for the shares that this call makes. `make_permanent` and `unshare` find the shares by this
+        id.
         """
         ...
 
-    def settle(self, via: str, viewer: str) -> None:
+    def make_permanent(self, via: str, viewer: str) -> None:
         """Make the shares permanent that were made for this viewer with the id `via`.
 
         After that, the shares have no id, so `unshare` cannot find them. A path has at most one permanent share per

@@ -51,7 +51,7 @@ class Upkeep:
             await self._logins.reconcile(since_ms)
         await self._logins.check()
         self._check_later()
-        await self._settle()
+        await self._finish_copies()
 
     async def stop(self) -> None:
         """Stop watching for removed members, finish the running deletions, and close the files."""
@@ -63,12 +63,12 @@ class Upkeep:
             await asyncio.wait(self._tasks)
         await self._files.close()
 
-    async def _settle(self) -> None:
+    async def _finish_copies(self) -> None:
         """Finish the work on copied files that a crash interrupted.
 
         Let the members of an objective read its copies. Remove copies whose objective was never created.
         """
-        left = await self._files.unsettled()
+        left = await self._files.unattached_copies()
         attached = await self._operator.attached() if left else None
         if attached is None:
             return

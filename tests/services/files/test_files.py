@@ -296,11 +296,11 @@ async def test_what_everybody_was_shown_everybody_reads(scene: Scene) -> None:
     assert names(await scene.files.shared(ADA)) == []
 
 
-async def test_shares_that_are_settled_count_once(scene: Scene) -> None:
+async def test_shares_that_are_permanent_count_once(scene: Scene) -> None:
     await scene.written("/ada/a")
     for via in ("one", "two"):
         await scene.files.share(["/ada/a"], ["bob"], via)
-        await scene.files.settle(via, "bob")
+        await scene.files.make_permanent(via, "bob")
     await scene.files.share(["/ada/a"], ["bob"], "three")
     await scene.files.unshare("three", "bob")
     assert names(await scene.files.shared(BOB)) == ["/ada/a"]

@@ -43,7 +43,7 @@ class Attachments:
         if isinstance(replies[0], Refusal):
             await self._files.unshare(via, viewer)
         else:
-            await self._files.settle(via, viewer)
+            await self._files.make_permanent(via, viewer)
         return replies
 
     async def copy(

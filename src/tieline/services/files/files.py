@@ -173,16 +173,16 @@ class Files:
     async def share(self, paths: Sequence[str], viewers: Sequence[str], via: str) -> None:
         """Let the `viewers` read these paths. Viewers are members, `*`, or groups such as `chan:<id>`.
 
-        `via` is an id for these grants. `settle` and `unshare` find the grants by this id.
+        `via` is an id for these grants. `make_permanent` and `unshare` find the grants by this id.
         """
         await self._run(self._tree.share, paths, viewers, via, self._now_ms())
 
-    async def settle(self, via: str, viewer: str) -> None:
+    async def make_permanent(self, via: str, viewer: str) -> None:
         """Make the grants permanent that `share` gave to `viewer` with the id `via`.
 
         Call this method when the message was accepted.
         """
-        await self._run(self._tree.settle, via, viewer)
+        await self._run(self._tree.make_permanent, via, viewer)
 
     async def unshare(self, via: str, viewer: str) -> None:
         """Undo a call of `share` whose message was refused: `viewer` loses the grants. `via` is the id in that call."""
@@ -199,12 +199,12 @@ class Files:
         """
         await self._run(self._tree.reconcile, since_ms, self._now_ms())
 
-    async def unsettled(self) -> list[tuple[str, list[str]]]:
+    async def unattached_copies(self) -> list[tuple[str, list[str]]]:
         """Return copies of files that belong to no objective yet: a list of folders, each with its files.
 
         A crash can leave such copies behind.
         """
-        return await self._run(self._tree.unsettled)
+        return await self._run(self._tree.unattached_copies)
 
     async def forget(self, member: str) -> None:
         """Delete the files of a removed member, and its grants to read other files."""

@@ -408,13 +408,13 @@ class Tree:
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
         """Let the `viewers` read these paths. Viewers are members, `*`, or groups such as `chan:<id>`.
 
-        `via` is an id for these grants. `settle` and `unshare` find the grants by this id.
+        `via` is an id for these grants. `make_permanent` and `unshare` find the grants by this id.
         """
         self._catalogue.share(paths, viewers, via, at_ms)
 
-    def settle(self, via: str, viewer: str) -> None:
+    def make_permanent(self, via: str, viewer: str) -> None:
         """Make the grants permanent that `share` gave to `viewer` with the id `via`."""
-        self._catalogue.settle(via, viewer)
+        self._catalogue.make_permanent(via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
         """Remove the grants that `share` gave to `viewer` with the id `via`."""
@@ -441,7 +441,7 @@ class Tree:
             if viewer != EVERYBODY and ":" not in viewer:
                 self._catalogue.forget(viewer, since_ms.get(viewer, at_ms + 1))
 
-    def unsettled(self) -> list[tuple[str, list[str]]]:
+    def unattached_copies(self) -> list[tuple[str, list[str]]]:
         """Return copies of files that belong to no objective yet: a list of folders, each with its files.
 
         A crash can leave such copies behind.

@@ -77,16 +77,18 @@ class SqliteFiles:
             return self._holds("refers", digest)
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let `viewers` read the entries at `paths`. `settle` and `unshare` find these shares by the id `via`."""
+        """Let `viewers` read the entries at `paths`. `make_permanent` and `unshare` find these shares by the id
+        `via`.
+        """
         with self._refusing(), self._connection:
             self._connection.executemany(
                 _QUERIES["share"], ((path, viewer, via, at_ms) for path in paths for viewer in viewers)
             )
 
-    def settle(self, via: str, viewer: str) -> None:
+    def make_permanent(self, via: str, viewer: str) -> None:
         """Make permanent the shares that `share` made for `viewer` under the id `via`. The shares lose this id."""
         with self._refusing():
-            self._run("settle", via, viewer)
+            self._run("make_permanent", via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
         """End the shares that `share` made for `viewer` under the id `via`."""

@@ -45,8 +45,8 @@ SELECT EXISTS (SELECT 1 FROM entry WHERE digest = ?)
 INSERT OR IGNORE INTO share (path, viewer, via, at_ms)
 SELECT path, ?2, ?3, ?4 FROM entry WHERE path = ?1
 
--- name: settle
--- An empty reason is the one that all settled shares have, so there is at most one of them for a path and a viewer.
+-- name: make_permanent
+-- An empty reason is the one that all permanent shares have, so there is at most one of them for a path and a viewer.
 UPDATE OR REPLACE share SET via = '' WHERE via = ? AND viewer = ?
 
 -- name: unshare
