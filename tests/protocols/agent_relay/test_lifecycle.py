@@ -298,9 +298,9 @@ def test_a_delivery_is_new_once_then_held_then_done() -> None:
     memory = Memory()
     assert memory.receive("d-1", "default", "alice", 1) is Novelty.NEW
     assert memory.receive("d-1", "default", "alice", 1) is Novelty.HELD
-    assert memory.settle("d-1")
+    assert memory.mark_acked("d-1")
     assert memory.receive("d-1", "default", "alice", 1) is Novelty.DONE
-    assert not memory.settle("d-1")
+    assert not memory.mark_acked("d-1")
 
 
 def test_a_delivery_that_was_not_taken_is_new_again() -> None:
@@ -308,7 +308,7 @@ def test_a_delivery_that_was_not_taken_is_new_again() -> None:
     memory.receive("d-1", "default", "alice", 1)
     assert memory.release("d-1")
     assert not memory.release("d-1")
-    assert not memory.settle("d-1")
+    assert not memory.mark_acked("d-1")
     assert memory.receive("d-1", "default", "alice", 1) is Novelty.NEW
 
 
@@ -329,7 +329,7 @@ def test_another_session_begins_without_positions_but_what_was_received_stays_kn
     memory = Memory()
     memory.open("s-1", "t-1")
     memory.receive("d-1", "chat", "alice", 1)
-    memory.settle("d-1")
+    memory.mark_acked("d-1")
     memory.receive("d-2", "chat", "alice", 2)
     memory.forget_session()
     assert (memory.session_id, memory.resume_token) == (None, None)
@@ -343,7 +343,7 @@ def test_what_is_remembered_is_bounded_and_the_newest_half_stays() -> None:
     memory = Memory(known_max=100, positions_max=10)
     for number in range(1000):
         memory.receive(f"d-{number}", f"t-{number}", "alice", 1)
-        memory.settle(f"d-{number}", {"answer": number})
+        memory.mark_acked(f"d-{number}", {"answer": number})
         assert len(memory._done) <= 100
         assert len(memory._positions) <= 10
         assert len(memory._answers) <= ANSWERS_MAX
@@ -358,13 +358,13 @@ def test_what_is_not_settled_is_never_forgotten() -> None:
     memory.receive("held", "default", "alice", 1)
     for number in range(100):
         memory.receive(f"d-{number}", "default", "alice", number)
-        memory.settle(f"d-{number}")
+        memory.mark_acked(f"d-{number}")
     assert memory.receive("held", "default", "alice", 1) is Novelty.HELD
 
 
 def test_an_answer_is_remembered_to_be_given_again() -> None:
     memory = Memory()
     memory.receive("d-1", "default", "alice", 1)
-    memory.settle("d-1", {"correlationId": "c", "response": True})
+    memory.mark_acked("d-1", {"correlationId": "c", "response": True})
     assert memory.answer("d-1") == {"correlationId": "c", "response": True}
     assert memory.answer("d-2") is None

@@ -312,7 +312,7 @@ class RelayClient:
         written = frame("ACK", payload)
         self._check_size(written)
         # If the ACK is not written now, or is lost, the delivery comes again and is acknowledged then.
-        if self._memory.settle(delivery.id, payload if delivery.correlation is not None else None):
+        if self._memory.mark_acked(delivery.id, payload if delivery.correlation is not None else None):
             self._write(written)
 
     def decline(self, delivery: Delivery, code: str, message: str) -> None:
@@ -477,7 +477,7 @@ class RelayClient:
             if wire_id in self._requests:
                 raise RelayRefused(ErrorCode.CONFLICT, f"the id {wire_id!r} is being sent already")
             outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            request = Request(wire_id, written, expected, lambda found: _settle(outcome, found))
+            request = Request(wire_id, written, expected, lambda found: _resolve(outcome, found))
             self._requests.add(request)
             self._pump()
             try:
@@ -561,7 +561,7 @@ def _positive(value: object, otherwise: float) -> float:
     return value if isinstance(value, int | float) and value > 0 else otherwise
 
 
-def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
+def _resolve(future: asyncio.Future[Any], outcome: Any) -> None:
     if future.done():
         return
     if isinstance(outcome, RelayError):

@@ -230,7 +230,7 @@ class Request(Struct, frozen=True):
     id: str
     frame: bytes
     expected: Expected
-    settle: Callable[[Accepted | Answer | Payload | RelayError], None]
+    resolve: Callable[[Accepted | Answer | Payload | RelayError], None]
     """Callback that is called once, with the result of the request."""
 
 
@@ -275,33 +275,33 @@ class Requests:
         match envelope.type:
             case "ACK":
                 answer = Answer(envelope.sender or "", payload.get("response"), payload.get("responseData"))
-                if self._settle(payload.get("correlationId"), Expected.ANSWER, answer):
+                if self._resolve(payload.get("correlationId"), Expected.ANSWER, answer):
                     return True
                 wire_id = payload.get("ack_id")
                 accepted = Accepted(str(wire_id), str(payload.get("message_id", "")))
-                return self._settle(wire_id, Expected.ACCEPTANCE, accepted)
+                return self._resolve(wire_id, Expected.ACCEPTANCE, accepted)
             case "NACK":
-                return self._settle(payload.get("ack_id"), None, refusal_of(payload))
+                return self._resolve(payload.get("ack_id"), None, refusal_of(payload))
             case "ERROR":
-                return self._settle(payload.get("correlationId") or envelope.id, None, refusal_of(payload))
+                return self._resolve(payload.get("correlationId") or envelope.id, None, refusal_of(payload))
             case _:
-                return self._settle(envelope.id, Expected.REPLY, payload)
+                return self._resolve(envelope.id, Expected.REPLY, payload)
 
     def fail(self, error: RelayError) -> None:
         """Complete all waiting requests with this error."""
         waiting, self._waiting = self._waiting, {}
         self._unwritten.clear()
         for request in waiting.values():
-            request.settle(error)
+            request.resolve(error)
 
-    def _settle(
+    def _resolve(
         self, wire_id: object, expected: Expected | None, outcome: Accepted | Answer | Payload | RelayError
     ) -> bool:
         request = self._waiting.get(wire_id) if isinstance(wire_id, str) else None
         if request is None or expected not in (None, request.expected):
             return False
         del self._waiting[request.id]
-        request.settle(outcome)
+        request.resolve(outcome)
         return True
 
 
@@ -379,7 +379,7 @@ class Memory:
             del self._positions[next(iter(self._positions))]
         return Novelty.NEW
 
-    def settle(self, delivery_id: str, answer: Payload | None = None) -> bool:
+    def mark_acked(self, delivery_id: str, answer: Payload | None = None) -> bool:
         """Mark a delivery as acknowledged, and remember the answer to its sender, if any.
 
         Return false if the delivery was not received, or was acknowledged before.
