@@ -160,7 +160,7 @@ class BrokerHarness:
         self.broker.external_inboxes.answers = Answers()
         if outcome.unsettled:
             answers = self.answers
-            self.handle(outcome.settles())
+            self.handle(outcome.settle_commands())
             self.answers.by_delivery |= answers.by_delivery
         return outcome
 

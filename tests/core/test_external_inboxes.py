@@ -168,7 +168,9 @@ def test_deliveries_that_expire_together_are_one_command_for_their_member(street
     said = [street.say(str(number), ttl_ms=10) for number in range(300)]
     street.harness.clock_and_ids.time_ms += 20
     street.harness.decide(c.Tick())
-    assert [(settle.member, settle.ranges) for settle in street.harness.outcome.settles()] == [(BOB, ((1, 300),))]
+    assert [(settle.member, settle.ranges) for settle in street.harness.outcome.settle_commands()] == [
+        (BOB, ((1, 300),))
+    ]
     assert {street.harness.state(each, "bob") for each in said} == {State.EXPIRED}
 
 

@@ -95,7 +95,7 @@ class Outcome(Struct):
     urgent: bool = False
     """True if a client waits for the commit. Otherwise the commit may wait briefly for more batches."""
 
-    def settles(self) -> list[c.Settle]:
+    def settle_commands(self) -> list[c.Settle]:
         """Return commands that settle the `unsettled` deliveries. Ask the external inboxes before that."""
         return [
             c.Settle(member=member, ranges=join_keys(keys), state=state, evidence=evidence)

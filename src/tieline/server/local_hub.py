@@ -233,7 +233,8 @@ class LocalHub:
         return self._watches.add(interest, receiver)
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """Set the inbox that the hub asks before it settles deliveries of the member. With `None`, remove the inbox.
+        """Set the inbox that the hub asks before it settle_commands deliveries of the member. With `None`, remove the
+        inbox.
 
         `session` is the inbox's own session. The broker's thread only reads the table, so the event loop may change it.
         """
@@ -256,7 +257,7 @@ class LocalHub:
                 timeout = None if lazy_since is None else self._lazy_wait(lazy_since)
                 stop = self._take_in(timeout)
             except queue.Empty:
-                lazy_since = self._settle(lazy_since)
+                lazy_since = self._commit_lazy(lazy_since)
                 continue
             items = self._turns.take(self.limits.batch_max)
             stop = stop and not self._turns
@@ -277,14 +278,14 @@ class LocalHub:
                 self._guard(partial(self._work, [item]), [item])
                 if self._lost:
                     break
-            lazy_since = self._settle(lazy_since)
+            lazy_since = self._commit_lazy(lazy_since)
             if stop:
                 self._loop.call_soon_threadsafe(self._refuse, self._waiting_commands.abandon(), _STOPPING)
                 self._guard(self._close)
                 self._broker.store.close()
                 return
 
-    def _settle(self, lazy_since: float | None) -> float | None:
+    def _commit_lazy(self, lazy_since: float | None) -> float | None:
         """Commit work that nobody waits for, if its start `lazy_since` is long enough ago. Return its new start."""
         if not self._broker.dirty:
             self._guard(self._retry)
@@ -332,7 +333,7 @@ class LocalHub:
         self.counters.batches += 1
         for outcome in outcomes:
             if outcome.unsettled:
-                self._waiting_commands.add(outcome.settles())
+                self._waiting_commands.add(outcome.settle_commands())
         self._loop.call_soon_threadsafe(self._publish, items, outcomes)
 
     def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Iterator[Outcome]:

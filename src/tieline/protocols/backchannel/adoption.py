@@ -279,7 +279,7 @@ class Adoption:
         if self._channels.stale:
             await self._refresh_channels()
         if self._channels.unsettled:
-            await self._channels.settle(await self._operator_session())
+            await self._channels.reconcile(await self._operator_session())
         if self._unswept:
             inboxes = [self._inboxes[name] for name in self._unswept if name in self._inboxes]
             self._unswept.clear()
@@ -391,7 +391,7 @@ class Adoption:
             if agent.session is None:
                 self._ended.setdefault(name, Refusal(Code.UNKNOWN_SESSION, "the session has ended"))
         await self._read_records(changed)
-        await self._channels.settle(operator)
+        await self._channels.reconcile(operator)
         self._dirty.update(self._mailboxes)
 
     async def _follow(self) -> None:

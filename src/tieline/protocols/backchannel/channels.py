@@ -94,7 +94,7 @@ class Channels:
                 self._records.pop(name, None)
             self.unsettled.add(name)
 
-    async def settle(self, operator: SessionId) -> None:
+    async def reconcile(self, operator: SessionId) -> None:
         """Make the channels in the hub and in the records equal, for all members whose channels may differ."""
         unsettled, self.unsettled = self.unsettled, set()
         said = {name: self._said(name) for name in unsettled if name in self._remote}

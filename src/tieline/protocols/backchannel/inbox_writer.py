@@ -60,9 +60,9 @@ class InboxWriter:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self.settle()
+        await self.wait_idle()
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until the current round, if any, has ended."""
         if self._round is not None:
             await asyncio.wait((self._round,))

@@ -137,7 +137,7 @@ class LocalAgent:
         """Drop the queued deliveries. Wait until no delivery is being written, because the inbox will be changed."""
         self._parcels = []
         self._caught_up = False
-        await self._inbox_writer.settle()
+        await self._inbox_writer.wait_idle()
 
     def close(self) -> None:
         """End the agent's session."""
