@@ -87,4 +87,4 @@ def test_an_empty_log_has_lost_nothing_and_has_no_times(scene: Scene) -> None:
     assert scene.store.readers.kept_from == 0
     assert scene.store.readers.time_of(0) is None
     assert scene.store.readers.bytes_used() > 0
-    assert not scene.store.readers.give_back(), "there is nothing to give back"
+    assert not scene.store.readers.free_space(), "there is nothing to give back"

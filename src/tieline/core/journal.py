@@ -61,7 +61,7 @@ class Prune(Struct, frozen=True):
     at_ms: int
 
 
-class GiveBack(Struct, frozen=True):
+class FreeSpace(Struct, frozen=True):
     """Request, from the hub itself, to return some free space of the database to the file system."""
 
 
@@ -87,7 +87,7 @@ class Forget(Struct, frozen=True):
     known: bool
 
 
-Work = Record | Select | ReadRows | Prune | GiveBack | Tell | Advance | Forget
+Work = Record | Select | ReadRows | Prune | FreeSpace | Tell | Advance | Forget
 
 
 class Journal:
@@ -119,8 +119,8 @@ class Journal:
             case Prune(at_ms):
                 # The reply has the number of deleted rows, so that the caller knows if more may be left.
                 return Recorded(self._prune(at_ms)), ()
-            case GiveBack():
-                self.dirty = self._store.readers.give_back()
+            case FreeSpace():
+                self.dirty = self._store.readers.free_space()
                 return Recorded(int(self.dirty)), ()
             case Tell(log, readers):
                 return ReaderList((log, self._readers.state(self._end)), readers + self._readers.rows), ()

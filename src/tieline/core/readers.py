@@ -74,7 +74,7 @@ class ReaderStore(Protocol):
     def bytes_used(self) -> int:
         """Return the size of the database in bytes, without its free pages."""
 
-    def give_back(self) -> bool:
+    def free_space(self) -> bool:
         """Return some free space of the database to the file system, in a few milliseconds.
 
         The result is false if there was too little free space to return. A store whose database frees space by itself

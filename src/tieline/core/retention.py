@@ -62,7 +62,7 @@ class Retention:
         batch, accounts = self._batch, directory.accounts.values()
         if self._keep is None:
             if batch.now_ms < self._next_pass_ms or self._clock_and_ids.doubts_time():
-                self._give_back()
+                self._free_space()
                 return
             self._next_pass_ms = batch.now_ms + _PASS_MS
             # A replay reads messages after the last snapshot. So make a snapshot before messages are deleted.
@@ -87,8 +87,8 @@ class Retention:
         else:
             self._start = following
 
-    def _give_back(self) -> None:
+    def _free_space(self) -> None:
         """Return some free space to the file system, if nothing was written since the last call."""
         end, self._end = self._end, self._batch.ledger.end
-        if end == self._end and self._store.readers.give_back():
+        if end == self._end and self._store.readers.free_space():
             self._batch.dirty = True

@@ -20,7 +20,7 @@ from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Recorded, Reply
 from tieline.core.clock_and_ids import ClockAndIds
-from tieline.core.journal import PRUNE_MAX, GiveBack, Journal, Prune, Record, Work
+from tieline.core.journal import PRUNE_MAX, FreeSpace, Journal, Prune, Record, Work
 from tieline.core.outcome import Fault
 from tieline.core.store import ActivityStore, DamagedError, DiskError
 from tieline.server.health import Health
@@ -139,14 +139,14 @@ class Recorder:
                 self._do_later(_PAUSE_SECONDS, self._prune)
             else:
                 self._next_pass = self._loop.time() + _PASS_SECONDS
-                self._do_later(_IDLE_SECONDS, self._give_back)
+                self._do_later(_IDLE_SECONDS, self._free_space)
 
         if self._clock_and_ids.doubts_time():
             self._do_later(_DOUBT_SECONDS, self._prune)
         else:
             self.submit(Prune(self._clock_and_ids.now_ms()), done)
 
-    def _give_back(self) -> None:
+    def _free_space(self) -> None:
         """Return some free disk space to the operating system, if no upload came since the last call.
 
         Schedule the next call, until little free space is left.
@@ -155,15 +155,15 @@ class Recorder:
 
         def done(reply: Reply) -> None:
             more = isinstance(reply, Recorded) and reply.count
-            self._do_later(_IDLE_SECONDS if more else left, self._give_back if more else self._prune)
+            self._do_later(_IDLE_SECONDS if more else left, self._free_space if more else self._prune)
 
         if left <= 0:
             self._prune()
         elif self.counters.events == self._idle_events and not self.waiting:
-            self.submit(GiveBack(), done)
+            self.submit(FreeSpace(), done)
         else:
             self._idle_events = self.counters.events
-            self._do_later(_IDLE_SECONDS, self._give_back)
+            self._do_later(_IDLE_SECONDS, self._free_space)
 
     def _do_later(self, seconds: float, step: Callable[[], None]) -> None:
         if not self._stopping:

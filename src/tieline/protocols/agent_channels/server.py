@@ -208,7 +208,7 @@ class _Client:
             self._hearing.close()
             self._hearing = None
         given, self._given = self._given, []
-        self._place.give_back(given)
+        self._place.redeliver(given)
 
     def _opened(self, reply: Attached | Refusal) -> None:
         if isinstance(reply, Refusal):
@@ -360,7 +360,7 @@ class _Place:
             if self.emptied:
                 self.server.close_emptied(self.name)
 
-    def give_back(self, keys: Ranges) -> None:
+    def redeliver(self, keys: Ranges) -> None:
         """Pass deliveries on to the listeners of this inbox, because the client that got them began to write.
 
         If there is no listener, keep the deliveries for the next listener.
@@ -372,7 +372,7 @@ class _Place:
             self._returned += keys
 
     def take_returned(self) -> Ranges:
-        """Return the keys of the deliveries that `give_back` kept for the next listener, and forget the keys."""
+        """Return the keys of the deliveries that `redeliver` kept for the next listener, and forget the keys."""
         returned, self._returned = self._returned, []
         return sorted(returned)
 

@@ -235,7 +235,7 @@ class Extractor(extractor.Extractor):
         """Handle the end of the output, which also ends the last line. Return all bytes that are held back."""
         if self._line:
             self._end_line(b"")
-        self._give_back()
+        self._pass_through()
         self._at = _At.BEGIN
         return self._take_outputs()
 
@@ -270,9 +270,9 @@ class Extractor(extractor.Extractor):
     def _grow(self, count: int) -> None:
         self._size += count
         if self._size > self._bytes_max:
-            self._give_back()
+            self._pass_through()
 
-    def _give_back(self) -> None:
+    def _pass_through(self) -> None:
         """Pass the bytes that are held back on to the screen, as ordinary output."""
         self._passing += self._hold.take()
         self._holding = False
@@ -357,14 +357,14 @@ class Extractor(extractor.Extractor):
         mark = next((mark for mark in _MARKS if probe.startswith(mark)), None)
         if mark is None and self._line == b"[" and BARE_ESCAPE_SO_FAR.match(probe):
             self._line.clear()
-            self._give_back()
+            self._pass_through()
             self._torn = b"["
             self._begin_line(text)
             return
         if mark is None:
             self._line += text[:_MARK_BYTES_MAX]
             if not any(mark.startswith(probe) for mark in _MARKS):
-                self._give_back()
+                self._pass_through()
             self._show(text)
             return
         cut = len(mark) - len(self._line)
@@ -376,7 +376,7 @@ class Extractor(extractor.Extractor):
         elif mark[0] == _BACKSLASH:
             if self._holding:
                 self._passing += self._hold.take()[1:]
-            self._give_back()
+            self._pass_through()
             self._show(rest)
         elif mark == BLOCK_START:
             self._open_block()
@@ -391,7 +391,7 @@ class Extractor(extractor.Extractor):
         if len(self._line) > HEADER_BYTES_MAX or not HEADER_SO_FAR.fullmatch(self._line):
             declined = DECLINED.match(self._line[:HEADER_BYTES_MAX])
             self._declined = f"->relay:{declined[1].decode()}" if declined else ""
-            self._give_back()
+            self._pass_through()
 
     def _read_body(self, text: bytes) -> None:
         self._line += text
@@ -399,7 +399,7 @@ class Extractor(extractor.Extractor):
         if self._at is _At.BLOCK and self._blank and text.strip():
             self._blank = False
             if not may_open_block(text):
-                self._give_back()
+                self._pass_through()
 
     def _end_line(self, raw: bytes) -> None:
         """Handle the end of a line. `raw` is the CR or LF, or empty if the cursor was moved or the output ended."""
@@ -419,12 +419,12 @@ class Extractor(extractor.Extractor):
             case _At.BEGIN | _At.PLAIN | _At.TAG:
                 self._show(raw)
             case _At.MARK:
-                self._give_back()
+                self._pass_through()
                 self._show(raw)
             case _At.HEADER:
                 header = parse_header(bytes(self._line))
                 if header is None:
-                    self._give_back()
+                    self._pass_through()
                 else:
                     self._open_fence(header)
                 self._show(raw)
@@ -483,7 +483,7 @@ class Extractor(extractor.Extractor):
             self._show(raw)
             if self._lines > self._lines_max:
                 self._line.clear()
-                self._give_back()
+                self._pass_through()
 
     def _restart(self, line: bytes, raw: bytes) -> bool:
         """Check if this line of a body starts another instruction. Return true if the line does.
@@ -513,7 +513,7 @@ class Extractor(extractor.Extractor):
         body = bytes(self._body) + content
         instruction = read_block(body) if self._header is None else read_fence(self._header, body)
         if instruction is None:
-            self._give_back()
+            self._pass_through()
             self._show(raw)
             return
         shown = not self._holding
@@ -542,7 +542,7 @@ class Extractor(extractor.Extractor):
             self._draws = True
             self._drawings += 1
             if self._at in _UNDECIDED:
-                self._give_back()
+                self._pass_through()
         if effect.alternate is not None:
             self._alternate = effect.alternate
         match effect.column:
@@ -557,7 +557,7 @@ class Extractor(extractor.Extractor):
                     self._at = _At.PLAIN
             case Column.LOST:
                 if self._at not in _OPEN:
-                    self._give_back()
+                    self._pass_through()
                     self._at = _At.PLAIN
             case Column.KEPT:
                 if effect.spaces:
@@ -569,7 +569,7 @@ class Extractor(extractor.Extractor):
         if self._at is _At.BEGIN:
             self._indented = True
         elif self._at is _At.MARK:
-            self._give_back()
+            self._pass_through()
         elif self._at is _At.TAG:
             self._at = _At.PLAIN
         elif self._at not in (_At.PLAIN, _At.THINKING):

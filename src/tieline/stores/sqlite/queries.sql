@@ -423,7 +423,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 -- name: delete_reader
 DELETE FROM reader WHERE name = ?
 
--- name: give_back
+-- name: free_space
 -- Moves at most so many pages, a quarter of a MiB, to the front of the file: a few milliseconds with their commit.
 PRAGMA incremental_vacuum(64)
 

@@ -79,11 +79,11 @@ class SqliteReaders:
         pages = self._pragma("page_count") - self._pragma("freelist_count")
         return pages * self._pragma("page_size")
 
-    def give_back(self) -> bool:
-        """Release some free pages to the file system, within the transaction. See `ReaderStore.give_back`."""
+    def free_space(self) -> bool:
+        """Release some free pages to the file system, within the transaction. See `ReaderStore.free_space`."""
         if self._pragma("freelist_count") <= SPARE_PAGES or self._pragma("auto_vacuum") != INCREMENTAL:
             return False
-        self._write("give_back", ())
+        self._write("free_space", ())
         return True
 
     def _pragma(self, name: str) -> int:
