@@ -65,14 +65,14 @@ class FreeSpace(Struct, frozen=True):
     """Request, from the hub itself, to return some free space of the database to the file system."""
 
 
-class Tell(Struct, frozen=True):
+class ListReaders(Struct, frozen=True):
     """Request to add the activity log and its readers to a list that already has the main log and its readers."""
 
     log: LogState
     readers: tuple[Reader, ...]
 
 
-class Advance(Struct, frozen=True):
+class AdvanceReader(Struct, frozen=True):
     """Request to set the position of a reader of the activity log; see `Readers.advance`."""
 
     wish: Reader
@@ -80,24 +80,24 @@ class Advance(Struct, frozen=True):
     rewind: bool
 
 
-class Forget(Struct, frozen=True):
+class ForgetReader(Struct, frozen=True):
     """Request to delete a reader of the activity log. `known` is true if the main log had this reader too."""
 
     name: str
     known: bool
 
 
-Work = Record | Select | ReadRows | Prune | FreeSpace | Tell | Advance | Forget
+Work = Record | Select | ReadRows | Prune | FreeSpace | ListReaders | AdvanceReader | ForgetReader
 
 
 class Journal:
     """The activity log, which has its own store. Not thread-safe: only one thread may call it at a time."""
 
-    def __init__(self, store: ActivityStore, limits: Limits, breathe: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: ActivityStore, limits: Limits, yield_thread: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._limits = limits
         # Callback that is called now and then between events, so that other threads get a turn.
-        self._breathe = breathe
+        self._yield_thread = yield_thread
         # Sentences for people about readers that are late. The caller takes the sentences from here after `commit`.
         self.late: tuple[str, ...] = ()
         # True if there are writes to commit.
@@ -122,15 +122,15 @@ class Journal:
             case FreeSpace():
                 self.dirty = self._store.readers.free_space()
                 return Recorded(int(self.dirty)), ()
-            case Tell(log, readers):
+            case ListReaders(log, readers):
                 return ReaderList((log, self._readers.state(self._end)), readers + self._readers.rows), ()
-            case Advance(wish, epoch, rewind):
+            case AdvanceReader(wish, epoch, rewind):
                 made = self._readers.advance(wish, self._end, epoch, rewind=rewind)
                 if isinstance(made, Refusal):
                     return made, ()
                 self.dirty = True
                 return ReaderState(made, self._readers.state(self._end)), ()
-            case Forget(name, known):
+            case ForgetReader(name, known):
                 if self._readers.forget(name):
                     self.dirty = True
                 elif not known:
@@ -179,7 +179,7 @@ class Journal:
             held += len(made.event)
             if held >= _BREATH_BYTES:
                 held = 0
-                self._breathe()
+                self._yield_thread()
         self._store.append(entries)
         self.dirty = True
         self._end += len(entries)

@@ -9,7 +9,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import LogRows, ReaderState, Reply
 from tieline.core.batch import Batch
 from tieline.core.directory import Session
-from tieline.core.journal import Advance, Forget, ReadRows, Tell
+from tieline.core.journal import AdvanceReader, ForgetReader, ListReaders, ReadRows
 from tieline.core.outcome import Deferred
 from tieline.core.readers import Readers
 from tieline.core.reading import READ_LOG
@@ -50,7 +50,7 @@ class LogRules:
         if refusal is not None:
             return refusal
         _, end = self._store.read_log(0, 0)
-        return Deferred(Tell(self._readers.state(end), self._readers.rows))
+        return Deferred(ListReaders(self._readers.state(end), self._readers.rows))
 
     def advance(self, session: Session, command: c.AdvanceReader) -> Reply | Deferred:
         """Set a reader's position in one log."""
@@ -65,7 +65,7 @@ class LogRules:
             at_ms=self._batch.now_ms,
         )
         if command.log == ACTIVITY:
-            return Deferred(Advance(wish, command.epoch, command.rewind))
+            return Deferred(AdvanceReader(wish, command.epoch, command.rewind))
         _, end = self._store.read_log(0, 0)
         made = self._readers.advance(wish, end, command.epoch, rewind=command.rewind)
         if isinstance(made, Refusal):
@@ -74,14 +74,14 @@ class LogRules:
         return ReaderState(made, self._readers.state(end))
 
     def forget(self, session: Session, command: c.ForgetReader) -> Reply | Deferred:
-        """Forget a reader in both logs."""
+        """ForgetReader a reader in both logs."""
         refusal = session.refuse_without(READ_LOG)
         if refusal is not None:
             return refusal
         known = self._readers.forget(command.name)
         if known:
             self._written()
-        return Deferred(Forget(command.name, known))
+        return Deferred(ForgetReader(command.name, known))
 
     def _written(self) -> None:
         """Note that stored state has changed, and that the client waits for the commit."""

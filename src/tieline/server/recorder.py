@@ -46,7 +46,7 @@ _FULL = Refusal(Code.ACTIVITY_FULL, "too much activity waits to be written; uplo
 _STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it is back")
 
 
-def _breathe() -> None:
+def _yield_thread() -> None:
     # Releases the interpreter lock. This thread could otherwise hold it for milliseconds while a message waits.
     time.sleep(0)
 
@@ -73,7 +73,7 @@ class Recorder:
     ) -> None:
         self._clock_and_ids = clock_and_ids
         self._health = health
-        self._journal = Journal(store, limits, _breathe)
+        self._journal = Journal(store, limits, _yield_thread)
         self._limits = limits
         # Gives the hub commands.
         self._submit = submit
