@@ -346,7 +346,7 @@ async def test_a_checkpoint_that_fails_after_the_commit_refuses_nothing(
             _, document = await health(there)
             assert "write-ahead log" in str(document["reasons"])
             ballast.unlink()
-            await until(lambda: not local_hub.health.ailments)
+            await until(lambda: not local_hub.health.problems)
             await company.hear()
         assert company.refused == set()
         assert await kept(disk / "h") == company.accepted

@@ -177,12 +177,12 @@ def test_a_start_far_from_the_newest_row_is_told_until_the_clock_is_trusted(
     with capture_logs() as logs:
         machine.clock.compare_with_log(START_MS - gap_ms)
     assert [entry["log_level"] for entry in logs] == ["warning"]
-    (ailment,) = health.ailments
-    assert than in ailment.reason
-    assert "15 minutes" in ailment.do
-    assert not ailment.severe
+    (problem,) = health.problems
+    assert than in problem.reason
+    assert "15 minutes" in problem.do
+    assert not problem.severe
     machine.wait(PATIENCE_MS)
-    assert health.ailments == []
+    assert health.problems == []
 
 
 def test_a_hub_that_was_off_for_a_weekend_is_well(machine: Machine) -> None:
@@ -190,7 +190,7 @@ def test_a_hub_that_was_off_for_a_weekend_is_well(machine: Machine) -> None:
     health.watch(machine.clock)
     with capture_logs() as logs:
         machine.clock.compare_with_log(START_MS - 3 * DAY_MS)
-    assert (logs, health.ailments) == ([], [])
+    assert (logs, health.problems) == ([], [])
 
 
 def test_a_jump_is_told_with_the_patience_that_the_hub_has() -> None:
@@ -202,4 +202,4 @@ def test_a_jump_is_told_with_the_patience_that_the_hub_has() -> None:
         machine.wall += DAY_MS
         machine.wait(1000)
     assert logs[0]["event"] == "the system's clock jumped; the hub follows if that lasts 2 minutes"
-    assert "within 2 minutes" in health.ailments[0].do
+    assert "within 2 minutes" in health.problems[0].do

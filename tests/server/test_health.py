@@ -34,10 +34,10 @@ def test_failures_and_successes_that_alternate_are_one_fault_until_it_is_calm(cl
             health.store.failed("full", "make room")
             health.store.succeeded()
             clock.seconds += 0.1
-        assert [ailment.reason for ailment in health.ailments] == ["full"]
+        assert [problem.reason for problem in health.problems] == ["full"]
         clock.seconds += 2
         health.store.succeeded()
-    assert health.ailments == []
+    assert health.problems == []
     assert [entry["log_level"] for entry in logs] == ["error", "warning"]
     assert logs[1]["failures"] == 50
     assert health.store.failures == 50
@@ -68,7 +68,7 @@ def test_faults_of_one_kind_share_a_line_for_a_while_and_are_counted(clock: Cloc
         health.fault(Fault(0, "Send", RuntimeError("a bug"), refusal))
     assert [(entry["what"], entry["more_before"]) for entry in logs] == [("Send", 0), ("Claim", 0), ("Send", 999)]
     assert health.faults == 1002
-    assert health.ailments == [], "the hub is well, whatever a command does"
+    assert health.problems == [], "the hub is well, whatever a command does"
 
 
 @pytest.mark.usefixtures("clock")
@@ -79,6 +79,6 @@ def test_damage_stays_until_the_hub_is_started_again() -> None:
         for _ in range(3):
             health.fault(Fault(0, "ReadHistory", error, Refusal(Code.STORE_FAILED, str(error))))
         health.store.succeeded()
-    (ailment,) = health.ailments
-    assert (ailment.reason, ailment.do, ailment.severe) == (str(error), error.hint, True)
+    (problem,) = health.problems
+    assert (problem.reason, problem.do, problem.severe) == (str(error), error.hint, True)
     assert len(logs) == 1

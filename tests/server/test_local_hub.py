@@ -507,7 +507,7 @@ async def test_a_store_that_fails_again_and_again_is_left_alone_for_a_while_and_
         assert office.store.tried <= tried + 2
         await until(lambda: not office.hub.health.store.rest_seconds)
         await office.accepted()
-        await until(lambda: not office.hub.health.ailments)
+        await until(lambda: not office.hub.health.problems)
     assert [entry["event"] for entry in logs] == [
         "writing fails; what cannot be kept is refused",
         "writing works again",
@@ -515,7 +515,7 @@ async def test_a_store_that_fails_again_and_again_is_left_alone_for_a_while_and_
     assert office.hub.health.store.failures == 3
 
 
-async def test_a_disk_that_fails_under_a_command_is_told_as_an_ailment(
+async def test_a_disk_that_fails_under_a_command_is_told_as_a_problem(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -524,8 +524,8 @@ async def test_a_disk_that_fails_under_a_command_is_told_as_an_ailment(
     with capture_logs(), monkeypatch.context() as patch:
         patch.setattr(office.store, "find_message", fail)
         assert isinstance(await office.hub.ask(c.ReadReceipts(office.alice, message_id=MessageId("x"))), Refusal)
-        (ailment,) = office.hub.health.ailments
-        assert (ailment.reason, ailment.do) == ("held by another process", "end it")
+        (problem,) = office.hub.health.problems
+        assert (problem.reason, problem.do) == ("held by another process", "end it")
 
 
 @pytest.mark.parametrize("error", [StoreError("SQL logic error"), DamagedError("the file is damaged")])
@@ -541,7 +541,7 @@ async def test_a_store_that_cannot_be_tried_again_is_reported_and_the_hub_goes_o
         assert isinstance(await office.hub.ask(office.send()), Refusal)
         await until(lambda: office.hub.health.store.reason == str(error) or office.hub.failure.done())
         assert not office.hub.failure.done()
-        assert str(error) in [ailment.reason for ailment in office.hub.health.ailments]
+        assert str(error) in [problem.reason for problem in office.hub.health.problems]
         assert isinstance(await office.hub.ask(c.ListMembers(office.alice)), Roster)
 
 

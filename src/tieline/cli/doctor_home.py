@@ -170,8 +170,8 @@ def _listeners(running: Running, restart: str) -> Iterator[DoctorFinding]:
     others = [where for extension in extensions() for where in extension.listeners(running.places)]
     sockets = [running.hub_socket, *(where for where in others if not _is_url(where))]
     problems = {path: _socket_problem(path) for path in sockets}
-    problems[running.http], ailments = _ask_health(running.http)
-    for what, reason, do in ailments:
+    problems[running.http], reported = _ask_health(running.http)
+    for what, reason, do in reported:
         yield wrong("hub", f"{what}: {reason}", "the hub reports this itself", do or "look at what it logs")
     problems |= {url: _port_problem(url) for url in others if _is_url(url)}
     why = "clients that use it cannot reach the hub"

@@ -29,7 +29,7 @@ _FAULT_SECONDS = 60.0
 _KINDS_MAX = 1000  # bounds the memory; past it, all kinds are forgotten and logged again
 
 
-class Ailment(Struct, frozen=True):
+class Problem(Struct, frozen=True):
     """A current failure of a part of the hub, with the reason and with advice for a person."""
 
     what: str
@@ -106,25 +106,25 @@ class Health:
         self._logged: dict[tuple[str, str], tuple[float, int]] = {}
 
     @property
-    def ailments(self) -> list[Ailment]:
+    def problems(self) -> list[Problem]:
         """All current failures; empty if there are none."""
         writers = (self.store, self.checkpoint, self.activity, self.search)
-        failing = [Ailment(one.what, one.reason, one.do, one.severe) for one in writers if one.reason]
+        failing = [Problem(one.what, one.reason, one.do, one.severe) for one in writers if one.reason]
         if self.clock is not None and self.clock.jump_ms:
             reason = f"the system's clock jumped by {self.clock.jump_ms // 1000} s; the hub does not follow it yet"
             minutes = self.clock.patience_minutes
             do = f"set it right (timedatectl); if it is right now, the hub follows within {minutes} minutes"
-            failing.append(Ailment("the clock", reason, do, severe=False))
+            failing.append(Problem("the clock", reason, do, severe=False))
         elif self.clock is not None and self.clock.gap_ms:
             hours = self.clock.gap_ms // 3_600_000
             than = f"{hours} h later" if hours > 0 else "earlier"
             reason = f"at the start it was {than} than the newest row of the log; nothing is deleted for its age yet"
             do = f"look at it (date); if it is right, this ends {self.clock.patience_minutes} minutes after the start"
-            failing.append(Ailment("the clock", reason, do, severe=False))
-        return failing + [Ailment(what, str(error), error.hint, severe=True) for what, error in self._damage.items()]
+            failing.append(Problem("the clock", reason, do, severe=False))
+        return failing + [Problem(what, str(error), error.hint, severe=True) for what, error in self._damage.items()]
 
     def watch(self, clock: Clock) -> None:
-        """Watch this clock. From now on, `ailments` also reports its jumps."""
+        """Watch this clock. From now on, `problems` also reports its jumps."""
         self.clock = clock
 
     def damaged(self, what: str, error: DamagedError) -> None:

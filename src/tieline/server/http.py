@@ -73,7 +73,7 @@ class _Collector:
             ("tieline_activity_commit_seconds", "Time spent in those", recorder.counters.commit_seconds),
         ):
             yield CounterMetricFamily(name, text, value=value)
-        severe = any(ailment.severe for ailment in health.ailments)
+        severe = any(problem.severe for problem in health.problems)
         yield GaugeMetricFamily("tieline_store_failing", "1 while something cannot be kept or read", value=severe)
         if health.clock is not None:
             jump = health.clock.jump_ms / 1000
@@ -291,11 +291,11 @@ class HttpListener:
         if self._hub.failure.done():
             reason = str(self._hub.failure.result())
             return JSONResponse({"status": "failed", "version": __version__, "reason": reason}, 503)
-        ailments = self._hub.health.ailments
-        if not ailments:
+        problems = self._hub.health.problems
+        if not problems:
             return JSONResponse({"status": "ok", "version": __version__})
-        severe = any(ailment.severe for ailment in ailments)
-        reasons = [{"what": one.what, "reason": one.reason, "do": one.do} for one in ailments]
+        severe = any(problem.severe for problem in problems)
+        reasons = [{"what": one.what, "reason": one.reason, "do": one.do} for one in problems]
         status = "failing" if severe else "impaired"
         return JSONResponse({"status": status, "version": __version__, "reasons": reasons}, 503 if severe else 200)
 
