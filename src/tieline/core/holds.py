@@ -55,7 +55,7 @@ text."""
 _BEHIND = "an earlier message of the same sender is held, and order is kept"
 
 
-class _Standing(Struct, array_like=True):
+class _StoredPause(Struct, array_like=True):
     """A conversation that is paused, or (with `allowed`) whose limits are lifted, in its stored form."""
 
     name: str
@@ -65,7 +65,7 @@ class _Standing(Struct, array_like=True):
     allowed: bool = False
 
 
-_decoder = msgspec.json.Decoder(list[_Standing])
+_decoder = msgspec.json.Decoder(list[_StoredPause])
 
 
 class Verdict(Struct, frozen=True):
@@ -78,7 +78,7 @@ class Verdict(Struct, frozen=True):
     """The time at which a slowed message is released; 0 if it is not slowed."""
 
 
-class _Part:
+class _Segment:
     """Neighbouring deliveries in the queue of a stream. All of them wait for the same pause or the same time."""
 
     __slots__ = ("due_ms", "keys", "name", "start")
@@ -111,10 +111,10 @@ class Holds:
         "_external_inbox_sessions",
         "_limits",
         "_loops",
+        "_pauses",
         "_queues",
         "_recheck",
         "_recheck_members",
-        "_standing",
         "_store",
         "_unsaved",
         "_unsaved_ms",
@@ -136,8 +136,8 @@ class Holds:
         self._loops = loops
         self._escalation = escalation
         self._external_inbox_sessions = external_inbox_sessions
-        self._standing: dict[str, _Standing] = {}
-        self._queues: dict[_Stream, deque[_Part]] = {}
+        self._pauses: dict[str, _StoredPause] = {}
+        self._queues: dict[_Stream, deque[_Segment]] = {}
         # By paused conversation and stream: the number of deliveries that wait for the end of the pause.
         self._waiting: dict[str, dict[_Stream, int]] = {}
         # Heap of (time, 0, conversation), and of (time, recipient, stream) for slowed deliveries. Some may be outdated.
@@ -157,34 +157,34 @@ class Holds:
         pause or due time.
         """
         self._unsaved_ms = before._unsaved_ms if before else 0
-        for standing in _decoder.decode(settings.get(_SETTING) or b"[]"):
-            standing.until_ms += self._unsaved_ms
-            self._stand(standing)
-        known: dict[int, dict[int, tuple[str, _Part]]] = {}
+        for stored in _decoder.decode(settings.get(_SETTING) or b"[]"):
+            stored.until_ms += self._unsaved_ms
+            self._set_pause(stored)
+        known: dict[int, dict[int, tuple[str, _Segment]]] = {}
         for (number, stream), queue in (before._queues if before else {}).items():
             keys = known.setdefault(number, {})
-            for part in queue:
-                keys.update(dict.fromkeys(part.keys[part.start :], (stream, part)))
+            for segment in queue:
+                keys.update(dict.fromkeys(segment.keys[segment.start :], (stream, segment)))
         for account in self._directory.accounts.values():
             if account.inbox.held:
-                self._take_up(account, known.get(account.number, {}))
+                self._restore_queues(account, known.get(account.number, {}))
 
-    def _take_up(self, account: Account, known: dict[int, tuple[str, _Part]]) -> None:
+    def _restore_queues(self, account: Account, known: dict[int, tuple[str, _Segment]]) -> None:
         """Restore the queues of a member's held deliveries.
 
-        `known` has, by key, the stream of a delivery and its part of the queue. For other keys, read the messages
+        `known` has, by key, the stream of a delivery and its segment of the queue. For other keys, read the messages
         first.
         """
         entries = list(account.inbox.held_entries())
         self._read([entry for entry in entries if entry.key not in known], known)
         for entry in entries:
-            topic_stream, part = known[entry.key]
+            topic_stream, segment = known[entry.key]
             stream = (account.number, topic_stream)
-            paused = part.name in self._standing and not self._standing[part.name].allowed
-            self._append(stream, entry.key, Verdict("", part.name if paused else "", part.due_ms))
+            paused = segment.name in self._pauses and not self._pauses[segment.name].allowed
+            self._append(stream, entry.key, Verdict("", segment.name if paused else "", segment.due_ms))
             self._recheck.add(stream)
 
-    def _read(self, entries: list[Entry], known: dict[int, tuple[str, _Part]]) -> None:
+    def _read(self, entries: list[Entry], known: dict[int, tuple[str, _Segment]]) -> None:
         """Read the stream and the conversation of held deliveries from the store, and add them to `known`.
 
         Due times are not stored, so these deliveries are due at once.
@@ -197,7 +197,7 @@ class Holds:
                     message = found.get(entry.offset)
                     assert message is not None, "retention keeps what is unsettled"
                     stream = stream_name(message.sender, message.content.topic)
-                    known[entry.key] = stream, _Part(conversation(message.content, message.sender), 0)
+                    known[entry.key] = stream, _Segment(conversation(message.content, message.sender), 0)
                 page = page[considered:]
 
     # Questions of the broker.
@@ -209,13 +209,13 @@ class Holds:
 
     def allows(self, content: Content, sender: str, now_ms: int) -> bool:
         """True if somebody has lifted the limits of the conversation to which this message belongs."""
-        standing = self._standing.get(conversation(content, sender)) if self._standing else None
-        return standing is not None and standing.allowed and standing.until_ms > now_ms
+        stored = self._pauses.get(conversation(content, sender)) if self._pauses else None
+        return stored is not None and stored.allowed and stored.until_ms > now_ms
 
     @property
-    def any_standing(self) -> bool:
+    def any_paused(self) -> bool:
         """True if any conversation is paused, or has its limits lifted."""
-        return bool(self._standing)
+        return bool(self._pauses)
 
     def verdict(self, name: str, *, agent: bool) -> Verdict | None:
         """Return the decision to hold a message, if its conversation `name` is paused; otherwise `None`.
@@ -223,10 +223,10 @@ class Holds:
         If the loop rule paused the conversation, only messages of agents are held. `agent` is true if an agent sent the
         message.
         """
-        standing = self._standing.get(name)
-        if standing is None or standing.allowed or not (agent or standing.by):
+        stored = self._pauses.get(name)
+        if stored is None or stored.allowed or not (agent or stored.by):
             return None
-        return Verdict(standing.reason, name)
+        return Verdict(stored.reason, name)
 
     def keep(self, post: Post, stream: str, verdict: Verdict | None) -> str:
         """Hold the deliveries of a message that must wait. Return the reason, or an empty string if none is held.
@@ -249,13 +249,13 @@ class Holds:
         return reason
 
     def _behind(self, stream: _Stream) -> str:
-        waits = any(part.name in self._standing for part in self._queues[stream])
+        waits = any(segment.name in self._pauses for segment in self._queues[stream])
         return f"{HELD if waits else SLOWED}{_BEHIND}"
 
     def _append(self, stream: _Stream, key: int, verdict: Verdict) -> None:
         queue = self._queues.setdefault(stream, deque())
         if not queue or (queue[-1].name, queue[-1].due_ms) != (verdict.name, verdict.due_ms) or verdict.due_ms:
-            queue.append(_Part(verdict.name, verdict.due_ms))
+            queue.append(_Segment(verdict.name, verdict.due_ms))
             if verdict.due_ms:
                 heapq.heappush(self._due, (verdict.due_ms, *stream))
         queue[-1].keys.append(key)
@@ -272,14 +272,14 @@ class Holds:
         then has the reason: the hops of a message.
         """
         reason = reason or f"{HELD}{by} paused {name}{REMEDY}delivers it: {command('resume', name)}"
-        self._stand(_Standing(name, self._batch.now_ms + self._limits.pause_ms, by, reason))
+        self._set_pause(_StoredPause(name, self._batch.now_ms + self._limits.pause_ms, by, reason))
         self._change()
         self._batch.record(Paused(name, (judgement.cause if judgement else None) or "", by), urgent=bool(by))
 
     def allow(self, name: str, by: str, until_ms: int) -> None:
         """Lift the limits of a conversation until `until_ms`, and release its held deliveries."""
         self.resume(name, by)
-        self._stand(_Standing(name, until_ms, by, allowed=True))
+        self._set_pause(_StoredPause(name, until_ms, by, allowed=True))
         self._change()
         self._batch.record(Allowed(name, by, until_ms))
 
@@ -289,13 +289,13 @@ class Holds:
         `by` is the member who asked for this; empty if the time is over. If neither a pause nor lifted limits exist, do
         nothing.
         """
-        standing = self._standing.pop(name, None)
-        if standing is None:
+        stored = self._pauses.pop(name, None)
+        if stored is None:
             return
         self._recheck.update(self._waiting.get(name, ()))
         self._loops.forget(name)
         self._change()
-        if not standing.allowed:
+        if not stored.allowed:
             self._batch.record(Resumed(name, by))
 
     def list(self, now_ms: int) -> tuple[Pause, ...]:
@@ -309,7 +309,7 @@ class Holds:
                 reason=each.reason,
                 allowed=each.allowed,
             )
-            for each in self._standing.values()
+            for each in self._pauses.values()
             if each.until_ms > now_ms
         ]
         return tuple(sorted(listed, key=lambda pause: pause.until_ms))
@@ -324,29 +324,29 @@ class Holds:
     def shift(self, step_ms: int) -> None:
         """Shift all times by `step_ms`, because somebody set the clock. So each wait lasts as long as planned."""
         self._due = []
-        for standing in self._standing.values():
-            standing.until_ms += step_ms
-            self._stand(standing)
+        for stored in self._pauses.values():
+            stored.until_ms += step_ms
+            self._set_pause(stored)
         for stream, queue in self._queues.items():
-            for part in queue:
-                if part.due_ms:
-                    part.due_ms += step_ms
-                    heapq.heappush(self._due, (part.due_ms, *stream))
+            for segment in queue:
+                if segment.due_ms:
+                    segment.due_ms += step_ms
+                    heapq.heappush(self._due, (segment.due_ms, *stream))
         self._unsaved_ms += step_ms
 
     def save(self, store: Store) -> None:
         """Write all pauses to the store if any changed. They are stored together, in one row."""
         if self._unsaved or self._unsaved_ms:
-            store.save_setting(_SETTING, msgspec.json.encode(list(self._standing.values())))
+            store.save_setting(_SETTING, msgspec.json.encode(list(self._pauses.values())))
 
     def committed(self) -> None:
         """Note that the saved pauses are durable. `save` writes the pauses again only after one of them changes."""
         self._unsaved = False
         self._unsaved_ms = 0
 
-    def _stand(self, standing: _Standing) -> None:
-        self._standing[standing.name] = standing
-        heapq.heappush(self._due, (standing.until_ms, 0, standing.name))
+    def _set_pause(self, stored: _StoredPause) -> None:
+        self._pauses[stored.name] = stored
+        heapq.heappush(self._due, (stored.until_ms, 0, stored.name))
 
     def _change(self) -> None:
         """Note that a pause changed, so that `save` writes all pauses.
@@ -354,9 +354,9 @@ class Holds:
         If there are too many pauses, drop the pauses that end first.
         """
         self._batch.changed = self._batch.dirty = self._unsaved = True
-        while len(self._standing) > self._limits.holds_max:
-            first = min(self._standing.values(), key=lambda standing: standing.until_ms)
-            del self._standing[first.name]
+        while len(self._pauses) > self._limits.holds_max:
+            first = min(self._pauses.values(), key=lambda stored: stored.until_ms)
+            del self._pauses[first.name]
             self._recheck.update(self._waiting.get(first.name, ()))
 
     # Releases.
@@ -379,52 +379,52 @@ class Holds:
         if self._unsaved_ms:
             self._batch.dirty = True
         # Check streams first. The end of a pause then releases the oldest message that is still held.
-        left = self._go_on_all(most)
+        left = self._release_streams(most)
         while left > 0 and self._due and self._due[0][0] <= self._batch.now_ms:
             due_ms, number, name = heapq.heappop(self._due)
             if number:
                 self._recheck.add((number, name))
                 continue
-            standing = self._standing.get(name)
-            if standing is not None and standing.until_ms == due_ms:
-                self._end(standing)
+            stored = self._pauses.get(name)
+            if stored is not None and stored.until_ms == due_ms:
+                self._end(stored)
                 left -= 1
-        return self._go_on_all(left) <= 0
+        return self._release_streams(left) <= 0
 
-    def _go_on_all(self, most: int) -> int:
+    def _release_streams(self, most: int) -> int:
         """Release at most `most` due deliveries of the streams in `_recheck`. Return `most` minus their number."""
         while self._recheck and most > 0:
             stream = self._recheck.pop()
-            most -= self._go_on(stream, most)
+            most -= self._release_stream(stream, most)
             if most <= 0:
                 self._recheck.add(stream)
         return most
 
-    def _end(self, standing: _Standing) -> None:
+    def _end(self, stored: _StoredPause) -> None:
         """End a pause whose time is over.
 
         If the loop rule made the pause and deliveries still wait, release one delivery and pause again.
         """
-        waiting = self._waiting.get(standing.name, {})
-        if standing.by or not waiting:
-            self.resume(standing.name)
+        waiting = self._waiting.get(stored.name, {})
+        if stored.by or not waiting:
+            self.resume(stored.name)
             return
         accounts = self._directory.accounts
-        heads = [stream for stream in waiting if self._queues[stream][0].name == standing.name]
+        heads = [stream for stream in waiting if self._queues[stream][0].name == stored.name]
         if heads:
             # Release the oldest message of the conversation, for any recipient.
             stream = min(heads, key=lambda head: accounts[head[0]].inbox.offset(self._first(head)) or 0)
             self._release(stream, 1)
             self._recheck.add(stream)
-        standing.until_ms = self._batch.now_ms + self._limits.pause_ms
-        self._stand(standing)
+        stored.until_ms = self._batch.now_ms + self._limits.pause_ms
+        self._set_pause(stored)
         self._change()
 
     def _first(self, stream: _Stream) -> int:
-        part = self._queues[stream][0]
-        return part.keys[part.start]
+        segment = self._queues[stream][0]
+        return segment.keys[segment.start]
 
-    def _go_on(self, stream: _Stream, most: int) -> int:
+    def _release_stream(self, stream: _Stream, most: int) -> int:
         """Release at most `most` deliveries of a stream, in order. Stop at the first one that must still wait.
 
         Return the number of released deliveries.
@@ -432,14 +432,14 @@ class Holds:
         account = self._directory.accounts.get(stream[0])
         released = 0
         while released < most and (queue := self._queues.get(stream)) is not None:
-            part = queue[0]
-            gone = account is None or not account.inbox.is_held(part.keys[part.start])
-            paused = self._standing.get(part.name)
-            waits = part.due_ms > self._batch.now_ms or (paused is not None and not paused.allowed)
+            segment = queue[0]
+            gone = account is None or not account.inbox.is_held(segment.keys[segment.start])
+            paused = self._pauses.get(segment.name)
+            waits = segment.due_ms > self._batch.now_ms or (paused is not None and not paused.allowed)
             waits = waits and not (account is not None and account.name in self._external_inbox_sessions)
             if waits and not gone:
                 break
-            count = 1 if waits else min(len(part.keys) - part.start, most - released)
+            count = 1 if waits else min(len(segment.keys) - segment.start, most - released)
             self._release(stream, count)
             released += count
         return released
@@ -448,20 +448,20 @@ class Holds:
         """Release the first `count` deliveries of a stream. Deliveries that have expired are skipped."""
         account = self._directory.accounts.get(stream[0])
         queue = self._queues[stream]
-        part = queue[0]
-        keys = part.keys[part.start : part.start + count]
-        part.start += count
-        if part.start == len(part.keys):
+        segment = queue[0]
+        keys = segment.keys[segment.start : segment.start + count]
+        segment.start += count
+        if segment.start == len(segment.keys):
             queue.popleft()
             if not queue:
                 del self._queues[stream]
-        if part.name:
-            counts = self._waiting[part.name]
+        if segment.name:
+            counts = self._waiting[segment.name]
             counts[stream] -= count
             if not counts[stream]:
                 del counts[stream]
             if not counts:
-                del self._waiting[part.name]
+                del self._waiting[segment.name]
         if account is None:
             return
         step = Step(State.PENDING, self._batch.now_ms)

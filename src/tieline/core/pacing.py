@@ -45,7 +45,7 @@ class Pacing:
         agent = account is not None and account.member.kind is MemberKind.AGENT
         counts = agent and not self._holds.allows(content, sender, now_ms)
         judgement = self._loops.judge(content, sender, now_ms, counts=counts)
-        if not judgement.hops and not self._holds.any_standing:
+        if not judgement.hops and not self._holds.any_paused:
             return judgement, None
         if content.kind is not Kind.CHAT or (account is not None and account.member.kind is MemberKind.HUMAN):
             return judgement, None
