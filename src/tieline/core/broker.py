@@ -285,15 +285,15 @@ class Broker(Memory):
         while True:
             fault = self._decide_all(commands)
             if fault is None and releases:
-                fault = self._let_go(len(commands))
+                fault = self._release_due(len(commands))
             if fault is None:
                 break
             failed = fault
             self.roll_back()
-            commands = commands[: fault.place]
+            commands = commands[: fault.index]
         if failed is not None:
             self.batch.outcome.faults.append(failed)
-            if failed.place < count:
+            if failed.index < count:
                 self.batch.outcome.replies.append(failed.refusal)
         return self.batch.outcome
 
@@ -416,7 +416,7 @@ class Broker(Memory):
             if not self.store.intact:
                 self.roll_back()
 
-    def _let_go(self, place: int) -> Fault | None:
+    def _release_due(self, place: int) -> Fault | None:
         """Release held deliveries that are due. If this fails, return the fault, with `place` as its index.
 
         This runs after all commands of the batch, so that no reply of the batch depends on a released delivery.

@@ -53,7 +53,7 @@ class Followed(Struct):
 class Fault(Struct, frozen=True):
     """An exception in a command or in a regular task of the hub, and the refusal that is the reply to the command."""
 
-    place: int
+    index: int
     """Index of the command in its batch. For a task that runs after all commands, it is the number of commands."""
     what: str
     error: Exception
@@ -102,7 +102,7 @@ class Outcome(Struct):
             for (member, state, evidence), keys in self.unsettled.items()
         ]
 
-    def spread(self, places: Sequence[int], count: int, refusal: Refusal) -> "Outcome":
+    def with_undecided(self, places: Sequence[int], count: int, refusal: Refusal) -> "Outcome":
         """Return a copy of this outcome with `count` replies.
 
         Use this if only some of `count` commands were decided: the commands at the indexes `places`. These commands get

@@ -394,7 +394,7 @@ class LocalHub:
             theirs = places[decided : decided + len(outcome.replies)]
             decided += len(theirs)
             end = places[decided] if decided < len(places) else len(commands)
-            yield outcome.spread([place - start for place in theirs], end - start, refusal)
+            yield outcome.with_undecided([place - start for place in theirs], end - start, refusal)
             start = end
 
     def _is_behind(self, command: c.Command) -> bool:
