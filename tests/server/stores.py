@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from tieline.core.store import DiskError, Foundation, StoreError
+from tieline.core.store import DiskError, StoredState, StoreError
 from tieline.stores.sqlite import SqliteStore
 
 WAIT_SECONDS = 10
@@ -36,7 +36,7 @@ class StubbornStore(SqliteStore):
         super().commit()
         self.done += 1
 
-    def restore(self) -> Foundation:
+    def restore(self) -> StoredState:
         """Restore, or fail."""
         if self.restore_fails:
             raise StoreError("the disk is gone")

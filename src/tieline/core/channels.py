@@ -23,7 +23,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import ChannelState, ChannelView, Done, Reply
 from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session
-from tieline.core.store import ChannelRow, Foundation, Span, Subscription
+from tieline.core.store import ChannelRow, Span, StoredState, Subscription
 
 IMPLICIT = (GENERAL, USERS)
 """Channels that members are in automatically. Nobody joins or leaves them."""
@@ -60,15 +60,15 @@ class Channel:
 class Channels:
     """All channels, in the broker's memory. Only the broker changes them."""
 
-    def __init__(self, foundation: Foundation, directory: Directory) -> None:
-        self._by_id = {row.id: Channel(row) for row in foundation.channels}
+    def __init__(self, stored_state: StoredState, directory: Directory) -> None:
+        self._by_id = {row.id: Channel(row) for row in stored_state.channels}
         self._directory = directory
         # Channels of each member by number, with archived ones; and the number of channels each member created.
         self._of: dict[int, dict[ch.ChannelId, Channel]] = {}
         self._made: Counter[str] = Counter()
         # By target (`#name`): the log offset at which the last channel with this name gave the name up.
         self._ends: dict[str, int] = {}
-        for one in foundation.subscriptions:
+        for one in stored_state.subscriptions:
             self.note_subscription(self._by_id[one.channel], one)
         for channel in self._by_id.values():
             self._made[channel.row.created_by] += 1

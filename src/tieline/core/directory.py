@@ -15,7 +15,7 @@ from tieline.contract.permission import MEMBERS_MANAGE
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.team import Team
 from tieline.core.inbox import Inbox
-from tieline.core.store import Foundation, MemberImage, MemberRow, TokenRow
+from tieline.core.store import MemberImage, MemberRow, StoredState, TokenRow
 
 _NEAR_MAX = 3
 _NEAR_CANDIDATES_MAX = 256
@@ -154,7 +154,7 @@ class Session:
 class Directory:
     """Members, channels, tokens and sessions. Only the broker changes them."""
 
-    def __init__(self, foundation: Foundation, team: Team) -> None:
+    def __init__(self, stored_state: StoredState, team: Team) -> None:
         self.sessions: dict[SessionId, Session] = {}
         # Number of hints left in this batch; see `HINTS_MAX`.
         self.hints_left = HINTS_MAX
@@ -174,18 +174,18 @@ class Directory:
         self._expiring: list[tuple[int, bytes]] = []
         # By token digest: the last time that the token opened a session.
         self._used: dict[bytes, int] = {}
-        self._next_number = foundation.next_number
-        for row in foundation.members:
+        self._next_number = stored_state.next_number
+        for row in stored_state.members:
             self._enter(row)
-        for image in foundation.images:
+        for image in stored_state.images:
             # The store deletes the image of a member with the member.
             account = self.accounts[image.number]
             account.inbox = Inbox.from_image(image.inbox)
             account.streams = dict(image.streams)
             account.last_seen_ms = image.last_seen_ms
-        for number, digest in foundation.owners:
+        for number, digest in stored_state.owners:
             self.accounts[number].owner = digest
-        for token in foundation.tokens:
+        for token in stored_state.tokens:
             self.add_token(token)
 
     def _enter(self, row: MemberRow) -> Account:

@@ -30,7 +30,7 @@ from tieline.core.readers import Readers
 from tieline.core.refusals import Refusals
 from tieline.core.resumption import Resumption
 from tieline.core.retention import Retention
-from tieline.core.store import MAIN, Foundation, Grant, MovedReplay, SentReplay, Store
+from tieline.core.store import MAIN, Grant, MovedReplay, SentReplay, Store, StoredState
 from tieline.core.streams import stream_name
 
 _REPLAY_ROWS = 2000
@@ -103,28 +103,28 @@ class Memory:
 
     def _load(self, escalation: Escalation | None, holds: Holds | None) -> None:
         """Load the state from the store. In a rollback, keep the waiting times of the old `escalation` and `holds`."""
-        foundation = self.store.restore()
-        assert foundation.snapshot_end <= foundation.log_end, "a snapshot of what was never committed"
+        stored_state = self.store.restore()
+        assert stored_state.snapshot_end <= stored_state.log_end, "a snapshot of what was never committed"
         batch, limits = self.batch, self.limits
-        batch.start_over(Ledger(foundation.log_end, foundation.log_head))
-        directory = self.directory = Directory(foundation, team.restore_team(foundation))
-        self.resumption = Resumption(foundation.grants)
-        self.channels = Channels(foundation, directory)
-        self.objectives = Objectives(foundation, self.store)
+        batch.start_over(Ledger(stored_state.log_end, stored_state.log_head))
+        directory = self.directory = Directory(stored_state, team.restore_team(stored_state))
+        self.resumption = Resumption(stored_state.grants)
+        self.channels = Channels(stored_state, directory)
+        self.objectives = Objectives(stored_state, self.store)
         self.readers = Readers(MAIN, self.store.readers, limits, limits.retention_ms)
         # The log offset of the last snapshot, and the number of rows until the next snapshot.
-        self._snapshot_end = foundation.snapshot_end
+        self._snapshot_end = stored_state.snapshot_end
         self._snapshot_rows = limits.snapshot_rows
-        self._replay(foundation)
+        self._replay(stored_state)
         self.deadlines = self._read_deadlines()
         self.escalation: Escalation = Escalation(batch, directory, self.followers)
         self.holds: Holds = Holds(batch, directory, self.loops, self.escalation, self.external_inboxes.sessions)
-        self.holds.restore(foundation.settings, holds)
-        self.escalation.restore(foundation.settings, self.clock_and_ids.now_ms(), escalation)
+        self.holds.restore(stored_state.settings, holds)
+        self.escalation.restore(stored_state.settings, self.clock_and_ids.now_ms(), escalation)
 
-    def _replay(self, foundation: Foundation) -> None:
+    def _replay(self, stored_state: StoredState) -> None:
         """Apply the log rows since the last snapshot to the inboxes and streams."""
-        for event in self.store.replay(foundation.snapshot_end):
+        for event in self.store.replay(stored_state.snapshot_end):
             match event:
                 case SentReplay():
                     self._replay_sent(event)

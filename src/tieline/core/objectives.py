@@ -29,7 +29,7 @@ from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.outcome import Post
 from tieline.core.posting import Posting
-from tieline.core.store import Foundation, ObjectiveQuery, ObjectiveRow, Store, page
+from tieline.core.store import ObjectiveQuery, ObjectiveRow, Store, StoredState, page
 
 _NOTHING = Content(target=lifecycle.thread_of("none"), body="nothing")
 _OVERSIGHT = (OBJECTIVES_CREATE, OBJECTIVES_CANCEL, OBJECTIVES_REASSIGN, OBJECTIVES_WATCH)
@@ -103,9 +103,9 @@ class _Step(Struct, frozen=True):
 class Objectives:
     """The open objectives: neither done nor cancelled. Only the broker changes them."""
 
-    def __init__(self, foundation: Foundation, store: Store) -> None:
-        self._open = {row.objective.id: row for row in foundation.objectives}
-        self._next_serial = foundation.next_serial
+    def __init__(self, stored_state: StoredState, store: Store) -> None:
+        self._open = {row.objective.id: row for row in stored_state.objectives}
+        self._next_serial = stored_state.next_serial
         self._store = store
 
     def __len__(self) -> int:

@@ -212,7 +212,7 @@ class MemberImage(Struct, frozen=True):
     last_seen_ms: int | None
 
 
-class Foundation(Struct, frozen=True):
+class StoredState(Struct, frozen=True):
     """The stored state that a broker starts from. After that, the broker replays the log from `snapshot_end` on."""
 
     members: Sequence[MemberRow] = ()
@@ -280,7 +280,7 @@ class ReceivedPage(Struct, frozen=True):
     """Pass this offset as `before` to read the next page. `None` if there is no next page."""
 
 
-class Known(Struct, frozen=True):
+class KnownMessage(Struct, frozen=True):
     """A stored message that was found by its wire id. `digest` is the hash of its content.
 
     The hash shows if a sender sends the same message again.
@@ -455,7 +455,7 @@ class Store(Protocol):
     def retry(self) -> None:
         """Check, while nothing is buffered, that the store can write again. Raise if it cannot."""
 
-    def restore(self) -> Foundation:
+    def restore(self) -> StoredState:
         """Drop buffered writes, and return the committed state."""
 
     def replay(self, start: int) -> Iterator[Replay]:
@@ -526,7 +526,7 @@ class Store(Protocol):
         Each of `wire_keys` is a sender, a protocol and a wire id.
         """
 
-    def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
+    def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> KnownMessage | None:
         """Return the message of this sender with this wire id; `None` if there is none.
 
         An empty sender finds a shared wire id, which is unique among all senders of the protocol.

@@ -20,7 +20,7 @@ from tieline.core import ledger
 from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.sessions import Sessions
-from tieline.core.store import Foundation
+from tieline.core.store import StoredState
 
 _SETTING = "team"
 _WORD_CHARS_MAX = 128
@@ -28,9 +28,9 @@ _WORD_CHARS_MAX = 128
 _team_decoder = msgspec.json.Decoder(Team)
 
 
-def restore_team(foundation: Foundation) -> Team:
+def restore_team(stored_state: StoredState) -> Team:
     """Read the stored data of the team; empty if nothing is stored."""
-    kept = foundation.settings.get(_SETTING)
+    kept = stored_state.settings.get(_SETTING)
     return Team() if kept is None else _team_decoder.decode(kept)
 
 

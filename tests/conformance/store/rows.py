@@ -10,11 +10,11 @@ from tieline.core.inbox import Image
 from tieline.core.store import (
     ChannelRow,
     DeliveryRoute,
-    Foundation,
     MemberImage,
     MemberRow,
     ObjectiveRow,
     Span,
+    StoredState,
     Subscription,
     TokenRow,
 )
@@ -56,22 +56,22 @@ def image(number: int, base: int = 1, streams: dict[str, int] | None = None) -> 
     return MemberImage(number, inbox, streams or {"ada\x1f": 2}, last_seen_ms=77)
 
 
-def same(foundation: Foundation) -> dict[str, Any]:
-    """A foundation without the order of its rows."""
+def same(stored_state: StoredState) -> dict[str, Any]:
+    """A stored_state without the order of its rows."""
     return {
-        "members": sorted(foundation.members, key=lambda row: row.number),
-        "tokens": sorted(foundation.tokens, key=lambda row: row.digest),
-        "settings": foundation.settings,
-        "channels": sorted(foundation.channels, key=lambda row: row.id),
-        "subscriptions": sorted(foundation.subscriptions, key=lambda one: (one.channel, one.number)),
-        "objectives": sorted(foundation.objectives, key=lambda row: row.serial),
-        "images": sorted(foundation.images, key=lambda row: row.number),
+        "members": sorted(stored_state.members, key=lambda row: row.number),
+        "tokens": sorted(stored_state.tokens, key=lambda row: row.digest),
+        "settings": stored_state.settings,
+        "channels": sorted(stored_state.channels, key=lambda row: row.id),
+        "subscriptions": sorted(stored_state.subscriptions, key=lambda one: (one.channel, one.number)),
+        "objectives": sorted(stored_state.objectives, key=lambda row: row.serial),
+        "images": sorted(stored_state.images, key=lambda row: row.number),
         "rest": (
-            foundation.snapshot_end,
-            foundation.log_end,
-            foundation.log_head,
-            foundation.next_number,
-            foundation.next_serial,
+            stored_state.snapshot_end,
+            stored_state.log_end,
+            stored_state.log_head,
+            stored_state.next_number,
+            stored_state.next_serial,
         ),
     }
 

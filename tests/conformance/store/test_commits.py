@@ -16,8 +16,8 @@ from tieline.contract.identifiers import MessageId
 from tieline.core.ledger import encode_content
 from tieline.core.readers import Cutoff
 from tieline.core.store import (
-    Foundation,
     HistoryQuery,
+    StoredState,
     TokenRow,
 )
 
@@ -40,7 +40,7 @@ def write_everything(writer: Writer) -> None:
 
 
 def test_an_empty_store_gives_an_empty_foundation(writer: Writer) -> None:
-    assert same(writer.restore()) == same(Foundation())
+    assert same(writer.restore()) == same(StoredState())
     assert list(writer.store.replay(0)) == []
     assert list(writer.store.expiring()) == []
     assert list(writer.store.read_log(0, 10)[0]) == []
@@ -49,8 +49,8 @@ def test_an_empty_store_gives_an_empty_foundation(writer: Writer) -> None:
 @pytest.mark.parametrize("how", ["restore", "crash"])
 def test_what_was_not_committed_is_gone_as_a_whole(writer: Writer, how: str) -> None:
     write_everything(writer)
-    foundation = getattr(writer, how)()
-    assert same(foundation) == same(Foundation())
+    stored_state = getattr(writer, how)()
+    assert same(stored_state) == same(StoredState())
     store = writer.store
     assert store.find_wire_id("ada", "hub", "w") is None
     assert store.find_message(MessageId("m-0")) is None
@@ -64,9 +64,9 @@ def test_what_was_committed_is_there_as_a_whole(writer: Writer, how: str) -> Non
     write_everything(writer)
     writer.store.commit()
     head = writer.ledger.head
-    foundation = getattr(writer, how)()
-    assert same(foundation) == same(
-        Foundation(
+    stored_state = getattr(writer, how)()
+    assert same(stored_state) == same(
+        StoredState(
             members=[member(1, "ada"), member(2, "bob")],
             tokens=[TokenRow(b"d" * 32, 1, 5)],
             settings={"team": b"one"},
@@ -115,7 +115,7 @@ def test_dropping_what_is_buffered_leaves_what_was_committed_before_untouched(wr
 def test_committing_nothing_is_no_error(writer: Writer) -> None:
     writer.store.commit()
     writer.store.commit()
-    assert same(writer.restore()) == same(Foundation())
+    assert same(writer.restore()) == same(StoredState())
 
 
 def test_closing_loses_what_was_not_committed_and_nothing_else(writer: Writer) -> None:

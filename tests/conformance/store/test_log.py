@@ -68,9 +68,9 @@ def test_after_an_exception_what_was_buffered_is_gone_even_if_somebody_commits(w
         writer.store.record(LogRow(offset=99, at_ms=0, event=b"{}", hash=GENESIS))
     with suppress(StoreError):
         writer.store.commit()
-    foundation = writer.restore()
-    assert foundation.log_end == 1
-    assert list(foundation.members) == []
+    stored_state = writer.restore()
+    assert stored_state.log_end == 1
+    assert list(stored_state.members) == []
 
 
 def test_a_reader_of_the_log_gets_committed_rows_only(writer: Writer) -> None:

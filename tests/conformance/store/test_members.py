@@ -16,9 +16,9 @@ def test_a_member_is_kept_with_all_its_fields(writer: Writer) -> None:
     row = member(4, "ada", kind=MemberKind.HUMAN, permissions=("log.read", "x"), origin=Origin.LOCAL, created_at_ms=99)
     writer.store.save_member(row)
     writer.store.commit()
-    foundation = writer.crash()
-    assert list(foundation.members) == [row]
-    assert foundation.next_number == 5
+    stored_state = writer.crash()
+    assert list(stored_state.members) == [row]
+    assert stored_state.next_number == 5
 
 
 def test_a_member_saved_again_belongs_to_the_credential_that_it_then_has(writer: Writer) -> None:
@@ -44,12 +44,12 @@ def test_a_dropped_member_loses_its_name_tokens_and_subscriptions_but_not_its_nu
     store.commit()
     store.drop_member(2, 9)
     store.commit()
-    foundation = writer.crash()
-    assert [row.number for row in foundation.members] == [1]
-    assert [row.number for row in foundation.tokens] == [1]
-    assert list(foundation.subscriptions) == [subscription("c", 1)]
-    assert [row.number for row in foundation.images] == [1]
-    assert foundation.next_number == 3
+    stored_state = writer.crash()
+    assert [row.number for row in stored_state.members] == [1]
+    assert [row.number for row in stored_state.tokens] == [1]
+    assert list(stored_state.subscriptions) == [subscription("c", 1)]
+    assert [row.number for row in stored_state.images] == [1]
+    assert stored_state.next_number == 3
     assert writer.store.names([1, 2]) == {1: "ada", 2: "bob"}
     writer.store.save_member(member(3, "BOB"))
     writer.store.commit()
@@ -102,9 +102,9 @@ def test_a_channel_is_kept_as_it_was_saved_last_and_dropped_with_its_members(wri
     writer.store.channels.save(renamed)
     writer.store.channels.drop(ChannelId("d"))
     writer.store.commit()
-    foundation = writer.crash()
-    assert list(foundation.channels) == [renamed]
-    assert list(foundation.subscriptions) == [subscription("c", 1)]
+    stored_state = writer.crash()
+    assert list(stored_state.channels) == [renamed]
+    assert list(stored_state.subscriptions) == [subscription("c", 1)]
 
 
 def test_an_archived_channel_leaves_its_name_to_another(writer: Writer) -> None:

@@ -38,9 +38,9 @@ def test_an_objective_is_kept_as_it_stood_last(shop: Writer) -> None:
 
 
 def test_a_foundation_has_the_objectives_that_can_still_change(shop: Writer) -> None:
-    foundation = shop.crash()
-    assert [row.serial for row in foundation.objectives] == [1, 2]
-    assert foundation.next_serial == 5
+    stored_state = shop.crash()
+    assert [row.serial for row in stored_state.objectives] == [1, 2]
+    assert stored_state.next_serial == 5
 
 
 def test_objectives_are_selected_by_party_assignee_and_status_newest_first(shop: Writer) -> None:

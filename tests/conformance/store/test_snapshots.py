@@ -14,9 +14,9 @@ def test_a_snapshot_replaces_the_images_of_the_members_it_names_and_of_no_others
     writer.record()
     store.save_snapshot([image(2, base=40, streams={"ada\x1fbuild": 9, "\x1f": 1})], 2)
     store.commit()
-    foundation = writer.crash()
-    assert foundation.snapshot_end == 2
-    assert sorted(foundation.images, key=lambda row: row.number) == [
+    stored_state = writer.crash()
+    assert stored_state.snapshot_end == 2
+    assert sorted(stored_state.images, key=lambda row: row.number) == [
         image(1),
         image(2, base=40, streams={"ada\x1fbuild": 9, "\x1f": 1}),
     ]

@@ -22,9 +22,9 @@ from tieline.core.ladder import STATES
 from tieline.core.ledger import Ledger, encode_content
 from tieline.core.store import (
     DeliveryRoute,
-    Foundation,
     ObjectiveRow,
     Store,
+    StoredState,
 )
 from tieline.stores.sqlite import SqliteStore
 
@@ -51,17 +51,17 @@ class Writer:
         self._opener = opener
         self.reopen()
 
-    def reopen(self) -> Foundation:
+    def reopen(self) -> StoredState:
         """Open the store, and take up the log where it was committed."""
         self.store = self._opener()
         return self.restore()
 
-    def restore(self) -> Foundation:
-        foundation = self.store.restore()
-        self.ledger = Ledger(foundation.log_end, foundation.log_head)
-        return foundation
+    def restore(self) -> StoredState:
+        stored_state = self.store.restore()
+        self.ledger = Ledger(stored_state.log_end, stored_state.log_head)
+        return stored_state
 
-    def crash(self) -> Foundation:
+    def crash(self) -> StoredState:
         """Close without a commit, and open again."""
         self.store.close()
         return self.reopen()

@@ -29,10 +29,9 @@ from tieline.core.store import (
     ROUTE_BYTES,
     DamagedError,
     DeliveryRoute,
-    Foundation,
     Grant,
     HistoryQuery,
-    Known,
+    KnownMessage,
     MemberImage,
     MemberRow,
     MovedReplay,
@@ -40,6 +39,7 @@ from tieline.core.store import (
     ReceivedPage,
     Replay,
     SentReplay,
+    StoredState,
     StoreError,
     TokenRow,
 )
@@ -83,9 +83,9 @@ class SqliteStore:
         self._fall_rows: list[_Row] = []
         self._grant_rows: list[_Row] = []
         # Buffered messages by wire id, because a sender may repeat a message within one batch.
-        self._fresh_wire_ids: dict[tuple[str, str, str], Known] = {}
+        self._fresh_wire_ids: dict[tuple[str, str, str], KnownMessage] = {}
         # Result of `prefetch`: the stored messages by wire id, `None` for an id that is not stored.
-        self._prefetched: dict[tuple[str, str, str], Known | None] = {}
+        self._prefetched: dict[tuple[str, str, str], KnownMessage | None] = {}
         # Offset that the next log row must have, and the offset after the last committed row.
         self._log_end = 0
         self._committed_end = 0
@@ -132,7 +132,7 @@ class SqliteStore:
         )
         self._trail.note(message.sender, target, message.offset)
         if message.wire_id is not None:
-            self._fresh_wire_ids["" if shared_id else message.sender, message.protocol, message.wire_id] = Known(
+            self._fresh_wire_ids["" if shared_id else message.sender, message.protocol, message.wire_id] = KnownMessage(
                 message.id, message.offset, digest(content), len(route) // ROUTE_BYTES
             )
 
@@ -359,7 +359,7 @@ class SqliteStore:
 
     # Reads.
 
-    def restore(self) -> Foundation:
+    def restore(self) -> StoredState:
         """Drop buffered writes, and return the committed state. See `Store.restore`."""
         self._abandon()
         self._abandoned = False
@@ -374,7 +374,7 @@ class SqliteStore:
                 with main:
                     self._bring_in_trail()
                 self._trail.clear()
-        return Foundation(
+        return StoredState(
             members=[_member_row(row) for row in main.execute(QUERIES["members"])],
             tokens=[TokenRow(*row) for row in main.execute(QUERIES["tokens"])],
             channels=self.channels.rows(),
@@ -413,7 +413,7 @@ class SqliteStore:
         One query for each wire id would be slower, because other threads may run at each query.
         """
         self._prefetched = {}
-        prefetched: dict[tuple[str, str, str], Known | None] = dict.fromkeys(wire_keys)
+        prefetched: dict[tuple[str, str, str], KnownMessage | None] = dict.fromkeys(wire_keys)
         groups: dict[tuple[str, str], list[str]] = {}
         for sender, protocol, wire_id in wire_keys:
             groups.setdefault((sender, protocol), []).append(wire_id)
@@ -424,11 +424,11 @@ class SqliteStore:
             else:
                 rows = self._main.execute(QUERIES["known_shared_ids"], (protocol, asked))
             for wire_id, message_id, offset, content, recipients in rows:
-                known = Known(message_id, offset, digest(content), recipients)
+                known = KnownMessage(message_id, offset, digest(content), recipients)
                 prefetched[sender, protocol, wire_id] = known
         self._prefetched = prefetched
 
-    def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> Known | None:
+    def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> KnownMessage | None:
         """Find a message by its wire id, also in buffered writes. See `Store.find_wire_id`."""
         wire_key = (sender, protocol, wire_id)
         fresh = self._fresh_wire_ids.get(wire_key)
@@ -440,7 +440,7 @@ class SqliteStore:
             row = self._main.execute(QUERIES["known_wire_id"], (sender, protocol, wire_id)).fetchone()
         else:
             row = self._main.execute(QUERIES["known_shared_id"], (protocol, wire_id)).fetchone()
-        return Known(row[0], row[1], digest(row[2]), row[3]) if row else None
+        return KnownMessage(row[0], row[1], digest(row[2]), row[3]) if row else None
 
     def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
         """Return the messages at these log offsets, and how many offsets were considered. See `Store.messages`."""
