@@ -137,7 +137,7 @@ class Channels:
             if span.end is not None:
                 self._ends[span.target] = max(span.end, self._ends.get(span.target, 0))
 
-    def freed(self, name: ChannelName) -> int:
+    def freed_offset(self, name: ChannelName) -> int:
         """Return the log offset at which a channel last stopped using this name; 0 if no channel did.
 
         If somebody subscribes to the name now, a new channel is created. The messages to this name from this offset on
@@ -145,7 +145,7 @@ class Channels:
         """
         return self._ends.get(f"#{name}", 0)
 
-    def enter(self, channel: Channel) -> None:
+    def add_name(self, channel: Channel) -> None:
         """Add a new channel, or an existing channel with a new name, to the index of names."""
         if channel.row.id not in self._by_id:
             self._by_id[channel.row.id] = channel
@@ -154,20 +154,20 @@ class Channels:
         self._by_name[channel.name] = channel
         self._directory.channels.setdefault(channel.name, {})
 
-    def strike(self, channel: Channel) -> dict[int, Account]:
+    def remove_name(self, channel: Channel) -> dict[int, Account]:
         """Remove the name of a channel from the index of names. Return the channel's recipients by member number."""
         del self._by_name[channel.name]
         return self._directory.channels.pop(channel.name)
 
     def archive(self, channel: Channel) -> None:
         """Move a channel from the active channels to the archived channels."""
-        self.strike(channel)
+        self.remove_name(channel)
         self.note_spans(channel)
         self._archived[channel.name] = channel
 
     def forget(self, channel: Channel) -> None:
         """Remove a channel from memory, because it was deleted."""
-        self.strike(channel)
+        self.remove_name(channel)
         del self._by_id[channel.row.id]
         self._made[channel.row.created_by] -= 1
         if len(channel.row.spans) > 1:
@@ -263,7 +263,7 @@ class ChannelRules:
         """Subscribe a member. The first subscriber creates the channel."""
         channel = self._channels.named(name)
         if channel is None:
-            made = self._make(name, account, start=self._channels.freed(name))
+            made = self._make(name, account, start=self._channels.freed_offset(name))
             return made if isinstance(made, Refusal) else Done()
         if channel.archived:
             return self._channels.refuse_archived(name) or Done()
@@ -289,7 +289,7 @@ class ChannelRules:
         spans = (Span(f"#{name}", start),)
         channel = Channel(ChannelRow(channel_id, name, account.name, self._batch.now_ms, None, spans))
         self._store.channels.save(channel.row)
-        self._channels.enter(channel)
+        self._channels.add_name(channel)
         self._subscribe(channel, account, ch.Role.ADMIN)
         self._batch.outcome.changes.append(ChannelAppeared(name, channel_id))
         return channel
@@ -415,13 +415,13 @@ class ChannelRules:
         if len(channel.row.spans) > self._limits.channel_names_max:
             return Refusal(Code.TOO_MANY_CHANNELS, f"#{channel.name} had {len(channel.row.spans)} names already")
         before = channel.name
-        receivers = self._channels.strike(channel)
+        receivers = self._channels.remove_name(channel)
         *earlier, last = channel.row.spans
         end = self._batch.ledger.end
         spans = (*earlier, replace(last, end=end), Span(f"#{name}", end))
         channel.row = replace(channel.row, name=name, spans=spans)
         self._store.channels.save(channel.row)
-        self._channels.enter(channel)
+        self._channels.add_name(channel)
         self._directory.channels[name].update(receivers)
         self._batch.outcome.changes.extend((ChannelVanished(before, ended=True), ChannelAppeared(name, channel.row.id)))
         self._batch.record(
