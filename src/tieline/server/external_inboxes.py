@@ -49,7 +49,7 @@ class Answer:
         self.taken = frozenset(taken)
 
 
-class Resigned:
+class InboxRemoved:
     """Replaces an `Answer` if the external inbox of `member` was removed, so that no answer will come."""
 
     __slots__ = ("member",)
@@ -64,7 +64,7 @@ class AttachedInboxes:
     Any thread may call `ask`, `finish` and `give_back`. The inboxes are called on the event loop.
     """
 
-    def __init__(self, answer: Callable[[Answer | Resigned], None]) -> None:
+    def __init__(self, answer: Callable[[Answer | InboxRemoved], None]) -> None:
         self._answer = answer
         self._loop = asyncio.get_running_loop()
         self._inboxes: dict[MemberName, ExternalInbox] = {}
@@ -74,7 +74,7 @@ class AttachedInboxes:
         if inbox is not None:
             self._inboxes[member] = inbox
         elif self._inboxes.pop(member, None) is not None:
-            self._answer(Resigned(member))
+            self._answer(InboxRemoved(member))
 
     def ask(self, question: Question) -> None:
         """Ask the external inbox of the question's member to reserve the deliveries in the question.
@@ -170,13 +170,13 @@ class WaitingCommands:
         """
         self._waiting.extend((((command,), None), frozenset()) for command in commands)
 
-    def take(self, answer: Answer | Resigned) -> None:
+    def take(self, answer: Answer | InboxRemoved) -> None:
         """Store the answer of an external inbox to the open question, or the fact that no answer will come.
 
         The answer may also be a late answer to an earlier question. See `_take_late`.
         """
         question = self._question
-        if isinstance(answer, Resigned):
+        if isinstance(answer, InboxRemoved):
             self._late = {number: member for number, member in self._late.items() if member != answer.member}
             if question is not None and question.member not in self._broker.external_inboxes.sessions:
                 self._note(question)

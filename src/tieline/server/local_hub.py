@@ -29,7 +29,7 @@ from tieline.core.broker import Broker
 from tieline.core.outcome import Deferred, Fault, Outcome, Unseen
 from tieline.core.search_query import SearchIndex, SearchQuery
 from tieline.core.store import ActivityStore, DamagedError, DiskError, StoreError
-from tieline.server.external_inboxes import Answer, AttachedInboxes, Resigned, WaitingCommands
+from tieline.server.external_inboxes import Answer, AttachedInboxes, InboxRemoved, WaitingCommands
 from tieline.server.health import Health
 from tieline.server.recorder import Recorder
 from tieline.server.searcher import Searcher
@@ -108,7 +108,7 @@ class LocalHub:
         # Callback that notifies a human of an unseen message.
         self._notify = notify
         self.counters = HubCounters()
-        self._queue: queue.SimpleQueue[Item | Answer | Resigned | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item | Answer | InboxRemoved | None] = queue.SimpleQueue()
         # Items from the queue that are not decided yet.
         self._turns = Turns(self._replaced)
         # Items that wait for an external inbox.
@@ -316,10 +316,10 @@ class LocalHub:
             self._take_one(self._queue.get())
         return self._stops
 
-    def _take_one(self, item: Item | Answer | Resigned | None) -> None:
+    def _take_one(self, item: Item | Answer | InboxRemoved | None) -> None:
         if item is None:
             self._stops = True
-        elif isinstance(item, Answer | Resigned):
+        elif isinstance(item, Answer | InboxRemoved):
             self._waiting_commands.take(item)
         else:
             self._turns.add(item)

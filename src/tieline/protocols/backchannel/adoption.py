@@ -124,7 +124,7 @@ class Adoption:
             await self._take_stock()
         except BaseException:
             for agent in self._local_agents.values():
-                agent.resign()
+                agent.detach_inbox()
             raise
 
     def follow(self) -> None:
@@ -545,7 +545,7 @@ class Adoption:
     def _forget(self, name: str) -> None:
         agent = self._local_agents.pop(name, None)
         if agent is not None:
-            agent.resign()
+            agent.detach_inbox()
             agent.close()
         self._inboxes.pop(name, None)
         self._mailboxes.pop(name, None)

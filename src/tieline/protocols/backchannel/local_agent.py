@@ -101,7 +101,7 @@ class LocalAgent:
             self._hub.set_external_inbox(self.name, pump.session, self)
         return reply
 
-    def resign(self) -> None:
+    def detach_inbox(self) -> None:
         """Stop being the member's external inbox. From now on, the hub settles deliveries without asking this agent."""
         self._hub.set_external_inbox(self.name, self.inbox.session, None)
 
