@@ -12,7 +12,7 @@ import os
 from typing import cast
 
 from tieline.wire.unix import peer_uid
-from tieline.wire.unsent import bound
+from tieline.wire.unsent import limit_buffer
 
 CLOSE_SECONDS_MAX = 5.0
 """A client that reads nothing for this many seconds after `hang_up` is disconnected."""
@@ -38,7 +38,7 @@ class Stream(asyncio.Protocol):
         """
         # No `isinstance` check: uvloop's transports do not inherit from asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
-        bound(self._transport, unsent_bytes_max)
+        limit_buffer(self._transport, unsent_bytes_max)
         return peer_uid(transport) in (None, os.geteuid())
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -6,9 +6,9 @@ items decides what to do when the buffer is full. A `SessionPump` stops writing 
 all later deliveries stay in the inbox on disk. A stream that cannot be resumed at a position ends, and its reader is
 told where to read the rest.
 
-An asyncio transport counts its own unsent bytes and needs only the limit (`bound`). ASGI has no such count: its `send`
-waits while the socket is full. So a connection over ASGI writes to an `Unsent`, and one task sends the items of this
-buffer.
+An asyncio transport counts its own unsent bytes and needs only the limit (`limit_buffer`). ASGI has no such count: its
+`send` waits while the socket is full. So a connection over ASGI writes to an `Unsent`, and one task sends the items of
+this buffer.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 _Item = TypeVar("_Item")
 
 
-def bound(transport: asyncio.WriteTransport, bytes_max: int) -> None:
+def limit_buffer(transport: asyncio.WriteTransport, bytes_max: int) -> None:
     """Set the limit at which a transport reports that its buffer is full."""
     transport.set_write_buffer_limits(high=bytes_max)
 

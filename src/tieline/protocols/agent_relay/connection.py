@@ -32,7 +32,7 @@ from tieline.wire.greeting import Greeting, Phase
 from tieline.wire.local import same_user
 from tieline.wire.session_pump import Parcel, SessionPump
 from tieline.wire.unfinished import TOO_MUCH
-from tieline.wire.unsent import bound
+from tieline.wire.unsent import limit_buffer
 
 if TYPE_CHECKING:
     from tieline.protocols.agent_relay.server import RelayServer
@@ -142,7 +142,7 @@ class RelayConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # No `isinstance` check: uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
-        bound(self._transport, self.server.hub.limits.unsent_bytes_max)
+        limit_buffer(self._transport, self.server.hub.limits.unsent_bytes_max)
         self.server.connections.add(self)
         self._greeting.expect(self._too_late)
         # gap 7: the protocol has no authentication, so only the hub's own user may connect.

@@ -20,7 +20,7 @@ from websockets.server import ServerProtocol
 
 from tieline.protocols.peerbus.codec import FRAME_BYTES_MAX
 from tieline.wire.unfinished import TOO_MUCH
-from tieline.wire.unsent import bound
+from tieline.wire.unsent import limit_buffer
 
 if TYPE_CHECKING:
     from tieline.protocols.peerbus.server import PeerbusServer
@@ -96,7 +96,7 @@ class WebSocketCarrier(asyncio.Protocol):
         # No `isinstance` check: uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         # An unregistered peer can ask for nothing but pongs.
-        bound(self._transport, _STRANGER_UNSENT_BYTES_MAX)
+        limit_buffer(self._transport, _STRANGER_UNSENT_BYTES_MAX)
         sock = transport.get_extra_info("socket")
         with contextlib.suppress(OSError, AttributeError):
             # The protocol has no heartbeat. A peer whose machine is gone must not count as connected for ever.
@@ -169,7 +169,7 @@ class WebSocketCarrier(asyncio.Protocol):
         self._admitted = True
         self._share.admit(name)
         if self._transport is not None:
-            bound(self._transport, self._server.hub.limits.unsent_bytes_max)
+            limit_buffer(self._transport, self._server.hub.limits.unsent_bytes_max)
 
     def abort(self) -> None:
         """Drop the connection at once, without a close frame."""

@@ -90,7 +90,7 @@ class _Unread(Arriving[f.Deliver]):
         """Size in bytes of all deliveries that the client has not read yet."""
         return self._bytes
 
-    def weigh(self, batch_bytes: int) -> None:
+    def add_bytes(self, batch_bytes: int) -> None:
         """Add the size of the deliveries in a new batch. `batch_bytes` is the size of the whole batch.
 
         The size is divided equally among the deliveries of the batch.
@@ -134,7 +134,7 @@ class Session(Client):
     def receive_batch(self, payload: bytes | str) -> None:
         """Handle a batch of frames that came from the hub."""
         super().receive_batch(payload)
-        self._unread.weigh(len(payload))
+        self._unread.add_bytes(len(payload))
 
 
 async def open_session(hub: Hub, token: str, protocol: str, *, receive: bool = False, window: int = 1) -> Session:

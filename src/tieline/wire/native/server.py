@@ -241,7 +241,7 @@ class NativeConnection:
         """End the session, because the connection is lost."""
         try:
             self._greeting.close()
-            self._look_away()
+            self._close_live_view()
         finally:
             # The session must end with its connection, even if the lines above fail.
             self._pump.close()
@@ -301,7 +301,7 @@ class NativeConnection:
         """Send the reason, and close the connection."""
         try:
             self._send([f.Refused(why.code, why.message, None, why.near)])
-            self._look_away()
+            self._close_live_view()
         finally:
             self._greeting.close()
             self._pump.close()
@@ -396,7 +396,7 @@ class NativeConnection:
             if isinstance(frame, tail.FollowAll):
                 self._submit(commands, numbers)
                 commands, numbers = [], []
-                self._look(frame)
+                self._open_live_view(frame)
                 continue
             number = getattr(frame, "n", None)
             command = self._command(frame)
@@ -452,7 +452,7 @@ class NativeConnection:
         self._send([answer])
         self._release()
 
-    def _look(self, frame: tail.FollowAll) -> None:
+    def _open_live_view(self, frame: tail.FollowAll) -> None:
         """Open the live view that the client requested, if the client has permission to read the messages.
 
         Close an older live view first.
@@ -465,14 +465,14 @@ class NativeConnection:
                 self._refuse(f.Refused(reply.code, reply.message, frame.n))
                 return
             self._send([f.Done(frame.n)])
-            self._look_away()
+            self._close_live_view()
             self._tail = tail.Tail(self._hub, session, frame, self._write_said, self.end)
             self._release()
 
         nothing = c.ReadHistory(session, limit=1, before=0, everything=frame.everything)
         self._pump.submit((nothing,), done)
 
-    def _look_away(self) -> None:
+    def _close_live_view(self) -> None:
         looked, self._tail = self._tail, None
         if looked is not None:
             looked.close()
