@@ -113,12 +113,12 @@ class _Examination:
         if running is not None:
             asyncio.run(self._ask(home, running, canary=canary))
             if canary:
-                asyncio.run(self._fly(home, running, names))
+                asyncio.run(self._send_canaries(home, running, names))
         elif canary:
             why = "nothing can be sent through a hub that does not run"
             self._findings.append(wrong("canary", "no hub is running here", why, f"tieline serve --home {home}"))
 
-    async def _fly(self, home: Path, running: "Running", names: list[str]) -> None:
+    async def _send_canaries(self, home: Path, running: "Running", names: list[str]) -> None:
         from tieline.cli.doctor_canary import canary
         from tieline.client import HubError
 

@@ -59,12 +59,12 @@ class EvidenceRules:
         ):
             # A message that does not fit this wire may fit another wire of the member.
             return _DONE
-        doomed = self._notices.doomed(account, command.ranges) if command.state is State.DEAD else ()
+        given_up = self._notices.first_messages(account, command.ranges) if command.state is State.DEAD else ()
         moved = self._deliveries.move(
             account, command.ranges, command.state, session=session, evidence=command.evidence
         )
-        if moved and doomed:
-            self._notices.given_up(account, doomed, command.evidence)
+        if moved and given_up:
+            self._notices.given_up(account, given_up, command.evidence)
         account.touch(self._batch.now_ms)
         return _DONE
 

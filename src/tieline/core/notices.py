@@ -119,7 +119,7 @@ class Notices:
         data = {"event": "unseen", "member": account.name, "messages": [message.id for message in messages]}
         self.tell((human,), "messages not seen", body, data)
 
-    def doomed(self, account: Account, ranges: Ranges) -> list[Message]:
+    def first_messages(self, account: Account, ranges: Ranges) -> list[Message]:
         """Return the messages of the deliveries in `ranges`: only the first few.
 
         A session is about to give up these deliveries. The senders of the messages will get a notice.

@@ -212,7 +212,7 @@ class SessionRules:
                     return Refusal(Code.UNAUTHORIZED, "the token is unknown, revoked or expired")
                 if command.member is not None and command.member != account.member.name:
                     if command.member.casefold() == account.member.name.casefold():
-                        return misspelt(command.member, account)
+                        return refuse_wrong_case(command.member, account)
                     return Refusal(Code.UNAUTHORIZED, f"the token does not belong to {command.member}")
                 return account, account.member.name, False
             case ByHomeKey(key):
@@ -302,7 +302,7 @@ class SessionRules:
         return Done()
 
 
-def misspelt(name: str, account: Account) -> Refusal:
+def refuse_wrong_case(name: str, account: Account) -> Refusal:
     """Return the refusal for a valid token with a name that differs from the member's name only in case.
 
     Two members never have names that differ only in case.

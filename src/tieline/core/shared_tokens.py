@@ -20,7 +20,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Done, Reply
 from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session, token_digest
-from tieline.core.sessions import Sessions, misspelt
+from tieline.core.sessions import Sessions, refuse_wrong_case
 
 
 class SharedTokens:
@@ -49,7 +49,7 @@ class SharedTokens:
             replaced = account.owner is not None and bool(self._configured) and account.owner not in self._configured
             why = "a token that is configured no more; an operator must decide" if replaced else "another token"
             return Refusal(Code.NAME_TAKEN, f"the name {name!r} belongs to {why}")
-        return misspelt(name, account) if account.name != name else None
+        return refuse_wrong_case(name, account) if account.name != name else None
 
     def _may_take(self, account: Account, digest: bytes) -> bool:
         """True if the token with the hash `digest` may take over the member's name.
