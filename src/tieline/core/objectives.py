@@ -47,7 +47,7 @@ class Right(Struct, frozen=True):
     assignee: bool = False
     originator: bool = False
 
-    def holds(self, session: Session, row: ObjectiveRow) -> bool:
+    def allows(self, session: Session, row: ObjectiveRow) -> bool:
         """True if the session has this right for the objective."""
         if self.permission is not None and session.may(self.permission):
             return True
@@ -81,7 +81,7 @@ def rights_of(row: ObjectiveRow, session: Session) -> tuple[str, ...]:
         for kind, right in RIGHTS.items()
         if row.objective.status in o.TRANSITIONS[kind]
         and not (kind is o.Unblock and row.objective.status is o.Status.ACTIVE)
-        and right.holds(session, row)
+        and right.allows(session, row)
     )
 
 
@@ -218,7 +218,7 @@ class ObjectiveRules:
         if isinstance(row, Refusal):
             return row
         right = RIGHTS[type(command.change)]
-        if not right.holds(session, row):
+        if not right.allows(session, row):
             return Refusal(Code.FORBIDDEN, f"only {right} may do this to {command.objective_id}")
         status = o.TRANSITIONS[type(command.change)].get(row.objective.status)
         steps = self._steps(row, status, command.change)

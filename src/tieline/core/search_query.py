@@ -48,7 +48,7 @@ class SearchQuery(Struct, frozen=True, kw_only=True):
         if offset < seen.since:
             return False
         if seen.places is not None:
-            return any(span.target == target and span.holds(offset) for span in seen.places)
+            return any(span.target == target and span.contains(offset) for span in seen.places)
         if peer is not None:
             forth = target == f"@{peer}" and reader in (None, sender)
             return forth or (sender == peer and reader is not None and target == f"@{reader}")
@@ -56,7 +56,7 @@ class SearchQuery(Struct, frozen=True, kw_only=True):
             return True
         if target.startswith("obj:"):
             return seen.all_threads or target in threads
-        return any(span.target == target and span.holds(offset) for span in seen.spans)
+        return any(span.target == target and span.contains(offset) for span in seen.spans)
 
     def shows(self, message: Message) -> bool:
         """True if the message is in the requested thread, and the session's protocol may show it.

@@ -144,7 +144,7 @@ class Span(Struct, frozen=True, array_like=True):
     end: int | None = None
     """The first offset after the span; `None` if the span still grows."""
 
-    def holds(self, offset: int) -> bool:
+    def contains(self, offset: int) -> bool:
         """True if a message to the target at this offset is in the span."""
         return self.start <= offset and (self.end is None or offset < self.end)
 

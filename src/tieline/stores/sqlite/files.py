@@ -68,13 +68,13 @@ class SqliteFiles:
                 self._run("move", target, _parent(target), _home(target), change.at_ms, source)
             for entry in change.put:
                 self._put(entry)
-            freed += (digest for digest in sorted(before) if not self._holds("refers", digest))
+            freed += (digest for digest in sorted(before) if not self._exists("refers", digest))
         return freed
 
     def refers(self, digest: str) -> bool:
         """True if any entry has the content whose hash is `digest`."""
         with self._refusing():
-            return self._holds("refers", digest)
+            return self._exists("refers", digest)
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
         """Let `viewers` read the entries at `paths`. `make_permanent` and `unshare` find these shares by the id
@@ -113,7 +113,7 @@ class SqliteFiles:
     def is_shared(self, path: str, viewers: Sequence[str]) -> bool:
         """True if the entry at a path is shared with one of these viewers."""
         with self._refusing():
-            return self._holds("is_shared", path, _list(viewers))
+            return self._exists("is_shared", path, _list(viewers))
 
     def shared(self, viewers: Sequence[str], limit: int) -> Sequence[FileEntry]:
         """Return the entries that are shared with one of these viewers, newest first."""
@@ -132,7 +132,7 @@ class SqliteFiles:
         with self._refusing():
             return [FileEntry(row[0], FileKind(row[1]), *row[2:]) for row in self._run(statement, *values)]
 
-    def _holds(self, statement: str, *values: str) -> bool:
+    def _exists(self, statement: str, *values: str) -> bool:
         return bool(self._run(statement, *values)[0][0])
 
     def _run(self, statement: str, *values: str | int | None) -> list[tuple[Any, ...]]:
