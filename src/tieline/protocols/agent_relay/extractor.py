@@ -62,7 +62,7 @@ from enum import Enum, auto
 import msgspec
 
 from tieline.protocols.agent_relay.escapes import ESC, Column, Effect, EscapeReader
-from tieline.protocols.agent_relay.hold import Hold
+from tieline.protocols.agent_relay.held_output import HeldOutput
 from tieline.protocols.agent_relay.instruction import (
     BARE_ESCAPE_SO_FAR,
     BLOCK_END,
@@ -170,9 +170,9 @@ class Extractor(extractor.Extractor):
         self._size = 0
         # True while an open block has no text yet.
         self._blank = False
-        # True if new bytes are kept in `_hold`; false if they are shown at once.
+        # True if new bytes are kept in `_held_output`; false if they are shown at once.
         self._holding = False
-        self._hold = Hold()
+        self._held_output = HeldOutput()
 
         self._escape = EscapeReader()
         # `_draws`: the program has moved its cursor back over the screen. `_alternate`: it uses the alternate screen.
@@ -223,11 +223,11 @@ class Extractor(extractor.Extractor):
 
     def next_timeout(self) -> float | None:
         """Return the seconds without output after which to call `flush`; None while no bytes are held back."""
-        return QUIET_SECONDS if self._hold else None
+        return QUIET_SECONDS if self._held_output else None
 
     def flush(self) -> list[Output]:
         """Return the bytes that are held back, because the program is quiet. An unfinished instruction may continue."""
-        self._passing += self._hold.take()
+        self._passing += self._held_output.take()
         self._holding = False
         return self._take_outputs()
 
@@ -259,7 +259,7 @@ class Extractor(extractor.Extractor):
         An instruction that exceeds its limits becomes ordinary output.
         """
         if self._holding:
-            self._hold.add(raw, escape=escape)
+            self._held_output.add(raw, escape=escape)
         else:
             self._passing += raw
         if self._at in _UNDECIDED:
@@ -274,7 +274,7 @@ class Extractor(extractor.Extractor):
 
     def _pass_through(self) -> None:
         """Pass the bytes that are held back on to the screen, as ordinary output."""
-        self._passing += self._hold.take()
+        self._passing += self._held_output.take()
         self._holding = False
         self._at = _At.PLAIN if self._line else _At.BEGIN
 
@@ -375,7 +375,7 @@ class Extractor(extractor.Extractor):
             self._show(rest)
         elif mark[0] == _BACKSLASH:
             if self._holding:
-                self._passing += self._hold.take()[1:]
+                self._passing += self._held_output.take()[1:]
             self._pass_through()
             self._show(rest)
         elif mark == BLOCK_START:
@@ -407,7 +407,7 @@ class Extractor(extractor.Extractor):
             self._after_return = raw != b"\n"
             if not self._end_consumed:
                 self._show(raw)
-                self._hold.mark()
+                self._held_output.mark()
             return
         self._after_return = raw != b"\n"
         self._end_consumed = False
@@ -440,7 +440,7 @@ class Extractor(extractor.Extractor):
         self._line.clear()
         self._torn = b""
         if self._at in _OPEN:
-            self._hold.mark()
+            self._held_output.mark()
         elif self._at is not _At.THINKING:
             self._at = _At.BEGIN
             self._indented = False
@@ -495,7 +495,7 @@ class Extractor(extractor.Extractor):
         tail = start[len(BLOCK_START) :]
         if header is None and not (start.startswith(BLOCK_START) and may_open_block(tail)):
             return False
-        self._passing += self._hold.take_lines()
+        self._passing += self._held_output.take_lines()
         self._indented = False
         self._size = len(line)
         if header is not None:
@@ -517,7 +517,7 @@ class Extractor(extractor.Extractor):
             self._show(raw)
             return
         shown = not self._holding
-        self._passing += self._hold.take_escapes()
+        self._passing += self._held_output.take_escapes()
         self._holding = False
         self._at = _At.BEGIN
         self._push_passing()

@@ -1,7 +1,7 @@
 """Held output: bytes of a terminal program that are not shown yet, because they may be part of an instruction."""
 
 
-class Hold:
+class HeldOutput:
     """Buffer for bytes of a program's output that are not shown yet, because they may be part of an instruction.
 
     An instruction is a message that the program sends by printing it (`->relay:…`). The buffer also stores the escape
