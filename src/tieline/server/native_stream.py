@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tieline.contract.hub import Hub
 from tieline.contract.refusal import Code, Refusal
-from tieline.wire.http import door, foreign, session_token
+from tieline.wire.http import client_gate, foreign, session_token
 from tieline.wire.native.server import NativeConnection, Transport
 from tieline.wire.unsent import Unsent
 
@@ -21,11 +21,11 @@ _PATH = "/api/stream"
 class _WebSocketTransport(Transport):
     """One client's WebSocket: carries each batch of frames as one text message."""
 
-    __slots__ = ("_closing", "_connection", "_door", "_readable", "_unsent", "_websocket")
+    __slots__ = ("_closing", "_connection", "_gate", "_readable", "_unsent", "_websocket")
 
     def __init__(self, websocket: WebSocket, hub: Hub) -> None:
         self._websocket = websocket
-        self._door = door(websocket.scope)
+        self._gate = client_gate(websocket.scope)
         self._closing = False
         self._readable = asyncio.Event()
         self._readable.set()
@@ -42,14 +42,14 @@ class _WebSocketTransport(Transport):
         self._readable.set()
 
     def await_hello(self) -> None:
-        self._door.await_greeting()
+        self._gate.await_greeting()
 
     def admit(self, owner: str) -> None:
-        self._door.admit(owner)
+        self._gate.admit(owner)
 
     def abort(self) -> None:
         self.close()
-        self._door.expel()
+        self._gate.refuse()
 
     def pause_reading(self) -> None:
         self._readable.clear()

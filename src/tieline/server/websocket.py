@@ -1,8 +1,9 @@
 """WebSockets with limits: uvicorn's WebSocket protocol, made safe against strangers.
 
-Above: the HTTP port, and the protocols that have streams on it. A protocol finds a `Door` in the scope, and uses it to
-admit a client that it has identified. Below: uvicorn with the sans-I/O protocol of `websockets`. Uvicorn would accept a
-frame of any size from any client. It would also wait for ever if the library answered an opening request by itself.
+Above: the HTTP port, and the protocols that have streams on it. A protocol finds a `ClientGate` in the scope, and uses
+it to admit a client that it has identified. Below: uvicorn with the sans-I/O protocol of `websockets`. Uvicorn would
+accept a frame of any size from any client. It would also wait for ever if the library answered an opening request by
+itself.
 
 Before a client is admitted, it may send one small message with content, its greeting. After the greeting, the hub reads
 nothing until the protocol has decided; later frames wait in the socket. If the protocol does not admit the client, the
@@ -19,10 +20,10 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.server import ServerProtocol
 
 from tieline.contract.limits import Limits
-from tieline.wire.http import DOOR
+from tieline.wire.http import CLIENT_GATE
 from tieline.wire.unfinished import TOO_MUCH, Unfinished
 
-_EXPEL_SECONDS = 1.0
+_REFUSE_SECONDS = 1.0
 """Time for which a client that is not admitted can still read the reason."""
 _CLOSE_FRAME = b"\x88"
 """The first byte of a close frame."""
@@ -65,7 +66,7 @@ class _Greeted(ServerProtocol):
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """One WebSocket connection.
 
-    It is also the `Door`: the protocol that serves the connection admits or refuses the client.
+    It is also the `ClientGate`: the protocol that serves the connection admits or refuses the client.
     """
 
     conn: _Greeted
@@ -76,9 +77,9 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._share = unfinished.share(self._too_much)
         self._admitted = False
         # Timer that ends the connection. While it is set, incoming data is ignored.
-        self._expelling: asyncio.TimerHandle | None = None
+        self._refusing: asyncio.TimerHandle | None = None
 
-    # The Door port.
+    # The ClientGate port.
 
     def await_greeting(self) -> None:
         """Let the client send another small message, because the last one had no content."""
@@ -97,10 +98,10 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.conn.later_bytes_max = self.conn.max_message_size = bytes_max
         self._read_on()
 
-    def expel(self) -> None:
+    def refuse(self) -> None:
         """Refuse the client: read nothing more, free the data received so far, and disconnect after a second."""
-        if self._expelling is None and not self.disconnected:
-            self._expelling = self.loop.call_later(_EXPEL_SECONDS, self.transport.abort)
+        if self._refusing is None and not self.disconnected:
+            self._refusing = self.loop.call_later(_REFUSE_SECONDS, self.transport.abort)
             self._forget()
             if not self.transport.is_closing():
                 # Reading goes on only to notice that the client disconnects.
@@ -109,7 +110,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     # Called by asyncio.
 
     def data_received(self, data: bytes) -> None:
-        if self._expelling is not None:
+        if self._refusing is not None:
             if data.startswith(_CLOSE_FRAME):
                 # The client answers our close frame, and sent nothing before it.
                 self.transport.close()
@@ -124,8 +125,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._expelling is not None:
-            self._expelling.cancel()
+        if self._refusing is not None:
+            self._refusing.cancel()
         self._forget()
         # Two reference cycles: the library's protocol with its parser, and this protocol with the scope that it made.
         self.conn.parser.close()
@@ -137,7 +138,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     def handle_connect(self, event: Any) -> None:
         super().handle_connect(event)
         if not self.close_sent:
-            cast("dict[str, object]", self.scope["extensions"])[DOOR] = self
+            cast("dict[str, object]", self.scope["extensions"])[CLIENT_GATE] = self
 
     def handle_cont(self, event: Frame) -> None:
         # Fragments are joined as they come: a million empty fragments must not become a million objects.
@@ -155,7 +156,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     async def receive(self) -> Any:
         message = await super().receive()
-        if self.conn.greeted and not self._admitted and not self.disconnected and self._expelling is None:
+        if self.conn.greeted and not self._admitted and not self.disconnected and self._refusing is None:
             self.transport.pause_reading()
         return message
 
@@ -165,7 +166,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.close" and not self._admitted:
-            self.expel()
+            self.refuse()
         if message["type"] == "websocket.http.response.body" and self.close_sent:
             # The refusal completes the handshake. Otherwise uvicorn would log an error for each refusal, and anybody
             # could cause many.
@@ -184,7 +185,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
         else:
             self.transport.abort()
-        self.expel()
+        self.refuse()
 
     def _forget(self) -> None:
         self._share.close()

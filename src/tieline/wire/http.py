@@ -45,12 +45,12 @@ class Answer(Struct, frozen=True):
     """Headers of the answer, other than content type and content length."""
 
 
-DOOR = "tieline.door"
-"""Key under which the `Door` of a WebSocket is in the extensions of the scope."""
+CLIENT_GATE = "tieline.client_gate"
+"""Key under which the `ClientGate` of a WebSocket is in the extensions of the scope."""
 
 
-class Door(Protocol):
-    """Lets a protocol admit or refuse the client of one WebSocket. The HTTP port makes the door.
+class ClientGate(Protocol):
+    """Lets a protocol admit or refuse the client of one WebSocket. The HTTP port makes the client_gate.
 
     A client that is not admitted yet may send only one small message, within a short time.
     """
@@ -61,13 +61,13 @@ class Door(Protocol):
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
         """Admit the client as the member `owner`: allow messages of full size, or of at most `bytes_max`."""
 
-    def expel(self) -> None:
+    def refuse(self) -> None:
         """Refuse the client: read nothing more from it, and close the connection even if the client does not."""
 
 
-def door(scope: Scope) -> Door:
-    """Return the `Door` that the HTTP port put into the scope of a WebSocket."""
-    found: Door = scope["extensions"][DOOR]
+def client_gate(scope: Scope) -> ClientGate:
+    """Return the `ClientGate` that the HTTP port put into the scope of a WebSocket."""
+    found: ClientGate = scope["extensions"][CLIENT_GATE]
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from starlette.types import Receive, Send
 
-from tieline.wire.http import Answer, Door, deny, respond
+from tieline.wire.http import Answer, ClientGate, deny, respond
 from tieline.wire.sse import EventStream, comment, event
 from tieline.wire.unsent import Unsent
 
@@ -100,10 +100,12 @@ class EventCarrier:
 class SocketCarrier:
     """Transport of a stream as WebSocket text frames. Messages from the reader are ignored."""
 
-    __slots__ = ("_door", "_last", "_receive", "_send", "_unsent")
+    __slots__ = ("_gate", "_last", "_receive", "_send", "_unsent")
 
-    def __init__(self, door: Door, receive: Receive, send: Send, bytes_max: int, stalled: Callable[[], None]) -> None:
-        self._door = door
+    def __init__(
+        self, client_gate: ClientGate, receive: Receive, send: Send, bytes_max: int, stalled: Callable[[], None]
+    ) -> None:
+        self._gate = client_gate
         self._receive = receive
         self._send = send
         self._unsent: Unsent[Frame] = Unsent(bytes_max, stalled)
@@ -127,7 +129,7 @@ class SocketCarrier:
 
     async def run(self) -> None:
         """Send messages until the reader disconnects or `end` is called."""
-        self._door.admit("a reader", _UNREAD_BYTES_MAX)
+        self._gate.admit("a reader", _UNREAD_BYTES_MAX)
         gone = asyncio.create_task(self._watch())
         try:
             with contextlib.suppress(OSError):

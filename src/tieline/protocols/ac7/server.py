@@ -26,7 +26,7 @@ from tieline.protocols.ac7.shapes import Failure
 from tieline.protocols.ac7.streams import PROTOCOL, SUBSCRIBE_PATH, Streams
 from tieline.protocols.ac7.telemetry import Telemetry
 from tieline.services.assembly import Services
-from tieline.wire.http import Answer, Bodies, answer, door, foreign, header, respond
+from tieline.wire.http import Answer, Bodies, answer, client_gate, foreign, header, respond
 from tieline.wire.openapi import document
 from tieline.wire.protocol import Server
 from tieline.wire.route import Refused, no
@@ -132,7 +132,7 @@ class Ac7(Server):
         carrier: Carrier
         if scope["type"] == "websocket":
             await receive()
-            carrier = SocketCarrier(door(scope), receive, send, live.unsent_bytes_max, live.stalled)
+            carrier = SocketCarrier(client_gate(scope), receive, send, live.unsent_bytes_max, live.stalled)
         else:
             carrier = EventCarrier(receive, send, live.unsent_bytes_max, live.stalled, self._keepalive_seconds)
         live.carrier = carrier

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import Receive, Scope, Send
 
 from tieline.protocols.peerbus.codec import FRAME_BYTES_MAX
-from tieline.wire.http import Door, door, foreign
+from tieline.wire.http import ClientGate, client_gate, foreign
 from tieline.wire.unsent import Unsent
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class PeerbusHttp:
             await send({"type": "websocket.close"})
             return
         await send({"type": "websocket.accept"})
-        await _AsgiCarrier(self._server, door(scope), receive, send).run()
+        await _AsgiCarrier(self._server, client_gate(scope), receive, send).run()
 
     def close(self) -> None:
         """Close the connections of all peers. The close frame says that the hub stops."""
@@ -51,10 +51,10 @@ class PeerbusHttp:
 class _AsgiCarrier:
     """One WebSocket connection of a peer on the HTTP port. It carries the frames of a `PeerConnection`."""
 
-    __slots__ = ("_closing", "_connection", "_door", "_last", "_readable", "_receive", "_send", "_unsent", "_writing")
+    __slots__ = ("_closing", "_connection", "_gate", "_last", "_readable", "_receive", "_send", "_unsent", "_writing")
 
-    def __init__(self, server: "PeerbusServer", door: Door, receive: Receive, send: Send) -> None:
-        self._door = door
+    def __init__(self, server: "PeerbusServer", client_gate: ClientGate, receive: Receive, send: Send) -> None:
+        self._gate = client_gate
         self._receive = receive
         self._send = send
         # The close frame; `close` adds code and reason.
@@ -128,11 +128,11 @@ class _AsgiCarrier:
 
     def admit(self, name: str) -> None:
         """Allow frames of full size, because the peer has proved that it owns this name."""
-        self._door.admit(name, FRAME_BYTES_MAX)
+        self._gate.admit(name, FRAME_BYTES_MAX)
 
     def abort(self) -> None:
         """Drop the connection at once, without a close frame."""
-        self._door.expel()
+        self._gate.refuse()
         if self._writing is not None:
             self._writing.cancel()
 
