@@ -58,7 +58,7 @@ Rule = Callable[[str], Offences]
 
 
 def parts(text: str, clue: re.Pattern[str]) -> Iterator[ast.AST]:
-    """All parts of a module, but of one without the clue none: to parse every module for every rule takes long."""
+    """Yield all nodes of a module. Yield none if `clue` is not in the text, because parsing is slow."""
     return ast.walk(ast.parse(text)) if clue.search(text) else iter(())
 
 
@@ -113,7 +113,7 @@ def indirect_questions(text: str) -> Offences:
 
 
 def fixed_sleeps(text: str) -> Offences:
-    """A sleep that is no part of a loop, has no chance in it, and no comment that says why a time must pass."""
+    """Sleeps outside of loops, without a random time and without a comment that explains them."""
     nodes, lines = list(parts(text, SLEEP)), text.splitlines()
     looped = {inner for node in nodes if isinstance(node, ast.While | ast.For) for inner in ast.walk(node)}
     for node in nodes:
@@ -167,7 +167,7 @@ def unexplained_limits(text: str) -> Offences:
 
 
 def _limits_named(node: ast.Assign | ast.AnnAssign) -> Iterator[ast.Name]:
-    """The names of an assignment, if it is one of numbers."""
+    """The names of an assignment whose value is a number."""
     parts = [] if node.value is None else list(ast.walk(node.value))
     numbers = any(isinstance(part, ast.Constant) and isinstance(part.value, int | float) for part in parts)
     if numbers and not any(isinstance(part, ast.Call | ast.Dict | ast.List | ast.JoinedStr) for part in parts):
@@ -257,7 +257,7 @@ def modules(*packages: str) -> list[Path]:
 
 
 def tracked_files() -> list[Path]:
-    """Everything git tracks or would track; without git (an unpacked archive) there is nothing to keep clean."""
+    """All files that git tracks or would track. Skip the test without git."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout

@@ -29,7 +29,7 @@ def alice(hub: HubProcess) -> str:
 
 @pytest.fixture
 def bob(hub: HubProcess) -> str:
-    """Another one."""
+    """A second member of the hub that no other test knows."""
     name = f"bob-{next(_numbers)}"
     hub.add_members(name)
     return name
@@ -37,7 +37,7 @@ def bob(hub: HubProcess) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Give a place where bob is registered."""
+    """Home without a hub, in whose spool bob is registered."""
     made = Place(tmp_path / "home")
     made.spool.register("bob")
     return made

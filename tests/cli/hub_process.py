@@ -26,7 +26,7 @@ DEADLINE_SECONDS = 60.0
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Ask until the answer is yes."""
+    """Call a function until it returns true."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS} s for: {what}"
@@ -34,7 +34,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 
 def environment(home: Path, extra: dict[str, str] | None = None) -> dict[str, str]:
-    """The environment without anything of the developer's own hub, and with this home."""
+    """Environment variables for this home, without the variables of the developer's own hub."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith(OWN_VARIABLES)}
     return {**mine, "TIELINE_HOME": str(home), "COLUMNS": "120", **(extra or {})}
 
@@ -113,17 +113,17 @@ class HubProcess:
         return self.running
 
     def signal(self, number: signal.Signals) -> int:
-        """Send a signal and wait for the end; returns the exit code."""
+        """Send a signal to the hub and wait until it has ended. Return the exit code."""
         assert self._process is not None, "it runs"
         self._process.send_signal(number)
         return self._wait()
 
     def stop(self) -> int:
-        """Stop it as a service manager does; returns the exit code."""
+        """Stop the hub with the signal that a service manager sends. Return the exit code."""
         return self.signal(signal.SIGTERM)
 
     def kill9(self) -> None:
-        """End it with no chance to tidy up; nothing happens when it does not run."""
+        """Kill the hub with SIGKILL. Do nothing if it does not run."""
         if self._process is not None:
             self.signal(signal.SIGKILL)
 
@@ -144,7 +144,7 @@ class HubProcess:
 
     @contextlib.contextmanager
     def cli_running(self, *args: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
-        """A `tieline` that goes on meanwhile, with its output in pipes; killed at the end if need be."""
+        """Start `tieline` in the background, with its output in pipes. Kill it at the end if it still runs."""
         with subprocess.Popen(
             [str(TIELINE), *args],
             stdin=subprocess.DEVNULL,
@@ -159,11 +159,11 @@ class HubProcess:
                 process.kill()
 
     async def connect(self, member: str | None = None, *, receive: bool = False, window: int = 256) -> Client:
-        """A session by the SDK, for what a test needs around the command line."""
+        """Open a session with the SDK, for the steps of a test that are not commands."""
         return await connect(home=self.home, member=member, receive=receive, window=window)
 
     def add_members(self, *names: str) -> list[str]:
-        """Make members, quicker than a command each. Returns their tokens."""
+        """Make members in one session, because a command for each is slow. Return their tokens."""
 
         async def add() -> list[str]:
             async with await self.connect() as operator:
@@ -172,7 +172,7 @@ class HubProcess:
         return asyncio.run(add())
 
     def send(self, sender: str, target: str, *bodies: str, scope: str | None = None) -> list[str]:
-        """Send messages; returns their ids."""
+        """Send messages. Return their ids."""
 
         async def say() -> list[str]:
             async with await self.connect(sender) as client:

@@ -11,7 +11,7 @@ from tieline.protocols.backchannel.spool import Spool, SpoolDraft
 
 
 class Place:
-    """A home where no hub ever was, and its spool."""
+    """A home in which no hub has ever run, and its spool."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -19,7 +19,7 @@ class Place:
         self.spool = Spool(self.root)
 
     def cli(self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
-        """Run `tieline`, which must succeed; returns what it printed."""
+        """Run `tieline`, which must succeed. Return its output."""
         done = self.run(*args, cwd=cwd, env=env)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -32,7 +32,7 @@ class Place:
 
     @contextlib.contextmanager
     def running(self, *args: str) -> "Iterator[subprocess.Popen[str]]":
-        """A `tieline` that goes on meanwhile."""
+        """Start `tieline` in the background."""
         with subprocess.Popen(
             [str(TIELINE), *args],
             stdin=subprocess.DEVNULL,
@@ -48,12 +48,12 @@ class Place:
                 process.kill()
 
     def send(self, *bodies: str, to: str = "@bob", scope: str | None = None, priority: str = "normal") -> list[str]:
-        """Send as alice, quicker than by a command each."""
+        """Send messages as alice in one step, because a command for each is slow."""
         drafts = [SpoolDraft(sender="alice", to=to, body=body, scope=scope, priority=priority) for body in bodies]
         return [sent.message.id for sent in self.spool.send_many(drafts)]
 
     def waiting(self, name: str = "bob") -> list[str]:
-        """The bodies of what is unread."""
+        """Bodies of the unread messages."""
         return [message.body for message in self.spool.inbox(name)]
 
     def is_left(self, *bodies: str) -> bool:

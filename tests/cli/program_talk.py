@@ -12,7 +12,7 @@ def bash(script: str) -> list[str]:
 
 
 def fence(target: str, body: str, tags: str = "") -> str:
-    """Shell words that say something."""
+    """Shell command that prints an instruction to send a message."""
     return f"printf '%s\\n' {shlex.quote(f'->relay:{target} {tags}<<<')} {shlex.quote(f'{body}>>>')}"
 
 
@@ -40,6 +40,6 @@ def receipt(hub: HubProcess, sender: str, message_id: str) -> ReceiptView:
 
 
 def evidence(hub: HubProcess, sender: str, message_id: str) -> list[tuple[str, str]]:
-    """The rungs beyond the offer, with what shows each."""
+    """States of a delivery after `offered`, each with its evidence."""
     steps = receipt(hub, sender, message_id).steps
     return [(step.state, step.evidence) for step in steps if step.state in ("seen", "acked")]

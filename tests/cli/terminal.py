@@ -58,11 +58,11 @@ class Person:
         return not termios.tcgetattr(self._screen)[LOCAL_FLAGS] & RAW_OFF
 
     def leaves(self) -> int:
-        """Wait for the end, and give the exit code."""
+        """Wait for the end of the program. Return the exit code."""
         return self.process.wait(DEADLINE_SECONDS)
 
     def everything(self) -> bytes:
-        """All that was on the screen, once the program has ended."""
+        """All text that the program has shown on the screen, once the program has ended."""
         # The byte written last arrives last, so all output before it has arrived.
         os.write(self._screen, b"\0")
         wait_until(lambda: self.seen.endswith(b"\0"), "the end of the screen")

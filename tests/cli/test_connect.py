@@ -35,7 +35,7 @@ class User:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment. Nothing but these programs is in PATH, and git."""
+        """The environment variables. Only these programs and git are in PATH."""
         return {"HOME": str(self.home), "PATH": f"{self.programs}:/usr/bin:/bin"}
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -43,7 +43,7 @@ class User:
         return run_cli(self._hub.home, *words, env={**self.variables, **more})
 
     def json(self, *words: str, **more: str) -> Any:
-        """Run `tieline` as this user, to its JSON."""
+        """Run `tieline` as this user. Return its JSON output."""
         done = self.run(*words, "--json", **more)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout)

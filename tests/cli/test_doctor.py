@@ -52,7 +52,7 @@ def wrongs(findings: list[DoctorFinding]) -> list[DoctorFinding]:
 
 
 def the_wrong(findings: list[DoctorFinding]) -> DoctorFinding:
-    """The one thing that is wrong; it says why and what to do."""
+    """Return the only finding about a fault. Check that it has a reason and advice."""
     (found,) = wrongs(findings)
     assert found.why
     assert found.do

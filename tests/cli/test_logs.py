@@ -19,7 +19,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 async def lived(there: HubHarness) -> None:
-    """Some messages, and a reader."""
+    """A hub with some messages and a reader of its log."""
     await there.add("alice", "bob")
     alice = await there.join("alice")
     for number in range(40):

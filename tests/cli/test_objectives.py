@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def make(hub: HubProcess, alice: str, bob: str) -> Callable[..., dict[str, Any]]:
-    """Make an objective of alice's for bob."""
+    """Make an objective that alice gives to bob."""
 
     def made(*options: str) -> dict[str, Any]:
         told = ["--outcome", "users have it", "--assignee", bob, *options]

@@ -104,7 +104,7 @@ def test_a_member_is_declared_to_be_a_program(hub: HubProcess, alice: str) -> No
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[HubProcess]:
-    """Give a hub that the test may kill."""
+    """A hub that the test may kill."""
     with HubProcess(home=tmp_path / "home") as running:
         yield running
 

@@ -18,12 +18,12 @@ TEMPLATES = ("id", "from", "to", "body", "scope", "thread")
 
 
 def hostile() -> Shown:
-    """A message that says the same in all its parts."""
+    """A message with the same hostile text in all its fields."""
     return Shown(HOSTILE, 0, HOSTILE, HOSTILE, HOSTILE, 0, "backchannel", scope=HOSTILE, thread=HOSTILE)
 
 
 def run(command: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> str:
-    """Run a command for the hostile message; what it printed."""
+    """Run a command for the hostile message. Return its output."""
     environment = {**os.environ, "PWD": str(folder)}
     before = Path.cwd()
     os.chdir(folder)

@@ -10,7 +10,7 @@ from tests.server.hubs import CARRIERS, HubHarness, running_hub
 
 @pytest.fixture(params=CARRIERS)
 async def there(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[HubHarness]:
-    """Give a hub with three members, reached one way after the other."""
+    """A hub with three members. The tests run once for each carrier."""
     async with running_hub(folder, request.param, store="sqlite:unsafe") as built:
         await built.add("alice", "bob", "carol")
         yield built

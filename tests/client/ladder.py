@@ -12,7 +12,7 @@ async def state_of(client: Client, message_id: str) -> str:
 
 
 async def reached(client: Client, message_id: str, state: str) -> None:
-    """Wait until a message to one recipient has come so far."""
+    """Wait until the delivery to one recipient has reached this state."""
     async with asyncio.timeout(10):
         while await state_of(client, message_id) != state:
             pass

@@ -26,7 +26,7 @@ Fact = dict[str, Any]
 
 
 class Refused(Exception):
-    """A call of the client failed; the text is the client's own."""
+    """Raised if a call of the client failed, with the client's error text."""
 
 
 class Program:
@@ -59,7 +59,7 @@ class Program:
                 answer.set_result(fact["value"])
 
     def submit(self, **command: Any) -> asyncio.Future[Any]:
-        """Give a command; its answer comes later."""
+        """Send a command to the script. Do not wait for the answer."""
         assert self._process.stdin is not None, "made with a pipe"
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
@@ -67,7 +67,7 @@ class Program:
         return answer
 
     async def command(self, **command: Any) -> Any:
-        """Give a command and wait for its answer."""
+        """Send a command to the script and wait for the answer."""
         answer = self.submit(**command)
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -86,13 +86,13 @@ class Program:
             pytest.fail(f"waited {WAIT_SECONDS} s for: {what}\n{self.transcript()}")
 
     def transcript(self) -> str:
-        """Everything that was heard, for the reader of a failure."""
+        """All events so far, as text for the message of a failed test."""
         heard = "\n".join(json.dumps(event, ensure_ascii=False)[:300] for event in self.events)
         printed = self._errors.read_text(encoding="utf-8", errors="replace")
         return f"--- events\n{heard[-_SHOWN:]}\n--- printed\n{printed[-_SHOWN:]}"
 
     async def close(self) -> None:
-        """End it."""
+        """End the script."""
         assert self._process.stdin is not None, "made with a pipe"
         # Requests without a waiter may still be answered while the client ends.
         for answer in self._answers.values():
@@ -119,7 +119,7 @@ def need(package: str) -> None:
 
 @contextlib.asynccontextmanager
 async def program(script: str, errors: Path, **environment: str) -> AsyncIterator[Program]:
-    """A script of this folder, running; what it prints beside its answers goes to a file."""
+    """Start a script of this folder. Its other output, beside the answers, goes to a file."""
     with errors.open("wb") as printed:
         process = await asyncio.create_subprocess_exec(
             NODE,

@@ -21,7 +21,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class Tap:
-    """Stands before one socket."""
+    """A proxy between the clients and the socket of the hub. It records the frames."""
 
     def __init__(self, path: Path, hub: Path) -> None:
         self.path = path
@@ -39,19 +39,19 @@ class Tap:
         return [frame for way, frame in self.frames if way == direction and frame["type"] in kinds]
 
     async def open(self) -> None:
-        """Let clients connect, and pass everything on."""
+        """Accept clients and pass all their bytes on to the hub."""
         self._held.clear()
         self._server = await asyncio.start_unix_server(self._connected, self.path)
 
     def shut(self) -> None:
-        """Let nobody connect any more; connections go on."""
+        """Accept no more clients. Open connections stay open."""
         if self._server is not None:
             self._server.close()
             self._server = None
             self.path.unlink(missing_ok=True)  # newer Pythons remove it with the server
 
     def hold(self, direction: str) -> None:
-        """Note what comes from one side, and keep it from the other."""
+        """Record the frames of one side, and do not pass them on."""
         self._held.add(direction)
 
     async def cut(self) -> None:
@@ -62,7 +62,7 @@ class Tap:
             await asyncio.wait(self._passing)
 
     async def close(self) -> None:
-        """Shut it and end every connection."""
+        """Accept no more clients, and end every connection."""
         self.shut()
         await self.cut()
 

@@ -30,21 +30,21 @@ async def there(folder: Path) -> AsyncIterator[HubHarness]:
 
 @pytest.fixture
 async def browser(there: HubHarness) -> AsyncIterator[httpx.AsyncClient]:
-    """Give a browser that nobody is in."""
+    """A browser in which no member is logged in."""
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         yield client
 
 
 @asynccontextmanager
 async def enter(there: HubHarness, name: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser that a member is in with."""
+    """Log a member in with a new browser. Return the browser."""
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         assert (await client.post(PATH, json={"token": there.tokens[name]})).status_code == 200
         yield client
 
 
 async def code_of(there: HubHarness, name: str) -> str:
-    """A code of a member's app, which is new."""
+    """Return a code of a member's authenticator app that was not used yet."""
     async with enter(there, name) as own:
         made = await own.post(f"/api/members/{name}/authenticator")
     assert made.json()["uri"].startswith("otpauth://totp/tieline")

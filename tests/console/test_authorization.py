@@ -40,7 +40,7 @@ class Known(Struct, frozen=True):
 
 
 class Scene(Known, frozen=True, kw_only=True):
-    """A hub where alice, bob and chief have things to say that carol has no part in."""
+    """A hub with messages and objectives of alice, bob and chief that carol may not see."""
 
     there: HubHarness
 
@@ -88,7 +88,7 @@ async def _furnish(there: HubHarness) -> Scene:
 
 
 async def _cookie(there: HubHarness, name: str) -> dict[str, str]:
-    """The cookie of somebody who came in."""
+    """The cookie of a member that is logged in."""
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         entered = await client.post(PATH, json={"token": there.tokens[name]})
         assert entered.status_code == 200, entered.text
@@ -96,7 +96,7 @@ async def _cookie(there: HubHarness, name: str) -> dict[str, str]:
 
 
 async def _revoked(there: HubHarness, name: str) -> dict[str, str]:
-    """The cookie of somebody who was in and is out."""
+    """The cookie of a member that has logged out."""
     cookie = await _cookie(there, name)
     async with httpx.AsyncClient(base_url=there.running.http, headers=cookie) as client:
         assert (await client.delete(PATH)).status_code == 204
@@ -104,19 +104,19 @@ async def _revoked(there: HubHarness, name: str) -> dict[str, str]:
 
 
 class Page:
-    """The stream as a page has it: it shows a cookie, and says hello without a token."""
+    """The page's stream: it sends a cookie, and a hello without a token."""
 
     def __init__(self, stream: ClientConnection) -> None:
         self._stream = stream
         self._n = 0
 
     async def hello(self) -> dict[str, Any]:
-        """Say hello, and give what is answered."""
+        """Send hello. Return the answer."""
         await self._stream.send(json.dumps([{"t": "hello", "v": 1}]))
         return (await self.frames())[0]
 
     async def ask(self, t: str, **fields: Any) -> dict[str, Any]:
-        """Ask, and give the answer; what comes before it is not for this request."""
+        """Send a request and return its answer. Skip the frames before the answer."""
         self._n += 1
         await self._stream.send(json.dumps([{"t": t, "n": self._n, **fields}]))
         while True:
@@ -125,7 +125,7 @@ class Page:
                     return frame
 
     async def frames(self) -> list[dict[str, Any]]:
-        """The next frames."""
+        """Return the next frames."""
         async with asyncio.timeout(10):
             frames: list[dict[str, Any]] = json.loads(await self._stream.recv())
             return frames

@@ -168,7 +168,7 @@ _GROWTH = 16
 
 
 def _seconds(text: str) -> float:
-    """The processor time that it takes this thread, at its best."""
+    """Processor time of this thread for one run, the least of several runs."""
     best = float("inf")
     for _ in range(3):
         started = time.thread_time()

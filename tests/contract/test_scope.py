@@ -30,7 +30,7 @@ def test_the_spellings_of_a_place_come_to_one_form(text: str, form: str) -> None
 
 
 def by_the_rule(text: str) -> str:
-    """The rule, step by step as it is written down."""
+    """The rule for scopes, written step by step as in its specification."""
     text = text.lower()
     text = re.sub(r"\Ahttps?://", "", text)
     text = re.sub(r"\Agit@", "", text)

@@ -16,7 +16,7 @@ MakeHarness = Callable[[Limits], BrokerHarness]
 
 @pytest.fixture
 def open_store(tmp_path: Path) -> Callable[[], Store]:
-    """Open the store; again and again, it is the same one."""
+    """Open the store. Each call opens the same store."""
     return lambda: SqliteStore(tmp_path, synchronous="OFF")
 
 
@@ -28,11 +28,11 @@ def make_harness(open_store: Callable[[], Store]) -> MakeHarness:
 
 @pytest.fixture
 def harness(make_harness: MakeHarness) -> BrokerHarness:
-    """Give a harness with the limits that the hub has by default."""
+    """A harness with the hub's default limits."""
     return make_harness(DEFAULT_LIMITS)
 
 
 @pytest.fixture
 def team(harness: BrokerHarness) -> Team:
-    """Give a team in that harness."""
+    """A team in that harness."""
     return Team(harness)

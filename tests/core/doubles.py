@@ -75,37 +75,37 @@ def content(target: str | Target, body: str = "hello", **fields: Any) -> Content
     return Content(target=checked, body=body, **fields)
 
 
-class Winner(Protocol):
-    """An external inbox that answers at once."""
+class FakeInbox(Protocol):
+    """Base class of a fake external inbox that answers at once."""
 
     session: SessionId
 
     def reserve(self, message: Message, key: int) -> bool | None:
-        """Take a delivery from those outside; false if one of them was first, `None` if that cannot be told."""
+        """Reserve a delivery. Return false if a process outside took it first, `None` if that is not known."""
 
     def finish(self, keys: Sequence[int]) -> None:
-        """The deliveries that were reserved are settled, durably."""
+        """Note that the reserved deliveries are settled and committed."""
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """The deliveries that were reserved are not settled after all."""
+        """Note that the reserved deliveries were not settled."""
 
 
 class BrokerHarness:
-    """A broker over a store, asked one command at a time, each made durable before its reply is looked at."""
+    """A broker with its store. It decides one command at a time, and commits before it returns the reply."""
 
     def __init__(self, open_store: Callable[[], Store], limits: Limits = DEFAULT_LIMITS) -> None:
         self._open_store = open_store
         self._activity = SqliteActivity(IN_MEMORY)
         self.limits = limits
         self.clock_and_ids = FakeClockAndIds()
-        self.external_inboxes: dict[MemberName, Winner] = {}
+        self.external_inboxes: dict[MemberName, FakeInbox] = {}
         self.answers = Answers()
         # The tokens that several names share, as the hub is configured with them.
         self.configured: tuple[str, ...] = ()
         self.open()
 
     def open(self) -> None:
-        """Start a broker over what the store holds."""
+        """Start a broker with the content of the store."""
         self.store = self._open_store()
         self.broker = Broker(
             self.store,
@@ -125,12 +125,12 @@ class BrokerHarness:
         self.open()
 
     def crash(self) -> None:
-        """Lose the process, and with it whatever was not committed; start again."""
+        """Start again as after a crash: changes that were not committed are lost."""
         self.store.close()
         self.open()
 
     def pass_ms(self, milliseconds: int) -> None:
-        """Let time pass, and let the hub notice."""
+        """Move the clock forward, and let the hub do the work that is due."""
         self.clock_and_ids.time_ms += milliseconds
         self.ask(c.Tick())
 
@@ -149,7 +149,10 @@ class BrokerHarness:
         return Done() if isinstance(reply.work, SearchQuery) else self.journal.carry_out(reply.work)[0]
 
     def handle(self, commands: Sequence[c.Command]) -> Outcome:
-        """Let the broker decide these, with what external inboxes answer to it; then what it left to be reserved."""
+        """Let the broker decide commands, with the answers of external inboxes.
+
+        Then settle the deliveries that waited.
+        """
         self.answers = Answers()
         while wanted := self.broker.settlement.needs(commands, self.answers):
             name, deliveries = wanted
@@ -164,20 +167,20 @@ class BrokerHarness:
             self.answers.by_delivery |= answers.by_delivery
         return outcome
 
-    def set_external_inbox(self, name: MemberName, inbox: "Winner") -> None:
-        """Let this external inbox reserve what is settled of a member."""
+    def set_external_inbox(self, name: MemberName, inbox: "FakeInbox") -> None:
+        """Set the external inbox that reserves deliveries of a member."""
         self.external_inboxes[name] = inbox
         self.broker.external_inboxes.sessions[name] = inbox.session
 
     def commit(self) -> None:
-        """Make all of it durable, and tell external inboxes."""
+        """Commit, and tell the external inboxes which deliveries are settled."""
         self.broker.commit()
         for name, key in self.broker.external_inboxes.finished:
             self.external_inboxes[name].finish((key,))
         self.broker.external_inboxes.finished.clear()
 
     def roll_back(self) -> None:
-        """Go back to what is committed or published, and give external inboxes back what they reserved for the rest."""
+        """Roll back to the committed or published state, and give unsettled deliveries back to external inboxes."""
         self.broker.roll_back()
         for name, key in self.broker.settlement.unused(self.answers.reserved()):
             self.external_inboxes[name].give_back((key,))
@@ -194,19 +197,19 @@ class BrokerHarness:
         return self.ask_all(command)[0]
 
     def expect(self, kind: type[_Kind], command: c.Command) -> _Kind:
-        """The reply, which must be of this kind."""
+        """Decide one command. Return the reply, which must be of this type."""
         reply = self.ask(command)
         assert isinstance(reply, kind), reply
         return reply
 
     def refused(self, command: c.Command) -> Refusal:
-        """The refusal that a command must meet."""
+        """Decide one command, which must be refused. Return the refusal."""
         return self.expect(Refusal, command)
 
     # Phrases.
 
     def add(self, name: str, *permissions: str, kind: MemberKind = MemberKind.AGENT, token: str | None = None) -> str:
-        """Make a member; returns its token."""
+        """Make a member. Return its token."""
         return self.expect(
             Issued, c.AddMember(self.operator, name=MemberName(name), kind=kind, permissions=permissions, token=token)
         ).token
@@ -238,7 +241,7 @@ class BrokerHarness:
     def send(
         self, session: SessionId, target: str, body: str = "hello", *, wire_id: str | None = None, **fields: Any
     ) -> Accepted:
-        """Say something that must be accepted."""
+        """Send a message, which must be accepted."""
         return self.expect(Accepted, c.Send(session, content=content(target, body, **fields), wire_id=wire_id))
 
     def offered(self, session: SessionId, first: int, last: int | None = None) -> None:
@@ -258,7 +261,7 @@ class BrokerHarness:
         return self.expect(Fetched, c.Fetch(session, **arguments)).deliveries
 
     def bodies(self, session: SessionId) -> list[str]:
-        """Bodies of what waits for the session's member, oldest first."""
+        """Bodies of the unsettled deliveries of the session's member, oldest first."""
         return [delivery.message.content.body for delivery in self.fetch(session)]
 
     def receipts(self, session: SessionId, message_id: MessageId) -> dict[str, Receipt]:
@@ -268,7 +271,7 @@ class BrokerHarness:
         return {receipt.member: receipt for receipt in answer.receipts}
 
     def state(self, message_id: MessageId, member: str) -> State:
-        """The rung of one delivery."""
+        """State of one delivery."""
         return self.receipts(self.operator, message_id)[member].state
 
     def roster(self) -> dict[str, Presence]:

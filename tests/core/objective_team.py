@@ -67,13 +67,13 @@ class Team:
         return [event_of(message)["kind"] for message in self.inbox(name)]
 
     def forget(self) -> None:
-        """Acknowledge all that anybody has."""
+        """Acknowledge all deliveries of all members."""
         for session in self.sessions.values():
             for delivery in self.harness.fetch(session):
                 self.harness.advance(session, delivery.key)
 
     def stand(self, status: o.Status) -> SeenObjective:
-        """An objective that stands so."""
+        """Make an objective with this status."""
         objective = self.create()
         steps: dict[o.Status, list[o.AnyChange]] = {
             o.Status.ACTIVE: [],

@@ -63,7 +63,7 @@ class Copied:
         return next(row.offset for row in self.log if f'"event":"{kind}"'.encode() in row.event)
 
     def write(self, offset: int, event: bytes) -> None:
-        """Change an event, and make the chain anew over it, as one who knows the formula would."""
+        """Change an event and compute the hashes of the chain again, as an attacker who knows the formula would."""
         self.log[offset] = replace(self.log[offset], event=event)
         head = GENESIS
         for row in self.log:
@@ -71,7 +71,7 @@ class Copied:
             self.log[row.offset] = replace(row, hash=head)
 
     def link(self, times_from: int) -> None:
-        """Make the chain anew, without the times of the rows before this one."""
+        """Compute the hashes of the chain again, without the times of the rows before this one."""
         head = GENESIS
         for row in self.log:
             timed = row.offset >= times_from
@@ -79,11 +79,11 @@ class Copied:
             self.log[row.offset] = replace(row, hash=head)
 
     def move_time(self, offset: int) -> None:
-        """Let a row have happened three hours later."""
+        """Move the time of a row three hours forward."""
         self.log[offset] = replace(self.log[offset], at_ms=self.log[offset].at_ms + 3 * 3600 * 1000)
 
     def cut(self, offset: int) -> None:
-        """Take away the end of the log, and let the snapshot say so."""
+        """Cut off the end of the log, and make the snapshot match."""
         del self.log[offset:]
         self.covered = offset
 

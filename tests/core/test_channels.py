@@ -55,7 +55,7 @@ class Club:
         return [said.content.body for said in self.harness.expect(History, c.ReadHistory(session, peer=peer)).messages]
 
     def attach(self) -> None:
-        """Come back after the hub was away."""
+        """Open the sessions again, after a restart of the hub."""
         self.sessions = {name: self.harness.attach(name) for name in self.sessions}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.doubles import BrokerHarness, Winner, content
+from tests.core.doubles import BrokerHarness, FakeInbox, content
 from tieline.contract import command as c
 from tieline.contract.delivery import State
 from tieline.contract.identifiers import MemberName, MessageId, SessionId
@@ -17,8 +17,8 @@ from tieline.core.inbox import Entry, Inbox
 BOB = MemberName("bob")
 
 
-class Shop(Winner):
-    """An external inbox whose customers are bodies: what the test put among the taken was taken by somebody."""
+class Shop(FakeInbox):
+    """A fake external inbox. It answers that a delivery is taken if the body is in `taken`."""
 
     def __init__(self) -> None:
         self.session = SessionId("")
@@ -46,7 +46,7 @@ class Shop(Winner):
 
 
 class Street:
-    """Alice writes to bob, whose deliveries lie in a shop as well."""
+    """A harness in which alice writes to bob, who has an external inbox."""
 
     def __init__(self, harness: BrokerHarness) -> None:
         self.harness = harness

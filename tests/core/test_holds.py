@@ -29,7 +29,7 @@ STEP_MS = 1000
 
 
 class Room:
-    """Members of a broker who read what comes, and answer."""
+    """Members of a broker that read their messages and answer them."""
 
     def __init__(self, harness: BrokerHarness) -> None:
         self.harness = harness
@@ -43,7 +43,7 @@ class Room:
             self.given[name] = []
 
     def attach(self) -> None:
-        """Come back after a restart."""
+        """Open the sessions again, after a restart."""
         for name in self.sessions:
             self.sessions[name] = self.harness.attach(name)
 
@@ -51,7 +51,7 @@ class Room:
         return self.harness.send(self.sessions[sender], target, body, **fields)
 
     def read(self, name: str) -> list[str]:
-        """Take all that there is for a member, but notices."""
+        """Read and acknowledge all messages of a member, except notices."""
         waiting = self.harness.fetch(self.sessions[name])
         deliveries = [delivery for delivery in waiting if delivery.message.sender != SPEAKER]
         for delivery in deliveries:
@@ -62,13 +62,13 @@ class Room:
         return bodies
 
     def notices(self, name: str) -> list[str]:
-        """The events that a member is told of, which are left where they are."""
+        """Events in the notices of a member. The notices stay in the inbox."""
         deliveries = self.harness.fetch(self.sessions[name])
         told = [delivery.message.content.data for delivery in deliveries if delivery.message.sender == SPEAKER]
         return [data["event"] for data in told if data is not None]
 
     def alternate(self, one: str, other: str, turns: int, **fields: Any) -> list[Accepted]:
-        """Let two answer each other, each as soon as it was given what it answers."""
+        """Let two members answer each other several times. Each answers as soon as it got the last message."""
         said = []
         pair = (one, other)
         for turn in range(turns):
@@ -79,7 +79,7 @@ class Room:
         return said
 
     def wait_for(self, name: str, most_ms: int = 200_000) -> None:
-        """Let time pass until a member is given something."""
+        """Move the clock forward until a member gets a message."""
         for _ in range(most_ms // 250):
             if self.read(name):
                 return
@@ -97,7 +97,7 @@ def room(make_harness: MakeHarness) -> Room:
 
 @pytest.fixture
 def stuck(room: Room) -> Room:
-    """A room where ada and bob have thanked each other until they were held: bob's last words wait for ada."""
+    """A room in which ada and bob answered each other until bob's last message to ada was held."""
     room.alternate("ada", "bob", LIMITS.hops_max + 1)
     assert room.say("bob", "@ada", "held 0").held
     return room

@@ -19,7 +19,7 @@ actions: st.SearchStrategy[list[tuple[Any, ...]]] = st.lists(append | move | ima
 
 
 class Model:
-    """The same deliveries, kept the naive way."""
+    """A simple model of an inbox, to compare the inbox with."""
 
     def __init__(self) -> None:
         self.states: dict[int, State] = {}
@@ -52,7 +52,7 @@ def offset_of(key: int) -> int:
 
 
 def run(script: list[tuple[Any, ...]]) -> tuple[Inbox, Model]:
-    """Do the same to an inbox and to its model, and compare what each says it did."""
+    """Do the same with an inbox and with its model, and compare the results."""
     inbox, model = Inbox(), Model()
     for action in script:
         match action:

@@ -16,7 +16,7 @@ STEP_MS = 1000
 
 
 class Talk:
-    """A conversation under the rule alone."""
+    """A conversation that only the loop rule checks, without a broker."""
 
     def __init__(self) -> None:
         self.loops = Loops(LIMITS, [])
@@ -35,7 +35,7 @@ class Talk:
         to: tuple[str, ...] = (),
         **fields: Any,
     ) -> Judgement:
-        """Say something, which its recipients are offered and see at once."""
+        """Send a message that its recipients get and see at once."""
         self.now_ms += after_ms
         self.count += 1
         said = content(target, **fields)

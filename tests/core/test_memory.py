@@ -38,7 +38,7 @@ class Bug(Exception):
 
 
 class FaultyStore(SqliteStore):
-    """A real store of which one call raises, before or after it has done its work."""
+    """A real store of which one call raises, before or after the call has done its work."""
 
     left: int | None = None
     late = False
@@ -78,13 +78,13 @@ for _name in _WATCHED:
 
 
 def open_harness(folder: Path, limits: Limits = DEFAULT_LIMITS) -> BrokerHarness:
-    """A harness over such a store."""
+    """A harness with a store of which one call raises."""
     return BrokerHarness(lambda: FaultyStore(folder, synchronous="OFF"), limits)
 
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> BrokerHarness:
-    """A harness over such a store."""
+    """A harness with a store of which one call raises."""
     return open_harness(tmp_path / "faulty")
 
 
@@ -94,7 +94,7 @@ def store_of(harness: BrokerHarness) -> FaultyStore:
 
 
 def work(harness: BrokerHarness, commands: Sequence[c.Command]) -> Outcome:
-    """Decide a batch as the local hub does: what is left after a cut is a batch of its own."""
+    """Decide a batch like the local hub: if only some commands are decided, the rest is the next batch."""
     outcome = Outcome()
     while len(outcome.replies) < len(commands):
         part = harness.handle(commands[len(outcome.replies) :])
@@ -108,12 +108,12 @@ def work(harness: BrokerHarness, commands: Sequence[c.Command]) -> Outcome:
 
 
 def plain(text: str) -> str:
-    """Text without what chance has made of it."""
+    """Text without random ids."""
     return re.sub(r"\d{13}-\d+|session-\d+|obj-\w+-\w+|seal='\w*'|object='\w*'|digest='\w*'", "…", text)
 
 
 class Walk:
-    """A random life of a broker. Two walks of one seed do the same, whatever the ids are that their harnesses give."""
+    """Random commands for a broker. Two walks with the same seed do the same, even if their ids differ."""
 
     def __init__(self, harness: BrokerHarness, seed: int) -> None:
         self.harness = harness
@@ -192,7 +192,7 @@ class Walk:
                 return c.Send(session, content=content("@nobody"))
 
     def batch(self, *, poisoned: bool) -> None:
-        """Do some things at once; the poison, if there is one, somewhere among them."""
+        """Decide several random commands in one batch. With `poisoned`, one of them raises."""
         self.harness.clock_and_ids.time_ms += self.chance.randrange(500)
         commands = [self.command() for _ in range(self.chance.randrange(1, 8))]
         poison, place = self.command(), self.chance.randrange(len(commands) + 1)
@@ -239,7 +239,7 @@ class Walk:
             self.sessions.pop()
 
     def state(self) -> dict[str, Any]:
-        """All that anybody could find out, but for ids and when a member was last active, be it in vain."""
+        """All visible state of the broker, without ids and the times of last activity."""
         broker = self.harness.broker
         accounts = {account.name: account for account in broker.directory.accounts.values()}
         return {
@@ -453,7 +453,7 @@ def test_an_acknowledgement_that_was_answered_survives_a_commit_that_fails(fault
 
 
 def fill(harness: BrokerHarness, *commands: c.Command) -> None:
-    """Decide these, and find that the disk is full."""
+    """Decide commands while the disk is full."""
     harness.handle(commands)
     store_of(harness).full = True
     with pytest.raises(DiskError):

@@ -46,7 +46,7 @@ def test_those_who_looped_and_the_humans_are_told_once(make_harness: MakeHarness
 
 
 def loop_in_channel(harness: BrokerHarness, *others: str) -> None:
-    """Let bob and ada answer each other in a channel where others listen; ada is next."""
+    """Let bob and ada answer each other in a channel with other members. The next message is ada's."""
     sessions = {name: harness.join(name) for name in ("bob", "ada", *others)}
     for session in sessions.values():
         harness.subscribe(session, "dev")

@@ -33,7 +33,7 @@ class Scene:
         self._keys = 0
 
     def send(self, body: str = "hello") -> int:
-        """Send a message and settle it; returns its offset."""
+        """Send a message and acknowledge it. Return its offset."""
         offset = self.harness.send(self.ada, "@bob", body).offset
         self._keys += 1
         self.harness.advance(self.bob, self._keys)
@@ -66,7 +66,7 @@ class Scene:
         return [body for body in bodies if "reader" in body]
 
     def prune_activity(self) -> int:
-        """Let retention of activity work once, as the recorder does; returns the number of deleted rows."""
+        """Run the retention of activity once. Return the number of deleted rows."""
         reply, _ = self.harness.journal.carry_out(Prune(self.harness.clock_and_ids.time_ms))
         self.harness.journal.commit()
         assert isinstance(reply, Recorded)

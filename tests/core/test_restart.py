@@ -51,7 +51,7 @@ Stream = tuple[str, str, str, int]
 
 
 class Restarts(RuleBasedStateMachine):
-    """Random talk over a store that goes down again and again."""
+    """State machine: random messages, with many restarts and crashes of the store."""
 
     @initialize(snapshot_rows=st.sampled_from([3, 1_000_000]))
     def begin(self, snapshot_rows: int) -> None:
@@ -83,7 +83,7 @@ class Restarts(RuleBasedStateMachine):
     # Checks of the state machine.
 
     def decide(self, command: c.Command) -> Any:
-        """Ask, and commit nothing; check the posts that came of it."""
+        """Decide commands without a commit. Check the messages that were accepted."""
         (reply,) = self.harness.decide(command)
         for post in self.harness.outcome.posts:
             sender, topic = post.message.sender, post.message.content.topic
@@ -99,7 +99,7 @@ class Restarts(RuleBasedStateMachine):
         return None if isinstance(reply, Refusal) else reply.session
 
     def view(self) -> dict[str, Any]:
-        """All that can be seen of the hub, but for sessions."""
+        """All visible state of the hub, except sessions."""
         harness = self.harness
         operator = harness.operator
         shown: dict[str, Any] = {}
@@ -138,7 +138,7 @@ class Restarts(RuleBasedStateMachine):
                 self.sent.append(reply.message_id)
 
     def first_key(self, name: str) -> int:
-        """The oldest delivery that is not settled, so that moves seldom miss."""
+        """Key of the oldest unsettled delivery, so that most moves find a delivery."""
         session = self.session(name)
         deliveries = () if session is None else self.decide(c.Fetch(session, limit=1)).deliveries
         return deliveries[0].key if deliveries else 1
@@ -240,7 +240,7 @@ class Restarts(RuleBasedStateMachine):
 
 
 class SqliteRestarts(Restarts):
-    """Over files."""
+    """The same state machine with a store in files."""
 
     def make_opener(self) -> Callable[[], Store]:
         return lambda: SqliteStore(self.folder, synchronous="OFF")

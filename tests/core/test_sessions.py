@@ -280,7 +280,7 @@ _DONE_ALL_THE_SAME = (c.Detach, c.Offered, c.RecordRefusal)
 
 
 def of_nobody() -> Iterator[c.Command]:
-    """Every command that a session gives, from one that never was."""
+    """Every command of a session, with a session id that does not exist."""
     for kind in c.COMMANDS:
         fields = {field.name: field for field in msgspec.structs.fields(kind)}
         if "session" in fields and kind not in _DONE_ALL_THE_SAME:

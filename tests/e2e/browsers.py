@@ -44,7 +44,7 @@ class Office:
         self._contexts: list[BrowserContext] = []
 
     async def page(self, **options: Any) -> Page:
-        """A page of a browser that nobody used before."""
+        """Open a page in a new browser."""
         context = await self.browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         self._contexts.append(context)
         page = await context.new_page()
@@ -79,14 +79,14 @@ class Office:
         return page
 
     async def over_ac7(self, name: str, to: str | None, body: str, **more: Any) -> None:
-        """Say something as a member on ac7."""
+        """Send a message as a member on ac7."""
         async with httpx.AsyncClient(base_url=self.url) as client:
             headers = {"authorization": f"Bearer {self.there.tokens[name]}"}
             answer = await client.post("/push", json={"to": to, "body": body, **more}, headers=headers)
             assert answer.status_code == 200, answer.text
 
     async def over_channels(self, to: str, body: str) -> None:
-        """Say something as anybody on agent-channels."""
+        """Send a message on agent-channels, under any name."""
         folder = self.there.running.places["channels_dir"]
         assert folder is not None
         async with ChannelClient(Path(folder) / f"inbox-{to}.sock") as client:

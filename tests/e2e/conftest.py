@@ -34,7 +34,7 @@ async def program() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def browser(program: Browser) -> AsyncIterator[Browser]:
-    """Give a browser that knows nothing yet, and close every page at the end."""
+    """A browser without cookies. All its pages are closed at the end."""
     assert program.contexts == []
     yield program
     for context in program.contexts:
@@ -43,6 +43,6 @@ async def browser(program: Browser) -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def there(folder: Path, browser: Browser) -> AsyncIterator[Office]:
-    """Give a hub with members, and a browser."""
+    """A hub with members, and a browser."""
     async with office(folder, browser) as built:
         yield built

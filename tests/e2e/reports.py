@@ -29,7 +29,7 @@ REPORT: dict[str, Any] = {
 
 
 def leave(home: Path, report: dict[str, Any]) -> None:
-    """Leave a report where the pipeline does."""
+    """Write a report to the place where the pipeline writes it."""
     lake = home / "lake"
     lake.mkdir(exist_ok=True)
     (lake / "report.json").write_text(json.dumps(report))

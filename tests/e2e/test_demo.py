@@ -41,7 +41,7 @@ def assert_nothing_is_left(folder: Path) -> None:
 
 
 class Performance:
-    """A demo under way, with a folder of its own for what it makes."""
+    """A running demo, with its own folder."""
 
     def __init__(self, process: "subprocess.Popen[str]", folder: Path) -> None:
         self.process = process
@@ -54,7 +54,7 @@ class Performance:
         self.hub_pid, self.home = int(found[1]), Path(found[2])
 
     def wait_for(self, text: str) -> None:
-        """Read on until something has happened."""
+        """Read the output until a text appears."""
         for line in self._lines:
             if text in line:
                 return
@@ -68,7 +68,7 @@ class Performance:
 
 @pytest.fixture
 def performance(folder: Path) -> Iterator[Performance]:
-    """A demo that has just begun, at the pace of a reader."""
+    """A demo that has just started, with its pauses for human readers."""
     with subprocess.Popen(
         [str(TIELINE), "demo"],
         stdout=subprocess.PIPE,

@@ -13,14 +13,14 @@ LINK = re.compile(r"http://\S+/#/enter/(\S+)")
 
 
 def link_in(text: str) -> tuple[str, str]:
-    """The link that is printed there, and its secret."""
+    """Return the login link in a text, and the secret in the link."""
     found = LINK.search(text)
     assert found is not None, text
     return found[0], found[1]
 
 
 async def opened(browser: Browser, link: str) -> Page:
-    """A link in a browser that nobody used before."""
+    """Open a link in a new browser."""
     page = await (await browser.new_context()).new_page()
     await page.goto(link)
     return page

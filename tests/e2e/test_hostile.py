@@ -110,7 +110,7 @@ LOOK = r"""() => {
 
 
 class Watch:
-    """A page whose every step is looked at."""
+    """A page that is checked after every step."""
 
     def __init__(self, there: Office, page: Page) -> None:
         self._there = there
@@ -135,14 +135,14 @@ class Watch:
             self.found.append(f"asked for {url}")
 
     async def see(self, path: str, wait: str = "h1") -> None:
-        """Go somewhere and look around."""
+        """Open a place of the page and check it."""
         await self.page.goto(f"{self._there.url}/{path}")
         await self.page.locator(wait).first.wait_for()
         await self.page.evaluate("() => new Promise((drawn) => setTimeout(() => requestAnimationFrame(drawn), 30))")
         await self.clean(path)
 
     async def clean(self, where: str) -> None:
-        """Nothing is there that members' words could have made."""
+        """Check that no text of a member became an element or a script of the page."""
         assert (where, await self.page.evaluate(LOOK)) == (where, [])
         assert (where, self.found, self._there.complaints) == (where, [], [])
 
@@ -307,7 +307,7 @@ async def test_objectives_and_what_models_were_asked_stay_text(there: Office) ->
 
 
 def _report(text: Any) -> dict[str, Any]:
-    """A report in which every text is this one."""
+    """A report with the same hostile text in all its fields."""
     hour = {"hour_ms": 3_600_000, "model": text, "exchanges": 1, "input_tokens": 9, "output_tokens": 1}
     objective = {"id": text, "title": text, "status": text, "cycle_ms": 5, "blocked_ms": 5, "exchanges": 1}
     spent = {"input_tokens": 9, "output_tokens": 1, "cost_usd": 1.25}

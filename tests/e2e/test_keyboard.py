@@ -23,7 +23,7 @@ async def come_in(there: Office) -> Page:
 
 
 async def walk(page: Page, to: Locator, key: str = "Tab") -> None:
-    """Go from stop to stop until one is there; it must be seen when it has the focus."""
+    """Press Tab until an element has the focus. Each focused element must be visible."""
     await to.wait_for(state="attached")
     for _ in range(STOPS_MAX):
         if await to.evaluate("one => one === document.activeElement"):
@@ -34,7 +34,7 @@ async def walk(page: Page, to: Locator, key: str = "Tab") -> None:
 
 
 async def go_to(page: Page, name: str) -> None:
-    """Go somewhere by the palette."""
+    """Open a place of the page with the command palette."""
     await page.keyboard.press("Control+k")
     await expect(page.get_by_role("combobox", name="Go to")).to_be_focused()
     await page.keyboard.type(name)

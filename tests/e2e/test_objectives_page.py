@@ -86,7 +86,7 @@ async def test_work_is_given_on_watched_completed_and_cancelled(there: Office) -
 
 
 async def offered(page: Page, *names: str) -> None:
-    """See that these changes of an objective are offered, and no other."""
+    """Check that the page offers these changes of an objective, and no others."""
     await expect(page.locator(".story")).to_contain_text("gave it to alice")
     for name in ("Unblock", "Complete", "Block", "Change reason", "Reassign", "Watchers", "Cancel"):
         button = page.get_by_role("main").get_by_role("button", name=name, exact=True)

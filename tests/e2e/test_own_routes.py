@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def there(folder: Path, browser: Browser) -> AsyncIterator[Office]:
-    """Give a hub without ac7, and a browser."""
+    """A hub without ac7, and a browser."""
     async with office(folder, browser, ac7=False) as built:
         assert "ac7" not in built.there.hub.servers
         yield built

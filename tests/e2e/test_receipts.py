@@ -21,7 +21,7 @@ TIME = re.compile(r"^\d\d:\d\d:\d\d$")
 
 
 async def look_at(page: Page, words: str) -> Locator:
-    """Open the message that says this, beside the live tail."""
+    """Open the message with this body beside the live tail."""
     await page.locator(".row", has_text=words).click()
     aside = page.get_by_label("Message", exact=True)
     await expect(aside).to_contain_text(words)
@@ -110,7 +110,7 @@ async def test_a_signature_is_shown_as_verified_failed_or_not_to_be_checked(fold
 
 
 async def signature(page: Page, words: str, state: str, *, marked: bool) -> None:
-    """See what is shown of a message's signature."""
+    """Return the text that the page shows about a message's signature."""
     aside = await look_at(page, words)
     await expect(aside.locator("dt:text-is('Signature') + dd")).to_have_text(state)
     await expect(ladder(aside, "root").locator("li").first).to_contain_text(f"signature {state}")

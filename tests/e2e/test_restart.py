@@ -51,7 +51,7 @@ class Street:
         return page
 
     async def say(self, name: str, *texts: str) -> None:
-        """Say something to root as this member, where the pages need not be."""
+        """Send a message to root as this member, over another connection than the pages'."""
         async with await connect(token=self._tokens[name], home=self.hub.home) as client:
             for start in range(0, len(texts), 200):
                 await asyncio.gather(*(client.send("@root", text) for text in texts[start : start + 200]))
@@ -78,7 +78,7 @@ async def street(folder: Path, browser: Browser) -> AsyncIterator[Street]:
 
 
 async def whole(page: Page, of: str) -> list[str]:
-    """Everything in a list, from its beginning to its end, in the order in which it stands there."""
+    """All entries of a long list, in order: scroll from its beginning to its end."""
     keys: dict[str, str] = {}
     box = page.locator(".list")
     before = -1
@@ -109,7 +109,7 @@ async def _drawn(page: Page, of: str) -> dict[str, str]:
 
 
 async def at_top(page: Page) -> str:
-    """The turn that one sees first."""
+    """The first visible message of a conversation."""
     text: str = await page.locator(".list").evaluate(
         """(list) => [...list.querySelectorAll("[data-key]")]
             .find((row) => row.getBoundingClientRect().bottom > list.getBoundingClientRect().top + 1)
@@ -191,7 +191,7 @@ async def test_a_session_that_is_over_when_the_hub_is_back_is_shown_the_door(str
 
 
 class Gate:
-    """Stands between a page and the hub: cuts the connection, or leaves it there without a word."""
+    """A proxy between a page and the hub. It can cut the connection, or keep it open and silent."""
 
     def __init__(self) -> None:
         self.shut = False
@@ -200,7 +200,7 @@ class Gate:
 
     @classmethod
     async def before(cls, page: Page) -> "Gate":
-        """Load a page anew behind one."""
+        """Load a page again, through a new gate."""
         gate = cls()
         await page.route_web_socket(re.compile("/api/stream"), gate.opened)
         await page.reload()
@@ -217,7 +217,7 @@ class Gate:
         self._ends += [route, server]
 
     async def cut(self, page: Page) -> None:
-        """Cut every connection, and let nobody through."""
+        """Cut every connection, and accept no new one."""
         self.shut = True
         for end in self._ends:
             await end.close()
@@ -225,7 +225,7 @@ class Gate:
         await page.get_by_text("Connection lost").wait_for()
 
     async def join(self, page: Page) -> None:
-        """Let everybody through."""
+        """Accept connections again."""
         self.shut = False
         await page.get_by_text("Connected", exact=True).wait_for()
 

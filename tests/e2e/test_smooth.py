@@ -75,13 +75,13 @@ class Gauge:
 
 
 async def fill(alice: Client, count: int) -> None:
-    """Have a long conversation."""
+    """Send the messages of a long conversation."""
     for start in range(0, count, 500):
         await asyncio.gather(*(alice.send("@root", f"message {number}") for number in range(start, start + 500)))
 
 
 async def stream(alice: Client, seconds: float, start: int) -> tuple[int, float]:
-    """Say as much as is asked for in a second, for this long; returns where it ended, and how much it was a second."""
+    """Send messages at a rate for some seconds. Return the last number and the real rate."""
     began = time.monotonic()
     number = start
     while (passed := time.monotonic() - began) < seconds:

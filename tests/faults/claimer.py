@@ -15,7 +15,7 @@ PIPELINE = 50
 
 
 async def claim_all(client: Client, chance: random.Random) -> list[str]:
-    """Claim every unsettled message in an order of one's own; returns the ids that were won."""
+    """Claim every unsettled message in a random order. Return the ids of the successful claims."""
     page = await client.inbox(limit=10_000)
     ids = [item.message.id for item in page.items]
     chance.shuffle(ids)
@@ -27,7 +27,7 @@ async def claim_all(client: Client, chance: random.Random) -> list[str]:
 
 
 async def main(seed: str, home: str, url: str) -> None:
-    """Race."""
+    """Claim messages in a race with other processes."""
     token = sys.stdin.readline().strip()
     client = await connect(token=token, url=url or None, home=None if url else Path(home))
     async with client:

@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, kibibytes: int) -> Iterator[Path]:
-    """A file system of this size in memory; only root can have one."""
+    """Mount a file system of this size in memory. Only root can do this."""
     folder.mkdir()
     options = f"size={kibibytes}k,mode=0700"
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False)
@@ -24,7 +24,7 @@ def small_disk(folder: Path, kibibytes: int) -> Iterator[Path]:
 
 
 def fill(folder: Path, *, leave: int = 0) -> Path:
-    """Put a file there that takes all room but this many bytes; returns it."""
+    """Fill the disk with a file, except `leave` bytes. Return the file."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:
@@ -52,7 +52,7 @@ class _File(apsw.VFSFile):
 
 
 class FaultyVfs(apsw.VFS):
-    """The system's files, but for the operations that fail now."""
+    """A file system for SQLite in which some operations fail."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -63,11 +63,11 @@ class FaultyVfs(apsw.VFS):
         super().__init__(name, "")
 
     def fail(self, operation: str, error: type[apsw.Error], code: int) -> None:
-        """Have an operation fail from now on."""
+        """Let an operation fail from now on."""
         self.failing, self.error, self.code = operation, error, code
 
     def check(self, operation: str) -> None:
-        """Raise, if this operation fails."""
+        """Raise if the test let this operation fail."""
         if operation == self.failing:
             failure = self.error(f"the {operation} failed")
             failure.extendedresult = self.code  # type: ignore[attr-defined]  # apsw reads it, its stubs have no such field

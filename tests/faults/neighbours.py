@@ -14,7 +14,7 @@ from tests.protocols.backchannel.raw import Raw
 
 
 def say(text: str) -> None:
-    """A line that is out before anything else happens."""
+    """Print a line and flush it at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -32,7 +32,7 @@ def write(root: str, name: str, first: str, *targets: str) -> None:
 
 
 def take(root: str, agent: str) -> None:
-    """Take until killed; what was renamed and not told of is still in `cur/`."""
+    """Take messages until killed. A message that was taken but not printed is still in `cur/`."""
     spool = Raw(Path(root))
     cur = spool.root / "spool" / agent / "cur"
     cur.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ ROWS_PER_BATCH = 3000
 
 
 def say(stage: str) -> None:
-    """A line that is out before anything else happens."""
+    """Print a line and flush it at once."""
     sys.stdout.write(f"{stage}\n")
     sys.stdout.flush()
 

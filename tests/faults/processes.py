@@ -28,7 +28,7 @@ class HubProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> Running:
-        """Start it and wait until it says that everything listens."""
+        """Start the hub and wait until all its listeners are ready."""
         self._process = self._spawn()
         deadline = time.monotonic() + START_SECONDS
         while (running := read_running(self.home)) is None or running.pid != self._process.pid:
@@ -44,14 +44,14 @@ class HubProcess:
             return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill the hub."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
 
     async def stop(self) -> int:
-        """Ask it to end; returns its exit code."""
+        """Stop the hub. Return its exit code."""
         assert self._process is not None, "started before"
         self._process.send_signal(signal.SIGTERM)
         code = await asyncio.to_thread(self._process.wait, START_SECONDS)
@@ -60,7 +60,7 @@ class HubProcess:
 
 
 def seed_of_the_day() -> int:
-    """The seed of a run: from the environment to see a failure again, else a new one, which a failure shows."""
+    """Return the seed of a run: the one in the environment, to repeat a failure, or a new one. It is printed."""
     named = os.environ.get("TIELINE_FAULT_SEED")
     seed = int(named) if named else int.from_bytes(os.urandom(4), "big")
     sys.stdout.write(f"seed {seed}: run again with TIELINE_FAULT_SEED={seed}\n")

@@ -17,7 +17,7 @@ from tieline.protocols.backchannel.spool import Spool, SpoolDraft
 
 
 def say(text: str) -> None:
-    """A line that is out before anything else happens."""
+    """Print a line and flush it at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -52,7 +52,7 @@ def write(root: str, name: str) -> None:
 
 
 def read(root: str, agent: str) -> None:
-    """Take what comes until killed."""
+    """Take messages until killed."""
     spool = Spool(Path(root))
     with spool.claims(agent) as claims:
         while True:
@@ -66,7 +66,7 @@ def read(root: str, agent: str) -> None:
 
 
 def stop(root: str, step: str) -> None:
-    """Come to one exact step, say so, and wait to be killed there."""
+    """Stop at one exact step, print a line, and wait until killed."""
 
     def here(*_: object) -> None:
         say("here")

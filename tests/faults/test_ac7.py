@@ -31,11 +31,11 @@ Json = dict[str, Any]
 
 
 class Refused(Exception):
-    """The hub said no, which it may: somebody else was faster."""
+    """Raised for a refusal that is allowed, because another client was faster."""
 
 
 class Line:
-    """One connection of a member that is kept."""
+    """One HTTP connection of a member that stays open."""
 
     def __init__(self, name: str, token: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class Line:
 
 
 class Office:
-    """Everybody who works through one hub, and what they were told."""
+    """The members that work on one hub, and the answers that they got."""
 
     def __init__(self, tokens: dict[str, str], chance: random.Random) -> None:
         self.tokens = tokens
@@ -94,7 +94,7 @@ class Office:
                 await writer.wait_closed()
 
     async def live(self, url: str) -> None:
-        """Everybody does what it does until the hub is gone."""
+        """Let all members work until the hub is killed."""
         parts = [self._watch(url, name) for name in self.tokens]
         parts += [self._work(url, name) for name in WORKERS]
         async with asyncio.timeout(30):
@@ -107,7 +107,7 @@ class Office:
                     self.shown[name].add(message["id"])
 
     async def _give(self, url: str) -> None:
-        """Make objectives, cancel some, move some."""
+        """Create objectives, cancel some and reassign some."""
         with contextlib.suppress(*GONE):
             async with self.line(url, "boss") as line:
                 while True:
@@ -132,7 +132,7 @@ class Office:
                 await line.ask("POST", f"/objectives/{objective}/watchers", add=["kim"])
 
     async def _work(self, url: str, name: str) -> None:
-        """Do what there is to do, and report it."""
+        """Complete the open objectives, and report activity."""
         with contextlib.suppress(*GONE):
             async with self.line(url, name) as line:
                 while True:
@@ -164,7 +164,7 @@ class Office:
 
 
 async def past(line: Line) -> list[Json]:
-    """All that a member may read, oldest first."""
+    """All messages that a member may read, oldest first."""
     found: list[Json] = []
     query = "?limit=1000"
     while page := (await line.ask("GET", f"/history{query}"))["messages"]:

@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 120)]
 
 
 class FileWriter:
-    """A member's paths, and what may be at each."""
+    """A member's file paths, and the contents that each may have."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
@@ -84,7 +84,7 @@ class FileWriter:
         return may | {self.asked[1]} if self.asked is not None and self.asked[0] == path else may
 
     def look(self, found: dict[str, str | None]) -> None:
-        """After a restart: what is there is what is known."""
+        """After a restart, check that the files have the expected contents."""
         for slot in range(SLOTS):
             path = f"/{self.name}/f{slot}"
             assert found.get(path) in self.expected(path), path
@@ -93,7 +93,7 @@ class FileWriter:
 
 
 def check_disk(home: Path) -> dict[str, str | None]:
-    """Entries and content fit each other; returns the digests by path."""
+    """Check that entries and contents match. Return the digests by path."""
     catalogue = SqliteFiles(home)
     entries: list[FileEntry] = list(catalogue.files(ALL))
     for member in (*MEMBERS, "objectives"):
@@ -125,7 +125,7 @@ def hub(folder: Path) -> Iterator[HubProcess]:
 
 
 async def live(office: Office, writers: list[FileWriter], url: str) -> None:
-    """Everybody works until the hub is gone."""
+    """Let all members work until the hub is killed."""
 
     async def run(writer: FileWriter) -> None:
         with contextlib.suppress(*GONE):

@@ -20,7 +20,7 @@ LANES = 20
 
 
 class Pusher:
-    """Pushes over one connection that is kept."""
+    """Sends messages over one HTTP connection that stays open."""
 
     def __init__(self, seat: Seat, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.seat = seat
@@ -28,7 +28,7 @@ class Pusher:
         self.writer = writer
 
     async def push(self, body: str, to: str | None) -> str:
-        """Say something; returns its id."""
+        """Send a message. Return its id."""
         data = json.dumps({"body": body, "to": to}).encode()
         head = [f"POST /push HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}"]
         head += [f"{name}: {value}" for name, value in self.seat.headers.items()]

@@ -55,7 +55,7 @@ async def neighbour(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 async def last_words(process: asyncio.subprocess.Process) -> list[str]:
-    """Kill a process; returns all whole lines that it said."""
+    """Kill a process. Return all complete lines that it has printed."""
     process.kill()
     assert process.stdout is not None
     lines = (await process.stdout.read()).decode().split("\n")[:-1]
@@ -81,7 +81,7 @@ class Street:
         self._written = 0
 
     async def settle_in(self) -> None:
-        """Make everybody known."""
+        """Register all members and agents."""
         for name in (WRITER, TAKER, OTHER):
             self.raw.init(name, *(["#all"] if name != WRITER else []))
         await self.hub.start()
@@ -98,7 +98,7 @@ class Street:
     # At the hub.
 
     async def speak(self, chance: random.Random) -> None:
-        """Send from the hub to local agents until it is gone; say again what was not answered."""
+        """Send messages from the hub to local agents until the hub is killed. Send unanswered messages again."""
         with contextlib.suppress(HubError, OSError):
             async with await self.join(SENDER) as client:
                 while True:
@@ -115,12 +115,12 @@ class Street:
             self.accept(target, word)
 
     def accept(self, target: str, word: str) -> None:
-        """Note a word that must arrive."""
+        """Note a message that must arrive."""
         for name in [TAKER, OTHER, HEARER] if target == "#all" else [target.removeprefix("@")]:
             self.expected[name].add(word)
 
     async def claim(self, name: str, *, local: bool) -> None:
-        """Claim what a member gets until the hub is gone."""
+        """Claim the messages of a member until the hub is killed."""
         with contextlib.suppress(HubError, OSError):
             client = await (connect(home=self.hub.home, member=name) if local else self.join(name))
             async with client:
@@ -140,7 +140,7 @@ class Street:
         return len(page.items)
 
     async def clear_up(self) -> None:
-        """After a kill: whether claims that were not answered counted."""
+        """After a kill, find out if the unanswered claims took effect."""
         async with await connect(home=self.hub.home) as operator:
             for name, (message_id, word) in self._claiming.items():
                 (receipt,) = [each for each in await operator.receipts(message_id) if each.member == name]
@@ -280,7 +280,7 @@ async def test_with_commits_that_fail_now_and_then_nothing_of_the_spool_is_lost_
 
 
 async def finish(street: Street) -> None:
-    """Let everything come to rest, and take what is left."""
+    """Wait until nothing moves any more, and take the remaining messages."""
     async with await street.join(SENDER) as client:
         await street._say_again(client)
     raw = street.raw

@@ -16,7 +16,7 @@ DAY_SECONDS = 24 * 3600
 
 
 class Hands:
-    """The system's clocks, with hands on the one that can be set."""
+    """Fake system clocks. The test can set the wall clock."""
 
     def __init__(self) -> None:
         self.seconds = 0
@@ -30,7 +30,7 @@ class Hands:
 
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
-    """The clock that the hub goes by."""
+    """The fake clocks that the hub uses."""
     hands = Hands()
     monkeypatch.setattr("tieline.server.clock.time", hands)
     return hands

@@ -26,7 +26,7 @@ _PAGE = 4096
 
 
 async def write(home: Path, count: int) -> None:
-    """A home with this many messages, whose hub has stopped."""
+    """Make the home of a stopped hub, with `count` messages."""
     async with running_hub(home) as there:
         await there.add("alice", "bob")
         alice = await there.join("alice")
@@ -34,7 +34,7 @@ async def write(home: Path, count: int) -> None:
 
 
 def leaf_pages(path: Path) -> list[int]:
-    """Pages that hold messages."""
+    """Numbers of the database pages that contain messages."""
     data = path.read_bytes()
     starts = range(_PAGE, len(data), _PAGE)
     return [
@@ -147,7 +147,7 @@ def start_and_stop(home: Path) -> str:
 
 
 async def crowd(there: HubHarness) -> None:
-    """Tokens of those who are there already."""
+    """Tokens of the existing members."""
     async with await there.operator() as operator:
         for name in ("alice", "bob"):
             there.tokens[name] = (await operator.rotate_token(name)).token

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if SOAK else 120)]
 
 
 class Place:
-    """One hub, which comes back at the same addresses, and its members' tokens."""
+    """One hub, which restarts at the same addresses, and the tokens of its members."""
 
     def __init__(self, hub: HubProcess, peerbus: str) -> None:
         self.hub = hub
@@ -68,25 +68,25 @@ class Door:
         self.stopping = False
 
     async def talk(self) -> None:
-        """Say numbered words until told to stop, and see that they are accepted."""
+        """Send numbered messages until told to stop. Check that they are accepted."""
         raise NotImplementedError
 
     async def listen(self) -> None:
-        """Take what comes, for ever."""
+        """Receive messages for ever."""
         raise NotImplementedError
 
     def words(self) -> Iterator[tuple[str, int]]:
-        """A few more words to say, each for one recipient."""
+        """Return the next messages to send, each for one recipient."""
         for _ in range(self.chance.randint(1, PIPELINE)):
             yield self.chance.choice(self.recipients), self._next
             self._next += 1
 
     def note_accepted(self, to: str, number: int) -> None:
-        """The hub said that a word is durable."""
+        """Note that the hub has accepted a message."""
         self.accepted.setdefault(to, []).append(number)
 
     def note_heard(self, sender: str, body: str) -> None:
-        """A word came for the first time."""
+        """Note that a message came for the first time."""
         said_by, _, number = body.partition(" ")
         assert said_by == sender, f"{sender} brought {body!r}"
         numbers = self.heard.setdefault(sender, [])
@@ -94,7 +94,7 @@ class Door:
         numbers.append(int(number))
 
     async def pause(self) -> None:
-        """Let the others in."""
+        """Let other tasks run."""
         await asyncio.sleep(self.chance.uniform(0, 0.01))
 
 
@@ -152,7 +152,7 @@ class NativeDoor(Door):
 
 
 class RelayDoor(Door):
-    """Agent Relay: the client resumes, says again what was not answered, and hides what it was given before."""
+    """Agent Relay: the client resumes its session, sends unanswered messages again, and hides duplicates."""
 
     protocol = "agent-relay"
 
@@ -177,7 +177,7 @@ class RelayDoor(Door):
 
 
 class PeerbusDoor(Door):
-    """peerbus: the adapter says again what was not confirmed, and shows each id once."""
+    """peerbus: the adapter sends unconfirmed messages again, and shows each id once."""
 
     protocol = "peerbus"
 

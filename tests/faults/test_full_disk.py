@@ -65,7 +65,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 
 async def stored(there: HubHarness) -> list[str]:
-    """Every message that the hub has for bob, in order."""
+    """All messages for bob in the store, in order."""
     bob = await there.join("bob", carrier="unix")
     bodies: list[str] = []
     after, complete = 0, False
@@ -77,7 +77,7 @@ async def stored(there: HubHarness) -> list[str]:
 
 
 class Talker:
-    """Sends until it is accepted; gives up on the first message that is refused, and by chance on later ones."""
+    """Sends messages until they are accepted. It gives up the first refused message, and some later ones at random."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
@@ -191,7 +191,7 @@ async def health(there: HubHarness) -> tuple[int, dict[str, Any]]:
 
 
 async def metric(there: HubHarness, name: str) -> float:
-    """A figure of the hub."""
+    """Value of one of the hub's metrics."""
 
     def get() -> str:
         with urllib.request.urlopen(f"{there.running.http}/metrics", timeout=10) as answer:
@@ -202,7 +202,7 @@ async def metric(there: HubHarness, name: str) -> float:
 
 
 class Company:
-    """Sessions that were there before the fault; each is used again and again, and none may end."""
+    """Sessions from before the fault. Each is used many times, and none may end."""
 
     def __init__(self, there: HubHarness) -> None:
         self.there = there
@@ -217,12 +217,12 @@ class Company:
         self.bob = await self.there.join("bob", receive=True, carrier="websocket")
 
     async def send(self, body: str) -> bool:
-        """Have both say it; whether the second was accepted."""
+        """Let both sessions send the message. Return true if the second one was accepted."""
         await self.say(self.alice, body)
         return await self.say(self.carol, body)
 
     async def say(self, client: Client, body: str) -> bool:
-        """Have one of them say it; whether it was accepted."""
+        """Let one session send the message. Return true if it was accepted."""
         said = f"{len(self.accepted) + len(self.refused)} {body}"
         try:
             await client.send("@bob", said)
@@ -234,7 +234,7 @@ class Company:
         return said in self.accepted
 
     async def hear(self) -> None:
-        """See that the session that listens has heard all that was accepted, and nothing else."""
+        """Check that the listening session got all accepted messages, and no others."""
         heard = [delivery.message.body for delivery in await take(self.bob, len(self.accepted))]
         assert heard == self.accepted
         assert self.codes <= {Code.STORE_FAILED}

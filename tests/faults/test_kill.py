@@ -42,7 +42,7 @@ class Place:
         self.running: Running | None = None
 
     async def join(self, name: str, *, receive: bool = False) -> Client:
-        """Every other member comes through a WebSocket."""
+        """Open a session. Every second member uses a WebSocket."""
         token = self.tokens[name]
         if name[-1] == "1":
             assert self.running is not None
@@ -51,7 +51,7 @@ class Place:
 
 
 class Sender:
-    """Says numbered words, and says again what was not answered."""
+    """Sends numbered messages, and sends unanswered messages again."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
@@ -76,7 +76,7 @@ class Sender:
                     await self._say_again(client)
 
     async def finish(self, place: Place) -> None:
-        """Say what is left until it is accepted."""
+        """Send the remaining messages until they are accepted."""
         async with await place.join(self.name) as client:
             await self._say_again(client)
         assert not self._open
@@ -105,7 +105,7 @@ class Sender:
 
 
 class Recipient:
-    """Acknowledges or claims what it hears, and knows which of it is durable."""
+    """Acknowledges or claims messages, and knows which acknowledgements are durable."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
@@ -129,7 +129,7 @@ class Recipient:
                     await self._handle(client, delivery)
 
     async def drain(self, place: Place, expected: set[str]) -> None:
-        """Receive until everything expected was heard and the inbox is empty."""
+        """Receive until all expected messages came and the inbox is empty."""
         self._acked.clear()
         async with asyncio.timeout(60), await place.join(self.name, receive=True) as client:
             while (await client.inbox(limit=1)).items or not expected <= set(self.heard.values()):

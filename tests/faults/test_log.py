@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def killed_run(folder: Path, lines: int) -> int:
-    """Run the victim until it printed so many lines, and kill it; returns the last position that it printed."""
+    """Run the process `log_victim` until it has printed `lines` lines, and kill it. Return its last position."""
     command = [sys.executable, "-m", "tests.faults.log_victim", str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as victim:
         assert victim.stdout is not None

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 120)]
 
 
 class Told:
-    """Answers that clients got; none of them may be missing later."""
+    """Answers that clients got. The results of none may be missing later."""
 
     def __init__(self) -> None:
         # Answered changes, by objective.
@@ -46,7 +46,7 @@ class Told:
 
 
 async def give(client: Client, told: Told, chance: random.Random) -> None:
-    """Make objectives, cancel some, move some."""
+    """Create objectives, cancel some and reassign some."""
     while True:
         assignee = chance.choice(WORKERS)
         watchers = tuple(chance.sample(WORKERS, chance.randint(0, 2)))
@@ -66,7 +66,7 @@ async def give(client: Client, told: Told, chance: random.Random) -> None:
 
 
 async def work(client: Client, name: str, told: Told, chance: random.Random) -> None:
-    """Do what there is to do, and report it."""
+    """Complete the open objectives, and report activity."""
     while True:
         found = (
             await client.objectives(statuses=(o.Status.ACTIVE, o.Status.BLOCKED), assignee=name, limit=5)
@@ -116,7 +116,7 @@ def replayed(events: list[o.ObjectiveEvent]) -> dict[str, Any]:
 
 
 def check_objectives(home: Path, told: Told) -> int:
-    """Every objective is what its event log says, and each entry has its message; returns how many there are."""
+    """Check each objective against its event log, and each entry against its message. Return their number."""
     store = SqliteStore(home)
     rows = store.objectives.select(ObjectiveQuery(None, None, (), None, ALL))
     kinds: dict[str, list[str]] = {}
@@ -151,7 +151,7 @@ def _check_state(row: ObjectiveRow, events: list[o.ObjectiveEvent]) -> None:
 
 
 def check_activity(home: Path, told: Told) -> int:
-    """Every upload is there whole, or not at all if nobody was told that it is; returns how many events there are."""
+    """Check that every upload is complete, or missing if it was not confirmed. Return the number of events."""
     store = SqliteActivity(home)
     end = store.restore()
     found: dict[str, list[int]] = {}
@@ -176,7 +176,7 @@ def hub(folder: Path) -> Iterator[HubProcess]:
 
 
 async def live(hub: HubProcess, tokens: dict[str, str], told: Told, chance: random.Random) -> None:
-    """Everybody does what it does until the hub is gone."""
+    """Let all members work until the hub is killed."""
 
     async def run(name: str) -> None:
         with contextlib.suppress(HubError, OSError):

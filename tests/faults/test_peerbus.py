@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 180)]
 
 
 class Sender:
-    """Says numbered words to one recipient or the other; one of the senders also says some to everybody."""
+    """Sends numbered messages to two recipients in turn. One of the senders also sends some to everybody."""
 
     def __init__(self, peer: Adapter, chance: random.Random, *, broadcasts: bool) -> None:
         self.peer = peer
@@ -52,7 +52,7 @@ class Sender:
         self.stopping = False
 
     async def talk(self) -> None:
-        """Speak until told to stop; then see that everything is durable."""
+        """Send messages until told to stop. Then check that all are durable."""
         while not self.stopping:
             for _ in range(self._chance.randint(1, 30)):
                 await self._say()
@@ -72,7 +72,7 @@ class Sender:
 
 
 class Recipient:
-    """Consumes what it hears, and sometimes lets it lie for a while first."""
+    """Acknowledges its messages, some of them only after a while."""
 
     def __init__(self, peer: Adapter, chance: random.Random) -> None:
         self.peer = peer
@@ -180,7 +180,7 @@ async def register(url: str, name: str) -> ClientConnection:
 
 
 async def several(url: str, name: str, count: int) -> list[ClientConnection]:
-    """So many peers, some at a time, so that their commits are shared."""
+    """Register `count` peers, several at a time, so that they share commits."""
     peers: list[ClientConnection] = []
     for first in range(0, count, 50):
         numbers = range(first, min(first + 50, count))
@@ -261,7 +261,7 @@ async def test_one_flipped_byte_of_a_stored_message_is_detected_by_its_recipient
 
 
 def spoil_originals(home: Path, chance: random.Random) -> list[int]:
-    """Flip a byte of a signed field in the envelope of every stored message; returns their offsets in the log."""
+    """Change a byte of a signed field in every stored message. Return the offsets of the messages in the log."""
     with apsw.Connection(str(home / "tieline.db")) as database:
         rows: list[tuple[int, bytes]] = list(database.execute("SELECT offset, content FROM message ORDER BY offset"))
         for offset, content in rows:

@@ -49,7 +49,7 @@ def _wal(home: Path) -> Wal:
 
 
 class Team:
-    """Two members who never stop, and what is seen of their hub meanwhile."""
+    """Two members that send all the time, and measurements of their hub."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -98,7 +98,7 @@ async def team(home: Path) -> AsyncIterator[Team]:
 
 @contextlib.asynccontextmanager
 async def _driver(*arguments: object) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A driver, which is killed with its Java in the end, if it has not ended."""
+    """A Spark driver process. It and its Java process are killed at the end."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.faults.piper", *(str(one) for one in arguments),
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
@@ -112,7 +112,7 @@ async def _driver(*arguments: object) -> AsyncIterator[asyncio.subprocess.Proces
 
 
 async def _stage_after(process: asyncio.subprocess.Process, stages: int, seconds: float) -> str:
-    """Wait for so many stages and a while; returns the stage that a driver is at."""
+    """Wait until a driver has reported `stages` stages, and a while longer. Return its current stage."""
     assert process.stdout is not None
     last = b""
     for _ in range(stages):

@@ -46,14 +46,14 @@ def hub(folder: Path) -> Iterator[HubProcess]:
 
 
 async def relay_socket(hub: HubProcess) -> str:
-    """Start a hub; gives its relay's socket."""
+    """Start a hub. Return the path of its agent-relay socket."""
     running = await hub.start()
     assert running.places["relay_socket"] is not None
     return running.places["relay_socket"]
 
 
 class ByToken(RelayClient):
-    """A client that takes its session up by HELLO with the token, as the protocol's other clients do."""
+    """A client that resumes its session with a HELLO that has the token, like other clients of the protocol."""
 
     def _greet(self, link: Link) -> None:
         self._hello(link)
@@ -63,7 +63,7 @@ WAYS = pytest.mark.parametrize("way", [RelayClient, ByToken], ids=["RESUME with 
 
 
 class Recipient:
-    """Takes numbered messages, and sees that each is the next one."""
+    """Receives numbered messages, and checks that each is the next one."""
 
     def __init__(self, client: RelayClient) -> None:
         self.client = client
@@ -72,7 +72,7 @@ class Recipient:
         self.allowed: Callable[[], int] | None = None
 
     async def take(self, count: int) -> None:
-        """Take messages until there were this many."""
+        """Receive messages until there were `count`."""
         async for delivery in self.client:
             number = int(delivery.body.partition(" ")[0])
             assert number == self.taken, f"{number} came where {self.taken} was expected"
@@ -84,17 +84,17 @@ class Recipient:
             await until(lambda: self.allowed is None or self.taken < self.allowed(), seconds=60)
 
     async def reach(self, number: int) -> None:
-        """Wait until it has taken so many."""
+        """Wait until it has received `number` messages."""
         await until(lambda: self.taken >= number, seconds=60)
 
     async def stop_at(self, number: int) -> None:
-        """Wait until it has taken so many, holds the last of them, and more wait behind it."""
+        """Wait until it has received `number` messages, has not acknowledged the last one, and more wait."""
         self.allowed = lambda: number
         await self.reach(number)
         await until(lambda: bool(self.client._deliveries) or self.taken >= COUNT - PIPELINE)
 
     async def go_on(self) -> None:
-        """Take more once there is a connection again."""
+        """Continue to receive after the connection is restored."""
         await until(lambda: self.client.state is State.READY, seconds=60)
         # Repeated messages come before this answer.
         await self.client.ask("STATUS")
@@ -131,7 +131,7 @@ async def watched(pid: int) -> AsyncIterator[list[int]]:
 
 
 class Flooder:
-    """A sender that does not care for BUSY: it writes as fast as the hub reads."""
+    """A sender that ignores BUSY: it writes as fast as the hub reads."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -139,7 +139,7 @@ class Flooder:
         self.depths: list[int] = []
 
     async def flood(self, count: int) -> None:
-        """Write all of them, and wait until all are accepted."""
+        """Write all messages, and wait until all are accepted."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(count))
             padding = "x" * BODY_CHARACTERS

@@ -54,7 +54,7 @@ async def line_of(process: asyncio.subprocess.Process) -> str:
 
 
 async def rest_of(process: asyncio.subprocess.Process) -> list[str]:
-    """All whole lines that a killed process still said."""
+    """Return the remaining complete lines of a killed process."""
     assert process.stdout is not None
     said = (await process.stdout.read()).decode()
     return said.split("\n")[:-1]

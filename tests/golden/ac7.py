@@ -25,7 +25,7 @@ async def seat(there: Stage, name: str, *permissions: str) -> Web:
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Say something everywhere, and hear and read it."""
+    """Send messages to every kind of target, and receive and read them."""
     recorder.expect("end-of-id", r'"slug":"no-slug-here-([0-9a-f]{8})"')
     async with ac7(folder, recorder) as there:
         ann, ben = await seat(there, "ann", "members.manage"), await seat(there, "ben")

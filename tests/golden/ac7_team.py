@@ -11,7 +11,7 @@ _BOSS = ("members.manage", "team.manage", "objectives.create", "objectives.reass
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Change the team, and give it work."""
+    """Change the team, and create objectives for it."""
     async with ac7(folder, recorder) as there:
         boss, ben = await seat(there, "boss", *_BOSS), await seat(there, "ben")
         recorder.section("the team")

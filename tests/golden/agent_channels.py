@@ -22,20 +22,20 @@ class Group:
         there.recorder.expect("now", r'"created": "(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"', alike=True)
 
     async def dial(self, name: str, socket: str) -> Framed:
-        """Connect to a socket, and say nothing."""
+        """Connect to a socket, and send nothing."""
         path = self._folder / f"{socket}.sock"
         await until(path.exists)
         return await Framed.dial(self.stage, f"{name}@{socket}", path)
 
     async def post(self, socket: str, *payloads: str) -> Framed:
-        """Connect to a socket and write at once, as who comes to write does."""
+        """Connect to a socket and write at once, like a client that only sends."""
         await self.stage.turn()
         writer = await self.dial("writer", socket)
         writer.say_at_once(*payloads)
         return writer
 
     async def list(self, *names: str) -> None:
-        """Write down what `group.json` says, once it has just these sockets."""
+        """Wait until `group.json` lists exactly these sockets, and record its content in the transcript."""
         path = self._folder / "group.json"
 
         def complete() -> bool:

@@ -25,14 +25,14 @@ class Agent:
         self._number = 0
 
     async def say(self, kind: str, payload: Frame | None = None, **fields: Any) -> str:
-        """Write a frame; returns its id."""
+        """Write a frame. Return its id."""
         self._number += 1
         made = frame(kind, payload, **{"id": f"{self.framed.name}-{self._number}"} | fields)
         await self.framed.say(json.dumps(made, separators=(",", ":")))
         return str(made["id"])
 
     async def send(self, to: str, body: str, payload: Frame | None = None, /, **fields: Any) -> str:
-        """Say something."""
+        """Send a message."""
         return await self.say("SEND", {"kind": "message", "body": body, **(payload or {})}, to=to, **fields)
 
     async def hear(self) -> Frame:
@@ -41,12 +41,12 @@ class Agent:
         return found
 
     async def ask(self, kind: str, payload: Frame | None = None, /, **fields: Any) -> Frame:
-        """Write a frame, and wait for what comes next."""
+        """Write a frame, and wait for the next frame."""
         await self.say(kind, payload, **fields)
         return await self.hear()
 
     async def hello(self, **payload: Any) -> Frame:
-        """Say HELLO."""
+        """Send HELLO."""
         self.welcome = (await self.ask("HELLO", {"agent": self.name, **payload}))["payload"]
         return self.welcome
 
@@ -55,7 +55,7 @@ class Agent:
         await self.say("ACK", {"ack_id": delivery["id"], "seq": delivery["delivery"]["seq"], **payload})
 
     async def leave(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self.framed.leave()
 
 
@@ -69,20 +69,20 @@ class Relay:
         there.recorder.expect("hub", r'"h-([0-9a-f]{8})-')
 
     async def dial(self, name: str, label: str = "") -> Agent:
-        """Connect, and say nothing."""
+        """Connect, and send nothing."""
         socket = self.stage.there.running.places["relay_socket"]
         assert socket is not None
         return Agent(await Framed.dial(self.stage, label or name, socket), name)
 
     async def join(self, name: str, label: str = "", /, **payload: Any) -> Agent:
-        """Connect, and say HELLO."""
+        """Connect, and send HELLO."""
         agent = await self.dial(name, label)
         await agent.hello(**payload)
         return agent
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Say every frame of the protocol."""
+    """Send every frame of the protocol."""
     async with stage(folder, recorder, _SLOW, **_RELAY) as there:
         relay = Relay(there)
         recorder.section("opening a session")
@@ -164,13 +164,13 @@ async def _doors(relay: Relay) -> None:
 
 
 async def _told(*agents: Agent) -> None:
-    """Let agents hear that another one opened a session."""
+    """Let agents receive the notice that another agent opened a session."""
     for agent in agents:
         assert (await agent.hear())["type"] == "AGENT_READY"
 
 
 async def _requests(relay: Relay, ann: Agent) -> None:
-    """Say one frame on each connection, without HELLO; then let a tool ask."""
+    """Send one frame on each connection, without HELLO. Then send the request of a tool."""
     one = await relay.dial("gus", "gus/1")
     await one.say("SEND", {"kind": "message", "body": "without HELLO"}, to="ann", sender="gus")
     delivery = await ann.hear()

@@ -24,7 +24,7 @@ async def _join(there: Stage, name: str, token: str, *, receive: bool = False) -
 
 
 async def play_stream(folder: Path, recorder: Recorder) -> None:
-    """Open sessions on the WebSocket, and say and hear a little."""
+    """Open sessions on the WebSocket, and send and receive a few messages."""
     async with stage(folder, recorder, **ALONE) as there:
         ada_token, bob_token = await _member(there, "ada"), await _member(there, "bob")
         recorder.section("a token in hello, and in the handshake")
@@ -109,6 +109,6 @@ async def play(folder: Path, recorder: Recorder) -> None:
 
 
 def _metric_names(body: bytes) -> list[str]:
-    """Names, kinds and labels: their values are another matter."""
+    """Names, kinds and labels of the metrics, without their values."""
     lines = body.decode().splitlines()
     return [re.sub(r"[ ][^ ]+$", "", line) if not line.startswith("#") else line for line in lines]

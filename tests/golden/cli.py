@@ -22,14 +22,14 @@ _EVERYTHING = ("members.manage", "team.manage", "log.read", "activity.read", "ob
 
 
 class Shell:
-    """Somebody who types commands."""
+    """A person who enters commands."""
 
     def __init__(self, there: Stage, process: asyncio.subprocess.Process) -> None:
         self.stage = there
         self._process = process
 
     async def run(self, *argv: str, stdin: str = "", settled: bool = True) -> Any:
-        """Run a command; gives what it printed, as JSON if it is."""
+        """Run a command. Return its output, decoded if it is JSON."""
         if settled:
             await self.stage.turn()
         done = await self.end(*argv, stdin=stdin)
@@ -39,7 +39,7 @@ class Shell:
         return json.loads(done["out"]) if done["out"].startswith(_JSON) else None
 
     async def end(self, *argv: str, stdin: str = "") -> Any:
-        """Run a command to its end, whatever it is."""
+        """Run a command to its end, with any exit code."""
         self.stage.recorder.said("$", " ".join(["tieline", *(_quoted(word) for word in argv)]))
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -55,7 +55,7 @@ def _quoted(word: str) -> str:
 
 @contextlib.asynccontextmanager
 async def shell(there: Stage, folder: Path) -> AsyncIterator[Shell]:
-    """Open one, in a folder that no repository has."""
+    """Open a shell in a folder outside of any repository."""
     env = environment(there.there.home, {"PYTHONPATH": str(_ROOT)})
     command = (sys.executable, "-m", "tests.golden.shell")
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, env=env, cwd=folder, limit=2**24)
@@ -67,7 +67,7 @@ async def shell(there: Stage, folder: Path) -> AsyncIterator[Shell]:
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Type every command that prints JSON."""
+    """Run every command that prints JSON."""
     recorder.know(str(folder), "folder")
     recorder.expect("pid", r'"pid": ?(\d+)')
     recorder.expect("invite", r"bch1-([A-Za-z0-9_-]+)")

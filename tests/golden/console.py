@@ -13,7 +13,7 @@ _SESSION = "/api/session"
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Get in by every way, and out."""
+    """Log in by every method, and log out."""
     recorder.expect("etag", r'(?:etag|if-none-match): "([0-9a-f]{32})"')
     recorder.expect("first-code", r'"token":"([A-Za-z0-9_-]{32})"')
     async with stage(folder, recorder, **ALONE) as there:

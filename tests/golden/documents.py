@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 async def documents(folder: Path, recorder: Recorder) -> dict[str, Json]:
-    """All of them, by name."""
+    """All documents that the code generates, by name."""
     async with stage(folder, recorder, **ALONE | {"ac7": True, "backchannel": True}) as there:
         reader = Web(there, "reader", show=lambda body: [])
         ac7 = await reader.ask("GET", "/ac7/openapi.json")
@@ -23,6 +23,6 @@ async def documents(folder: Path, recorder: Recorder) -> dict[str, Json]:
 
 
 def written(value: Json) -> str:
-    """A document that people can compare, in the order of its keys, whatever its version."""
+    """A document as sorted JSON text without its version, so that people can compare it."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     return re.sub(r'("version": )"\d+\.\d+\.\d+"', r'\1"<version>"', text)

@@ -19,7 +19,7 @@ class Framed:
 
     @classmethod
     async def dial(cls, stage: Stage, name: str, path: str | Path) -> Self:
-        """Connect, and say nothing."""
+        """Connect, and send nothing."""
         reader, writer = await asyncio.open_unix_connection(path, limit=2**26)
         stage.closing.callback(writer.close)
         return cls(stage, name, reader, writer)
@@ -30,7 +30,7 @@ class Framed:
         self.say_at_once(*payloads)
 
     def say_at_once(self, *payloads: str) -> None:
-        """The same, without letting time pass before."""
+        """Write frames as one chunk, without a step of the clock before it."""
         for payload in payloads:
             self.stage.recorder.said(self.name, payload)
         framed = [payload.encode() for payload in payloads]
@@ -51,14 +51,14 @@ class Framed:
         return payload
 
     async def ended(self) -> None:
-        """Wait until the hub hangs up, with nothing more to say."""
+        """Wait until the hub closes the connection. It must send nothing before."""
         async with asyncio.timeout(WAIT_SECONDS):
             assert await self._reader.read() == b""
         self.stage.recorder.heard(self.name, "(hangs up)")
         self._writer.close()
 
     async def leave(self) -> None:
-        """Hang up, and wait until the hub does; nothing may be left to hear."""
+        """Close the connection, and wait until the hub does. No frame may be left unread."""
         await self.stage.turn()
         self.stage.recorder.said(self.name, "(hangs up)")
         self._writer.write_eof()

@@ -18,7 +18,7 @@ async def sockets(folder: Path, recorder: Recorder) -> AsyncIterator[Sockets]:
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Open sessions, and say and hear everything that concerns a message."""
+    """Open sessions, and send and receive all frames about messages."""
     async with sockets(folder, recorder) as hub:
         recorder.section("an operator makes members")
         operator = await hub.operator()
@@ -66,7 +66,7 @@ async def play(folder: Path, recorder: Recorder) -> None:
 
 
 async def _doors(hub: Sockets) -> None:
-    """Openings that are refused."""
+    """Try to open sessions in all ways that are refused."""
     for frames in (
         [{"t": "hello", "v": 2, "token": "x"}],
         [{"t": "hello", "v": 1}],

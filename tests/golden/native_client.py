@@ -38,13 +38,13 @@ class Carrier(Protocol):
         """Write batches."""
 
     async def hear(self) -> str:
-        """Wait for the next one."""
+        """Wait for the next batch."""
 
     async def ended(self) -> None:
-        """Wait until the hub hangs up."""
+        """Wait until the hub closes the connection."""
 
     async def leave(self) -> None:
-        """Hang up, and wait until the hub has seen it."""
+        """Close the connection, and wait until the hub has noticed it."""
 
 
 class Native:
@@ -69,16 +69,16 @@ class Native:
         return batch
 
     async def hello(self, **fields: Any) -> Frame:
-        """Say who it is, and wait for the answer."""
+        """Send hello, and wait for the answer."""
         await self.say({"t": "hello", "v": 1, **fields})
         return await self.hear()
 
     async def leave(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self.carrier.leave()
 
     async def ask(self, kind: str, /, **fields: Any) -> Frame:
-        """Put a question, and wait for its answer, which must be the next frame."""
+        """Send a request, and wait for its answer, which must be the next frame."""
         self._number += 1
         await self.say({"t": kind, "n": self._number, **fields})
         answer = await self.hear()
@@ -86,7 +86,7 @@ class Native:
         return answer
 
     async def send(self, target: str, body: str, /, **fields: Any) -> str:
-        """Say something; returns the id of the message."""
+        """Send a message. Return its id."""
         found: str = (await self.ask("send", target=target, body=body, **fields))["id"]
         return found
 
@@ -99,11 +99,11 @@ class Sockets:
 
     @property
     def path(self) -> Path:
-        """Its path."""
+        """Path of the socket."""
         return self.stage.there.home / HUB_SOCKET
 
     async def dial(self, name: str) -> Native:
-        """Connect, and say nothing."""
+        """Connect, and send nothing."""
         return Native(await Framed.dial(self.stage, name, self.path))
 
     async def join(self, name: str, token: str, **fields: Any) -> Native:
@@ -113,7 +113,7 @@ class Sockets:
         return session
 
     async def operator(self) -> Native:
-        """Connect with the key of the home, as nobody."""
+        """Connect with the key of the home, without a member."""
         key = (self.stage.there.home / "key").read_text().strip()
         self.stage.recorder.know(key, "key of the home")
         session = await self.dial("operator")

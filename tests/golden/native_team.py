@@ -10,7 +10,7 @@ OTHERS = ["objectives.cancel", "objectives.reassign", "objectives.watch"]
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Change everything that a hub knows beside messages."""
+    """Change members, channels, objectives and the other state beside messages."""
     async with sockets(folder, recorder) as hub:
         operator = await hub.operator()
         ada_token = (await operator.ask("add_member", name="ada", kind="human", permissions=EVERYTHING))["token"]

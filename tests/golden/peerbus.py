@@ -31,7 +31,7 @@ from tieline.protocols.peerbus import codec
 
 
 class Voice:
-    """A peer whose frames are in the transcript."""
+    """A peer whose frames are recorded in the transcript."""
 
     def __init__(self, there: Stage, name: str, peer: Peer) -> None:
         self._stage = there
@@ -55,7 +55,7 @@ class Voice:
         return found
 
     def _check(self, raw: bytes, signature: str) -> None:
-        """See that the hub signed what it wrote: all of the envelope but the signature, its last field."""
+        """Check the hub's signature: it covers all of the envelope but the signature, which is the last field."""
         signed = (raw.partition(b',"envelope":')[2].partition(b',"hmac":')[0] + b"}").decode()
         for character in "<>&\u2028\u2029":
             signed = signed.replace(character, f"\\u{ord(character):04x}")
@@ -67,7 +67,7 @@ class Voice:
         await self.say(envelope(self.name, to, body, **fields))
 
     async def peers(self) -> None:
-        """Ask who is there: the answer is the next frame, so nothing else was said."""
+        """Ask for the list of peers. The answer must be the next frame, so nothing else came."""
         await self.say(codec.encode_peers())
         assert (await self.hear())["type"] == "peers"
 
@@ -76,7 +76,7 @@ class Voice:
         await self.say(codec.encode_ack(delivery["delivery_key"]))
 
     async def ended(self, *, reason: bool = False) -> None:
-        """Wait until the hub hangs up, with nothing more to say."""
+        """Wait until the hub closes the connection. It must send nothing before."""
         try:
             frame = await self._peer.receive_raw()
         except Closed as end:
@@ -86,7 +86,7 @@ class Voice:
         raise AssertionError(frame)
 
     async def leave(self) -> None:
-        """Hang up, and wait until the hub has seen it."""
+        """Close the connection, and wait until the hub has noticed it."""
         await self._stage.turn()
         self._stage.recorder.said(self.name, "(hangs up)")
         await self._peer.close()
@@ -104,7 +104,7 @@ class Door:
         self._bus = bus
 
     async def dial(self, name: str) -> Voice:
-        """Connect, and say nothing."""
+        """Connect, and send nothing."""
         peer = await self._bus.dial()
         self.stage.closing.push_async_callback(peer.close)
         return Voice(self.stage, name, peer)
@@ -128,7 +128,7 @@ async def bus(folder: Path, recorder: Recorder, carrier: str) -> AsyncIterator[D
 
 
 async def play(folder: Path, recorder: Recorder, carrier: str = CARRIERS[0]) -> None:
-    """Hold the conversation that is the same over every carrier."""
+    """Play the conversation that is the same over every carrier."""
     async with bus(folder, recorder, carrier) as door:
         await door.stage.there.add("ada", permissions=tuple(EVERYTHING))
         ada = await Sockets(door.stage).join("ada", door.stage.there.tokens["ada"], receive=True)

@@ -44,13 +44,13 @@ _REPEATED = re.compile(r"(\w{1,8}?)\1{99,}")
 
 
 class Clock:
-    """The time of everybody in this process, which moves only when it is told to."""
+    """The clock of all code in this process. It moves only when the test moves it."""
 
     def __init__(self) -> None:
         self.now_ms = _START_MS
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Take the place of the system's clocks, of those which say what time it is and of the one that only counts."""
+        """Replace the system's wall clocks and its monotonic clock."""
         monkeypatch.setattr(time, "time_ns", lambda: self.now_ms * 1_000_000)
         monkeypatch.setattr(time, "time", lambda: self.now_ms / 1000)
         monkeypatch.setattr(time, "clock_gettime_ns", lambda _: self.now_ms * 1_000_000)
@@ -80,12 +80,15 @@ class Recorder:
         return "\n".join((*self._lines, ""))
 
     def know(self, text: str, name: str) -> None:
-        """Have a text replaced wherever it stands, as the path of a home."""
+        """Replace a text, such as the path of a home, in the whole transcript."""
         known = {**self._known, text: f"<{name}>"}
         self._known = dict(sorted(known.items(), key=lambda one: -len(one[0])))
 
     def expect(self, kind: str, pattern: str, *, alike: bool = False) -> None:
-        """Have more values replaced; a group of the pattern is the value, if it has one. Alike ones have no number."""
+        """Replace all values that match a pattern.
+
+        If the pattern has a group, the group is the value. They get no numbers.
+        """
         self._patterns = {kind: pattern, **self._patterns}
         if alike:
             self._alike.add(kind)
@@ -95,15 +98,15 @@ class Recorder:
         self._lines += (["", f"# {title}"]) if self._lines else [f"# {title}"]
 
     def said(self, who: str, *texts: str | bytes) -> None:
-        """Write down what a client writes; each text begins a line."""
+        """Record the bytes of a client. Each text begins a line."""
         self._enter(">", who, texts)
 
     def heard(self, who: str, *texts: str | bytes) -> None:
-        """Write down what the hub writes."""
+        """Record the bytes of the hub."""
         self._enter("<", who, texts)
 
     def settle(self, text: str) -> str:
-        """A text without what differs from run to run."""
+        """Replace the parts of a text that differ from run to run."""
         for known, name in self._known.items():
             text = text.replace(known, name)
         text = _REPEATED.sub(lambda found: f"<{found[1]!r}, {len(found[0]) // len(found[1])} times>", text)
@@ -145,7 +148,7 @@ class Recorder:
 
 
 def _moment(kind: str, value: str) -> str | None:
-    """The seconds from the beginning to a moment, and the form in which it is said; nothing for what is no moment."""
+    """Parse a time. Return its seconds since the start and its format, or `None` if it is no time."""
     match kind:
         case "ms":
             at_ms, form = int(value), ""
@@ -162,7 +165,7 @@ def _moment(kind: str, value: str) -> str | None:
 
 
 def fold(text: str) -> Iterator[str]:
-    """A line in pieces, one for each member of its JSON, if it is too long for one."""
+    """Split a long line of JSON into pieces, one for each member."""
     return _fold(text, 0)
 
 
@@ -183,7 +186,7 @@ def _fold(text: str, depth: int) -> Iterator[str]:
 
 
 def _parts(text: str) -> tuple[str, list[str], str] | None:
-    """A text up to its first bracket, what is between that and its partner, and the rest; nothing without brackets."""
+    """Split a text at its first bracket and the matching one. Return `None` without brackets."""
     start = end = 0
     depth = 0
     members: list[str] = []

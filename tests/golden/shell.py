@@ -30,7 +30,7 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _become(asked: dict[str, Any], given: Path, out: Path, err: Path) -> None:
-    """Be the command, and never come back."""
+    """Replace this process by the command."""
     code = 1
     try:
         for number, path, flags in ((0, given, os.O_RDONLY), (1, out, os.O_WRONLY), (2, err, os.O_WRONLY)):

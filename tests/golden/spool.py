@@ -23,7 +23,7 @@ class Spool:
         self._written = 0
 
     async def joined(self, name: str, *channels: str) -> None:
-        """Wait until an agent is a member of the hub, there, and in its channels."""
+        """Wait until an agent is a member of the hub, is present, and is in its channels."""
         operator = await self.stage.there.operator()
 
         async def is_there() -> bool:
@@ -34,7 +34,7 @@ class Spool:
         await eventually(is_there)
 
     async def reached(self, body: str, state: str) -> None:
-        """Wait until the hub has a message with this body, and its delivery has come so far."""
+        """Wait until the hub has a message with this body, and its delivery has this state."""
         operator = await self.stage.there.operator()
 
         async def is_there() -> bool:
@@ -45,13 +45,13 @@ class Spool:
         await eventually(is_there)
 
     async def show(self, name: str, *, having: str = "") -> None:
-        """Wait until a file is there and says something, then write it down."""
+        """Wait until a file exists and has content, then record it."""
         path = self.root / name
         await until(lambda: path.exists() and having in path.read_text())
         self.stage.recorder.heard(name, path.read_text())
 
     async def show_new(self, agent: str) -> Path:
-        """Wait until one message is unread, then write it down."""
+        """Wait until one message is unread, then record it."""
         folder = self.root / "spool" / agent / "new"
         await until(lambda: len(self.listed(folder)) == 1)
         (path,) = folder.iterdir()
@@ -59,7 +59,7 @@ class Spool:
         return path
 
     async def write(self, agent: str, body: str, sender: str, **fields: object) -> None:
-        """Leave a message, as a program does that knows nothing of the hub."""
+        """Write a message file, like a program that does not know the hub."""
         self._written += 1
         made = {"id": f"00000000-0000-4000-8000-{self._written:012}", "from": sender, "to": f"@{agent}", "body": body}
         message = {**made, "priority": "normal", "ts": _BEFORE, **fields}
@@ -68,7 +68,7 @@ class Spool:
         Raw(self.root).put(agent, message)
 
     async def take(self, agent: str) -> None:
-        """Wait for an unread message, write it down, and take it out, as whoever has handled it."""
+        """Wait for an unread message, record it, and remove it, like a reader that has handled it."""
         path = await self.show_new(agent)
         body = json.loads(path.read_text())["body"]
         await self.reached(body, "offered")
@@ -79,11 +79,11 @@ class Spool:
 
     @staticmethod
     def listed(folder: Path) -> list[str]:
-        """Names in a folder, which may not be there."""
+        """Names in a folder. The folder may be missing."""
         return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
     async def show_tree(self, agent: str) -> None:
-        """Write down the folders of a mailbox, and how they are protected."""
+        """Record the folders of a mailbox and their permissions."""
         folder = self.root / "spool" / agent
         found = [path for path in sorted(folder.iterdir()) if path.is_dir()]
         lines = [f"{path.relative_to(folder)} {path.stat().st_mode & 0o777:o}" for path in found]

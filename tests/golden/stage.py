@@ -30,7 +30,7 @@ _ROUNDS = 3
 
 
 class Stage:
-    """A hub, and the transcript of what is said with it."""
+    """A hub, and the transcript of the conversation with it."""
 
     def __init__(self, there: HubHarness, recorder: Recorder) -> None:
         self.there = there
@@ -44,7 +44,7 @@ class Stage:
         return self.there.running.http
 
     async def turn(self, seconds: int = 1) -> None:
-        """Let the hub finish whatever it does, then let time pass, and let it do what that brings."""
+        """Wait until the hub is idle, move the clock, and wait until the hub has done the work that is due."""
         await self.settle()
         for _ in range(seconds):
             self.recorder.clock.step()

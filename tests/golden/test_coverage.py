@@ -34,7 +34,7 @@ def test_every_route_of_a_document_is_in_a_transcript_with_success(document: str
 
 
 def stored(document: str) -> Any:
-    """A document as it was written down."""
+    """A recorded document."""
     return json.loads((TRANSCRIPTS / f"{document}.json").read_text(encoding="utf-8"))
 
 
@@ -45,7 +45,7 @@ def tag_of(schema: Any) -> str:
 
 
 def entries(transcripts: str, sign: str) -> list[str]:
-    """Everything that one side says in some transcripts, with its folds undone."""
+    """All entries of one side in some transcripts, with folded lines joined."""
     texts = [path.read_text(encoding="utf-8") for path in sorted(TRANSCRIPTS.glob(transcripts))]
     found = [entry for text in texts for entry in re.split(r"\n(?=[<>#] )", text) if entry.startswith(sign)]
     return ["".join(line.strip() for line in entry.split("\n")) for entry in found]

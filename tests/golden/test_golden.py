@@ -68,14 +68,14 @@ SCRIPTS: dict[str, Script] = {
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    """Give an empty transcript, and a clock that stands still."""
+    """An empty transcript, and a clock that does not move by itself."""
     clock = Clock()
     clock.install(monkeypatch)
     return Recorder(clock)
 
 
 def compare(name: str, text: str) -> None:
-    """See that a text is what it was; or write it down."""
+    """Compare a text with the recorded one, or record it."""
     path = TRANSCRIPTS / name
     if os.environ.get(VARIABLE) == "write":
         path.write_text(text, encoding="utf-8")

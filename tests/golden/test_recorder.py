@@ -13,7 +13,7 @@ SECOND = "0190a1b2-0000-7000-8000-000000000002"
 
 @pytest.fixture
 def recorder() -> Recorder:
-    """Give an empty transcript."""
+    """An empty transcript."""
     return Recorder(Clock())
 
 

@@ -36,7 +36,7 @@ class Answer(Struct, frozen=True):
 
 
 class Web:
-    """Somebody who makes requests, with a token or a cookie or neither."""
+    """A client that makes HTTP requests, with a token, a cookie or neither."""
 
     def __init__(self, stage: Stage, name: str, token: str = "", *, show: Show | None = None, **headers: str) -> None:
         self.stage = stage
@@ -98,7 +98,7 @@ class Events:
         self._text = b""
 
     async def hear(self) -> Any:
-        """Wait for the next event; gives its data."""
+        """Wait for the next event. Return its data."""
         async with asyncio.timeout(WAIT_SECONDS):
             while b"\n\n" not in self._text:
                 self._text += await self._chunk()
@@ -108,7 +108,7 @@ class Events:
         return json.loads(b"\n".join(data)) if data else None
 
     async def leave(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._web.stage.turn()
         assert not self._text, self._text
         self._web.stage.recorder.said(self._web.name, "(hangs up)")
@@ -148,7 +148,7 @@ def _shown_headers(headers: Headers) -> list[str]:
 
 
 def _shown(data: bytes) -> list[str]:
-    """A body as text, or as digits where it is none."""
+    """A body as text, or as hexadecimal digits if it is not text."""
     if not data:
         return []
     try:

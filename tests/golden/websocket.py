@@ -20,7 +20,7 @@ class WebSocket:
 
     @classmethod
     async def dial(cls, stage: Stage, name: str, path: str, *, url: str = "", **headers: str) -> Self | None:
-        """Open a connection; nothing, if the hub refuses."""
+        """Open a connection. Return `None` if the hub refuses it."""
         await stage.turn()
         stage.recorder.said(name, f"WebSocket {path}", *(f"{key}: {value}" for key, value in headers.items()))
         address = (url or stage.url.replace("http", "ws", 1)) + path
@@ -52,7 +52,7 @@ class WebSocket:
         return payload
 
     async def ended(self) -> None:
-        """Wait until the hub hangs up, with nothing more to say."""
+        """Wait until the hub closes the connection. It must send nothing before."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 payload = await self._connection.recv()
@@ -63,7 +63,7 @@ class WebSocket:
         raise AssertionError(payload)
 
     async def leave(self) -> None:
-        """Hang up; nothing may be left to hear."""
+        """Close the connection. No message may be left unread."""
         await self.stage.turn()
         self.stage.recorder.said(self.name, "(closes)")
         await self._connection.close()

@@ -40,7 +40,7 @@ _numbers = itertools.count(1)
 
 
 class Heard(Struct, frozen=True):
-    """One message as its recipient was given it."""
+    """One message as its recipient got it."""
 
     sender: str
     body: str
@@ -49,7 +49,7 @@ class Heard(Struct, frozen=True):
 
 
 class Refused(Exception):
-    """The hub said no, in a way that the protocol has."""
+    """Raised if the hub refused, by the means of the protocol."""
 
 
 class Driver:
@@ -64,11 +64,11 @@ class Driver:
         self.token = there.tokens[name]
 
     async def connect(self) -> None:
-        """Attach, and be given what waits."""
+        """Open a session, which gets the waiting messages."""
         raise NotImplementedError
 
     async def send(self, target: str, body: str, **fields: Any) -> None:
-        """Say something; `fields` are what the dialect has beside the body."""
+        """Send a message. `fields` are the other fields of the protocol, beside the body."""
         raise NotImplementedError
 
     async def hear(self) -> Heard:
@@ -85,16 +85,16 @@ class Driver:
         await host.change_channel(channel, Admit(self.name))
 
     def known_as(self, target: str) -> str:
-        """The name that others see on what this member sends to a target."""
+        """The sender name that others see on messages of this member to a target."""
         del target
         return self.name
 
     def shown(self, body: str) -> str:
-        """A body as this member is given it: whole, unless its protocol is for the eyes of models."""
+        """A body as this member gets it: unchanged, unless its protocol frames messages for models."""
         return body
 
     async def leave(self) -> None:
-        """Hang up, and wait until the hub has seen it. What stays are sessions of requests, which hear nothing."""
+        """Close the connection, and wait until the hub has noticed it. Sessions of requests stay open."""
         operator = await self.there.operator()
         before = await self._sessions(operator)
         await self.hang_up()
@@ -106,12 +106,12 @@ class Driver:
         return sum(len(one.sessions) for one in await operator.members() if one.name == self.name)
 
     async def hear_several(self, count: int) -> list[Heard]:
-        """Wait for this many messages."""
+        """Wait for `count` messages."""
         return [await self.hear() for _ in range(count)]
 
 
 class ChannelsDriver(Driver):
-    """agent-channels: it listens at its own inbox, and writes to the socket of whoever it means."""
+    """agent-channels: it listens at its own inbox, and writes to the socket of the recipient."""
 
     protocol = "agent-channels"
     acknowledges = False
@@ -183,7 +183,7 @@ class RelayDriver(Driver):
         return Heard(raw["from"], raw["payload"]["body"], raw)
 
     async def answer(self) -> Json:
-        """Wait for the ACK of a synchronous SEND, whatever comes before it."""
+        """Wait for the ACK of a synchronous SEND. Skip other frames before it."""
         return await self._read("ACK")
 
     async def hang_up(self) -> None:
@@ -258,7 +258,7 @@ class _HttpDriver(Driver):
 
 
 class BackchannelDriver(_HttpDriver):
-    """backchannel: it sends by a request, hears by a stream of events, and takes what it heard."""
+    """backchannel: it sends by a request, receives by a stream of events, and claims the received messages."""
 
     protocol = "backchannel"
 
@@ -311,7 +311,7 @@ class PeerbusDriver(Driver):
 
 
 class Ac7Driver(_HttpDriver):
-    """ac7: it pushes by a request and hears by a stream; what it missed, it reads in the history."""
+    """ac7: it sends by a request and receives by a stream. It reads missed messages in the history."""
 
     protocol = "ac7"
     acknowledges = False
@@ -350,7 +350,7 @@ class Ac7Driver(_HttpDriver):
 
 
 class McpDriver(Driver):
-    """MCP over HTTP: it sends by a tool, hears pushes on its stream, and takes by a tool what it heard."""
+    """MCP over HTTP: it sends by a tool, gets pushes on its stream, and claims messages by a tool."""
 
     protocol = "mcp"
 
@@ -407,12 +407,12 @@ class MixedHub:
         return made
 
     async def connect(self, driver: Driver) -> None:
-        """Connect a member, and hang up on it in the end."""
+        """Connect a member, and close its connection at the end."""
         await driver.connect()
         self._drivers.append(driver)
 
     async def close(self) -> None:
-        """Hang up on all."""
+        """Close all connections."""
         for driver in self._drivers:
             await driver.hang_up()
 

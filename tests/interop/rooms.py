@@ -33,7 +33,7 @@ _ROUNDS = 3
 
 
 class Found(Struct, frozen=True):
-    """Identifiers of what is in a room, to be tried from elsewhere."""
+    """Identifiers of objects in a room, to be tried from another room."""
 
     member: str
     channel: str
@@ -57,12 +57,12 @@ class Place:
 
     @property
     def marker(self) -> str:
-        """A text that is said in this room alone."""
+        """A text that only messages of this room contain."""
         return f"said-in-{self.name}"
 
     @property
     def only(self) -> str:
-        """The member that is in this room alone."""
+        """The member that only this room has."""
         return f"only-{self.name}"
 
     def agent(self, name: str) -> Agent:
@@ -86,7 +86,7 @@ class Place:
         return [*(event for event in events if event["event"] != "refuse"), *activity, *files]
 
     async def furnish(self) -> None:
-        """Say and make something of every kind."""
+        """Create messages and objects of every kind in this room."""
         replies = await self.services.operator.ask(
             lambda session: (UpdateMember(session, name=MemberName("alice"), permissions=OWNER_PERMISSIONS),)
         )
@@ -161,7 +161,7 @@ class Intruder:
         self._headers = headers
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
-        """Make a request; gives the status and the text of the answer."""
+        """Make a request. Return the status and the text of the answer."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json", **self._headers}
         self._connection.request(method, path, data, headers)
@@ -169,5 +169,5 @@ class Intruder:
         return response.status, response.read().decode(errors="replace")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()

@@ -37,7 +37,10 @@ def test_the_page_has_the_tables_of_the_code() -> None:
 
 
 def in_words(protocol: str, earlier: str) -> Json:
-    """Every field that a protocol can say, as its driver takes it. `earlier` is the id of a message to answer."""
+    """All fields that a protocol can send, in the form that its driver takes.
+
+    `earlier` is the id of a message to answer.
+    """
     labels = {
         field.value: WORDS[field] for field in (Field.TITLE, Field.LEVEL, Field.PRIORITY, Field.SCOPE, Field.REFS)
     }
@@ -162,7 +165,7 @@ def is_said(field: Field, value: Any, earlier: str) -> bool:
 
 
 async def say_it_all(place: MixedHub, sender: str, target: str, earlier: str) -> Json:
-    """Have a member say everything that its protocol can; returns what it said."""
+    """Let a member send all fields that its protocol has. Return the sent values."""
     if sender == NATIVE:
         client = await place.there.join("speaker")
         await client.send(

@@ -50,7 +50,7 @@ async def _sessions(client: Client) -> dict[str, int]:
 
 @pytest.fixture
 def broken_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that says so has a bug come true, after half of it is stored."""
+    """Make the store raise after it has stored a message with a certain body."""
     accept = SqliteStore.accept
 
     def accept_or_raise(self: SqliteStore, row: LogRow, message: Message, *rest: Any) -> None:

@@ -23,7 +23,7 @@ RING = ("agent-relay", "backchannel", "peerbus")
 
 
 class Agent:
-    """A stand-in for an agent: it says something new about whatever it hears, to one other."""
+    """A fake agent: it answers each message that it gets with a new message to one other member."""
 
     def __init__(self, driver: Driver, following: str, to: str = "") -> None:
         self.driver = driver
@@ -34,7 +34,7 @@ class Agent:
         self.notices: list[Heard] = []
 
     async def run(self) -> None:
-        """Go on until somebody stops it."""
+        """Answer messages until cancelled."""
         while True:
             try:
                 heard = await self.driver.hear()
@@ -167,7 +167,7 @@ async def test_what_was_held_reaches_every_protocol_in_order_after_what_came_mea
 
 
 async def heard_by(driver: Driver) -> str:
-    """The next message that a member hears, but for what the hub says at its coming."""
+    """The next message that a member gets, without the hub's notices at its arrival."""
     while True:
         heard = await driver.hear()
         if "@hub" not in heard.sender:

@@ -33,7 +33,7 @@ def large(sender: str) -> str:
 
 
 def check(heard: list[Heard], sent: Counter[str], speaker: Driver, target: str, reader: Driver) -> None:
-    """See that everything came once, whole, and from whom it was."""
+    """Check that each message came once, complete, and with the right sender."""
     came = Counter(one.body for one in heard)
     sent = Counter(reader.shown(body) for body in sent.elements())
     assert came == sent, [(body[:60], count) for body, count in ((came - sent) + (sent - came)).items()]

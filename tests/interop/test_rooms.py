@@ -44,7 +44,7 @@ async def there(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: f"from-{pair[0]}-to-{pair[1]}")
 def pair(there: House, request: pytest.FixtureRequest) -> tuple[Place, Place]:
-    """The room of who asks, and the room that is asked about."""
+    """The room of the intruder, and the room that it asks about."""
     return there.places[request.param[0]], there.places[request.param[1]]
 
 
@@ -174,7 +174,7 @@ def path_of(route: Route, other: Place) -> str:
 
 
 def body_of(other: Place) -> dict[str, Any]:
-    """A body with what any route may take, all of it about another room."""
+    """A request body with every field that a route may have, filled with identifiers of another room."""
     found = other.found
     return {
         "to": found.member,
@@ -242,7 +242,7 @@ VALUES = {"change_channel": Admit("somebody"), "change_objective": Cancel("intru
 
 
 def frame_of(kind: type[f.Frame], number: int, other: Place) -> f.Frame:
-    """A frame of the hub's own protocol, about what is in another room."""
+    """A frame of the hub's own protocol, with identifiers of another room."""
     found = other.found
     values: dict[str, Any] = {
         "n": number,

@@ -30,7 +30,7 @@ CHANNEL = "dev"
 
 @pytest.fixture
 def _toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder more in which protocols are found."""
+    """Add a folder in which protocols are found."""
     monkeypatch.setattr(tieline.protocols, "__path__", [*tieline.protocols.__path__, str(FOLDER)])
     protocols.cache_clear()
     yield
@@ -60,7 +60,7 @@ class MixedHub:
         return puppet
 
     async def found(self) -> None:
-        """Make a channel and put everybody into it."""
+        """Make a channel with all members in it."""
         await self._there.add("host")
         host = await self._there.join("host")
         await host.create_channel(CHANNEL)
@@ -75,7 +75,7 @@ async def mixed_hub(folder: Path, _toy: None) -> AsyncIterator[MixedHub]:
 
 
 async def hear(puppet: Puppet) -> tuple[str, str]:
-    """Wait for the next message, and be done with it."""
+    """Wait for the next message, and acknowledge it."""
     async with asyncio.timeout(WAIT_SECONDS):
         heard = await puppet.hear()
     await puppet.acknowledge(heard)
@@ -83,7 +83,7 @@ async def hear(puppet: Puppet) -> tuple[str, str]:
 
 
 def is_from(sender: str, protocol: str) -> bool:
-    """True if a message is from the member of a protocol; one wire has no names."""
+    """True if a message is from the member on this protocol. One protocol has no sender names."""
     return fnmatchcase(sender, f"m-{protocol}") or fnmatchcase(sender, "client-*@*")
 
 

@@ -20,7 +20,7 @@ CARRIERS = (UNIX, WEBSOCKET)
 
 
 class HubHarness:
-    """One running hub, and everybody who connects to it."""
+    """One running hub, and its clients."""
 
     def __init__(self, home: Path, hub: RunningHub, running: Running, carrier: str = UNIX) -> None:
         self.home = home
@@ -102,7 +102,7 @@ async def running_hub(home: Path, carrier: str = UNIX, **options: Any) -> AsyncI
 
 
 async def take(client: Client, count: int, *, ack: bool = False) -> list[Delivery]:
-    """Wait for this many deliveries."""
+    """Wait for `count` deliveries."""
     taken: list[Delivery] = []
     async with asyncio.timeout(WAIT_SECONDS):
         async for delivery in client:
@@ -120,13 +120,13 @@ def bodies(deliveries: list[Delivery]) -> list[str]:
 
 
 async def silent(client: Client) -> None:
-    """See that nothing was pushed that is not taken yet: what the hub decided before this question came before it."""
+    """Check that no unread delivery was pushed before the answer to a request that is sent now."""
     await client.members()
     assert client._deliveries.empty()
 
 
 async def until(condition: Callable[[], bool], *, seconds: float = WAIT_SECONDS) -> None:
-    """Wait until a condition holds."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

@@ -10,7 +10,7 @@ WAIT_SECONDS = 10
 
 
 class StubbornStore(SqliteStore):
-    """A real store that commits when it is let."""
+    """A real store whose commits wait until the test allows them."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, synchronous="OFF")
@@ -37,7 +37,7 @@ class StubbornStore(SqliteStore):
         self.done += 1
 
     def restore(self) -> StoredState:
-        """Restore, or fail."""
+        """Restore the state, or fail if the test wants it."""
         if self.restore_fails:
             raise StoreError("the disk is gone")
         return super().restore()

@@ -22,7 +22,7 @@ async def there(folder: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator
 
 
 class Line:
-    """One connection that sends whatever a test wants."""
+    """A raw connection, so that a test can send any bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -117,7 +117,7 @@ HOSTILE = [
 @pytest.mark.slow
 @pytest.mark.parametrize("upgrade", [False, True], ids=["http", "websocket"])
 async def test_what_a_strangers_headers_cost_grows_with_their_length_alone(there: HubHarness, upgrade: bool) -> None:
-    """In processor time of the thread that serves everybody, the client's own included."""
+    """The cost is processor time of the thread that serves all clients, including the client's own part."""
     more = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n" if upgrade else b""
     more += b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n" if upgrade else b""
 

@@ -18,7 +18,7 @@ PATIENCE_MS = Limits().clock_patience_ms
 
 
 class Machine:
-    """A machine whose clocks are set by hand."""
+    """Fake clocks of a machine, which the test sets."""
 
     def __init__(self) -> None:
         self.wall = START_MS
@@ -26,7 +26,7 @@ class Machine:
         self.clock = Clock(Limits(), lambda: self.wall, lambda: self.steady)
 
     def wait(self, milliseconds: int) -> int:
-        """Let time pass; returns the hub's time after it."""
+        """Let time pass. Return the hub's time after it."""
         self.wall += milliseconds
         self.steady += milliseconds
         return self.clock.now_ms()
@@ -104,7 +104,7 @@ def test_the_machines_own_clocks_agree() -> None:
 
 
 class MachineClockAndIds(FakeClockAndIds):
-    """A clock and ids whose time is a machine's."""
+    """Clock and ids with the time of a fake machine."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()

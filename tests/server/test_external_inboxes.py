@@ -28,7 +28,7 @@ BOB = MemberName("bob")
 
 
 class Keeper:
-    """An external inbox that answers when the test says so."""
+    """A fake external inbox whose answers the test gives."""
 
     def __init__(self, there: Office) -> None:
         self.hub = there.hub
@@ -74,7 +74,7 @@ async def say(there: Office, body: str, **fields: Any) -> MessageId:
 
 
 async def pass_ms(there: Office, milliseconds: int) -> None:
-    """Let time pass, and let the hub notice."""
+    """Move the clock forward, and let the hub do the work that is due."""
     end = time.monotonic() + milliseconds / 1000
     await until(lambda: time.monotonic() > end)
     await there.hub.ask(c.ListMembers(there.alice))
@@ -87,7 +87,7 @@ async def state(there: Office, message_id: MessageId) -> State:
 
 
 async def settled(there: Office, *message_ids: MessageId) -> list[State]:
-    """The states of messages, once all are settled."""
+    """Wait until all messages are settled. Return their states."""
     states = [State.PENDING]
     while not SETTLED.issuperset(states):
         states = [await state(there, each) for each in message_ids]
@@ -259,7 +259,7 @@ SILENT = pytest.mark.parametrize("office", [Limits(external_inbox_ms=50)], indir
 
 
 class Quick:
-    """An external inbox that reserves everything at once."""
+    """A fake external inbox that reserves all deliveries at once."""
 
     def __init__(self, there: Office, member: MemberName) -> None:
         self.hub = there.hub

@@ -248,7 +248,7 @@ async def test_agent_relay_can_be_left_out_and_put_elsewhere(folder: Path) -> No
 
 
 class _Twice(contextlib.AsyncExitStack):
-    """Does everything at the end twice, in a row."""
+    """An exit stack that runs each exit callback twice."""
 
     def push_async_callback(self, callback: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         super().push_async_callback(callback, *args, **kwargs)

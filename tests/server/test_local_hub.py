@@ -46,7 +46,7 @@ KEY = "the key of the home"
 
 
 class Ear:
-    """A listener that keeps what it hears."""
+    """A listener of the hub that records its calls."""
 
     def __init__(self) -> None:
         self.keys: list[int] = []

@@ -28,7 +28,7 @@ async def there(folder: Path) -> AsyncIterator[HubHarness]:
 
 
 async def get(there: HubHarness, path: str, token: str | None, **headers: str) -> tuple[int, Any, int]:
-    """Status, lines or error, and where the log ends."""
+    """Return status, lines or error, and the end of the log."""
     shown = {**headers, **({"authorization": f"Bearer {token}"} if token else {})}
 
     def read() -> tuple[int, Any, int]:
@@ -138,7 +138,7 @@ async def test_an_answer_that_breaks_off_can_be_told_from_a_whole_one(
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch, fail_at: tuple[int, ...] = ()) -> list[int]:
-    """Note the first row of every page that is read; some of them cannot be."""
+    """Record the first row of every page that is read. Reading some pages fails."""
     pages: list[int] = []
     read = log_api._page
 
@@ -193,7 +193,7 @@ async def test_a_reader_that_is_slow_or_gone_costs_no_more_than_it_takes(
 
 
 async def _settled(pages: list[int]) -> int:
-    """Wait until no more pages are read; returns the number of pages."""
+    """Wait until no more pages are read. Return the number of pages."""
     before = -1
     while before != len(pages):
         before = len(pages)

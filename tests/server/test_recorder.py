@@ -37,7 +37,7 @@ ADA = MemberName("ada")
 
 
 class Gate(SqliteActivity):
-    """Storage whose commits wait for a test, or fail for it."""
+    """A store whose commits wait or fail, as the test wants."""
 
     def __init__(self) -> None:
         super().__init__(IN_MEMORY)

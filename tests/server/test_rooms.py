@@ -41,7 +41,7 @@ class Inside(Agent):
 
 
 async def make(url: str) -> Inside:
-    """Make a room; gives a client with its token."""
+    """Make a room. Return a client with its token."""
     made = await Agent(url).post("/v1/rooms")
     return Inside(url, made["roomId"], made["roomToken"])
 
@@ -213,7 +213,7 @@ async def test_who_asks_for_rooms_without_end_is_told_to_wait(common: Room, monk
 
 @contextlib.asynccontextmanager
 async def policy(home: Path, written: str, **options: Any) -> AsyncIterator[Agent]:
-    """A hub with a line in its section of this protocol; gives a stranger."""
+    """Start a hub with one setting of this protocol. Return a client without a token."""
     home.mkdir(mode=0o700)
     (home / "tieline.toml").write_text(f'[backchannel]\nroom_token = "{ROOM}"\n{written}\n')
     async with running_hub(home, store="memory", **options) as there:
@@ -265,7 +265,7 @@ async def test_a_page_of_another_site_makes_no_room(common: Room) -> None:
 
 
 def days_pass(path: Path, seconds: float) -> None:
-    """Let a room look as if it was used last so long ago."""
+    """Set the last use of a room to `seconds` ago."""
     then = time.time() - seconds
     os.utime(path / ROOM_FILE, (then, then))
 

@@ -25,7 +25,7 @@ DOORS = ["/api/stream", "/peerbus", "/"]
 
 
 class Socket:
-    """A WebSocket of bytes, which does whatever a test wants."""
+    """A raw WebSocket, so that a test can send any frames."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -61,19 +61,22 @@ class Socket:
             return first & 15, await self.reader.readexactly(size)
 
     async def answered(self) -> None:
-        """Wait until the hub reads on: one ping may be read with what is before it, the next only after that."""
+        """Wait until the hub reads again.
+
+        The first ping may be read together with earlier data, the second only after it.
+        """
         for _ in range(2):
             self.say(b"", PING)
             assert await self.hear() == (PONG, b"")
 
     async def closing(self) -> tuple[int, str]:
-        """Code and reason of the close frame that comes, behind whatever is before it."""
+        """Wait for the close frame. Skip other frames. Return its code and reason."""
         while (heard := await self.hear())[0] != CLOSE:
             pass
         return int.from_bytes(heard[1][:2], "big"), heard[1][2:].decode()
 
     async def babble(self, size: int) -> None:
-        """Send and send, until the hub has hung up."""
+        """Send frames until the hub has closed the connection."""
         async with asyncio.timeout(WAIT_SECONDS):
             try:
                 while True:
@@ -287,7 +290,7 @@ async def test_a_member_that_holds_most_is_told_to_send_again_and_another_is_not
 
 
 def spy(kind: type) -> "type":
-    """Tells which objects of a kind were made since, by looking for them."""
+    """Return a function that finds the objects of a type that were created since this call."""
     known = {id(found) for found in gc.get_objects() if type(found) is kind}
     return lambda: [  # type: ignore[return-value]
         found for found in gc.get_objects() if type(found) is kind and id(found) not in known

@@ -35,7 +35,7 @@ class LoginsHarness:
         return code_at(self.secrets[name], now)
 
     def wrong(self, now: int) -> str:
-        """A code that nobody has for long enough."""
+        """A code that is wrong for all members during the test."""
         taken = {code_at(secret, now + step * 30_000) for secret in self.secrets.values() for step in range(-2, 40)}
         return next(code for number in range(10_000) if (code := f"{number:06}") not in taken)
 

@@ -34,7 +34,7 @@ ME, PEER, NOISE, CROWD = 1, 2, 3, 4
 
 
 def fill(folder: Path, count: int) -> SqliteStore:
-    """Make a store in which "me" and "peer" talked long ago, and others never stopped since."""
+    """Make a store with old messages between "me" and "peer", and many newer messages of others."""
     store = SqliteStore(folder, synchronous="OFF")
     moved = Ledger().append(Acknowledged(member="noise", number=NOISE, keys=((1, 1),)), 0).event
     fell = Ledger().append(Fell(member="noise", number=NOISE, keys=((1, 1),), way="hook", after="push"), 0).event
@@ -138,7 +138,7 @@ def query(**values: Any) -> ObjectiveQuery:
 
 @contextmanager
 def counting(connection: Any) -> Iterator[list[int]]:
-    """Count the steps of a connection's machine."""
+    """Count the steps of SQLite's virtual machine for a connection."""
     steps = [0]
 
     def step() -> bool:

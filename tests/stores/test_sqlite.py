@@ -56,7 +56,7 @@ def entries(start: int, count: int, event: bytes = b"{}") -> list[ActivityEntry]
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """Let new files be readable by all, unless somebody cares."""
+    """Set a umask with which new files are readable by all, unless the code restricts them."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -409,7 +409,7 @@ while True:
 
 
 def killed_run(folder: Path, lines: int) -> tuple[int, int]:
-    """Run the victim until it reported so many commits, kill it, and say what it reported last."""
+    """Run a writing process until it has printed `lines` commits, and kill it. Return its last line."""
     command = [sys.executable, "-c", VICTIM, str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as victim:
         assert victim.stdout is not None

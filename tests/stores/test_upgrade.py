@@ -32,7 +32,7 @@ WAITING = [(3, 6), (4, 10)]
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """The home as that program left it."""
+    """The home of an older version of the hub, which has stopped."""
     folder = tmp_path / "home"
     folder.mkdir()
     for name in ("tieline", "activity"):

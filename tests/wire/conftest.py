@@ -7,5 +7,5 @@ import uvloop
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run every test that awaits on both loops: they differ in what they do with socket files."""
+    """Run every async test on both event loops, because these treat socket files differently."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

@@ -26,7 +26,7 @@ def message(key: int, size: int = 1) -> Message:
 
 
 class FakeWire:
-    """A wire that keeps what is put on it."""
+    """A fake wire that keeps the written deliveries."""
 
     def __init__(self) -> None:
         self.pump: SessionPump | None = None
@@ -72,7 +72,7 @@ class Table:
     def __init__(
         self, *, window: int | None = 10, limits: Limits | None = None, pending: int = 0, unoffered_only: bool = False
     ) -> None:
-        """With `pending`, the first page is answered with that many deliveries; otherwise it is left to the test."""
+        """With `pending`, answer the first fetch with that many deliveries. Otherwise the test answers it."""
         self.hub = FakeHub(limits)
         self.wire = FakeWire()
         self.talk = self.wire.pump = SessionPump(self.hub, self.wire)
@@ -107,6 +107,6 @@ class Table:
 
 
 async def turn() -> None:
-    """Let the loop do what it has scheduled."""
+    """Let the event loop run its scheduled callbacks."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)

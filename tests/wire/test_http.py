@@ -21,7 +21,7 @@ def scope(**headers: str) -> Scope:
 
 
 def body_of(*chunks: bytes, then: str = "end") -> Receive:
-    """A client that sends these chunks, and then is done, silent or gone."""
+    """A client that sends these chunks, and then ends, is silent or disconnects."""
     waiting: list[Message] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     if then == "end" and waiting:
         waiting[-1]["more_body"] = False

@@ -13,7 +13,7 @@ PIPE = Path(PIPE_PREFIX + "agent-relay")
 
 
 class Listened(asyncio.Protocol):
-    """Notes whether its peer is of the same user."""
+    """A listener that records if its peer belongs to the same user."""
 
     def __init__(self) -> None:
         self.same_user: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -16,7 +16,7 @@ NOTHING = Fetched(deliveries=(), through=0, complete=True)
 
 
 class Source:
-    """Wants the same page again and again."""
+    """A source that asks for the same page many times."""
 
     def __init__(self) -> None:
         self.hub = FakeHub()

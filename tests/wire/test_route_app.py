@@ -29,12 +29,12 @@ async def pieces() -> AsyncGenerator[bytes, None]:
 
 
 async def download(_call: Call, _: None) -> Download:
-    """Give pieces."""
+    """Yield pieces of a download."""
     return Download({"content-type": "text/plain"}, pieces())
 
 
 async def stream(call: Call, _: None) -> Stream:
-    """Give an answer in place of a stream."""
+    """Return an answer instead of a stream."""
 
     async def run(_send: Any) -> Answer | None:
         return Answer(409, b"") if call.query else None
@@ -108,19 +108,19 @@ async def test_a_stream_that_never_began_has_an_answer() -> None:
 
 
 class Form(Struct):
-    """Somebody to greet."""
+    """Request body: the name to greet."""
 
     name: str
 
 
 class Greeting(Struct):
-    """The answer: everybody who was greeted."""
+    """Answer body: the names that were greeted."""
 
     greeted: str
 
 
 async def greet(_call: Call, form: Form | None) -> Greeting:
-    """Greet somebody, or everybody."""
+    """Greet one person, or everybody."""
     return Greeting(form.name if form else "all")
 
 

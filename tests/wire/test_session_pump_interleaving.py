@@ -17,7 +17,7 @@ from tieline.wire.session_pump import SessionPump
 
 
 class OrderedHub(FakeHub):
-    """A hub that decides what queued in batches, and publishes replies before offers, as the real one does."""
+    """A fake hub that decides queued commands in batches, and publishes replies before offers like the real one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,11 +29,11 @@ class OrderedHub(FakeHub):
         self.queue.append((commands, done))
 
     def send(self) -> None:
-        """Somebody says something to the member."""
+        """Another member sends the member a message."""
         self.queue.append(None)
 
     def work(self, count: int) -> None:
-        """Decide up to this many of what queued, and publish."""
+        """Decide at most `count` queued commands, and publish the results."""
         calls: list[tuple[DoneCall, list[Reply]]] = []
         offers: list[int] = []
         for _ in range(min(count, len(self.queue))):

@@ -373,7 +373,7 @@ async def test_a_wire_that_is_gone_asks_for_no_page_again(monkeypatch: pytest.Mo
 
 
 async def asked(table: Table, count: int) -> None:
-    """Wait until this many pages were asked for."""
+    """Wait until `count` pages were requested."""
     async with asyncio.timeout(10):
         while len(table.fetches) < count:
             await turn()

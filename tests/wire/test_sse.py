@@ -12,7 +12,7 @@ SECONDS = 10
 
 
 class Reader:
-    """The other end of a stream: takes chunks when it is let, and can go away."""
+    """The other end of a stream. It reads when the test allows it, and can disconnect."""
 
     def __init__(self, bytes_max: int = 100, keepalive_seconds: float = 60) -> None:
         self.chunks: list[bytes] = []

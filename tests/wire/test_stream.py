@@ -17,7 +17,7 @@ MUCH = b"x" * 4_000_000
 
 
 class Carrier(Stream):
-    """One that only takes its transport."""
+    """A connection that only keeps its transport."""
 
     def __init__(self, made: asyncio.Queue["Carrier"]) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Carrier(Stream):
 
 
 class Place:
-    """A listener, and what dials it."""
+    """A listener, and a client that connects to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

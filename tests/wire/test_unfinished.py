@@ -7,7 +7,7 @@ LIMITS = Limits(strangers_bytes_max=100_000, unfinished_bytes_max=1_000_000)
 
 
 class Crowd:
-    """Connections of one hub, and who of them was refused."""
+    """Connections of one hub, and the names of the refused ones."""
 
     def __init__(self) -> None:
         self.unfinished = Unfinished(LIMITS)

@@ -17,7 +17,7 @@ from tieline.wire.unix import PATH_BYTES_MAX, SocketCheckTimeout, SocketInUse, S
 
 
 class Greeter(asyncio.Protocol):
-    """Says hello and hangs up."""
+    """Server that sends hello and closes the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
@@ -27,7 +27,7 @@ class Greeter(asyncio.Protocol):
 
 
 async def greeting(path: Path) -> bytes:
-    """Connect and read until the other end hangs up."""
+    """Connect and read until the other end closes the connection."""
     reader, writer = await asyncio.open_unix_connection(path)
     try:
         return await reader.read()
@@ -36,7 +36,7 @@ async def greeting(path: Path) -> bytes:
 
 
 def leave_dead_socket(path: Path) -> None:
-    """Leave behind what a crashed server leaves."""
+    """Create the socket file that a crashed server leaves."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(os.fspath(path))
 
@@ -277,7 +277,7 @@ async def test_a_start_that_is_cancelled_leaves_no_socket(folder: Path) -> None:
 
 
 class MacTransport(asyncio.BaseTransport):
-    """A connection on macOS, where the system tells the peer in another way."""
+    """A fake connection on macOS, which has another call for the peer's user."""
 
     family = socket.AF_UNIX
 

@@ -6,7 +6,7 @@ from tieline.wire.unsent import Unsent
 
 
 class Reader:
-    """A reader that takes what it is sent, while it is let."""
+    """A reader that takes bytes while the test allows it."""
 
     def __init__(self, bytes_max: int = 100, *, final: bool = False) -> None:
         self.told: list[str] = []

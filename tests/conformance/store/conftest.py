@@ -19,7 +19,7 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 
 @pytest.fixture
 def writer(opener: Opener) -> Iterator[Writer]:
-    """Give a writer on an empty store."""
+    """A writer on an empty store."""
     writer = Writer(opener)
     yield writer
     writer.store.close()

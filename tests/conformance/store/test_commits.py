@@ -25,7 +25,7 @@ from tieline.core.store import (
 
 
 def write_everything(writer: Writer) -> None:
-    """One of each write."""
+    """Write one row of each kind."""
     store = writer.store
     store.save_member(member(1, "ada"))
     store.save_member(member(2, "bob"))

@@ -16,7 +16,7 @@ from tieline.core.store import (
 
 @pytest.fixture
 def told(writer: Writer) -> Writer:
-    """A store with a little of everything in it."""
+    """A store with messages of several kinds."""
     for sender, target in (
         ("ada", "@bob"),
         ("bob", "@ada"),
@@ -31,7 +31,7 @@ def told(writer: Writer) -> Writer:
 
 
 def read(writer: Writer, expected: list[int], **query: Any) -> None:
-    """Page by page and from any offset on, a query gives these messages."""
+    """Check that a query returns these messages, page by page and from any offset."""
     for before, limit in ((None, 10), (None, 2), (5, 10), (3, 1), (0, 10)):
         history_query = HistoryQuery(since=0, before=before, limit=limit, bytes_max=PAGE_BYTES, **query)
         wanted = [offset for offset in expected if before is None or offset < before][:limit]

@@ -45,14 +45,14 @@ _UNBLOCKED = o.Unblocked()
 
 
 class Writer:
-    """Writes as the broker does: with a ledger, and with messages made of little."""
+    """Writes to a store in the way of the broker: with a ledger, and with small messages."""
 
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self.reopen()
 
     def reopen(self) -> StoredState:
-        """Open the store, and take up the log where it was committed."""
+        """Open the store again, and continue the log after its last committed row."""
         self.store = self._opener()
         return self.restore()
 

@@ -56,7 +56,7 @@ class Figures(Struct, frozen=True):
         )
 
     def check(self) -> None:
-        """See that both bounds were kept."""
+        """Check that both limits were kept."""
         sys.stdout.write(f"{self}\n")
         assert self.peak_bytes <= PEAK_BYTES_MAX, str(self)
         for kind in (LOOP, COMMAND):
@@ -87,7 +87,7 @@ class WatchedHub(HubProcess):
     _running: Running | None = None
 
     async def begin(self, *names: str) -> None:
-        """Start it, with these members and the innocent ones."""
+        """Start the hub with these members and the innocent ones."""
         self._running = await self.start()
         async with await connect(home=self.home) as operator:
             for name in (SENDER, RECIPIENT, *names):
@@ -96,14 +96,14 @@ class WatchedHub(HubProcess):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Of its HTTP port."""
+        """Host and port of the hub's HTTP port."""
         parts = urlsplit(self.running.http)
         assert parts.hostname is not None
         assert parts.port is not None
         return parts.hostname, parts.port
 
     async def take_holds(self) -> dict[str, tuple[float, str]]:
-        """The longest holds since the last time."""
+        """The longest blocks of the event loop since the last call."""
         self.report.unlink(missing_ok=True)
         os.kill(self.running.pid, signal.SIGUSR1)
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -113,12 +113,12 @@ class WatchedHub(HubProcess):
         return found
 
     def forget_peak(self) -> int:
-        """Let the kernel count the highest memory anew, from what is held now."""
+        """Reset the kernel's value of the highest memory use to the current use."""
         Path(f"/proc/{self.running.pid}/clear_refs").write_text("5")
         return self.peak()
 
     def peak(self) -> int:
-        """The highest memory since."""
+        """The highest memory use since `forget_peak`."""
         lines = Path(f"/proc/{self.running.pid}/status").read_text().splitlines()
         (kilobytes,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
         return int(kilobytes) * 1024
@@ -142,7 +142,7 @@ class Innocent:
         self._process = process
 
     async def ready(self) -> None:
-        """Wait until it talks."""
+        """Wait until the innocent session has sent its first message."""
         assert await self._line() == f"{READY}\n".encode()
 
     async def waits(self) -> dict[str, float]:
@@ -176,7 +176,7 @@ async def innocent(hub: WatchedHub) -> AsyncIterator[Innocent]:
 
 
 async def run(name: str, hub: WatchedHub, attack: Callable[[WatchedHub], Awaitable[None]]) -> Figures:
-    """Attack a hub, and see what it costs."""
+    """Attack a hub, and measure the cost."""
     async with innocent(hub) as session:
         # Measure first how long the innocent session waits without the attack.
         await asyncio.sleep(ALONE_SECONDS)

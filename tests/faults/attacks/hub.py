@@ -37,14 +37,14 @@ _ENTRIES = (
 
 
 class Holds:
-    """The longest hold of each kind, and by what."""
+    """The longest time that each kind of work has blocked the event loop, with the name of the work."""
 
     def __init__(self) -> None:
         self._longest: dict[str, tuple[float, str]] = {}
         self._collecting = 0.0
 
     def timed(self, kind: str, work: Callable[..., Any], name: Callable[..., str]) -> Callable[..., Any]:
-        """A callable that does the same and is watched."""
+        """Wrap a callable so that its time is measured."""
 
         @functools.wraps(work, updated=())
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -89,7 +89,7 @@ def _named(work: Callable[..., Any]) -> Callable[..., str]:
 
 
 class WatchedLoop(uvloop.Loop):
-    """The hub's event loop; what is scheduled on it is watched."""
+    """The hub's event loop. It measures the callbacks that run on it."""
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return super().call_soon(HOLDS.timed(LOOP, callback, _named(callback)), *args, context=context)
@@ -111,7 +111,7 @@ def _protocols(kind: type[Any] = asyncio.BaseProtocol) -> Iterator[type[Any]]:
 
 
 def watch_protocols() -> None:
-    """Watch what transports call, which the loop calls directly, in all classes that are loaded by now."""
+    """Measure the protocol methods that transports call, in all classes that are loaded by now."""
     for kind in set(_protocols()):
         for entry in _ENTRIES:
             work = kind.__dict__.get(entry)
@@ -120,7 +120,7 @@ def watch_protocols() -> None:
 
 
 def watch_broker() -> None:
-    """Watch what the broker decides."""
+    """Measure the broker's decisions."""
     decide = HOLDS.timed(COMMAND, Broker._decide, lambda _, command: type(command).__name__)
     work = HOLDS.timed(
         BATCH, LocalHub._work, lambda _, items: f"{sum(len(commands) for commands, _ in items)} commands"

@@ -27,7 +27,7 @@ Frame = dict[str, Any]
 
 
 async def furnish(hub: WatchedHub) -> None:
-    """Let there be something to read, sent and waiting."""
+    """Send messages, so that there is a history and an inbox to read."""
     async with await connect(token=hub.tokens[MALLORY], home=hub.home) as client:
         for _ in range(_MESSAGES // _PART):
             await asyncio.gather(*(client.send(f"@{MALLORY}", "some words to find " * 20) for _ in range(_PART)))
@@ -84,7 +84,7 @@ def _nested(levels: int) -> Frame:
 
 
 async def send_batches(hub: WatchedHub) -> None:
-    """Each batch twice: by somebody who reads the answers, and by one who never does."""
+    """Send each batch twice: by a client that reads the answers, and by one that does not."""
     for _, frames in batches():
         await all_at_once(_send_batch(hub, frames, reads=True), _send_batch(hub, frames, reads=False))
 

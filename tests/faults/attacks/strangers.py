@@ -32,7 +32,7 @@ Writer = asyncio.StreamWriter
 
 @contextlib.asynccontextmanager
 async def dialled(hub: WatchedHub) -> AsyncIterator[tuple[Reader, Writer]]:
-    """A connection to the HTTP port; hung up without a word at the end."""
+    """A connection to the HTTP port. It is aborted at the end."""
     reader, writer = await asyncio.open_connection(*hub.address)
     try:
         yield reader, writer
@@ -64,20 +64,20 @@ def upgrade(hub: WatchedHub, path: str) -> bytes:
 
 
 def ws_frame(payload: bytes = b"", *, announced: int | None = None, opcode: int = 1, final: bool = True) -> bytes:
-    """A frame of a WebSocket as clients write it, masked with nothing; `announced` is how long it claims to be."""
+    """A client's WebSocket frame with a mask of zeros. `announced` is the length in its header."""
     size = len(payload) if announced is None else announced
     return struct.pack("!BBQI", (0x80 if final else 0) | opcode, 0x80 | 127, size, 0) + payload
 
 
 async def pour(writer: Writer, size: int) -> None:
-    """Write so many bytes, as fast as they are taken."""
+    """Write `size` bytes as fast as the hub reads them."""
     for _ in range(size // len(_CHUNK)):
         writer.write(_CHUNK)
         await writer.drain()
 
 
 async def all_at_once(*attempts: Awaitable[None]) -> None:
-    """Wait for all, whatever the hub does to each."""
+    """Wait until all attacks have ended. Ignore broken connections."""
     for outcome in await asyncio.gather(*attempts, return_exceptions=True):
         if isinstance(outcome, BaseException):
             if not isinstance(outcome, _FATE):
@@ -202,7 +202,7 @@ def _hostile_paths(wide: int) -> Iterator[str]:
 
 
 def hostile_documents(size: int) -> Iterator[bytes]:
-    """JSON of about this size that costs whoever reads it carelessly."""
+    """JSON documents of about this size that are expensive for a careless parser."""
     yield b"[" * size
     yield b'{"name":' * (size // 8)
     yield b'{"name":"' + b"\\u00e9" * (size // 6) + b'"}'
@@ -279,7 +279,7 @@ INVENTIONS: tuple[Attempt, ...] = (
 
 
 async def invent_names(hub: WatchedHub) -> None:
-    """Register, log in and say hello under names that nobody has, on every door."""
+    """Register, log in and send hello with unknown names, on every protocol."""
     numbers = count()
     lanes = asyncio.Semaphore(_LANES)
 

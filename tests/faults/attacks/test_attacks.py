@@ -39,7 +39,7 @@ def hub() -> Iterator[WatchedHub]:
 
 
 def attack(name: str, hub: WatchedHub, how: Callable[[WatchedHub], Awaitable[None]]) -> None:
-    """Run a campaign and see that its bounds were kept."""
+    """Run a campaign of attacks, and check that its limits were kept."""
     strangers.FATES.clear()
     asyncio.run(campaign.run(name, hub, how)).check()
     if strangers.FATES:

@@ -10,6 +10,6 @@ from tests.protocols.ac7.teams import Team, team
 
 @pytest.fixture
 async def crew(folder: Path) -> AsyncIterator[Team]:
-    """Give a hub that forgets, with nobody on its team."""
+    """A hub without members, whose data is deleted at the end."""
     async with team(folder / "home", store="memory") as built:
         yield built

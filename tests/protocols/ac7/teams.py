@@ -65,30 +65,30 @@ class Seat:
         return reply
 
     def read(self, method: str, path: str, reply: Reply) -> None:
-        """See that the answer is one that clients of ac7 can read."""
+        """Check that clients of ac7 can decode the answer."""
         strict.read(method, path, reply.status, reply.text)
 
     async def get(self, path: str) -> Any:
-        """Ask for something that must be there."""
+        """Make a GET request that must succeed."""
         reply = await self.ask("GET", path)
         assert reply.status == 200, reply
         return reply.value
 
     async def do(self, method: str, path: str, expected: int = 200, **body: Any) -> Any:
-        """Ask for something that must be done."""
+        """Make a request for a change that must succeed."""
         reply = await self.ask(method, path, body)
         assert reply.status == expected, reply
         return reply.value if reply.text else None
 
     async def refused(self, status: int, method: str, path: str, body: Any = None) -> str:
-        """Ask for what must be refused; returns the text."""
+        """Make a request that must be refused. Return the error text."""
         reply = await self.ask(method, path, body)
         assert reply.status == status, reply
         text: str = reply.value["error"]
         return text
 
     async def push(self, body: str, **fields: Any) -> Json:
-        """Say something."""
+        """Send a message."""
         result: Json = await self.do("POST", "/push", body=body, **fields)
         return result
 
@@ -129,7 +129,7 @@ class EventReader:
         return cls(reader, writer)
 
     async def line(self) -> str:
-        """The next line that says something."""
+        """The next line that is not empty."""
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 line = (await self.reader.readline()).decode()
@@ -153,7 +153,7 @@ class EventReader:
         return row
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.writer.close()
         with contextlib.suppress(OSError):
             await self.writer.wait_closed()
@@ -188,7 +188,7 @@ class SocketReader:
         return message
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self.socket.close()
 
 
@@ -196,7 +196,7 @@ Reader = EventReader | SocketReader
 
 
 class Team:
-    """A hub and who is on its team."""
+    """A hub and its members."""
 
     def __init__(self, there: HubHarness) -> None:
         self.there = there
@@ -224,7 +224,7 @@ class Team:
         return reader
 
     async def close(self) -> None:
-        """Hang up on all streams."""
+        """Close all streams."""
         for reader in self._readers:
             await reader.close()
 

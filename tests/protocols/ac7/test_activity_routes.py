@@ -35,7 +35,7 @@ def exchange(ts: int, text: str = "hello", **more: Any) -> Json:
 
 
 def http(ts: int, **headers: str) -> Json:
-    """Any other request."""
+    """An HTTP request that is not a call of a model."""
     entry = {
         "kind": "opaque_http",
         "startedAt": ts,

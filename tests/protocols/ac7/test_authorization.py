@@ -44,7 +44,7 @@ OPENED = {"kind": "objective_open", "ts": 1, "objectiveId": "obj-1-1"}
 
 
 class Row(Struct, frozen=True):
-    """A route: what it answers to those who may, and who they are. To all others it is 403, or 404 if it is hidden."""
+    """A route, the actors that may use it, and their status. All others get 403, or 404 if the route is hidden."""
 
     ok: int = 200
     may: frozenset[str] = ALL
@@ -148,7 +148,7 @@ class Stage:
         self.numbers = count()
 
     async def set(self) -> None:
-        """Make everybody."""
+        """Make all members."""
         self.seats["admin"] = await self.crew.seat("admin", *TEAM_PERMISSIONS)
         for name in (*PARTIES, "other"):
             permissions = ("objectives.create",) if name == "originator" else ()
@@ -169,7 +169,7 @@ class Stage:
         return Seat(self.crew.url, "other", made["token"])
 
     async def scene(self, path: str) -> tuple[dict[str, str], Seat]:
-        """New things for what is in braces in a path; and who owns them."""
+        """Create objects for the parameters of a path. Return them with their owners."""
         new = f"n{next(self.numbers)}"
         names, owner = {"name": "joined", "new": new}, self.seats["owner"]
         if path.startswith("/members/{name}"):
@@ -207,7 +207,7 @@ class Stage:
 
 
 def head(seat: Seat, path: str) -> int:
-    """The status of an answer that goes on."""
+    """The status of an answer that does not end, such as a stream."""
     connection = HTTPConnection(urlsplit(seat.url).netloc, timeout=WAIT_SECONDS)
     with contextlib.closing(connection):
         connection.request("GET", path, headers=seat.headers)
@@ -215,7 +215,7 @@ def head(seat: Seat, path: str) -> int:
 
 
 async def upgrade(seat: Seat, path: str) -> int:
-    """The status of the same as a WebSocket, which is 200 if it opens."""
+    """The status of a route as a WebSocket; 200 if it opens."""
     try:
         socket = await connect(seat.url.replace("http", "ws", 1) + path, additional_headers=seat.headers, proxy=None)
     except InvalidStatus as refused:
@@ -239,7 +239,7 @@ def right(row: Row, actor: str) -> int:
 
 
 async def routes(crew: Team) -> list[tuple[str, str]]:
-    """Every route of the document, which the hub draws from what it answers."""
+    """Every route of the OpenAPI document."""
     paths = (await crew.stranger.get(DOCUMENT_PATH))["paths"]
     return [(method.upper(), path) for path, methods in paths.items() for method in methods]
 

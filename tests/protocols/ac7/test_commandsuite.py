@@ -48,7 +48,7 @@ class Runner(Seat):
         return {**kept, "x-csuite-protocol": "2", "x-csuite-runner-version": "0.7.1"}
 
     def read(self, method: str, path: str, reply: Reply) -> None:
-        """See that the answer is as in ac7, but for the kinds of events that the runner knows and its device code."""
+        """Check that the answer is as in ac7, except the runner's kinds of events and its device code."""
         if method == "GET" and path.partition("?")[0].endswith("/activity") and reply.status == 200:
             assert {row["event"]["kind"] for row in reply.value["activity"]} <= KNOWN
         else:

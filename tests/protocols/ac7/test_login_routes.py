@@ -24,7 +24,7 @@ class Browser(Seat):
         return {"content-type": "application/json", **({"cookie": self.cookie} if self.cookie else {})}
 
     async def sign_in(self, code: str, member: str | None = None) -> Reply:
-        """Log in; keeps the cookie."""
+        """Log in, and keep the cookie."""
         form = {"code": code} if member is None else {"code": code, "member": member}
         reply = await self.ask("POST", "/session/totp", form)
         if "set-cookie" in reply.headers:
@@ -37,7 +37,7 @@ def now_ms() -> int:
 
 
 def wrong(*secrets: str) -> str:
-    """A code that is nobody's for long enough."""
+    """A code that is wrong for all members during the test."""
     taken = {code_at(secret, now_ms() + step * 30_000) for secret in secrets for step in range(-3, 40)}
     return next(code for number in range(10_000) if (code := f"{number:06}") not in taken)
 

@@ -57,7 +57,7 @@ UNREACHED = {"POST /session/totp", "POST /enroll/poll", "POST /enroll/approve", 
 
 
 class Stage:
-    """A hub with something for every route to be about."""
+    """A hub with objects for every route."""
 
     def __init__(self, hub: HubProcess) -> None:
         self.url = hub.running.http
@@ -75,7 +75,7 @@ class Stage:
         return reply.value if reply.text else None
 
     def known(self, method: str, path: str) -> dict[str, str]:
-        """Something that is there, for what is in braces."""
+        """An existing identifier for a parameter of a path."""
         names = {"name": "ann", "slug": "dev", "path": FILE[1:], "id": ""}
         if path.startswith("/objectives/{id}"):
             names["id"] = self.ask("POST", "/objectives", WORK)["id"]
@@ -97,7 +97,7 @@ class Stage:
 
 
 def make_sense(case: Case, key: str, names: dict[str, str]) -> None:
-    """Put what there is in place of what chance gave."""
+    """Replace random identifiers by existing ones."""
     case.path_parameters = {name: names[name] for name in case.path_parameters or {}}
     query = {name: value for name, value in (case.query or {}).items() if name in {"limit", "recursive", "name"}}
     if key.partition(" ")[2].startswith("/fs/"):
@@ -109,7 +109,7 @@ def make_sense(case: Case, key: str, names: dict[str, str]) -> None:
 
 
 def send_all(stage: Stage, operation: Any, mode: GenerationMode) -> set[int]:
-    """Send many requests to one route; returns the statuses."""
+    """Send many requests to one route. Return the statuses."""
     statuses: set[int] = set()
     key = f"{operation.method.upper()} {operation.path}"
     positive = mode is GenerationMode.POSITIVE

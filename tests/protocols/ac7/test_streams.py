@@ -202,7 +202,7 @@ class WatchedHub(FakeHub):
 
 
 class FakeCarrier:
-    """A carrier that keeps what is written."""
+    """A fake carrier that keeps the written bytes."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -222,7 +222,7 @@ class FakeCarrier:
 
 
 class Held:
-    """A stream with deliveries 1 and 2 held, 3 written, and the hub asked for what was released."""
+    """A stream with deliveries 1 and 2 held and 3 written. The stream has asked the hub for released ones."""
 
     def __init__(self, hub: WatchedHub, stream: Stream, carrier: FakeCarrier) -> None:
         self.hub = hub

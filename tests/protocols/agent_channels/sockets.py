@@ -12,7 +12,7 @@ WAIT_SECONDS = 10
 
 
 class Peer:
-    """One end of a connection that speaks bytes, so that a test can send what no library would."""
+    """A raw connection, so that a test can send bytes that no library would send."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -46,11 +46,11 @@ class Peer:
         return self._waiting.pop(0)
 
     async def texts(self, count: int) -> list[str]:
-        """Wait for this many messages and give their texts."""
+        """Wait for `count` messages. Return their texts."""
         return [(await self.receive()).msg for _ in range(count)]
 
     async def closed(self) -> bytes:
-        """Wait until the other end hangs up, and give what came before."""
+        """Wait until the other end closes the connection. Return the messages before that."""
         async with asyncio.timeout(WAIT_SECONDS):
             try:
                 return await self.reader.read()
@@ -58,12 +58,12 @@ class Peer:
                 return b""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.writer.close()
 
 
 class Log:
-    """Everything an emitter says, in order, as (event, details)."""
+    """All events of an emitter, in order, as (event, details)."""
 
     def __init__(self, emitter: Emitter, *ignored: str) -> None:
         self.entries: list[tuple[Any, ...]] = []
@@ -73,17 +73,17 @@ class Log:
                 emitter.on(event, self._record(event))
 
     def of(self, event: str) -> list[Any]:
-        """Give the details of every such event: the detail itself where there is one."""
+        """Return the details of all events with this name. A single detail is returned without its list."""
         details = [entry[1:] for entry in self.entries if entry[0] == event]
         return [detail[0] if len(detail) == 1 else detail for detail in details]
 
     async def wait(self, event: str, count: int = 1) -> list[Any]:
-        """Wait until an event has happened this often."""
+        """Wait until an event has happened `count` times."""
         await self.until(lambda: len(self.of(event)) >= count)
         return self.of(event)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds; it is looked at after each event."""
+        """Wait until a condition is true. It is checked after each event."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not condition():
                 self._changed.clear()

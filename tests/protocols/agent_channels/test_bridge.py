@@ -20,7 +20,7 @@ MIB = 1024 * 1024
 
 
 class Naps:
-    """A sleep that takes no time and remembers for how long it was asked."""
+    """A fake sleep that returns at once and records the requested times."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -32,7 +32,7 @@ class Naps:
 
 @pytest.fixture
 async def channel(folder: Path) -> AsyncIterator[Channel]:
-    """Give machine A's channel."""
+    """Channel of machine A."""
     channel = Channel(folder / "a.sock")
     await channel.start()
     yield channel
@@ -41,7 +41,7 @@ async def channel(folder: Path) -> AsyncIterator[Channel]:
 
 @pytest.fixture
 async def other(folder: Path) -> AsyncIterator[Channel]:
-    """Give machine B's channel."""
+    """Channel of machine B."""
     channel = Channel(folder / "b.sock")
     await channel.start()
     yield channel
@@ -50,7 +50,7 @@ async def other(folder: Path) -> AsyncIterator[Channel]:
 
 @pytest.fixture
 async def server(channel: Channel) -> AsyncIterator[TcpBridgeServer]:
-    """Give a running bridge server on machine A."""
+    """A running bridge server on machine A."""
     log = Log(channel)
     server = TcpBridgeServer(channel.path, port=0)
     await server.start()
@@ -61,7 +61,7 @@ async def server(channel: Channel) -> AsyncIterator[TcpBridgeServer]:
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """Give a port that nobody listens on, and keep it from others until the test is over."""
+    """A TCP port without a listener, reserved until the end of the test."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))

@@ -46,7 +46,7 @@ async def join(channel: Channel, log: Log, count: int) -> list[Peer]:
 
 @pytest.fixture
 async def hall(folder: Path) -> AsyncIterator[tuple[Channel, Log, list[Peer]]]:
-    """Give a channel with three clients."""
+    """A channel with three clients."""
     async with running(Channel(folder / "general.sock")) as (channel, log):
         peers = await join(channel, log, 3)
         yield channel, log, peers

@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 async def channel(folder: Path) -> AsyncIterator[Channel]:
-    """Give a running channel."""
+    """A running channel."""
     channel = Channel(folder / "general.sock")
     await channel.start()
     yield channel
@@ -28,7 +28,7 @@ async def channel(folder: Path) -> AsyncIterator[Channel]:
 
 @pytest.fixture
 def log(channel: Channel) -> Log:
-    """Give the channel's events from before any client came."""
+    """Log of the channel's events, from before the first client."""
     return Log(channel)
 
 

@@ -44,7 +44,7 @@ def split(stream: bytes, places: list[int]) -> list[bytes]:
 
 
 def outcome(chunks: list[bytes], max_size: int = MESSAGE_BYTES_MAX) -> tuple[list[Message], str | None]:
-    """Give the messages of a stream and the error that ended it, if one did."""
+    """Return the messages of a stream, and the error that ended it, if any."""
     decoder = FrameDecoder(max_size)
     received: list[Message] = []
     for chunk in chunks:
@@ -56,7 +56,7 @@ def outcome(chunks: list[bytes], max_size: int = MESSAGE_BYTES_MAX) -> tuple[lis
 
 
 def in_every_chunking(stream: bytes, max_size: int = MESSAGE_BYTES_MAX) -> tuple[list[Message], str | None]:
-    """Decode a stream whole and byte by byte, and insist that the outcome is the same."""
+    """Decode a stream whole and byte by byte. The outcome must be the same."""
     whole = outcome([stream], max_size)
     assert whole == outcome([stream[place : place + 1] for place in range(len(stream))], max_size)
     return whole

@@ -13,7 +13,7 @@ from tieline.protocols.agent_channels.large import LARGE_BYTES, VALUES_MAX, Larg
 
 
 class Wire:
-    """A transport that takes nothing until told to."""
+    """A fake transport that writes nothing before the test says so."""
 
     def __init__(self) -> None:
         self.unsent = 0
@@ -26,15 +26,15 @@ class Wire:
         self.unsent += len(data)
 
     def get_write_buffer_size(self) -> int:
-        """Tell how many."""
+        """Number of bytes that are not written yet."""
         return self.unsent
 
     def is_closing(self) -> bool:
-        """Tell whether `close` or `abort` was called."""
+        """True if `close` or `abort` was called."""
         return self._closing
 
     def get_extra_info(self, name: str) -> None:
-        """Tell of no socket: there is none."""
+        """Return `None`, because there is no socket."""
 
     def __getattr__(self, name: str) -> Any:
         def call() -> None:
@@ -47,7 +47,7 @@ class Wire:
 
 
 class Diary:
-    """An owner that writes down what it hears."""
+    """A connection's owner that records its callbacks."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, ...]] = []
@@ -58,7 +58,7 @@ class Diary:
         self.entries.append(("opened", connection.id))
 
     def data_arrived(self) -> None:
-        """A test of one connection accepts nobody else."""
+        """Do nothing, because a test of one connection accepts no others."""
 
     def message_received(self, connection: Connection, message: Message) -> None:
         self.entries.append(("message", message.msg))
@@ -77,19 +77,19 @@ class Diary:
 
 @pytest.fixture
 def diary() -> Diary:
-    """Give an owner."""
+    """An owner that records its callbacks."""
     return Diary()
 
 
 @pytest.fixture
 def wire() -> Wire:
-    """Give a transport."""
+    """A fake transport, so that the test decides when bytes are written."""
     return Wire()
 
 
 @pytest.fixture
 def connection(diary: Diary, wire: Wire) -> Connection:
-    """Give an open connection that may leave 100 bytes unsent."""
+    """An open connection with a limit of 100 unsent bytes."""
     connection = Connection(diary, "client-0", 1000, 100)
     assert not connection.open
     connection.connection_made(cast("asyncio.Transport", wire))
@@ -208,7 +208,7 @@ LARGE = {"msg": "large", "data": {"n": [0] * VALUES_MAX, "text": "x" * LARGE_BYT
 
 @pytest.fixture
 def accepted(diary: Diary, wire: Wire) -> Connection:
-    """Give an open connection whose large messages are checked a piece at a time."""
+    """An open connection that checks large messages in pieces."""
 
     def receive(connection: Connection, large: LargeMessage) -> None:
         diary.entries.append(("large", large.msg, large.message().data == LARGE["data"]))
@@ -220,7 +220,7 @@ def accepted(diary: Diary, wire: Wire) -> Connection:
 
 
 async def turns(diary: Diary, last: tuple[Any, ...]) -> int:
-    """Wait for an entry; returns the number of turns that others had meanwhile."""
+    """Wait for an entry. Return how many turns of the event loop other tasks had."""
     count = 0
     async with asyncio.timeout(10):
         while diary.entries[-1:] != [last]:

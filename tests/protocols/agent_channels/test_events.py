@@ -8,16 +8,16 @@ from tieline.protocols.agent_channels.events import Emitter
 
 
 class Bell(Emitter):
-    """Something with two events."""
+    """An emitter with two events."""
 
     EVENTS = ("ring", "error")
 
     def ring(self, *details: object) -> None:
-        """Make it happen."""
+        """Emit the first event."""
         self._emit("ring", *details)
 
     def fail(self, error: Exception) -> None:
-        """Make the other happen."""
+        """Emit the second event."""
         self._emit("error", error)
 
 

@@ -19,7 +19,7 @@ NAMES = ["general", "topic-research", "inbox-a1"]
 
 
 def group_json(folder: Path) -> Any:
-    """Read what discovery reads."""
+    """Return the content of `group.json`."""
     return json.loads((folder / "group.json").read_text())
 
 

@@ -7,7 +7,7 @@ from tieline.protocols.agent_channels.commands.inboxes import inbox_paths
 
 
 def the_wrong(findings: list[DoctorFinding]) -> DoctorFinding:
-    """The one thing that is wrong; it says why and what to do."""
+    """Return the only finding about a fault. Check that it has a reason and advice."""
     (found,) = findings
     assert found.grade is Grade.WRONG
     assert found.why

@@ -18,7 +18,7 @@ MANY = {"n": [0] * (VALUES_MAX + 1), "text": "x" * LARGE_BYTES}
 
 
 async def said(scene: Scene, message: dict[str, Any]) -> tuple[Any, Any]:
-    """Post a message to a channel; returns what a client of its socket gets, and what a subscriber gets."""
+    """Post a message to a channel. Return the message of a client of its socket, and that of a subscriber."""
     alice = await scene.join("alice", receive=True)
     await alice.subscribe("dev")
     writer, reader = await scene.dial("dev"), await scene.dial("dev")

@@ -27,7 +27,7 @@ from tieline.wire.unix import PATH_BYTES_MAX
 
 
 async def hears_nothing(scene: Scene, peer: Peer) -> None:
-    """See that nothing waits for a client once everything said so far has passed through the hub."""
+    """Check that a client gets nothing, after the hub has handled all messages so far."""
     await scene.operator_client.members()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):

@@ -37,7 +37,7 @@ class Cable:
         self._server = await asyncio.start_unix_server(self._accept, self.path)
 
     def unplug(self) -> None:
-        """Cut, and accept no more connections."""
+        """End all connections, and accept no more."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -45,12 +45,12 @@ class Cable:
         self.cut()
 
     def cut(self) -> None:
-        """End every connection, on both sides, without a word."""
+        """Abort every connection, on both sides."""
         for writer in self._writers:
             writer.transport.abort()
 
     async def close(self) -> None:
-        """Be done."""
+        """Close the cable."""
         self.unplug()
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -101,7 +101,7 @@ class Cable:
 
 @contextlib.asynccontextmanager
 async def cable(path: Path, hub: str | Path) -> AsyncIterator[Cable]:
-    """A cable that is plugged in."""
+    """A cable that accepts connections."""
     made = Cable(path, hub)
     await made.plug()
     try:

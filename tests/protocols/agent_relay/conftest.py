@@ -12,35 +12,35 @@ from tests.protocols.agent_relay.sdk import Place, place
 
 @pytest.fixture
 async def relay(folder: Path) -> AsyncIterator[Relay]:
-    """Give a hub as it is by default, but for the syncs of its disk."""
+    """A hub with default settings, but without disk syncs."""
     async with running(folder / "h") as made:
         yield made
 
 
 @pytest.fixture
 async def brisk(folder: Path) -> AsyncIterator[Relay]:
-    """Give a hub whose heart beats fast."""
+    """A hub with a short heartbeat."""
     async with running(folder / "h", "[agent_relay]\nheartbeat_ms = 100\n") as made:
         yield made
 
 
 @pytest.fixture
 async def line(folder: Path) -> AsyncIterator[Line]:
-    """Give a hub and a cable to it."""
+    """A hub and a cable to it."""
     async with a_line(folder) as made:
         yield made
 
 
 @pytest.fixture
 async def brisk_line(folder: Path) -> AsyncIterator[Line]:
-    """Give a hub whose heart beats fast, and a cable to it."""
+    """A hub with a short heartbeat, and a cable to it."""
     async with a_line(folder, "[agent_relay]\nheartbeat_ms = 250\n") as made:
         yield made
 
 
 @pytest.fixture
 async def daemon(folder: Path) -> AsyncIterator[Daemon]:
-    """Give a daemon that the test speaks for."""
+    """A fake daemon whose frames the test writes."""
     made = Daemon(folder / "d")
     await made.start()
     yield made

@@ -28,7 +28,7 @@ def outputs_of(*chunks: bytes, extractor: Extractor | None = None) -> list[Outpu
 
 
 def extract(*chunks: bytes) -> tuple[bytes, list[Instruction]]:
-    """Give what reaches the terminal, and what is sent."""
+    """Return the bytes for the terminal, and the messages to send."""
     outputs = outputs_of(*chunks)
     passed = b"".join(output.data for output in outputs if isinstance(output, Passed))
     return passed, [output.instruction for output in outputs if isinstance(output, Extracted)]
@@ -41,5 +41,5 @@ def split(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def passes(stream: bytes) -> bool:
-    """Tell whether a stream sends nothing and reaches the terminal unchanged."""
+    """True if a stream contains no message to send, and reaches the terminal unchanged."""
     return extract(stream) == (stream, [])

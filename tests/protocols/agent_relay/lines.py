@@ -86,7 +86,7 @@ async def a_line(folder: Path, configuration: str = "") -> AsyncIterator[Line]:
 
 
 class Daemon:
-    """A daemon that a test speaks for, frame by frame."""
+    """A fake daemon. The test writes its frames."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -117,7 +117,7 @@ class Daemon:
         return wire
 
     async def close(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         for wire in self._all:
             wire.writer.transport.abort()
         if self._server is not None:

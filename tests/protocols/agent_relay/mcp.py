@@ -24,7 +24,7 @@ class Mcp:
         return answer
 
     async def requesting(self, kind: str, payload: Frame | None = None, **fields: Any) -> tuple[Wire, Frame]:
-        """The same; the connection stays open."""
+        """Write a frame and wait for its answer. The connection stays open."""
         wire = await self._relay.dial()
         asked = await wire.send(frame(kind, payload, **fields))
         correlation = fields.get("payload_meta", {}).get("sync", {}).get("correlationId", "")
@@ -34,7 +34,7 @@ class Mcp:
         return wire, found
 
     async def fire(self, kind: str, payload: Frame | None = None, **fields: Any) -> list[Frame]:
-        """Write a frame and hang up. The real one does not listen; here the answer shows that the hub is done."""
+        """Write a frame and close. The real server ignores the answer; here it shows that the hub has finished."""
         wire = await self._relay.dial()
         await wire.send(frame(kind, payload, sender=self.name, **fields))
         wire.writer.write_eof()

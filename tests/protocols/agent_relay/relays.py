@@ -27,13 +27,13 @@ class Relay(HubHarness):
         return self.running.places["relay_socket"]
 
     async def dial(self) -> Wire:
-        """Connect, and say nothing."""
+        """Connect, and send nothing."""
         wire = await Wire.dial(self.path)
         self.wires.append(wire)
         return wire
 
     async def agent(self, name: str, **payload: Any) -> Wire:
-        """Connect and say HELLO."""
+        """Connect and send HELLO."""
         wire = await self.dial()
         await wire.hello(name, **payload)
         return wire
@@ -43,7 +43,7 @@ class Relay(HubHarness):
         return [await self.agent(name) for name in names]
 
     async def leave(self, wire: Wire) -> None:
-        """Hang up without a word, and wait until the hub has seen it."""
+        """Abort the connection, and wait until the hub has noticed it."""
         await wire.close()
         operator = await self.operator()
         async with asyncio.timeout(WAIT_SECONDS):
@@ -51,7 +51,7 @@ class Relay(HubHarness):
                 pass
 
     async def events(self) -> list[AnyEvent]:
-        """All that is in the main log."""
+        """All events of the main log."""
         operator = await self.operator()
         found: list[AnyEvent] = []
         while page := (await operator.read_log("main", len(found))).rows:
@@ -59,7 +59,7 @@ class Relay(HubHarness):
         return found
 
     async def refusals(self, code: Code) -> list[Refused]:
-        """Wait until the log has a refusal of this code; give all of them."""
+        """Wait until the log has a refusal with this code. Return all such refusals."""
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 events = [event for event in await self.events() if isinstance(event, Refused)]
@@ -103,5 +103,5 @@ def texts(frames: list[Frame]) -> list[str]:
 
 
 def accepting() -> dict[str, Any]:
-    """Capabilities of a client that wants to hear that its words are taken."""
+    """Capabilities of a client that wants an ACK for each accepted message."""
     return {"capabilities": {"ack": True, "accept": True}}

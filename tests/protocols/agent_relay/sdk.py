@@ -68,16 +68,16 @@ class Agent:
             assert await self.call("sendMessage", to, body) is True
 
     async def hears(self, *bodies: Any) -> None:
-        """Wait until the last of these came, and see that nothing else did: each once, and in this order."""
+        """Wait until exactly these messages came, each once and in this order."""
         await self._node.until(lambda: bodies[-1] in self.bodies, f"{self.label} to hear {str(bodies[-1])[:80]!r}")
         assert self.bodies == list(bodies), self._node.transcript()
 
     async def reaches(self, state: str, *, after: int = 0) -> None:
-        """Wait until the client is in a state, which is not among the first ones it went through."""
+        """Wait until the client is in a state. Ignore its first `after` states."""
         await self._node.until(lambda: state in self.states[after:], f"{self.label} {state}")
 
     async def settled(self) -> None:
-        """See that the hub did all that was asked of it before: commands of one connection keep their order."""
+        """Wait until the hub has handled all earlier commands of this connection."""
         await self.call("getStatus")
 
 

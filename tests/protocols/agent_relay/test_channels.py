@@ -6,7 +6,7 @@ from tests.server.hubs import take
 
 
 async def joined(channel: str, *wires: Wire) -> None:
-    """Let agents join a channel, and hear of each other."""
+    """Let agents join a channel, and receive the notices about each other."""
     for number, wire in enumerate(wires):
         await wire.send(frame("CHANNEL_JOIN", {"channel": channel}))
         await wire.silent()

@@ -174,7 +174,7 @@ def test_whatever_an_envelope_says_it_becomes_content_or_a_refusal(value: dict[s
 
 
 def seconds(work: Callable[[int], None], size: int) -> float:
-    """Give what work costs this thread in the best of several runs: the one that was disturbed least."""
+    """Processor time of this thread for the work, the least of several runs."""
 
     def once() -> float:
         started = time.thread_time()

@@ -89,7 +89,7 @@ names = st.sampled_from(["bob", "*", "#general", "codex-1", "a.b_c"])
 
 @st.composite
 def scripts(draw: st.DrawFn) -> tuple[bytes, bytes, list[Instruction]]:
-    """A stream with what must pass and what must be sent, by construction."""
+    """A generated stream, with the bytes that must pass and the messages that must be sent."""
     stream, passed, sent = bytearray(), bytearray(), []
     for _ in range(draw(st.integers(0, 6))):
         kind = draw(st.sampled_from(["plain", "fence", "block", "escaped", "in code"]))

@@ -101,7 +101,7 @@ async def test_a_message_that_would_fit_no_frame_of_its_recipients_is_refused(re
 
 
 class Counter:
-    """A relay before a fake hub, so that the test says when the hub answers."""
+    """A relay with a fake hub, so that the test decides when the hub answers."""
 
     def __init__(self, folder: Path) -> None:
         self.hub = FakeHub()
@@ -109,7 +109,7 @@ class Counter:
         self.wires: list[Wire] = []
 
     async def dial(self) -> tuple[Wire, RelayConnection]:
-        """Connect, and say nothing."""
+        """Connect, and send nothing."""
         wire = await Wire.dial(self.server.path)
         self.wires.append(wire)
         await until(lambda: len(self.server.connections) == 1)
@@ -139,7 +139,7 @@ ATTACHED = Attached(
 
 @pytest.fixture
 async def counter(folder: Path) -> AsyncIterator[Counter]:
-    """Give a relay before a fake hub."""
+    """A relay with a fake hub."""
     made = Counter(folder)
     await made.server.start()
     yield made

@@ -14,7 +14,7 @@ from tieline.protocols.agent_relay.codec import NESTING_MAX
 
 
 async def closes_alone(relay: Relay, data: bytes, code: str) -> str:
-    """See that bytes end the connection that sent them, and no other; returns what the hub said."""
+    """Check that bytes end only the connection that sent them. Return the hub's last frames."""
     bystander, broken = await relay.agents("bystander", "broken")
     await broken.raw(data)
     error = await broken.failed()

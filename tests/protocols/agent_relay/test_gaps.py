@@ -298,7 +298,7 @@ async def test_gap_10_flow_max_inflight_of_one_is_strictly_one_at_a_time(relay: 
 
 
 async def until_given(wire: Wire, count: int) -> None:
-    """Wait until at least this many were delivered, and no more came with them."""
+    """Wait until `count` messages were delivered. Check that there were no more."""
     async with asyncio.timeout(WAIT_SECONDS):
         given = 0
         while given < count:

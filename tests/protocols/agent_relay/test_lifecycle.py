@@ -29,7 +29,7 @@ from tieline.wire.backoff import Backoff
 
 
 class Chance(random.Random):
-    """Chance that always draws the same: 0 is the lowest, 0.5 the middle, 1 the highest."""
+    """Fake random numbers with a constant result: 0 is the lowest, 0.5 the middle, 1 the highest."""
 
     def __init__(self, drawn: float) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Chance(random.Random):
 
 
 def waits(drawn: float, backoff: Backoff | None = None) -> list[float]:
-    """The waits of a client that never gets through, until it gives up."""
+    """Waiting times of a client that never connects, until it gives up."""
     life = Lifecycle(backoff or Backoff(), Chance(drawn))
     life.to(State.CONNECTING)
     found: list[float] = []
@@ -176,7 +176,7 @@ def test_anything_heard_is_a_sign_of_life() -> None:
 
 
 class RequestsHarness:
-    """Requests, and what became of them."""
+    """Requests, with their results."""
 
     def __init__(self) -> None:
         self.requests = Requests()

@@ -17,7 +17,7 @@ async def members(relay: Relay) -> list[str]:
 
 
 async def refused(wire_frame: Frame, code: str) -> None:
-    """See that a frame is an ERROR of this code which does not end the connection."""
+    """Check that a frame is an ERROR with this code that does not end the connection."""
     assert (wire_frame["type"], wire_frame["payload"]["code"], wire_frame["payload"]["fatal"]) == ("ERROR", code, False)
 
 

@@ -56,7 +56,7 @@ async def test_a_resume_token_that_never_was_gives_a_new_session(relay: Relay) -
 
 
 async def chatted(relay: Relay, *senders: str, count: int = 5, ack: bool = True) -> tuple[Wire, list[Frame]]:
-    """Let senders chat with bob, who then loses its connection."""
+    """Let members send messages to bob, whose connection is then cut."""
     bob = await relay.agent("bob")
     for name in senders:
         sender = await relay.agent(name)

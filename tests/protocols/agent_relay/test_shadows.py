@@ -19,7 +19,7 @@ async def bound(shadow: Wire, primary: str, **options: object) -> None:
 
 
 async def copies(shadow: Wire) -> list[tuple[str, str, str]]:
-    """Give sender, body and direction of what a shadow was shown."""
+    """Return sender, body and direction of the copies that a shadow got."""
     return [
         (one["from"], one["payload"]["body"], one["payload"]["data"]["_shadowDirection"])
         for one in await shadow.settled()

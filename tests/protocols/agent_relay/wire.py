@@ -43,7 +43,7 @@ class Wire:
 
     @classmethod
     async def dial(cls, path: str | Path) -> Self:
-        """Connect, and say nothing."""
+        """Connect, and send nothing."""
         return cls(*await asyncio.open_unix_connection(path))
 
     async def raw(self, data: bytes) -> None:
@@ -52,7 +52,7 @@ class Wire:
         await self.writer.drain()
 
     async def send(self, *frames: Frame) -> Frame:
-        """Write frames as one chunk; returns the last."""
+        """Write frames as one chunk. Return the last frame."""
         await self.raw(b"".join(framed(json.dumps(one).encode()) for one in frames))
         return frames[-1]
 
@@ -88,29 +88,29 @@ class Wire:
         return found
 
     async def hello(self, name: str, *, resume_token: str | None = None, **payload: Any) -> Frame:
-        """Say HELLO and wait for WELCOME; returns its payload."""
+        """Send HELLO and wait for WELCOME. Return the payload of WELCOME."""
         self.name = name
         await self.send(greeting(name, resume_token=resume_token, **payload))
         self.welcome = (await self.expect("WELCOME"))["payload"]
         return self.welcome
 
     async def deliveries(self, count: int) -> list[Frame]:
-        """Wait for this many DELIVERs in a row."""
+        """Wait for `count` DELIVER frames in a row."""
         return [await self.expect("DELIVER") for _ in range(count)]
 
     async def bodies(self, count: int) -> list[str]:
-        """Wait for this many DELIVERs in a row and give what they say."""
+        """Wait for `count` DELIVER frames in a row. Return their bodies."""
         return [delivery["payload"]["body"] for delivery in await self.deliveries(count)]
 
     async def ask(self, kind: str, payload: Frame | None = None, **fields: Any) -> Frame:
-        """Ask, and wait for what comes under the same id; it must be the next frame."""
+        """Send a request, and wait for the answer with the same id. It must be the next frame."""
         asked = await self.send(frame(kind, payload, **fields))
         found = await self.receive()
         assert found["id"] == asked["id"], found
         return found
 
     async def settled(self) -> list[Frame]:
-        """Give everything that the hub wrote before it answered a question put now."""
+        """Send a request. Return all frames that came before its answer."""
         asked = await self.send(frame("STATUS"))
         before: list[Frame] = []
         while (found := await self.receive())["id"] != asked["id"]:
@@ -118,7 +118,7 @@ class Wire:
         return before
 
     async def silent(self) -> None:
-        """See that the hub has nothing to say."""
+        """Check that the hub has sent nothing."""
         assert await self.settled() == []
 
     async def ack(self, delivery: Frame, **payload: Any) -> None:
@@ -126,7 +126,7 @@ class Wire:
         await self.send(frame("ACK", {"ack_id": delivery["id"], "seq": delivery["delivery"]["seq"]} | payload))
 
     async def failed(self, *, fatal: bool = True) -> Frame:
-        """Wait for an ERROR, BYE and the end, in this order; returns the payload of the ERROR."""
+        """Wait for an ERROR, a BYE and the end, in this order. Return the payload of the ERROR."""
         error = await self.expect("ERROR")
         assert error["payload"]["fatal"] is fatal
         await self.expect("BYE")
@@ -135,7 +135,7 @@ class Wire:
         return payload
 
     async def ended(self) -> None:
-        """Wait until the hub hangs up, with nothing more to say."""
+        """Wait until the hub closes the connection. It must send nothing before."""
         try:
             found = await self.receive()
         except EOFError:
@@ -143,7 +143,7 @@ class Wire:
         raise AssertionError(found)
 
     async def close(self) -> None:
-        """Hang up without a word."""
+        """Abort the connection."""
         self.writer.close()
 
 

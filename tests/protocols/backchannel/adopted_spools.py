@@ -21,7 +21,7 @@ Condition = Callable[[], Awaitable[bool]]
 
 
 async def eventually(condition: Condition) -> None:
-    """Wait until a question is answered with yes."""
+    """Wait until a function returns true."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not await condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -59,7 +59,7 @@ class AdoptedSpool:
         return self.there.keep(await connect(home=self.there.home, member=name, receive=receive))
 
     async def unread(self, name: str, *expected: str) -> None:
-        """Wait until just this is unread."""
+        """Wait until exactly these messages are unread."""
 
         def there() -> bool:
             with contextlib.suppress(FileNotFoundError):
@@ -69,7 +69,7 @@ class AdoptedSpool:
         await until(there)
 
     async def state(self, client: Client, message_id: str, member: str, state: str) -> Any:
-        """Wait until a delivery has come so far; returns its last step."""
+        """Wait until a delivery has this state. Return its last step."""
         found: list[Any] = []
 
         async def is_so() -> bool:
@@ -103,7 +103,7 @@ async def adopted_spool(home: Path, **options: Any) -> AsyncIterator[AdoptedSpoo
 
 
 async def process(raw: Raw, *args: str) -> Any:
-    """The foreign program as a process of its own."""
+    """Start the foreign program in its own process."""
     command = (sys.executable, "-m", "tests.protocols.backchannel.raw", str(raw.root), *args)
     done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)

@@ -13,20 +13,20 @@ from tieline.protocols.backchannel.spool import Spool
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
-    """Give a spool that nobody has used, with a clock that moves a millisecond with each look."""
+    """A new spool, with a clock that moves by a millisecond at each reading."""
     moments = count(1_781_265_600_000)
     return Spool(tmp_path / "home", now_ms=lambda: next(moments))
 
 
 @pytest.fixture
 async def place(folder: Path) -> AsyncIterator[AdoptedSpool]:
-    """Give a hub with its spool."""
+    """A hub with its spool."""
     async with adopted_spool(folder) as there:
         yield there
 
 
 @pytest.fixture
 async def lobby(folder: Path) -> AsyncIterator[Room]:
-    """Give a hub that agents register with."""
+    """A hub at which agents register themselves."""
     async with room(folder) as made:
         yield made

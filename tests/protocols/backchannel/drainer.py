@@ -15,7 +15,7 @@ ROUND = 200
 
 
 def drain(connection: HTTPConnection, name: str, token: str, chance: random.Random) -> tuple[list[str], int]:
-    """Take until nothing is left; returns the ids that were won, and how often another was first."""
+    """Take messages until none is left. Return the ids of the taken ones, and how often another reader was first."""
     shown = {"authorization": f"Bearer {token}"}
 
     def ask(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -39,7 +39,7 @@ def drain(connection: HTTPConnection, name: str, token: str, chance: random.Rand
 
 
 def main() -> None:
-    """Race."""
+    """Claim messages in a race with other processes."""
     address, name, token = (sys.stdin.readline().strip() for _ in range(3))
     connection = HTTPConnection(address, timeout=60)
     sys.stdout.write("ready\n")

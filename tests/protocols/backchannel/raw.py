@@ -37,7 +37,7 @@ class Raw:
         return self.root / "spool" / agent / "new"
 
     def init(self, name: str, *channels: str) -> None:
-        """Make an agent known."""
+        """Create the folder and the record of an agent."""
         (self.root / "agents").mkdir(parents=True, exist_ok=True)
         self.new(name).mkdir(parents=True, exist_ok=True)
         known = self.record(name) or {"name": name, "subscriptions": [], "createdAt": now()}
@@ -52,7 +52,7 @@ class Raw:
         return record
 
     def write_record(self, record: Json) -> None:
-        """Write it in place."""
+        """Write an agent's record in place."""
         (self.root / "agents" / f"{record['name']}.json").write_text(json.dumps(record, indent=2))
 
     def agents(self) -> dict[str, Json]:
@@ -116,12 +116,12 @@ class Raw:
         return message
 
     def drain(self, agent: str) -> list[Json]:
-        """Take all that is there."""
+        """Take all unread messages."""
         taken = (self.take(agent, message["id"]) for message in self.inbox(agent))
         return [message for message in taken if message is not None]
 
     def wait(self, agent: str, count: int, seconds: float = 20.0) -> list[Json]:
-        """Take this many, as they come."""
+        """Take `count` messages as they arrive."""
         taken: list[Json] = []
         deadline = time.monotonic() + seconds
         while len(taken) < count:
@@ -132,7 +132,7 @@ class Raw:
 
 
 def main(root: str, command: str, *args: str) -> None:
-    """One command, as a person types it."""
+    """Run one command of the command line."""
     spool = Raw(Path(root))
     match command:
         case "init":

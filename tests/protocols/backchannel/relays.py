@@ -76,19 +76,19 @@ class Agent:
         return await asyncio.to_thread(request, self.url, method, path, data, {**self.headers, **headers})
 
     async def get(self, path: str) -> Any:
-        """Ask for something that must be there."""
+        """Make a GET request that must succeed."""
         reply = await self.ask("GET", path)
         assert reply.status == 200, reply
         return reply.value
 
     async def post(self, path: str, **body: Any) -> Any:
-        """Ask for something that must be done."""
+        """Make a request for a change that must succeed."""
         reply = await self.ask("POST", path, body)
         assert reply.status == 200, reply
         return reply.value
 
     async def refused(self, status: int, method: str, path: str, body: Any = None, **headers: str) -> str:
-        """Ask for what must be refused; returns the text."""
+        """Make a request that must be refused. Return the error text."""
         reply = await self.ask(method, path, body, **headers)
         assert reply.status == status, reply
         return reply.error
@@ -99,7 +99,7 @@ class Agent:
         return record
 
     async def send(self, to: str, body: str = "hello", **fields: Any) -> Json:
-        """Say something."""
+        """Send a message."""
         sent: Json = await self.post("/v1/send", to=to, body=body, **fields)
         return sent
 
@@ -182,11 +182,11 @@ class Stream:
                 return message
 
     async def bodies(self, count: int) -> list[str]:
-        """Wait for this many messages and give what they say."""
+        """Wait for `count` messages. Return their bodies."""
         return [(await self.next())["body"] for _ in range(count)]
 
     async def end(self) -> str:
-        """Wait for the end, with nothing but comments before it; returns those and how it ended."""
+        """Wait for the end of the stream, with only comments before it. Return the comments and the reason."""
         comments = []
         try:
             while True:
@@ -196,7 +196,7 @@ class Stream:
             return "\n".join([*comments, str(error)])
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.writer.close()
 
 
@@ -233,7 +233,7 @@ async def room(home: Path, *, room_token: str = ROOM, more: str = "", **options:
 
 @contextlib.asynccontextmanager
 async def own_port(there: HubHarness, **options: Any) -> AsyncIterator[str]:
-    """A relay with other times, before the same hub, on a port of its own; gives its address."""
+    """Start a second relay for the same hub on its own port, with other times. Return its address."""
     key = read_key(there.home)
     assert there.hub.local_hub is not None
     assert key is not None

@@ -14,7 +14,7 @@ MESSAGE = '{"id":"i","from":"a","to":"b","body":"x","priority":"normal","ts":"t"
 
 @contextlib.contextmanager
 def answering(status: int, body: str) -> "Iterator[str]":
-    """A server that says the same to everything; gives its address."""
+    """Start a server with the same answer to all requests. Return its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -27,7 +27,7 @@ def answering(status: int, body: str) -> "Iterator[str]":
             self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
+            """Print no log line."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)

@@ -68,7 +68,7 @@ class Scene:
         return placement
 
     def place(self, *parcels: Parcel) -> Placement:
-        """All steps of putting deliveries there."""
+        """Do all steps that bring deliveries into the inbox."""
         placement = self.stage(*parcels)
         if placement.copies:
             self.inbox.mark(placement)
@@ -76,13 +76,13 @@ class Scene:
         return placement
 
     def put(self, number: int) -> str:
-        """A file that somebody else wrote."""
+        """Write a file like another program."""
         name = f"{number:08x}-0000-4000-8000-000000000000"
         (self.mailbox.new / f"{name}.json").write_text("{}")
         return name
 
     def take(self, number: int) -> None:
-        """Somebody takes a message that the hub wrote."""
+        """Take a message of the hub like another reader."""
         (self.mailbox.new / f"{file_name(number)}.json").unlink()
 
     @property

@@ -62,7 +62,7 @@ def test_the_document_is_whole_json_with_every_reference_inside_it(hub: HubProce
 
 
 def register(hub: HubProcess, name: str) -> str:
-    """Register an agent; returns its token."""
+    """Register an agent. Return its token."""
     room = load_config(hub.home).of(BackchannelSettings).room_token
     body = json.dumps({"name": name}).encode()
     reply = request(hub.running.http, "POST", "/v1/register", body, {"authorization": f"Bearer {room}"})
@@ -83,7 +83,7 @@ def test_the_relay_serves_the_document_to_anybody_and_every_route_in_it(hub: Hub
 
 
 class Sender:
-    """Sends what hypothesis makes of the document, and holds the answers to it."""
+    """Sends requests that hypothesis generates from the document, and checks the answers against it."""
 
     def __init__(self, hub: HubProcess, session: requests.Session) -> None:
         self._url = hub.running.http
@@ -96,7 +96,7 @@ class Sender:
         self._count = 0
 
     def send(self, case: Case) -> None:
-        """Send one request. Every other one names somebody or something that is there, which chance would not."""
+        """Send one request. Every second request has existing identifiers instead of random ones."""
         self._count += 1
         token = self._token
         if self._count % 2:

@@ -31,7 +31,7 @@ async def start_drainer(seed: int, agent: Agent) -> asyncio.subprocess.Process:
 
 
 async def race(drainers: list[asyncio.subprocess.Process]) -> list[tuple[list[str], int]]:
-    """Let them go at the same time; gives what each won, and how often it lost."""
+    """Start the processes at the same time. Return the taken ids of each, and how often another was first."""
     results: list[tuple[list[str], int]] = []
     for drainer in drainers:
         assert drainer.stdout is not None

@@ -23,7 +23,7 @@ CREATE TABLE audit (id INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL U
 
 
 def audit_events(path: Path) -> list[dict[str, str]]:
-    """Check a chain link by link, as the first verifier does; returns its events."""
+    """Check a chain link by link, like the first verifier. Return its events."""
     with contextlib.closing(sqlite3.connect(path)) as database:
         rows = database.execute("SELECT seq, prev_hash, hash, event, ts FROM audit ORDER BY seq").fetchall()
     previous = EMPTY
@@ -43,7 +43,7 @@ def audit_events(path: Path) -> list[dict[str, str]]:
 
 
 def flip_each_column(path: Path) -> Iterator[int]:
-    """Flip one bit of a row of the chain, a column and a row at a time; gives the row while it is so."""
+    """Change one bit of a row of the chain, for each column and row. Yield the row while it is changed."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
         rows = database.execute("SELECT seq, prev_hash, hash, event FROM audit ORDER BY seq").fetchall()
         for seq, prev_hash, digest, event in rows:
@@ -91,5 +91,5 @@ def make_database(
 
 
 def digest_of(path: Path) -> str:
-    """Tell whether a file changed."""
+    """Digest of a file, to find out if it changed."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -34,7 +34,7 @@ _numbers = itertools.count(1)
 
 
 def new_id() -> str:
-    """Give an id that nobody used."""
+    """Return a new id."""
     return f"{next(_numbers):032x}"
 
 
@@ -63,7 +63,7 @@ def register(name: str, token: str = TOKEN) -> bytes:
 
 
 class Closed(Exception):
-    """The hub hung up. A carrier that says why has a code and a reason; 1006 stands for a line that broke."""
+    """The hub closed the connection, with a code and a reason if the carrier has them; 1006 if it broke."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(code, reason)
@@ -85,7 +85,7 @@ class Peer:
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         raise NotImplementedError
 
     async def receive(self) -> Frame:
@@ -120,7 +120,7 @@ class Peer:
         return names
 
     async def settled(self) -> list[Frame]:
-        """Give everything that the hub wrote before it answered a question put now."""
+        """Send a request. Return all frames that came before its answer."""
         await self.raw(codec.encode_peers())
         before: list[Frame] = []
         while (frame := await self.receive())["type"] != "peers":
@@ -128,18 +128,18 @@ class Peer:
         return before
 
     async def silent(self) -> None:
-        """See that the hub has nothing to say."""
+        """Check that the hub has sent nothing."""
         assert await self.settled() == []
 
     async def deliveries(self, count: int, *, ack: bool = False) -> list[Frame]:
-        """Wait for this many deliveries in a row."""
+        """Wait for `count` deliveries in a row."""
         found = [await self.expect("deliver") for _ in range(count)]
         if ack:
             await self.ack(*(frame["delivery_key"] for frame in found))
         return found
 
     async def texts(self, count: int, *, ack: bool = False) -> list[Any]:
-        """Wait for this many deliveries in a row and give what they say."""
+        """Wait for `count` deliveries in a row. Return their texts."""
         return [frame["envelope"]["body"]["text"] for frame in await self.deliveries(count, ack=ack)]
 
     async def ack(self, *keys: str) -> None:
@@ -147,7 +147,7 @@ class Peer:
         await self.raw(*map(codec.encode_ack, keys))
 
     async def closed(self) -> tuple[int, str]:
-        """Wait until the hub hangs up, with nothing more to say."""
+        """Wait until the hub closes the connection. It must send nothing before."""
         try:
             frame = await self.receive_raw()
         except Closed as end:
@@ -216,7 +216,7 @@ class Bus(HubHarness):
     door: str
 
     def url(self, door: str) -> str:
-        """Give the address of one of its WebSockets."""
+        """Address of one of the hub's WebSockets."""
         if door == PORT:
             assert self.running.places["peerbus"] is not None
             return self.running.places["peerbus"]
@@ -224,7 +224,7 @@ class Bus(HubHarness):
         return f"{base}/peerbus" if door == HTTP else base
 
     async def dial(self, door: str | None = None, **options: Any) -> Peer:
-        """Connect, and say nothing."""
+        """Connect, and send nothing."""
         door = door or self.door
         peer: Peer
         if door == LINES:
@@ -247,7 +247,7 @@ class Bus(HubHarness):
         return [await self.peer(name) for name in names]
 
     async def leave(self, peer: Peer) -> None:
-        """Hang up, and wait until the hub has seen it."""
+        """Close the connection, and wait until the hub has noticed it."""
         await peer.close()
         operator = await self.operator()
         async with asyncio.timeout(WAIT_SECONDS):

@@ -173,7 +173,7 @@ def test_twice_is_once(tokens: list[str]) -> None:
 
 @given(DOCUMENTS)
 def test_members_keep_their_order_and_numbers_their_digits(tokens: list[str]) -> None:
-    """Read both with every number as text and every object as a list of pairs: they say the same."""
+    """Both texts are equal when numbers are read as text and objects as lists of pairs."""
 
     def read(text: bytes) -> object:
         return json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)

@@ -12,7 +12,7 @@ WORDS = 200
 
 
 class Racer:
-    """One of several connections that all want the same name; it consumes what it is given."""
+    """One of several connections that want the same name. It acknowledges its deliveries."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -87,7 +87,7 @@ async def test_a_peer_that_vanishes_is_no_longer_listed_and_loses_nothing(anyhow
 
 
 async def test_a_half_open_connection_does_not_keep_the_name_from_the_next_one(anyhow: Bus) -> None:
-    """Its machine is gone, and nothing tells the hub: it neither reads nor hangs up."""
+    """The client's machine is gone, and the hub does not notice: the connection is silent but open."""
     alice, gone = await anyhow.several("alice", "bob")
     transport = gone.websocket.transport if isinstance(gone, WebSocketPeer) else _writer(gone).transport
     transport.pause_reading()  # type: ignore[attr-defined]

@@ -67,7 +67,7 @@ class Socket:
         assert b'"peers"' in payload
 
     async def closing(self) -> int:
-        """Wait for a close frame, which must be next, answer it, and see the end; returns its code."""
+        """Wait for a close frame, answer it, and wait for the end. Return the code of the frame."""
         opcode, payload = await self.receive()
         assert opcode == CLOSE, (opcode, payload)
         self.writer.write(frame(payload, CLOSE))
@@ -75,7 +75,7 @@ class Socket:
         return int.from_bytes(payload[:2], "big")
 
     async def ended(self) -> None:
-        """See that the hub hung up."""
+        """Check that the hub closed the connection."""
         async with asyncio.timeout(WAIT_SECONDS):
             assert await self.reader.read() == b""
 

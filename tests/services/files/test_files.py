@@ -34,7 +34,7 @@ DIANA = Viewer("diana", manages=True)
 
 
 class Scene:
-    """Files in a folder, with short words for tests."""
+    """Files in a folder, with short methods for tests."""
 
     def __init__(self, folder: Path, limits: FileLimits | None = None) -> None:
         self.folder = folder

@@ -18,7 +18,7 @@ DoneCall = Callable[[Sequence[Reply]], None]
 
 
 class FakeHub(Hub):
-    """The Hub port with nobody behind it: it writes down what is asked, and the test answers."""
+    """A fake Hub port: it records the commands, and the test answers them."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()

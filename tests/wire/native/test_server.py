@@ -33,7 +33,7 @@ ATTACHED = r.Attached(session=SESSION, member=BOB, speaker="bob")
 
 
 class FakeTransport(Transport):
-    """A carrier that keeps what it is given."""
+    """A fake carrier that keeps the written bytes."""
 
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
@@ -82,7 +82,7 @@ class Line:
         self.connection.receive_batch(f.encode_batch(frames))
 
     def greet(self, hello: f.Hello | None = None, attached: r.Attached = ATTACHED) -> None:
-        """Say hello, be welcomed, and forget what was said."""
+        """Send hello, get the welcome, and clear the recorded frames."""
         self.say(hello or f.Hello(token="t"))
         self.hub.answer(attached)
         assert isinstance(self.transport.frames[0], f.Welcome)
@@ -579,7 +579,7 @@ def test_more_ranges_than_one_command_may_have_are_several_commands_and_one_answ
 
 
 class View(Line):
-    """A client that looks at what is said."""
+    """A client with an open live view of the messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -590,7 +590,7 @@ class View(Line):
         self.transport.payloads.clear()
 
     def tell(self) -> None:
-        """Let the hub say that there is something new."""
+        """Let the hub send a notice about new messages."""
         (watching,) = self.hub.watching
         watching[1](Said())
 
@@ -602,7 +602,7 @@ class View(Line):
 
     @property
     def reads(self) -> list[int]:
-        """The offsets after which was read, without the question whether one may."""
+        """The offsets of the reads so far, without the first read that checks the permission."""
         reads = [command for command in self.hub.submitted if isinstance(command, c.ReadHistory)]
         return [read.after for read in reads[1:]]
 
@@ -613,7 +613,7 @@ class View(Line):
 
 
 def due_view(monkeypatch: pytest.MonkeyPatch) -> View:
-    """A live view that was told of something new, and reads it in the next turn of the loop."""
+    """A live view that got a notice, and reads the new messages in the next turn of the loop."""
     monkeypatch.setattr("tieline.wire.native.tail._PAUSE_SECONDS", 0)
     view = View()
     view.page()

@@ -64,7 +64,7 @@ class Caller:
         self.writer.write(encode_frame(f.encode_batch(frames)))
 
     async def hear(self) -> f.HubFrame:
-        """The next frame; `EOFError` when the hub hung up."""
+        """Return the next frame. Raise `EOFError` when the hub closed the connection."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not self._frames:
                 try:
@@ -75,7 +75,7 @@ class Caller:
         return self._frames.pop(0)
 
     async def refused(self) -> f.Refused:
-        """The refusal after which the hub hangs up."""
+        """The refusal after which the hub closes the connection."""
         frame = await self.hear()
         assert isinstance(frame, f.Refused)
         with pytest.raises(EOFError):

@@ -110,7 +110,7 @@ class ModelEntry(Part, frozen=True):
 
 
 class HttpEntry(Part, frozen=True):
-    """Any other request."""
+    """An HTTP request that is not a call of a model."""
 
     kind: Literal["opaque_http"]
     started_at: Milliseconds
@@ -126,14 +126,14 @@ class HttpEntry(Part, frozen=True):
 
 
 class ObjectiveOpened(Part, frozen=True, tag_field="kind", tag="objective_open"):
-    """A marker."""
+    """Event that marks the start or the end of work on an objective."""
 
     ts: Milliseconds
     objective_id: Annotated[str, Meta(min_length=1)]
 
 
 class ObjectiveClosed(Part, frozen=True, tag_field="kind", tag="objective_close"):
-    """A marker."""
+    """Event that marks the start or the end of work on an objective."""
 
     ts: Milliseconds
     objective_id: Annotated[str, Meta(min_length=1)]
@@ -149,7 +149,7 @@ class ModelExchange(Part, frozen=True, tag_field="kind", tag="llm_exchange"):
 
 
 class HttpExchange(Part, frozen=True, tag_field="kind", tag="opaque_http"):
-    """Any other request."""
+    """An HTTP request that is not a call of a model."""
 
     ts: Milliseconds
     duration: Count

@@ -112,7 +112,7 @@ _TELEMETRY = "/otlp/"
 
 
 def read(method: str, target: str, status: int, text: str) -> None:
-    """See that an answer is one that clients can read."""
+    """Check that clients can decode an answer."""
     path = target.partition("?")[0]
     if path.startswith(_TELEMETRY):
         return
@@ -130,10 +130,10 @@ def read(method: str, target: str, status: int, text: str) -> None:
 
 
 def read_message(text: str | bytes) -> None:
-    """See that what a stream carries is a message."""
+    """Check that an event of a stream is a valid message."""
     msgspec.json.decode(text, type=Message)
 
 
 def read_activity(text: str | bytes) -> None:
-    """See that what a stream of activity carries is a row of it."""
+    """Check that an event of an activity stream is a valid row."""
     msgspec.json.decode(text, type=ActivityRow)

@@ -15,7 +15,7 @@ def opened(ts: int) -> Json:
 
 
 def closed(ts: int) -> Json:
-    """A marker: it has it no more."""
+    """A marker: the member has closed the objective."""
     return {"kind": "objective_close", "ts": ts, "objectiveId": "obj-1-1", "result": "done"}
 
 
@@ -49,7 +49,7 @@ def opaque(ts: int) -> Json:
 
 
 async def upload(seat: Seat, *events: Json) -> None:
-    """Report what a member did."""
+    """Upload activity of a member."""
     reply = await seat.do("POST", f"/members/{seat.name}/activity", 201, events=events)
     assert reply == {"accepted": len(events)}
 

@@ -21,7 +21,7 @@ class Work:
         self.streams: dict[str, Reader] = {}
 
     async def do(self, who: str, method: str, end: str = "", **body: Any) -> Json:
-        """Change it."""
+        """Change the objective."""
         changed: Json = await self.seats[who].do(method, self.path + end, **body)
         return changed
 
@@ -37,7 +37,7 @@ class Work:
         return message
 
     async def told(self, payload: Json, actor: str, *names: str) -> None:
-        """See that the same event comes next to all of these."""
+        """Check that the next event of all these members is the same."""
         heard = [await self.heard(name) for name in names]
         assert [message["data"]["event"] for message in heard] == [payload] * len(names)
         assert {message["from"] for message in heard} == {actor}
@@ -67,7 +67,7 @@ THREAD = ("ann", "boss", "wes", "kim")
 
 
 async def begun(crew: Team) -> tuple[Work, Json]:
-    """An objective with a watcher, all told; and what every payload has."""
+    """An objective with a watcher, after all its members got the events. Also returns the keys of every payload."""
     work = await given(crew, "wes")
     same = {"objectiveId": work.id}
     assigned = {**same, "title": "T", "outcome": "O", "originator": "boss", "watchers": ["wes"]}

@@ -9,7 +9,7 @@ from tests.protocols.ac7.teams import Reader, Seat, Team
 
 
 async def only(stream: Reader, seat: Seat, sender: Seat, *expected: str) -> None:
-    """See that these are on a stream, and nothing else of what was said before."""
+    """Check that a stream has exactly these messages, and no earlier ones."""
     await sender.push("nothing else came", to=seat.name)
     bodies = [(await stream.next())["body"] for _ in range(len(expected) + 1)]
     assert bodies == [*expected, "nothing else came"]

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
-    """Give a spool with three agents, a channel, and what waits."""
+    """A spool with three agents, a channel and waiting messages."""
     made = Spool(tmp_path / "spool")
     for name in ("alice", "bob", "carol"):
         made.register(name)

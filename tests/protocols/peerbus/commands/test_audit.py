@@ -37,7 +37,7 @@ def peer(hub: HubProcess, name: str) -> Adapter:
 
 
 async def talk(hub: HubProcess) -> tuple[str, str]:
-    """One direct message, acknowledged, and one broadcast, which nobody acknowledges; returns their ids."""
+    """Send a direct message, which is acknowledged, and a broadcast, which is not. Return their ids."""
     async with peer(hub, "alice") as alice, peer(hub, "bob") as bob:
         direct = await alice.send("bob", {"text": "direct <&>"})
         async with asyncio.timeout(10):
@@ -134,7 +134,7 @@ def test_what_retention_forgot_keeps_its_send_row(hub: HubProcess, tmp_path: Pat
 
 
 def cut(hub: HubProcess, count: int) -> None:
-    """Cut off the last rows, and everything that would show it."""
+    """Cut off the last rows, and remove all traces of that."""
     with apsw.Connection(str(hub.home / "tieline.db")) as database:
         end = int(database.execute("SELECT max(offset) + 1 FROM log").get)
         for table in ("log", "message", "step"):

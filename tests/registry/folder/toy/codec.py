@@ -19,20 +19,20 @@ class Hello(Struct, frozen=True, tag="hello"):
 
 
 class Say(Struct, frozen=True, tag="say"):
-    """Something for a target."""
+    """A message to a target."""
 
     target: str
     body: str
 
 
 class Ack(Struct, frozen=True, tag="ack"):
-    """A message was handled."""
+    """Acknowledgement of a message."""
 
     key: int
 
 
 class Welcome(Struct, frozen=True, tag="welcome"):
-    """The client is let in."""
+    """Answer to a hello that was accepted."""
 
 
 class Given(Struct, frozen=True, tag="given"):
@@ -44,7 +44,7 @@ class Given(Struct, frozen=True, tag="given"):
 
 
 class No(Struct, frozen=True, tag="no"):
-    """Something was refused."""
+    """Answer to a refused request."""
 
     why: str
 
@@ -67,5 +67,5 @@ def decode_hub(line: bytes) -> HubLine:
 
 
 def encode(line: Any) -> bytes:
-    """A line."""
+    """Encode a frame as a line."""
     return msgspec.json.encode(line) + b"\n"

@@ -63,7 +63,7 @@ class _Connection(Stream):
         return parcels
 
     def write_progress(self, step: Progress) -> None:
-        """Nothing is followed from here."""
+        """Do nothing: this protocol follows no messages."""
 
     def end(self, why: Refusal) -> None:
         self.write(codec.encode(codec.No(why.message)))

@@ -9,7 +9,7 @@ from tests.protocols.ac7.conformance.shapes.closed import Closed, Name
 
 
 class ActivityRow(Closed, frozen=True):
-    """One thing that a member did."""
+    """One row of a member's activity."""
 
     id: Count
     member_name: Name
@@ -24,6 +24,6 @@ class ActivityList(Closed, frozen=True):
 
 
 class Uploaded(Closed, frozen=True):
-    """An upload that is kept."""
+    """The answer to an upload that was stored."""
 
     accepted: Annotated[int, Meta(ge=1, le=500)]

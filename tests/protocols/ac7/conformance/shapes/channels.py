@@ -17,7 +17,7 @@ class Channel(Closed, frozen=True):
 
 
 class ChannelSummary(Channel, frozen=True):
-    """A channel as the one who asks stands to it."""
+    """A channel, with the caller's role in it."""
 
     joined: bool
     my_role: Literal["admin", "member"] | None
@@ -31,7 +31,7 @@ class ChannelList(Closed, frozen=True):
 
 
 class ChannelMember(Closed, frozen=True):
-    """Somebody in a channel."""
+    """A member of a channel."""
 
     channel_id: str
     member_name: Name
@@ -40,7 +40,7 @@ class ChannelMember(Closed, frozen=True):
 
 
 class ChannelAnswer(Closed, frozen=True):
-    """A channel and who is in it."""
+    """A channel with its members."""
 
     channel: ChannelSummary
     members: list[ChannelMember]

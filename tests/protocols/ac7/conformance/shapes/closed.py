@@ -22,11 +22,11 @@ Permission = Literal[
 
 
 class Closed(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A shape with these keys and no others; what is not `UNSET` is always there."""
+    """Base of answers with exactly these keys. Keys without the default `UNSET` are required."""
 
 
 class Failure(Closed, frozen=True):
-    """A "no"."""
+    """The body of a refusal."""
 
     error: Annotated[str, Meta(min_length=1)]
     code: str | UnsetType = UNSET
@@ -38,7 +38,7 @@ class Failure(Closed, frozen=True):
 
 
 class Health(Closed, frozen=True):
-    """The server is there."""
+    """The answer of the health route."""
 
     status: Literal["ok"]
     version: str

@@ -22,19 +22,19 @@ class Entry(Closed, frozen=True):
 
 
 class Entries(Closed, frozen=True):
-    """Some of them."""
+    """A list of files and folders."""
 
     entries: list[Entry]
 
 
 class EntryAnswer(Closed, frozen=True):
-    """One of them."""
+    """The answer with one file or folder."""
 
     entry: Entry
 
 
 class Written(Closed, frozen=True):
-    """One that was written."""
+    """A file that was written."""
 
     entry: Entry
     renamed: bool

@@ -48,7 +48,7 @@ class Waiting(Closed, frozen=True):
 
 
 class Pending(Closed, frozen=True):
-    """All of them."""
+    """All devices that wait for a person."""
 
     enrollments: list[Waiting]
 
@@ -62,7 +62,7 @@ class Polled(Closed, frozen=True):
 
 
 class Approved(Closed, frozen=True):
-    """For whom a device is."""
+    """The member that a device was approved for."""
 
     member: Teammate
     token_info: Token

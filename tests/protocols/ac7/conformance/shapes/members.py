@@ -121,20 +121,20 @@ class Presets(Closed, frozen=True):
 
 
 class Preset(Closed, frozen=True):
-    """One of them."""
+    """One set of permissions, with its name."""
 
     name: str
     permissions: list[Permission]
 
 
 class PresetAnswer(Closed, frozen=True):
-    """One of them, alone."""
+    """The answer with one preset."""
 
     preset: Preset
 
 
 class DeletedPreset(Closed, frozen=True):
-    """One that is gone."""
+    """The answer to the deletion of a preset."""
 
     deleted: str
     referenced_by: list[Name]

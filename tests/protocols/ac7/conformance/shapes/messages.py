@@ -19,7 +19,7 @@ class Attachment(Closed, frozen=True):
 
 
 class Message(Closed, frozen=True):
-    """The nine keys."""
+    """A message, with its nine keys."""
 
     id: UUID
     ts: Milliseconds
@@ -47,6 +47,6 @@ class Pushed(Closed, frozen=True):
 
 
 class History(Closed, frozen=True):
-    """Messages of the past."""
+    """A page of the history."""
 
     messages: list[Message]

@@ -12,7 +12,7 @@ from tests.protocols.ac7.conformance.shapes.messages import Attachment
 
 
 class Objective(Closed, frozen=True):
-    """The fourteen keys."""
+    """An objective, with its fourteen keys."""
 
     id: Annotated[str, Meta(pattern=r"^obj-[0-9a-z]+-[0-9a-z]+$")]
     title: str
