@@ -1,4 +1,4 @@
-"""Reports: a run that fails says which tests failed, whatever the garbage collector does meanwhile."""
+"""Reports of test runs: a failed run names its failed tests, even if the garbage collector runs."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Coming back to a backlog: what is current, what is not, and discarding."""
+"""`tieline digest` and `tieline discard`: current and obsolete messages of a backlog."""
 
 import asyncio
 import json

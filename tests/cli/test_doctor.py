@@ -1,4 +1,4 @@
-"""The doctor: what it finds, why that matters, and what it says to do."""
+"""`tieline doctor`: its findings, with their reasons and advice."""
 
 import asyncio
 import json

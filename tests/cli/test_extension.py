@@ -1,4 +1,4 @@
-"""Extensions: a protocol may leave all of its part of the command line out, and what it has is found."""
+"""Extensions of the command line: every part is optional for a protocol, and existing parts are found."""
 
 import inspect
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Hooks: changing a program's settings and taking that back, and what a hook prints when it runs."""
+"""Hooks: changes of a program's settings, undoing them, and the output of a hook."""
 
 import contextlib
 import json

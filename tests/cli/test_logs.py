@@ -1,4 +1,4 @@
-"""`tieline log`: the logs and their readers, and what the doctor says of them."""
+"""`tieline log`: the logs and their readers, and the doctor's findings about them."""
 
 import asyncio
 import json

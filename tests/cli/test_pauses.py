@@ -1,4 +1,4 @@
-"""Pausing a conversation from the command line, letting it go on, and what is held meanwhile."""
+"""Commands that pause and resume a conversation, and the deliveries that are held during a pause."""
 
 import json
 import re

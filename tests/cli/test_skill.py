@@ -1,4 +1,4 @@
-"""`tieline skill`: what an agent is taught."""
+"""`tieline skill`: the text that teaches an agent."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The terminal session of a program: what waits is bounded, and how a message is put for a screen and for a prompt."""
+"""Terminal sessions: limits of their queues, and the form of a message on a screen and at a prompt."""
 
 import asyncio
 from collections.abc import AsyncIterator

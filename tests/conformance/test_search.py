@@ -1,4 +1,4 @@
-"""Search, sentence by sentence, over the index of every store: what is found, and for whom."""
+"""The search index of every store: each test checks one sentence of the port's documentation."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The console's types are drawn from the hub: what is renamed there does not build here."""
+"""The console's types are generated from the hub: after a rename in the hub, the console does not build."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Secrets are taken out of what agents did, wherever they stand, and nothing else is."""
+"""Redaction removes secrets from activity, in any place, and changes nothing else."""
 
 import re
 import time

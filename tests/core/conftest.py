@@ -34,5 +34,5 @@ def harness(make_harness: MakeHarness) -> BrokerHarness:
 
 @pytest.fixture
 def team(harness: BrokerHarness) -> Team:
-    """A team in that harness."""
+    """A team in the test's broker harness."""
     return Team(harness)

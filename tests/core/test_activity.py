@@ -1,4 +1,4 @@
-"""Activity: who may report and read it, and what the journal makes of it."""
+"""Activity: the permissions to report and read it, and its storage by the journal."""
 
 from typing import Any
 

@@ -111,7 +111,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stored(home: Path) -> Copied:
-    """The contents of that hub, for one test."""
+    """The contents of the hub in `home`, which one test may change."""
     return Copied(home)
 
 

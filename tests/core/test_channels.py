@@ -1,4 +1,4 @@
-"""Channels: how they come, change and go, who is in them and as what, and whose messages are whose."""
+"""Channels: creation, changes and removal, members and their roles, and the history of names."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Checkpoints: what is signed, and what shows when somebody without the key changes it."""
+"""Checkpoints: the signed data, and detection of changes by somebody without the key."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The time is set in one step: what waits for a while waits as long as before, and nothing waits for ever."""
+"""Steps of the clock: waiting times stay as long as before, and nothing waits for ever."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""External inboxes: what somebody outside the hub can take as well is settled only by whoever was first."""
+"""External inboxes: a delivery that a process outside can take is settled only by the first taker."""
 
 from collections.abc import Sequence
 from typing import Any

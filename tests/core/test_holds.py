@@ -1,4 +1,4 @@
-"""Chains of agents are slowed and then held; what is held is kept, in order, and comes when it may."""
+"""Holds: messages of long chains are slowed and then held. Held messages are stored and released in order."""
 
 from collections.abc import Callable
 from typing import Any

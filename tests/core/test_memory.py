@@ -94,7 +94,7 @@ def store_of(harness: BrokerHarness) -> FaultyStore:
 
 
 def work(harness: BrokerHarness, commands: Sequence[c.Command]) -> Outcome:
-    """Decide a batch like the local hub: if only some commands are decided, the rest is the next batch."""
+    """Decide commands like the local hub: if only some are decided, the rest is the next batch."""
     outcome = Outcome()
     while len(outcome.replies) < len(commands):
         part = harness.handle(commands[len(outcome.replies) :])

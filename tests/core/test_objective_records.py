@@ -1,4 +1,4 @@
-"""Objectives are listed, their events are told, and all of it is kept together."""
+"""Records of objectives: lists, lifecycle messages, and their storage in one transaction."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Objectives: what one is, what may follow what, and who may do it."""
+"""Objectives: their fields, the allowed changes of status, and the rights."""
 
 from itertools import product
 

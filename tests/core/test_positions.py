@@ -1,4 +1,4 @@
-"""Streams from the recipient's side: where they stand, and what is given again."""
+"""Positions in streams: the last received number, and the messages that are sent again after it."""
 
 from tests.core.conftest import MakeHarness
 from tests.core.doubles import BrokerHarness, content

@@ -1,4 +1,4 @@
-"""Readers of the logs: retention waits for them up to a bound, people are told once before it, and gaps are counted."""
+"""Readers of the logs: retention waits for them up to a limit, warns people once before it, and counts gaps."""
 
 from typing import Any
 

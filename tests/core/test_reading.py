@@ -1,4 +1,4 @@
-"""Reading what was kept: history, the logs, activity."""
+"""Reading stored data: history, the logs, activity."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Streams: what one sender says to one recipient on one topic is counted 1, 2, 3 and stays in order."""
+"""Streams: messages of one sender to one recipient on one topic are numbered 1, 2, 3 and stay in order."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

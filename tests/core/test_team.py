@@ -1,4 +1,4 @@
-"""The team: what is said about it and its members, what they may do, and who is at work."""
+"""The team: descriptions of the team and its members, permissions, and who is busy."""
 
 import pytest
 

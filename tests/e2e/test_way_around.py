@@ -1,4 +1,4 @@
-"""From a word to what it stands for: a thread in the live tail, a message in its conversation, a channel's name."""
+"""Links of the page: from the live tail to a thread, from a message to its conversation, and to a channel."""
 
 import pytest
 from playwright.async_api import expect

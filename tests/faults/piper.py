@@ -1,4 +1,4 @@
-"""A run of the pipeline in a process of its own, which says what it does: `piper.py HOME SCRATCH LAKE…`."""
+"""A run of the pipeline in its own process, which prints its stages: `piper.py HOME SCRATCH LAKE…`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Damage: a hub says in one sentence what is broken and what to do, and goes on with what is whole."""
+"""Damaged files: a hub reports the damage and the remedy in one sentence, and continues with the intact files."""
 
 import asyncio
 import contextlib

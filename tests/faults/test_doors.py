@@ -260,7 +260,7 @@ def place(folder: Path) -> Iterator[Place]:
 
 
 async def open_doors(place: Place, chance: random.Random) -> list[Door]:
-    """Start the hub and make a sender and a recipient for every door."""
+    """Start the hub, and make a sender and a recipient for each protocol."""
     await place.hub.start()
     doors = [door(place, random.Random(chance.random())) for door in DOORS]
     async with await connect(home=place.hub.home) as operator:
@@ -282,7 +282,7 @@ def accepted_since(doors: list[Door], before: dict[str, int]) -> bool:
 
 
 def is_whole(recipient: Door, doors: list[Door]) -> bool:
-    """True if a recipient heard every message accepted for it; fails on messages that were never sent."""
+    """True if a recipient got every message accepted for it. Fails if it got a message that was never sent."""
     for door in doors:
         accepted = set(door.accepted.get(recipient.recipient, ()))
         heard = set(recipient.heard.get(door.sender, ()))
@@ -294,7 +294,7 @@ def is_whole(recipient: Door, doors: list[Door]) -> bool:
 
 
 async def backlog(place: Place, door: Door) -> int:
-    """Deliveries that wait for a door's recipient."""
+    """Number of deliveries that wait for the recipient of a protocol."""
     async with await connect(token=place.tokens[door.recipient], home=place.hub.home) as client:
         return len((await client.inbox(limit=1000)).items)
 

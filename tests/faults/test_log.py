@@ -1,4 +1,4 @@
-"""Kill -9 of a hub that moves readers, deletes and gives space back: positions stay, and gaps are counted exactly."""
+"""kill -9 of a hub that moves readers, deletes rows and frees space: positions stay, and gaps are counted exactly."""
 
 import random
 import signal

@@ -82,7 +82,7 @@ class Recipient:
         self._ids: set[str] = set()
 
     def has_heard(self, expected: dict[str, list[int]]) -> bool:
-        """True if the peer heard exactly these messages."""
+        """True if the peer got exactly these messages."""
         return self.heard == expected
 
     async def listen(self) -> None:

@@ -1,4 +1,4 @@
-"""Killed at any instant: what nothing shows to have been seen is offered again, and falls to each way once."""
+"""kill -9 at any instant: deliveries that were perhaps not seen are offered again, and escalated once per way."""
 
 import asyncio
 import json

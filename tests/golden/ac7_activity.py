@@ -1,4 +1,4 @@
-"""ac7: what agents did, as they report it, as exporters of OpenTelemetry do, and as it is read and followed."""
+"""ac7: activity, uploaded by agents and by exporters of OpenTelemetry, and read as a list and as a stream."""
 
 import gzip
 import json

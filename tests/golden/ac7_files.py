@@ -1,4 +1,4 @@
-"""ac7: the tree of files, and what messages show of it."""
+"""ac7: the tree of files, and files of messages."""
 
 from hashlib import sha256
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""backchannel's relay: every route under `/v1/`, its streams of events, and what comes from other protocols."""
+"""backchannel's relay: every route under `/v1/`, its streams of events, and messages from other protocols."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The command line: what its commands print as JSON, the codes that they end with, and what `run.json` says."""
+"""The command line: the JSON output of its commands, their exit codes, and the content of `run.json`."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The console: who gets in and out, under which headers its page comes, and what of the pipeline it is handed."""
+"""The console: logins and logouts, the headers of its page, and the pipeline's report."""
 
 from pathlib import Path
 

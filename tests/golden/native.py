@@ -1,4 +1,4 @@
-"""The hub's own protocol on its Unix socket: opening, messages, deliveries, and what became of them."""
+"""The hub's own protocol on its Unix socket: sessions, messages, deliveries and receipts."""
 
 import contextlib
 from collections.abc import AsyncIterator

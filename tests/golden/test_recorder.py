@@ -1,4 +1,4 @@
-"""The recorder: what it replaces and what it leaves, and that folding loses nothing."""
+"""The recorder: the values that it replaces and keeps, and folding of long lines without loss."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A hub with rooms in which the same names say the same things, so that a test can try to get from one to another."""
+"""A hub with rooms that have equal names and messages, so that a test can try to get from one to another."""
 
 import contextlib
 import json

@@ -1,4 +1,7 @@
-"""The tables of docs/interop.md, drawn from what protocols declare. `python -m tests.interop.table` writes them."""
+"""The tables of docs/interop.md, generated from the declarations of protocols.
+
+`python -m tests.interop.table` writes them.
+"""
 
 from pathlib import Path
 
@@ -53,7 +56,7 @@ TABLES = {"said": _said, "given": _given, "pairs": _pairs}
 
 
 def filled(page: str) -> str:
-    """The page with its tables as the code has them."""
+    """Return the page with its tables generated anew from the code."""
     for name, draw in TABLES.items():
         before, start, rest = page.partition(f"<!-- {name} -->\n")
         _, end, after = rest.partition(f"<!-- /{name} -->")

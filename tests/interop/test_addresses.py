@@ -1,4 +1,4 @@
-"""One address space: every dialect writes the same targets in its own form, and hears which name it may have meant."""
+"""Addresses: each protocol writes the same targets in its own form, and gets suggestions for unknown names."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Nobody can speak as somebody else: whatever a client writes, others see whose session it came through."""
+"""Spoofing: recipients see the member of the session as the sender, whatever a client writes."""
 
 import fnmatch
 from pathlib import Path

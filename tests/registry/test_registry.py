@@ -1,4 +1,4 @@
-"""A sixth protocol is one folder: the hub runs it, everybody reaches it, and nothing else was told of it."""
+"""A sixth protocol is one folder: the hub runs it, all protocols reach it, and no other file names it."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The bare Debian: what it takes along from its host."""
+"""The bare Debian: settings that it copies from its host."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`make derive`: what is made from the contract is what the contract says now."""
+"""`make derive`: the generated files match the current contract."""
 
 from typing import get_args
 

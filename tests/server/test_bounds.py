@@ -1,4 +1,4 @@
-"""HTTP within bounds: what is too large, too slow or no HTTP at all has an answer, and leaves no line in the log."""
+"""Limits of HTTP: requests that are too large, too slow or invalid get an answer, and no line in the log."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Time and chance as the running hub has them."""
+"""The clock and the ids of a running hub."""
 
 from uuid import UUID
 

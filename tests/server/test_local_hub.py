@@ -1,4 +1,4 @@
-"""The local hub: nobody hears of what is not durable, and a store that fails takes nobody down with it."""
+"""The local hub: it publishes only durable changes, and a failing store ends no session."""
 
 import asyncio
 import time

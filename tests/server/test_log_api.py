@@ -1,4 +1,4 @@
-"""The logs over HTTP: who may read them, what is answered, and what bad requests get."""
+"""The logs over HTTP: permissions, answers, and bad requests."""
 
 import asyncio
 import gzip

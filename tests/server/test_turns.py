@@ -1,4 +1,4 @@
-"""Turns: order within a session, a share for each, and no more at once than somebody can wait for."""
+"""Turns: order within a session, an equal share for each session, and small batches."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""WebSockets within bounds: what strangers can make the hub hold, and what is left of them when they are gone."""
+"""Limits of WebSockets: memory that unknown clients can use, and its release when they leave."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Telemetry: what exporters send, in both forms, becomes activity; what is broken or too large is said to be."""
+"""Telemetry: exports in both forms become activity. Broken or too large ones are reported."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Labels in free-form data, and what a wire has no words for."""
+"""Labels in free-form data, and fields that a wire cannot carry."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Folders of our own: whatever somebody else could change or lead elsewhere is refused, in words."""
+"""Own folders: a folder that another user could change or redirect is refused with a reason."""
 
 import grp
 import os

@@ -1,4 +1,4 @@
-"""Frames: any chunking gives the same payloads, bad lengths are refused early, and a quiet buffer is empty."""
+"""Frames: any chunking yields the same payloads, bad lengths are refused early, and an idle buffer is empty."""
 
 import itertools
 import sys
@@ -18,7 +18,7 @@ payload_lists = st.lists(st.binary(min_size=1, max_size=MAXIMUM), max_size=20)
 
 
 def split(stream: bytes, cuts: list[int]) -> list[bytes]:
-    """Cut a stream at the given places, so that the pieces joined are the stream."""
+    """Split a stream into pieces at the given places."""
     places = sorted({cut % (len(stream) + 1) for cut in cuts} | {0, len(stream)})
     return [stream[start:end] for start, end in itertools.pairwise(places)]
 

@@ -1,4 +1,4 @@
-"""Local addresses: which are pipes, and what becomes of one where there are none."""
+"""Local addresses: names of pipes, and pipes on systems that have none."""
 
 import asyncio
 import stat

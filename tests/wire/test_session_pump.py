@@ -1,4 +1,4 @@
-"""The session pump before a fake hub: opening and closing, and what comes in."""
+"""The session pump with a fake hub: opening, closing, and commands from the wire."""
 
 from collections.abc import Sequence
 from functools import partial

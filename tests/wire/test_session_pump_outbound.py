@@ -1,4 +1,4 @@
-"""The session pump before a fake hub: order, credit and back-pressure of what goes out."""
+"""The session pump with a fake hub: order, credit and back-pressure of deliveries."""
 
 import asyncio
 

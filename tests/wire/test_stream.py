@@ -1,4 +1,4 @@
-"""A byte stream to one client: hanging up lets it read what was written, and never waits for ever."""
+"""A byte stream to one client: closing lets the client read the written bytes, and has a time limit."""
 
 import asyncio
 import os

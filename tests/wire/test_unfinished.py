@@ -1,4 +1,4 @@
-"""Messages that are not whole yet: bounded over all connections, and whoever holds most is refused."""
+"""Incomplete messages: their total size is limited, and the client with the most bytes is refused."""
 
 from tieline.contract.limits import Limits
 from tieline.wire.unfinished import FREE_BYTES, Share, Unfinished

@@ -1,4 +1,4 @@
-"""Rows of every kind, made of little, and what two foundations are compared by."""
+"""Small rows of every kind, and a comparison of two stored states."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Writes are buffered and become durable together, all or none; reads see what is buffered."""
+"""Commits of a store: all buffered writes become durable together or not at all. Reads see buffered writes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""History: who sees what of it, newest first."""
+"""History queries of a store: the visible messages of each member, newest first."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Pruning: what is forgotten, in which order, and what is left."""
+"""Retention in a store: the deleted rows, their order, and the rows that stay."""
 
 from tests.conformance.store.writer import PAGE_BYTES, Writer
 from tieline.contract.delivery import State

@@ -1,4 +1,4 @@
-"""Attacks by somebody without a credential: open connections, send bytes to every listener, and never finish."""
+"""Attacks by clients without a credential: open connections, send bytes to every listener, and never finish."""
 
 import asyncio
 import contextlib
@@ -97,7 +97,7 @@ _HELD_SECONDS = 3.0 if SOAK else 0.2
 
 
 async def send_bytes(hub: WatchedHub) -> None:
-    """Requests and frames that are never finished, on every door at once; some are held open, some dropped."""
+    """Send unfinished requests and frames to every listener at once. Some connections stay open, some are dropped."""
     tasks = [_half_head(hub) for _ in range(_HEADS)]
     for path in (*OPEN_ROUTES, *CLOSED_ROUTES):
         tasks += [_half_body(hub, path) for _ in range(_BODIES)]
@@ -217,7 +217,7 @@ def hostile_documents(size: int) -> Iterator[bytes]:
 
 
 async def spend_time(hub: WatchedHub) -> None:
-    """Headers, paths and documents that are slow to read, on every door that reads them."""
+    """Send headers, paths and documents that are slow to parse, to every listener that parses them."""
     for _ in range(_CPU_ROUNDS):
         for wide in _WIDTHS:
             for pair in _hostile_headers(wide):

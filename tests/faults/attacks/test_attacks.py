@@ -1,4 +1,4 @@
-"""Attacks on a hub: it stays small, nobody holds it up, and what strangers leave behind is bounded.
+"""Attacks on a hub: its memory stays small, no client blocks it, and unknown clients leave little data behind.
 
 `make soak` has a hub for each campaign, and prints its figures; a short run shares one, to be quick.
 """

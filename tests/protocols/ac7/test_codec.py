@@ -1,4 +1,4 @@
-"""The shapes of ac7: what its own keys cannot carry, and the slugs of channels."""
+"""The shapes of ac7: fields that ac7 does not have, and the slugs of channels."""
 
 import re
 

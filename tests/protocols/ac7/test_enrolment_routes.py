@@ -1,4 +1,4 @@
-"""Enrolment over HTTP: a device asks, a manager says for whom it is, the device fetches its token, once."""
+"""Enrolment over HTTP: a device asks, a manager approves it for a member, the device fetches its token once."""
 
 import asyncio
 import os

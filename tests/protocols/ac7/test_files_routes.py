@@ -1,4 +1,4 @@
-"""Files over HTTP: homes, bytes in and out, limits, escapes, and who may read what because of a message."""
+"""Files over HTTP: homes, uploads and downloads, limits, unsafe paths, and rights to read files of messages."""
 
 import asyncio
 import errno

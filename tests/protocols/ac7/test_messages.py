@@ -1,4 +1,4 @@
-"""History, and what a push or a subscription is refused for; the protocol's own sentences are in `conformance`."""
+"""History, and refused pushes and subscriptions. `conformance` tests the sentences of the protocol itself."""
 
 import asyncio
 

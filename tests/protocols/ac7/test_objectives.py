@@ -1,4 +1,4 @@
-"""Objectives on the wire: who may do what; the protocol's own sentences are in `conformance`."""
+"""Rights to objectives on the wire. `conformance` tests the sentences of the protocol itself."""
 
 from typing import Any
 

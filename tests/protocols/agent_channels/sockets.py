@@ -1,4 +1,4 @@
-"""Raw ends of a channel for its tests: what a foreign client really puts on a socket, and waiting for conditions."""
+"""Raw clients of a channel's socket, which write bytes like a foreign client, and waits for conditions."""
 
 import asyncio
 from collections.abc import Callable

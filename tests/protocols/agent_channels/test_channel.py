@@ -1,4 +1,4 @@
-"""The channel over real sockets: who hears what, and that one client can hurt only itself."""
+"""The channel over real sockets: the recipients of a message, and the limits of one bad client's harm."""
 
 import asyncio
 import os

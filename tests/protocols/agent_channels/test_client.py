@@ -1,4 +1,4 @@
-"""The client over real sockets: its events, its loop, and what it says when it is not connected."""
+"""The client over real sockets: its events, its loop, and its errors when it is not connected."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -38,7 +38,7 @@ cuts = st.lists(st.integers(min_value=0), max_size=30)
 
 
 def split(stream: bytes, places: list[int]) -> list[bytes]:
-    """Cut a stream at the given places, so that the pieces joined are the stream."""
+    """Split a stream into pieces at the given places."""
     ends = sorted({place % (len(stream) + 1) for place in places} | {len(stream)})
     return [stream[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 

@@ -1,4 +1,4 @@
-"""The connection by itself, on a transport that a test plays: what its owner hears, and when."""
+"""The connection alone, on a fake transport: the callbacks to its owner, and their times."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Events: handlers in order, mistakes heard about, failures contained."""
+"""Events: handlers run in order, wrong event names raise, and a failing handler stops no other."""
 
 import logging
 

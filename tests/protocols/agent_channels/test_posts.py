@@ -1,4 +1,4 @@
-"""Posts with many values: what others get of them, and that they claim nobody's name."""
+"""Posts with many values: the messages that recipients get, and their sender names."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The hub's channel sockets: what is said on them is durable, and reaches every other protocol and back."""
+"""The hub's channel sockets: their messages are durable, and pass from and to every other protocol."""
 
 import asyncio
 import contextlib

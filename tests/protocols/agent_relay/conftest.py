@@ -1,4 +1,4 @@
-"""Running hubs with a relay socket, and what is at its other end."""
+"""Running hubs with a relay socket, and clients of this socket."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

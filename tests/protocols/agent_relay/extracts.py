@@ -35,7 +35,7 @@ def extract(*chunks: bytes) -> tuple[bytes, list[Instruction]]:
 
 
 def split(stream: bytes, cuts: list[int]) -> list[bytes]:
-    """Cut a stream at the given places, so that the pieces joined are the stream."""
+    """Split a stream into pieces at the given places."""
     places = sorted({cut % (len(stream) + 1) for cut in cuts} | {0, len(stream)})
     return [stream[start:end] for start, end in itertools.pairwise(places)]
 

@@ -1,4 +1,4 @@
-"""Clients on real sockets: at a hub, over a cable that is watched and cut, and at a daemon that says odd things."""
+"""Clients on real sockets: at a hub, over a cable that records and cuts, and at a fake daemon."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The client that loses its connection, hears BUSY, or hears nothing."""
+"""The client that loses its connection, gets BUSY, or gets no answer."""
 
 import asyncio
 import time

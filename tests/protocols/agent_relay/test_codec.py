@@ -1,4 +1,4 @@
-"""Envelopes: what they say survives the way through the hub, and what is none is refused in one documented way."""
+"""Envelopes: their fields pass through the hub unchanged, and invalid ones get the documented refusal."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""Sending and delivery: what a SEND becomes, what its numbers count, when it comes again."""
+"""Sending and delivery: the DELIVER of a SEND, its sequence numbers, and repeated deliveries."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Flow control: how much is on the way, who is told to slow down, and when a client is not read."""
+"""Flow control: the limit of unacknowledged deliveries, BUSY, and pauses in reading from a client."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Transport and framing: what is a frame, what is an envelope, and what becomes of anything else."""
+"""Transport and framing: valid frames and envelopes, and the answers to invalid ones."""
 
 import asyncio
 import json

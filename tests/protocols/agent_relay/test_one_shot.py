@@ -1,4 +1,4 @@
-"""Clients that never say HELLO: what they are answered, and for whom they may not speak."""
+"""Clients that never send HELLO: the answers to them, and the names that they may not use."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Resume: sessions that are taken up again, by token or by RESUME, and what they are given."""
+"""Resume: sessions that are resumed by token or by RESUME, and the deliveries that they get."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Shadows: who is shown what another agent hears and says, and who is not."""
+"""Shadows: agents that get copies of another agent's messages, and their limits."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The existing implementation's own tools, which say HELLO under names that no member can have."""
+"""The existing implementation's own tools, which send HELLO with names that no member can have."""
 
 import pytest
 

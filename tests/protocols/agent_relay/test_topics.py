@@ -1,4 +1,4 @@
-"""Broadcasts and topics: who hears what is for everybody, and in which order."""
+"""Broadcasts and topics: their recipients and their order."""
 
 from tests.protocols.agent_relay.relays import Relay
 from tests.protocols.agent_relay.wire import frame, said

@@ -1,4 +1,4 @@
-"""Trust: who tries to be somebody else is refused by its code, is in the audit log, and harms nobody."""
+"""Trust: a client that uses another's name is refused with a code, is in the audit log, and harms no one."""
 
 from tests.protocols.agent_relay.relays import Relay
 from tests.protocols.agent_relay.wire import frame, greeting, resumption, said

@@ -1,4 +1,4 @@
-"""Raw agents of the relay for its tests: what a foreign client really puts on the socket, frame by frame."""
+"""Raw agents of the relay, which write frames like a foreign client."""
 
 import asyncio
 import itertools
@@ -57,7 +57,7 @@ class Wire:
         return frames[-1]
 
     async def receive(self) -> Frame:
-        """Wait for the next frame but AGENT_READY. Raises `EOFError` when the hub hung up."""
+        """Wait for the next frame except AGENT_READY. Raises `EOFError` when the hub closed the connection."""
         while (found := await self._next())["type"] == "AGENT_READY":
             self.ready.append(found)
         return found

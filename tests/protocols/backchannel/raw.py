@@ -19,7 +19,7 @@ _last_ms = 0
 
 
 def now() -> str:
-    """A timestamp as messages have it; no two are the same, because those of one millisecond have no order."""
+    """Return a timestamp for a message. Each call returns a new one, so that messages have an order."""
     global _last_ms  # noqa: PLW0603 - one clock for the process
     _last_ms = max(_last_ms + 1, time.time_ns() // 1_000_000)
     moment = datetime.fromtimestamp(_last_ms / 1000, UTC)

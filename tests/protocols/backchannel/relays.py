@@ -37,7 +37,7 @@ class Reply(Struct, frozen=True):
 
     @property
     def error(self) -> str:
-        """The text of a "no", whose form is always the same."""
+        """The error text of a refusal. Check the form of the refusal."""
         assert self.headers["content-type"] == JSON
         assert set(self.value) == {"error"}, self.value
         text: str = self.value["error"]

@@ -1,4 +1,4 @@
-"""A spool, and what a real bch writes into one."""
+"""A spool, and the files that a real bch writes into it."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""A spool that a hub has adopted: what passes between its agents and the hub's members."""
+"""A spool that a hub has adopted: messages between its agents and the hub's members."""
 
 import asyncio
 import contextlib

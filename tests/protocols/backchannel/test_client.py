@@ -1,4 +1,4 @@
-"""The relay's client against servers that are none, or misbehave. What it does with a relay is in tests/cli."""
+"""The relay's client against servers that are missing or misbehave. tests/cli has the tests with a relay."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""Inotify: folders in which something happened are told of, by their numbers."""
+"""Inotify: reports the folders that have changed, by their numbers."""
 
 import select
 import sys

@@ -1,4 +1,4 @@
-"""The stream of an agent's messages: what it begins with, what it never does, and how it ends."""
+"""The stream of an agent's messages: its first events, its limits, and its end."""
 
 import asyncio
 import json

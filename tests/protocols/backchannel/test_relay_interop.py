@@ -1,4 +1,4 @@
-"""Across protocols: what is said elsewhere is in a backchannel agent's inbox and stream, and the other way round."""
+"""Across protocols: messages of other protocols are in a backchannel agent's inbox and stream, and the reverse."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Raw peers for tests: what a foreign client really puts on the wire, frame by frame, over every carrier."""
+"""Raw peers for tests, which write frames like a foreign client, over every carrier."""
 
 import asyncio
 import contextlib
@@ -108,13 +108,13 @@ class Peer:
         return self
 
     async def say(self, to: str, body: Any = None, **fields: str) -> bytes:
-        """Send a signed envelope; returns its bytes."""
+        """Send a signed envelope. Return its bytes."""
         made = envelope(self.name, to, body, **fields)
         await self.raw(made)
         return made
 
     async def peers(self) -> list[str]:
-        """Ask who is there; nothing else may come first."""
+        """Ask for the list of peers. No other frame may come first."""
         await self.raw(codec.encode_peers())
         names: list[str] = (await self.expect("peers"))["names"]
         return names
@@ -156,7 +156,7 @@ class Peer:
 
 
 class WebSocketPeer(Peer):
-    """Over a WebSocket."""
+    """A peer over a WebSocket."""
 
     def __init__(self, websocket: ClientConnection) -> None:
         self.websocket = websocket
@@ -184,7 +184,7 @@ def _closed(end: ConnectionClosed) -> Closed:
 
 
 class LinePeer(Peer):
-    """Over the socket that carries lines."""
+    """A peer over the Unix socket with one frame per line."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -274,7 +274,7 @@ async def bus(home: Path, door: str = PORT, config: str = CONFIG, **options: Any
 
 @contextlib.asynccontextmanager
 async def listener(hub: Bus) -> AsyncIterator[PeerbusServer]:
-    """Another port for peers at a hub, whose server a test can look into; peers dial it from now on."""
+    """Open another port for peers, whose server a test can inspect. Peers connect to it from now on."""
     assert hub.hub.local_hub is not None
     server = PeerbusServer(hub.hub.local_hub, tokens=(TOKEN, OTHER_TOKEN), secret=SECRET)
     await server.listen("127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""Peers and everybody else: what crosses, how it is signed, and what never does."""
+"""Messages between peers and other members: their content and signatures, and the limits."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The signed bytes: two known signatures, the rules one by one, and what must hold for any body."""
+"""The signed bytes: two known signatures, each rule, and properties of any body."""
 
 import hmac
 import json
@@ -128,7 +128,7 @@ def _joined(items: list[list[str]]) -> list[str]:
 
 
 def reference(body: bytes) -> bytes:
-    """The rules of the first implementation, byte by byte."""
+    """Encode a value by the rules of the first implementation, as a reference."""
     out = bytearray()
     inside = escaped = False
     position = 0

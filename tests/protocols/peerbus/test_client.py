@@ -249,7 +249,7 @@ Handler = Callable[[ServerConnection], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def broker(handler: Handler) -> AsyncIterator[str]:
-    """A broker that registers everybody, and then does as it is told."""
+    """A fake broker that registers all peers, and then sends the frames that the test gives."""
 
     async def handle(websocket: ServerConnection) -> None:
         await websocket.recv()

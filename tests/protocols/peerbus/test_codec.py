@@ -119,7 +119,7 @@ def test_fields_that_a_frame_has_must_be_of_their_type(frame: bytes) -> None:
 
 
 def nested(levels: int) -> bytes:
-    """An envelope with as many levels, its own included."""
+    """An envelope with this many nested levels, including its own."""
     return b'{"id":"1","to":"bob","body":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
 
 

@@ -1,4 +1,4 @@
-"""The register handshake: what is accepted, and the close code and reason of everything that is not."""
+"""The register handshake: accepted frames, and the close codes and reasons for all others."""
 
 import asyncio
 import json
@@ -38,13 +38,13 @@ MIB = 1024 * 1024
 
 @pytest.fixture(params=WEBSOCKETS)
 async def web(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Bus]:
-    """A hub whose peers come through one WebSocket after the other."""
+    """A hub for peers. The tests run once for each WebSocket."""
     async with bus(folder / "h", request.param) as built:
         yield built
 
 
 async def rejected(web: Bus, *frames: bytes) -> tuple[int, str]:
-    """Send frames on a new connection and see how it is closed, and that nobody else is."""
+    """Send frames on a new connection. Return how it is closed, and check that no other connection closes."""
     bystander = await web.peer("bystander")
     peer = await web.dial()
     await peer.raw(*frames)

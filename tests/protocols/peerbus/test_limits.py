@@ -1,4 +1,4 @@
-"""Everything has a limit, what passes it is dropped or hung up on as documented, and nothing accepted is lost by it."""
+"""Limits: beyond each, messages are dropped or the connection closes as documented. No accepted message is lost."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Many connections of one name, and connections that end without a word: one has the name, and nothing is lost."""
+"""Many connections with one name, and broken connections: only one has the name, and no message is lost."""
 
 import asyncio
 import socket
@@ -65,7 +65,7 @@ async def test_of_twenty_connections_that_race_for_a_name_one_survives_and_nothi
 
 
 def vanish(peer: Peer) -> None:
-    """End a connection as a crash does: no close frame, no goodbye."""
+    """End a connection as in a crash, without a close frame."""
     if isinstance(peer, WebSocketPeer):
         peer.websocket.transport.abort()
     else:

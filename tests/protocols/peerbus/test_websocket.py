@@ -1,4 +1,4 @@
-"""The port of its own, byte by byte: what no client library would send, and how it ends."""
+"""The separate port, byte by byte: frames that no client library would send, and the end of the connection."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ FIN = 0x80
 
 
 def frame(payload: bytes, opcode: int = TEXT, *, fin: bool = True, masked: bool = True, reserved: int = 0) -> bytes:
-    """One frame as a client writes it."""
+    """Encode one WebSocket frame like a client."""
     first = opcode | reserved | (FIN if fin else 0)
     size = len(payload)
     mask_bit = 0x80 if masked else 0
@@ -36,7 +36,7 @@ def frame(payload: bytes, opcode: int = TEXT, *, fin: bool = True, masked: bool 
 
 
 class Socket:
-    """A connection of bytes."""
+    """A raw connection, so that a test can send any bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader

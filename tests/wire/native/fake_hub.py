@@ -1,4 +1,4 @@
-"""A fake hub for tests of a wire: it writes down what is asked, and the test answers."""
+"""A fake hub for tests of a wire: it records the commands, and the test answers them."""
 
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The frames of the hub's own protocol: each round-trips, and what is not a batch is called so."""
+"""The frames of the hub's own protocol: each round-trips, and invalid batches raise."""
 
 import json
 import re

@@ -44,7 +44,7 @@ CHANGES: tuple[tuple[str, str, Any], ...] = (
 
 
 def other(objective_id: str) -> str:
-    """An id of the same form that never was."""
+    """An id of the same form that does not exist."""
     start, time, serial = objective_id.split("-")
     return "-".join((start, ("0" if time[0] != "0" else "1") + time[1:], serial))
 

@@ -1,4 +1,4 @@
-"""A token that ends while it is in use: the next request hears so, and who follows an activity by it sees no more."""
+"""Revoked tokens: the next request is refused, and a stream of activity that uses the token ends."""
 
 import asyncio
 import time

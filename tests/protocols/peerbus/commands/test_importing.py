@@ -1,4 +1,4 @@
-"""Taking over the peers of a peerbus broker, and what they have not acknowledged."""
+"""Import of a peerbus broker: its peers and their unacknowledged messages."""
 
 import asyncio
 import contextlib
