@@ -1,7 +1,7 @@
 """Style as a test: the rules of CONTRIBUTING.md that a linter does not know.
 
-Each rule is a function from a file's text to its offences, so that the last test can show every rule a planted one.
-A failure lists `file:line` and what to do instead; there is no list of exceptions.
+Each rule is a function that finds the offences in a file's text, so that the last tests can try every rule with a
+planted offence. A failure lists `file:line` and the remedy; there is no list of exceptions.
 """
 
 import ast

@@ -1,6 +1,7 @@
-"""Running a program: what it says reaches members.
+"""`tieline run`: messages in the output of a program reach members.
 
-Everything is real: a hub in its process, `tieline run` in another with a terminal of its own, a program in that.
+Everything is real: the hub is a process, `tieline run` is a process with its own terminal, and the program runs in that
+terminal.
 """
 
 import shlex

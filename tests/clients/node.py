@@ -1,6 +1,6 @@
-"""The protocols' own clients, run by the Node.js that the development tools bring, on the lead of a test.
+"""Runs the protocols' own clients in the Node.js of the development tools, under the control of a test.
 
-A script here takes commands and gives answers and events, one JSON object a line each, so that every expectation is in
+A script here takes commands and prints answers and events, one JSON object per line, so that all assertions are in
 Python. `package.json` names the clients with exact versions; `make test` installs them from the lock.
 """
 

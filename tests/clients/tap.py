@@ -1,8 +1,8 @@
-"""A tap on a Unix socket of length-prefixed JSON: it passes bytes on, notes the frames, and can lose the connection.
+"""A proxy on a Unix socket of length-prefixed JSON: it passes bytes on, records the frames, and can break connections.
 
-A client that is given the tap's path cannot tell it from the hub's own. Losing is exact: `hold` lets frames of one
-direction reach the tap and no further, `cut` ends the connections without passing on what is held, and while the tap is
-shut nobody can connect.
+A client that gets the tap's path cannot distinguish the tap from the hub. Losses are exact: `hold` keeps the frames of
+one direction in the tap, `cut` ends the connections without these frames, and while the tap is shut no client can
+connect.
 """
 
 import asyncio

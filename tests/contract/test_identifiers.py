@@ -1,4 +1,4 @@
-"""Names: which are allowed, which are kept, which are refused."""
+"""Names: allowed, reserved and refused ones."""
 
 import pytest
 

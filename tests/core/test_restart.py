@@ -1,8 +1,8 @@
-"""A broker that comes back is the broker that was there: whatever was asked before, however it went down.
+"""Restarts: a broker has the same visible state after a restart, whatever happened before and however it stopped.
 
-The machine asks random commands, commits at random, and at random stops cleanly or crashes. After a crash the broker
-must show what it showed at its last commit, after a clean stop what it showed just before. Beside it the machine keeps
-a model of streams and claims that is too simple to be wrong.
+The state machine decides random commands, commits at random, and at random stops cleanly or crashes. After a crash the
+broker must show the state of its last commit; after a clean stop, the state just before. The state machine compares it
+with a simple model of streams and claims.
 """
 
 import shutil

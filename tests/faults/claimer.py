@@ -1,6 +1,7 @@
 """One of many processes that race for the deliveries of one member: `python -m tests.faults.claimer SEED HOME URL`.
 
-An empty URL means the hub's socket. It says `ready`, waits for a line, claims all it can, and prints what it won.
+An empty URL means the hub's socket. The process prints `ready`, waits for a line, claims as many deliveries as it can,
+and prints their ids.
 """
 
 import asyncio

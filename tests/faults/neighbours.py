@@ -1,8 +1,8 @@
 """Local processes in a spool that a hub has adopted, killed at any instant: `python -m tests.faults.neighbours ROLE …`.
 
-They know the layout and nothing of the hub. `write ROOT NAME FIRST TARGET…` sends numbered words to the targets in turn
-and prints each number with its target once all its copies are renamed. `take ROOT AGENT` takes what comes and prints
-each word once it has renamed it away.
+They know the layout of a spool, but not the hub. `write ROOT NAME FIRST TARGET…` sends numbered messages to the targets
+in turn, and prints each number with its target after it has renamed all copies. `take ROOT AGENT` takes messages, and
+prints each one after it has renamed the file.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Processes that use one spool and may be killed at any instant: `python -m tests.faults.spooler ROLE ROOT …`.
 
-`drain`: says `ready`, waits for a line, takes all it can and prints what it got. `write`: sends numbered words until it
-is killed and prints each number once it was accepted. `read`: takes what comes until it is killed and prints each word
-once it has finished with it. `stop`: stops at the step that it is told, and says so.
+`drain` prints `ready`, waits for a line, takes all messages and prints them. `write` sends numbered messages until it
+is killed, and prints each number after its message was accepted. `read` takes messages until it is killed, and prints
+each after it has handled it. `stop` stops at a given step, and prints a line.
 """
 
 import json

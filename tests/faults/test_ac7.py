@@ -1,7 +1,8 @@
-"""kill -9 amid ac7's requests: objectives, what streams showed of them, uploads of activity and the audit agree.
+"""kill -9 during ac7's requests: objectives, their events on streams, uploaded activity and the audit agree.
 
-A boss gives work to workers over HTTP; they block it, go on, discuss it, complete it and upload what they do, and all
-of them read their streams, until the hub is gone. Then the store is looked at from outside, and the hub started again.
+A boss assigns objectives to workers over HTTP. The workers block, unblock, discuss and complete them, and upload
+activity. All of them read their streams until the hub is killed. Then the test inspects the store from outside, and
+starts the hub again.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """kill -9 amid uploads, overwrites, removals and attachments: no content without an entry, no entry without content.
 
-Each member works on paths of its own, so that what must be at each of them afterwards is known: what the last answered
-request left there, or what the one left that was not answered any more.
+Each member has its own paths, so the test knows the allowed content of each path after a kill: that of the last
+answered request, or that of the request without an answer.
 """
 
 import asyncio

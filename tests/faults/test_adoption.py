@@ -1,8 +1,8 @@
 """kill -9 of a hub that has adopted a spool, while local processes write and take: nothing is lost, or comes twice.
 
-The local processes use plain files and never notice. On the other side a member sends through the hub's own protocol
-and says again what was not answered, and others claim what they hear, also for the local agents whose files are taken
-at the same time. A word that a local taker was killed with is in its `cur/`, and counts as taken.
+The local processes use plain files and do not notice the kill. A member sends through the hub's own protocol, and sends
+unanswered messages again. Other members claim their messages, also those of local agents whose files are taken at the
+same time. A message that a killed local process has taken is in its `cur/`, and counts as taken.
 """
 
 import asyncio

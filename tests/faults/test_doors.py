@@ -1,8 +1,8 @@
-"""kill -9 while four protocols carry mail between each other: nothing is lost, nothing settled comes again.
+"""kill -9 while four protocols exchange messages: nothing is lost, nothing settled comes again.
 
-Each door has one sender and one recipient. Senders number their words for every recipient; recipients are served by
-whatever door they came through. What a wire can repeat under one id is repeated until it is answered; a request over
-HTTP has no id, so an unanswered one may have been accepted or not, and is never said again.
+A *door* is a sender and a recipient on one protocol. Senders number their messages for every recipient. If a protocol
+can send a message again under the same id, the sender does so until it gets an answer. A request over HTTP has no id,
+so an unanswered one may have been accepted or not, and is not sent again.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """kill -9 at any instant under load: nothing accepted is lost, nothing durably acknowledged comes again, order holds.
 
-Senders say numbered words under wire ids of their own and say again, after each kill, what was not answered. Recipients
-acknowledge what they hear and learn by a message of their own, accepted after the acknowledgements on the same
-connection, that these are durable; some deliveries they claim instead.
+Senders send numbered messages with their own wire ids. After each kill, they send unanswered messages again. Recipients
+acknowledge or claim their messages. To learn that acknowledgements are durable, a recipient then sends a message on the
+same connection: when the message is accepted, the acknowledgements before it are durable.
 """
 
 import asyncio

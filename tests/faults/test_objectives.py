@@ -1,7 +1,7 @@
 """kill -9 in the middle of objective transitions and activity uploads: state, event log, messages and audit agree.
 
-A boss gives work to workers, who block it, go on, discuss it and complete it, and upload what they do, until the hub is
-gone. Then the store is looked at from outside, and the hub started again.
+A boss assigns objectives to workers. The workers block, unblock, discuss and complete them, and upload activity, until
+the hub is killed. Then the test inspects the store from outside, and starts the hub again.
 """
 
 import asyncio

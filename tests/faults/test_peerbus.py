@@ -1,7 +1,8 @@
-"""Peers under faults: kill -9 at any instant, and a thousand of them at once.
+"""Peers under faults: kill -9 at any instant, and a thousand peers at once.
 
-Senders say numbered words through the adapter, which sends again what was not confirmed; recipients consume what the
-adapter surfaces. What a sender saw confirmed must reach its recipients, once each to the host, in each sender's order.
+Senders send numbered messages through the adapter, which sends unconfirmed messages again. Recipients acknowledge the
+messages that the adapter yields. Every confirmed message must reach its recipients, once each, in the order of its
+sender.
 """
 
 import asyncio

@@ -1,13 +1,13 @@
-"""A transcript of a conversation, in which nothing is left to chance.
+"""A transcript of a conversation, without random values.
 
-An entry begins with `> ` for what a client writes and with `< ` for what the hub writes, then the name of the
-connection, then the text as it is on the wire. A long text is folded at the brackets and commas of its JSON, and a long
-string at the ends of its lines and sentences; the pieces without their indentation are the text again. What differs
-from run to run is replaced by a placeholder, numbered by first appearance, so that one value has one placeholder
-wherever it stands.
+An entry begins with `> ` for bytes of a client and with `< ` for bytes of the hub, then the name of the connection,
+then the text as it is on the wire. A long text is folded at the brackets and commas of its JSON, and a long string at
+the ends of its lines and sentences; the pieces without their indentation are the text again. A placeholder replaces
+each value that differs from run to run. Placeholders are numbered by first appearance, so that one value has the same
+placeholder everywhere.
 
-Time is no chance here: the hub has a `Clock` that stands still, and moves a second before a client writes. The number
-of a moment says how many seconds it is from the beginning, in whatever form it is said.
+Times are not random here: the hub has a `Clock` that a test moves, by a second before a client writes. The number of a
+time is the seconds since the beginning, in any format of the time.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Every wire of the hub says what it said when its transcript was written, byte for byte.
+"""Every wire of the hub has the same bytes as its recorded transcript.
 
-After a change that is meant, `TIELINE_GOLDEN=write .venv/bin/pytest tests/golden` writes the transcripts anew; what
-`git diff` shows of them then is what the change does to the wires.
+After an intended change, `TIELINE_GOLDEN=write .venv/bin/pytest tests/golden` writes the transcripts anew. `git diff`
+then shows the effect of the change on the wires.
 """
 
 import difflib

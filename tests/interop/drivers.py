@@ -1,8 +1,8 @@
 """One small agent for each protocol, so that a test can put any of them at either end.
 
-Each speaks through its own wire as a foreign client would. `connect` attaches a member by its token, `send` says
-something to `@member`, `#channel` or `*` in the dialect's own form, `hear` waits for the next message and acknowledges
-it where the wire can, `leave` hangs up and waits until the hub has seen it.
+Each uses its own wire like a foreign client. `connect` opens a session of a member by its token. `send` sends a message
+to `@member`, `#channel` or `*` in the form of the protocol. `hear` waits for the next message, and acknowledges it if
+the wire can. `leave` closes the connection, and waits until the hub has noticed it.
 """
 
 import asyncio
@@ -244,7 +244,7 @@ class _HttpDriver(Driver):
         assert b" 200 " in status, status
 
     async def _event(self) -> Json:
-        """The next event. Chunks of the transfer are cut anywhere, but never between the parts of a line here."""
+        """Wait for the next event. Return its data. The hub writes each line in one chunk."""
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 line = await self._reader.readline()

@@ -147,7 +147,7 @@ class Office:
         return replies
 
     def rows(self) -> int:
-        """Rows of the main log as another process sees them."""
+        """Number of rows of the main log, as another process sees it."""
         connection = open_for_reading(self.folder / MAIN_FILE)
         try:
             count = connection.execute("SELECT count(*) FROM log").get

@@ -300,5 +300,8 @@ def _runs(segment: bytearray, below: int, exception: int, base: int, *, without:
 
 @cache
 def _moving(below: int, exception: int, without: int) -> bytes:
-    """Return a table for `_runs` with a byte for each stored rung: 1 if `_runs` yields keys with this rung, else 0."""
+    """Return a table for `bytes.translate`: for each stored rung (state of a delivery) 1 if it matches, else 0.
+
+    A rung matches if it is below `below` and not `without`, or if it equals `exception`.
+    """
     return bytes((rung < below and rung != without) or rung == exception for rung in range(256))

@@ -1,6 +1,6 @@
 """The Store port, sentence by sentence, over every implementation.
 
-The tests know the port alone: each says what a docstring of it says.
+The tests use only the port. Each test checks a sentence of the port's docstrings.
 """
 
 from collections.abc import Iterator

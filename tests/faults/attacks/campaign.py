@@ -1,9 +1,9 @@
-"""A campaign: an attack on a real hub process, with what it costs the hub and an innocent session beside it.
+"""A campaign: an attack on a real hub process, with its cost for the hub and for an innocent session.
 
-Three figures come of it. *Peak memory* is the kernel's own high-water mark of the hub, above what it held just before.
-The *longest hold* is processor time of the event loop in one callback, and of the broker's thread in one command; what
-it decided in one go is printed too (see `hub`). The *wait* is the innocent session's p99, and the same before the
-attack. The first two have bounds; the third is printed, because this machine has other work to do.
+It measures three values. *Peak memory* is the kernel's high-water mark of the hub, minus its memory before the attack.
+The *longest hold* is the processor time of the event loop in one callback, and of the broker's thread in one command;
+the work of that time is printed too (see `hub`). The *wait* is the p99 of the innocent session, before and during the
+attack. The first two have limits; the third is only printed, because the machine has other work.
 """
 
 import asyncio

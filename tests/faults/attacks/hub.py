@@ -1,8 +1,8 @@
-"""A hub as `tieline serve` runs it, with a watch on how long one callback or one command keeps it: `… HOME FILE`.
+"""A hub like that of `tieline serve`, which measures how long a callback or a command blocks it: `… HOME FILE`.
 
-The hub is the product, unchanged, on the event loop that it always has; only what the loop calls is wrapped. Processor
-time of the thread is measured, not time, so that a busy machine does not matter. On SIGUSR1 the longest holds since the
-last one are written to FILE, and the count begins anew.
+The hub is the unchanged product on its usual event loop; only the callbacks of the loop are wrapped. Processor time of
+the thread is measured, so that other work of the machine does not matter. On SIGUSR1 the hub writes the longest times
+since the last signal to FILE, and starts again.
 """
 
 import asyncio

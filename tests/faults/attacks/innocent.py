@@ -1,8 +1,8 @@
 """An innocent session: `ann` sends to `bob`, one message after the other, and waits for each acknowledgement.
 
-Run as `python -m tests.faults.attacks.innocent HOME`, in a process apart from whoever attacks, so that only the hub
-makes it wait. It says so when it is ready. For each line that it is given, it prints what it waited since the last one;
-it ends with its standard input.
+Run it as `python -m tests.faults.attacks.innocent HOME`, in another process than the attacker, so that only the hub
+makes it wait. It prints a line when it is ready. For each line on its standard input, it prints its waiting times since
+the last line. It ends when its standard input ends.
 """
 
 import asyncio

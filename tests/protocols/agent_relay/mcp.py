@@ -1,8 +1,8 @@
 """A stand-in for the MCP server of the existing implementation (`@agent-relay/mcp` 2.0.29), as it uses the socket.
 
-It opens a connection for each request, writes one frame without HELLO, and either hangs up at once or waits for a frame
-with the request's id, or with its correlation id. The package itself brings 29 MB of others, so the tests do not
-install it.
+It opens a connection for each request, and writes one frame without HELLO. Then it closes at once, or waits for a frame
+with the request's id or its correlation id. The tests do not install the package itself, because it brings 29 MB of
+other packages.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""The existing TypeScript client as a test drives it: agents, the hub they are at, and what their questions promise.
+"""The existing TypeScript client under the control of a test: agents, their hub, and the types of the answers.
 
-Everything about the SDK's own behaviour that a test must know is here: its states, what it calls back, its types.
+This module has all knowledge about the SDK's own behaviour: its states, its callbacks, its types.
 """
 
 import asyncio

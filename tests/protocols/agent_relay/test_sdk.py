@@ -1,8 +1,7 @@
-"""The existing TypeScript client, `@agent-relay/sdk` from npm, unchanged and by its `socketPath` alone: it speaks, and
-waits for answers.
+"""The existing TypeScript client, `@agent-relay/sdk` from npm, unchanged: it sends, receives, and waits for answers.
 
-The hub is a process of its own, the SDK runs in Node, and what it does and hears is judged here. Where the frames
-themselves matter, the agent's socket is a tap before the hub's.
+Only its `socketPath` is set. The hub is a process, the SDK runs in Node, and the test checks its calls and messages. If
+the frames themselves matter, the agent's socket is a tap before the hub's.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Requests of the existing TypeScript client to the hub, and features that agents rarely need.
 
-A test that is expected to fail says what the SDK sends and what it waits for.
+A test that is expected to fail describes the frame that the SDK sends and the answer that it waits for.
 """
 
 from typing import Any

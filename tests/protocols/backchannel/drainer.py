@@ -1,7 +1,7 @@
 """One of many processes that drain one agent's inbox over the relay: `python -m …backchannel.drainer SEED`.
 
-It reads address, name and token, says `ready`, waits for a line, takes all it can, and prints what it won: as a real
-drain does, inbox and then take for each message, but in an order of its own, and again until the inbox is empty.
+It reads address, name and token, prints `ready`, and waits for a line. Then it reads the inbox and takes each message,
+like a real drain but in a random order, again until the inbox is empty. It prints the ids of the messages that it took.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""A program that knows the layout of a spool, and nothing of ours: what the first program of backchannel does.
+"""A program that knows only the layout of a spool, like the first program of backchannel.
 
-Plain files, no sync, no lock, records written in place. Also a process: `python -m tests.protocols.backchannel.raw ROOT
-COMMAND …`, which prints what it did as JSON.
+It uses plain files without sync and locks, and writes records in place. It is also a process: `python -m
+tests.protocols.backchannel.raw ROOT COMMAND …`, which prints its result as JSON.
 """
 
 import json

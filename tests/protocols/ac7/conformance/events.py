@@ -1,5 +1,7 @@
-"""Events of activity as the protocol's existing clients read them. What they do not know of one they leave alone, so
-these shapes are not closed: all of their keys are there, and others may be.
+"""Activity events as the protocol's existing clients read them.
+
+Clients ignore keys that they do not know, so these shapes are not closed: all of their keys are required, and others
+are allowed.
 """
 
 from typing import Annotated, Any, Literal

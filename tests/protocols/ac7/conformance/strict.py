@@ -1,7 +1,7 @@
-"""Answers read as the protocol's existing clients read them: each shape a closed set of keys, none missing, no other.
+"""Decodes answers like the protocol's existing clients: each shape is a closed set of keys, with no key missing.
 
-The shapes know nothing of the hub's own: what is written in `shapes` is what clients expect, so that a key that is
-renamed or left out over there fails here. `read` is asked about every answer that a test gets.
+The shapes do not use the hub's own types. `shapes` has the keys that clients expect, so that a renamed or missing key
+of the hub fails here. `read` checks every answer that a test gets.
 """
 
 import re

@@ -1,6 +1,7 @@
-"""The four kinds of thread, sentence by sentence of the protocol's own text: who gets what, and who does not.
+"""The four kinds of thread, sentence by sentence of the protocol's text: the recipients of a message, and the others.
 
-That somebody gets nothing is seen by what comes next on its stream: a message to it alone, sent afterwards.
+To show that a member gets nothing, a test sends a later message to this member alone, which must be the next on its
+stream.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The lines of the toy protocol. A client says hello, says something, acknowledges; the hub gives messages."""
+"""The lines of the toy protocol. A client sends hello, messages and acknowledgements; the hub sends messages."""
 
 from typing import Any
 
