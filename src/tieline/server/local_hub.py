@@ -233,8 +233,7 @@ class LocalHub:
         return self._watches.add(interest, receiver)
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """Set the inbox that the hub asks before it settle_commands deliveries of the member. With `None`, remove the
-        inbox.
+        """Set the inbox that the hub asks before it settles deliveries of the member. With `None`, remove the inbox.
 
         `session` is the inbox's own session. The broker's thread only reads the table, so the event loop may change it.
         """
@@ -310,19 +309,17 @@ class LocalHub:
         if self._more and not self._turns and self._queue.empty():
             self._more = False
             self._turns.add(((), None))
-        if not self._stops and not self._turns:
-            self._take_one(self._queue.get(timeout=timeout))
-        while not self._stops and not self._queue.empty():
-            self._take_one(self._queue.get())
+        wait = not self._turns
+        while not self._stops and (wait or not self._queue.empty()):
+            item = self._queue.get(timeout=timeout)
+            wait = False
+            if item is None:
+                self._stops = True
+            elif isinstance(item, Answer | InboxRemoved):
+                self._waiting_commands.take(item)
+            else:
+                self._turns.add(item)
         return self._stops
-
-    def _take_one(self, item: Item | Answer | InboxRemoved | None) -> None:
-        if item is None:
-            self._stops = True
-        elif isinstance(item, Answer | InboxRemoved):
-            self._waiting_commands.take(item)
-        else:
-            self._turns.add(item)
 
     def _replaced(self, command: c.Attach) -> Sequence[SessionId]:
         return () if self._lost else self._broker.replaced(command)

@@ -50,7 +50,7 @@ CLIENT_GATE = "tieline.client_gate"
 
 
 class ClientGate(Protocol):
-    """Lets a protocol admit or refuse the client of one WebSocket. The HTTP port makes the client_gate.
+    """Lets a protocol admit or refuse the client of one WebSocket. The HTTP port makes the gate.
 
     A client that is not admitted yet may send only one small message, within a short time.
     """

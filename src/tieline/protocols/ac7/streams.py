@@ -135,7 +135,7 @@ class Stream:
         """
         del stream_seq
         if message.reaches(PROTOCOL):
-            self._show(message, key)
+            self.show(message, key)
 
     def released(self, keys: Sequence[int]) -> None:
         """Fetch the deliveries with these keys from the hub and write them, because they are not held any more.
@@ -189,11 +189,8 @@ class Stream:
         self._first = self._last = key
         asyncio.get_running_loop().call_soon(self._note)
 
-    def show(self, message: Message) -> None:
-        """Write a message that the member itself sent, unless the stream carried it before."""
-        self._show(message, 0)
-
-    def _show(self, message: Message, key: int) -> None:
+    def show(self, message: Message, key: int = 0) -> None:
+        """Write a message, unless the stream carried it before. `key` is 0 for a message of the member itself."""
         if self._closed or self.carrier is None:
             return
         frame = None
