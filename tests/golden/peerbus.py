@@ -216,7 +216,7 @@ async def _elsewhere(ann: Voice, ben: Voice, ada: Native) -> None:
 
 
 async def play_doors(folder: Path, recorder: Recorder) -> None:
-    """Try every way in that is refused, over each WebSocket, and write the log in the format of the first broker."""
+    """Try every refused way to connect, over each WebSocket, and write the log in the format of the first broker."""
     for number, carrier in enumerate(WEBSOCKETS):
         async with bus(folder / str(number), recorder, carrier) as door:
             recorder.section(carrier)

@@ -121,9 +121,7 @@ class ExternalInboxes:
         self._reserved.clear()
 
     def roll_back(self) -> None:
-        """Forget the deliveries that were reserved since the last `mark_published`, because a rollback undid their
-        settlement.
-        """
+        """Forget the deliveries reserved since the last `mark_published`: a rollback undid their settlement."""
         del self._reserved[self._published_count :]
 
 

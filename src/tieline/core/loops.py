@@ -243,7 +243,7 @@ class Loops:
         return self._judge_guess(content, target, sender, guess)
 
     def _judge_guess(self, content: Content, target: str, sender: str, guess: _Heard) -> Judgement:
-        """Judge a message that may pass on `guess`, the last message that its sender read.
+        """Judge a message that may be caused by `guess`, the last message that its sender read.
 
         The message has hops only if the messages form a ring.
         """

@@ -53,9 +53,7 @@ class Query(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """The member that makes a request. `token` is from the header or a login cookie; `cached` is the member's
-    session.
-    """
+    """The member that makes a request, with its session. `token` is from the header or a login cookie."""
 
     token: str
     cached: CachedSession

@@ -286,9 +286,7 @@ class SessionPump:
         )
 
     def when_decided(self, done: Callable[[], None]) -> None:
-        """Call `done` when all commands given to `submit_with_retry` are decided. If no such command waits, call it at
-        once.
-        """
+        """Call `done` when all commands of `submit_with_retry` are decided. If none waits, call it at once."""
         self._when_decided.append(done)
         self._notice_decided()
 

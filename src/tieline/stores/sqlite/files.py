@@ -77,9 +77,7 @@ class SqliteFiles:
             return self._exists("refers", digest)
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let `viewers` read the entries at `paths`. `make_permanent` and `unshare` find these shares by the id
-        `via`.
-        """
+        """Let `viewers` read the entries at `paths`. Other methods find these shares by the id `via`."""
         with self._refusing(), self._connection:
             self._connection.executemany(
                 _QUERIES["share"], ((path, viewer, via, at_ms) for path in paths for viewer in viewers)
