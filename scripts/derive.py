@@ -2,10 +2,11 @@
 
     python -m scripts.derive [--check]
 
-Four modules are generated from the commands and replies of `tieline.contract`: the requests of the hub's own protocol,
-with their commands; its answers, and the parts of answers, with the functions that make them from replies; and a method
-of the SDK for each request. `scripts.native` lists the differences between the wire and the contract. `--check` writes
-nothing, and fails if a module is out of date.
+The module `wire.native.derived` is generated from the commands and replies of `tieline.contract`. It has the requests
+of the hub's own protocol, with their commands; its answers, and the parts of answers, with the functions that make them
+from replies; and a method of the SDK for each request. It is one module, so that a new command changes one generated
+file. `scripts.native` lists the differences between the wire and the contract. `--check` writes nothing, and fails if
+the module is out of date.
 """
 
 import inspect
@@ -32,7 +33,7 @@ from tieline.contract.message import Content
 from tieline.contract.target import Target
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "src" / "tieline"
+DERIVED = ROOT / "src" / "tieline" / "wire" / "native" / "derived.py"
 
 _HEADER = "# Made from tieline.contract by `make derive` (scripts/derive.py). Do not edit.\n"
 
@@ -60,10 +61,8 @@ class Field(Struct, frozen=True):
 class Module:
     """A module that is being written: its text, and the names that it imports."""
 
-    def __init__(self, docstring: str, views: str = "") -> None:
+    def __init__(self, docstring: str) -> None:
         self._docstring = docstring
-        # Prefix before the name of a view.
-        self._views = views
         self._imports: set[tuple[str, str]] = set()
         self._parts: list[str] = []
 
@@ -81,7 +80,7 @@ class Module:
         lines = [f"from {module} import {name}" if module else f"import {name}" for module, name in self._imports]
         whole = "\n\n\n".join([f'"""{self._docstring}"""\n\n{_HEADER}\n' + "\n".join(sorted(lines)), *self._parts])
         for tool in (("check", "--select", "I", "--fix-only", "--quiet"), ("format", "--quiet")):
-            command = [Path(sys.executable).with_name("ruff"), *tool, "--stdin-filename", str(PACKAGE / "made.py"), "-"]
+            command = [Path(sys.executable).with_name("ruff"), *tool, "--stdin-filename", str(DERIVED), "-"]
             whole = subprocess.run(command, input=whole, capture_output=True, text=True, check=True, cwd=ROOT).stdout
         return whole
 
@@ -102,7 +101,7 @@ class Module:
         if kind in (Target, State, bytes) or (words and kind in _WORDS):
             return "str"
         if kind in native.VIEWS:
-            return self._views + native.VIEWS[kind].name
+            return native.VIEWS[kind].name
         if kind is NoneType:
             return "None"
         if kind is int and numbers:
@@ -267,9 +266,8 @@ def content_text(module: Module, parts: list[Field]) -> list[str]:
     return [head, f"    return Content({', '.join(values)})"]
 
 
-def write_requests() -> str:
-    """The module of requests."""
-    module = Module("Requests of the hub's own protocol, and the commands that they mean.")
+def write_requests(module: Module) -> None:
+    """Write the requests, and the commands that they mean."""
     module.use("tieline.contract", "command as c")
     module.use("tieline.contract.identifiers", "SessionId")
     module.use("tieline.wire.native.frame", "Frame")
@@ -286,7 +284,6 @@ def write_requests() -> str:
         head = f"{command.__name__}(Frame, frozen=True, omit_defaults=True, tag={tag_of(command)!r}{renaming(parts)})"
         module.add(class_text(head, description(command), lines))
     module.add("AnyRequest = (" + " | ".join(command.__name__ for command in requests()) + ")")
-    return module.text()
 
 
 # Answers.
@@ -303,11 +300,11 @@ def views_in(kind: Any) -> Iterator[type[Struct]]:
         yield from views_in(part)
 
 
-def shown(part: Field, views: str = "") -> str:
+def shown(part: Field) -> str:
     """A value of the contract as frames show it."""
     kinds = [kind for kind in get_args(part.type) if kind is not Ellipsis]
     if part.type in native.VIEWS:
-        return f"{views}view_{snake(part.type.__name__)}({part.source})"
+        return f"view_{snake(part.type.__name__)}({part.source})"
     if part.type in _WORDS:
         return part.source + _WORDS[part.type]
     if part.type is Target:
@@ -315,7 +312,7 @@ def shown(part: Field, views: str = "") -> str:
     if part.type is bytes:
         return f"{part.source}.decode()"
     if kinds and kinds[0] in native.VIEWS:
-        view = f"{views}view_{snake(kinds[0].__name__)}"
+        view = f"view_{snake(kinds[0].__name__)}"
         if get_origin(part.type) is tuple:
             return f"tuple(map({view}, {part.source}))"
         return f"{view}({part.source}) if {part.source} is not None else None"
@@ -349,21 +346,17 @@ def answered() -> list[type[Struct]]:
     return [kind for kind in get_args(r.Reply) if kind in found]
 
 
-def write_views() -> str:
-    """The module of views."""
-    module = Module("Parts of answers as clients see them, and how they are made from the hub's values.")
+def write_views(module: Module) -> None:
+    """Write the parts of answers, and how they are made from the hub's values."""
     module.use("tieline.contract", "reply as r")
     held = (view for reply in answered() for part in parts_of(reply, "") for view in views_in(part.type))
     for view in dict.fromkeys(held):
         view_text(module, view)
-    return module.text()
 
 
-def write_answers() -> str:
-    """The module of answers."""
-    module = Module("Answers of the hub's own protocol, and how they are made from replies.", views="v.")
+def write_answers(module: Module) -> None:
+    """Write the answers, and how they are made from replies."""
     module.use("tieline.contract", "reply as r")
-    module.use("tieline.wire.native", "views as v")
     module.use("tieline.wire.native.frame", "Frame")
     rows, names = [], []
     for reply in answered():
@@ -371,7 +364,7 @@ def write_answers() -> str:
         parts = list(parts_of(reply, "reply"))
         lines = ["n: int", *(module.define(part, module.spell(part.type, words=True)) for part in parts)]
         module.add(class_text(f"{name}(Frame, frozen=True, omit_defaults=True, tag={tag!r})", said(reply), lines))
-        values = ", ".join(["n", *(shown(part, "v.") for part in parts)])
+        values = ", ".join(["n", *(shown(part) for part in parts)])
         maker = f"_{snake(name)}"
         module.add(f"def {maker}(n: int, reply: r.{reply.__name__}) -> {name}:\n    return {name}({values})")
         rows.append(f"r.{reply.__name__}: {maker}")
@@ -380,7 +373,6 @@ def write_answers() -> str:
     module.use("collections.abc", "Callable")
     makers = f"dict[type, Callable[[int, {module.use('typing', 'Any')}], AnyAnswer]]"
     module.add(f'ANSWERS: {makers} = {{{", ".join(rows)}}}\n"""Makes the answer with a number from a reply."""')
-    return module.text()
 
 
 # Methods of the SDK.
@@ -413,15 +405,19 @@ def method_text(module: Module, command: type[Struct]) -> str:
         gives.append(name)
     answer = answer_name(reply_of(command))[0]
     shown_parts = list(parts_of(reply_of(command), ""))
+    if reply_of(command) in native.ANSWERED_BY_HAND:
+        views = [native.VIEWS[view].name for part in shown_parts for view in views_in(part.type)]
+        for name in (answer, *views):
+            module.use("tieline.wire.native.activity", name)
     field = row.returns or (shown_parts[0].name if len(shown_parts) == 1 else "")
-    asking = f"await self._ask(n, f.{command.__name__}({', '.join(gives)}), f.{answer})"
+    asking = f"await self._ask(n, {command.__name__}({', '.join(gives)}), {answer})"
     if not shown_parts:
         returns, body = "None", asking
     elif field:
         kind = next(part.type for part in shown_parts if part.name == field)
         returns, body = module.spell(kind), f"return ({asking}).{field}"
     else:
-        returns, body = f"f.{answer}", f"return {asking}"
+        returns, body = answer, f"return {asking}"
     many = "  # noqa: PLR0913 - a message has that many parts" if "content" in command.__struct_fields__ else ""
     head = f"    async def {method_of(command)}({many}\n{', '.join(takes)}) -> {returns}:"
     doc = (inspect.getdoc(command) or "").replace("\n\n", "\n\n        ")
@@ -429,44 +425,41 @@ def method_text(module: Module, command: type[Struct]) -> str:
     return f'{head}\n        """{doc}"""\n        n = next(self._numbers)\n        {body}'
 
 
-def write_methods() -> str:
-    """The module of methods."""
-    module = Module("The requests of the hub's own protocol as methods: what `Client` has beside its own.", views="f.")
+def write_methods(module: Module) -> None:
+    """Write the methods of `Client` that are not written by hand, one for each request."""
     module.use("collections.abc", "Iterator")
     module.use("typing", "TypeVar")
-    module.use("tieline.wire.native", "frames as f")
     methods = [method_text(module, command) for command in requests() if method_of(command)]
-    module.add('_A = TypeVar("_A", bound=f.Frame)')
+    module.add('_A = TypeVar("_A", bound=Frame)')
     head = '''class Requests:
     """Asks a hub. Each method returns when the answer came, and raises `HubRefused` if it is a refusal."""
 
     _numbers: Iterator[int]
 
-    async def _ask(self, n: int, frame: f.Frame, expected: type[_A]) -> _A:
+    async def _ask(self, n: int, frame: Frame, expected: type[_A]) -> _A:
         raise NotImplementedError
 '''
     module.add("\n\n".join([head, *methods]))
+
+
+def derived() -> str:
+    """The text of the generated module."""
+    module = Module("Requests and answers of the hub's own protocol, and a method of the SDK for each request.")
+    write_requests(module)
+    write_views(module)
+    write_answers(module)
+    write_methods(module)
     return module.text()
 
 
-def modules() -> dict[Path, str]:
-    """Every generated module, with its text."""
-    return {
-        PACKAGE / "wire" / "native" / "requests.py": write_requests(),
-        PACKAGE / "wire" / "native" / "views.py": write_views(),
-        PACKAGE / "wire" / "native" / "answers.py": write_answers(),
-        PACKAGE / "wire" / "native" / "methods.py": write_methods(),
-    }
-
-
 def main() -> int:
-    """Write the modules that are out of date, or with `--check` only report them."""
-    found = modules()
-    stale = [path for path, text in found.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    for path in stale:
+    """Write the module if it is out of date, or with `--check` only report it."""
+    text = derived()
+    stale = not DERIVED.exists() or DERIVED.read_text(encoding="utf-8") != text
+    if stale:
         if "--check" not in sys.argv:
-            path.write_text(found[path], encoding="utf-8")
-        print(path.relative_to(ROOT))
+            DERIVED.write_text(text, encoding="utf-8")
+        print(DERIVED.relative_to(ROOT))
     return 1 if stale and "--check" in sys.argv else 0
 
 

@@ -175,7 +175,7 @@ def _checkpoint(home: Path | None, out: Path | None, *, json: bool) -> None:
 def _export(home: Path | None, out: Path | None) -> None:
     import msgspec
 
-    from tieline.wire.native.views import view_log_row
+    from tieline.wire.native.derived import view_log_row
 
     encoder = msgspec.json.Encoder()
     with _inspection(home) as inspection, _writing(out) as file:

@@ -22,8 +22,8 @@ from tieline.server.config import ConfigError, load_config
 from tieline.server.home import Home, HomeBusy
 from tieline.server.room import open_broker
 from tieline.wire.native.content import content_of
+from tieline.wire.native.derived import view_presence
 from tieline.wire.native.frames import Send
-from tieline.wire.native.views import view_presence
 
 _A = TypeVar("_A")
 _R = TypeVar("_R")

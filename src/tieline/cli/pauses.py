@@ -14,7 +14,7 @@ from tieline.cli.session import JsonOption, Link, talks
 
 if TYPE_CHECKING:
     from tieline.client import Client
-    from tieline.wire.native.views import PauseView
+    from tieline.wire.native.derived import PauseView
 
 _HELP = "Name of the conversation: thread:ID, #channel, obj:ID, @a+@b, or * for messages to everybody."
 _Conversation = Annotated[str, typer.Argument(metavar="CONVERSATION", help=_HELP)]

@@ -16,8 +16,8 @@ from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MessageId, SessionId
 from tieline.contract.refusal import Code
 from tieline.wire.http import Answer, Bodies, foreign
+from tieline.wire.native import derived
 from tieline.wire.native import frames as f
-from tieline.wire.native import views
 from tieline.wire.native.frame import Number
 from tieline.wire.route import Call, Errors, Query, Refused, Route, no, refused_by
 from tieline.wire.route_app import RouteApp
@@ -98,12 +98,12 @@ class Api(RouteApp):
         """Read the receipts of a message, by recipient."""
         message_id, after = MessageId(call.params["id"]), call.query.get("after", "")
         found = await call.get(lambda session: c.ReadReceipts(session, message_id=message_id, after=after), r.Receipts)
-        return ReceiptsView(found.message_id, tuple(map(views.view_receipt, found.receipts)), found.more)
+        return ReceiptsView(found.message_id, tuple(map(derived.view_receipt, found.receipts)), found.more)
 
     async def search(self, call: Call, question: Question) -> SearchView:
         """Find messages that contain all words of a query, newest first."""
         found = await call.get(question.command, r.History)
-        return SearchView(tuple(map(views.view_message, found.messages)))
+        return SearchView(tuple(map(derived.view_message, found.messages)))
 
 
 def _check(scope: Scope) -> None:

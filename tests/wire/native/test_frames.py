@@ -24,7 +24,7 @@ from tieline.contract.reader import LogState, Reader
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY, to_member
 from tieline.wire.json_text import VALUES_MAX
-from tieline.wire.native import activity, views
+from tieline.wire.native import activity, derived
 from tieline.wire.native import frames as f
 from tieline.wire.native.content import content_of, encode_message
 from tieline.wire.native.document import document
@@ -259,7 +259,7 @@ def test_a_message_is_encoded_once_and_carried_raw_as_if_it_were_whole() -> None
     )
     raw = f.RawDeliver(4, 2, encode_message(message))
     (decoded,) = f.decode_hub_batch(f.encode_batch([raw]))
-    assert decoded == f.Deliver(4, 2, views.view_message(message))
+    assert decoded == f.Deliver(4, 2, derived.view_message(message))
 
 
 def test_what_a_member_did_is_carried_raw_as_if_it_were_whole_in_frames_of_a_size() -> None:
@@ -412,14 +412,15 @@ def test_views_say_states_in_words() -> None:
         sent_at_ms=0,
         content=m.Content(target=EVERYBODY, body="b"),
     )
-    assert views.view_delivery(Delivery(1, 2, State.SEEN, message)).state == "seen"
-    receipt = views.view_receipt(Receipt("bob", 1, State.ACKED, (Step(State.PENDING, 1), Step(State.ACKED, 2))))
+    assert derived.view_delivery(Delivery(1, 2, State.SEEN, message)).state == "seen"
+    receipt = derived.view_receipt(Receipt("bob", 1, State.ACKED, (Step(State.PENDING, 1), Step(State.ACKED, 2))))
     assert [step.state for step in receipt.steps] == ["pending", "acked"]
     assert (
-        views.view_log_row(LogRow(offset=1, at_ms=2, event=b'{"event":"send"}', hash="ab")).event == '{"event":"send"}'
+        derived.view_log_row(LogRow(offset=1, at_ms=2, event=b'{"event":"send"}', hash="ab")).event
+        == '{"event":"send"}'
     )
     presence = Presence(Member(MemberName("bob"), MemberKind.HUMAN), ("tieline",), 1, None)
-    assert views.view_presence(presence).kind == "human"
+    assert derived.view_presence(presence).kind == "human"
 
 
 def test_a_state_is_known_by_its_word_and_no_other_word_is_a_state() -> None:

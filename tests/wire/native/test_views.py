@@ -5,8 +5,8 @@ from tieline.contract.message import Attachment, Content, Kind, Level, Message, 
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import EVERYBODY
 from tieline.wire.native.content import content_of
+from tieline.wire.native.derived import view_message
 from tieline.wire.native.frames import Send
-from tieline.wire.native.views import view_message
 
 
 def test_what_happened_to_an_objective_cannot_be_told_by_a_member() -> None:

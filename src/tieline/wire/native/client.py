@@ -17,8 +17,8 @@ from tieline.contract.keys import Range, extend_ranges, one_key
 from tieline.contract.refusal import Code
 from tieline.wire.json_text import VALUES_MAX, has_many_values
 from tieline.wire.native import frames as f
+from tieline.wire.native.derived import Requests
 from tieline.wire.native.errors import Disconnected, HubRefused
-from tieline.wire.native.methods import Requests
 
 _A = TypeVar("_A", bound=f.Frame)
 _T = TypeVar("_T")

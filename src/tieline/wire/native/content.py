@@ -8,7 +8,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import parse_target
 from tieline.wire.fidelity import Carriage, Field
 from tieline.wire.native import frames as f
-from tieline.wire.native.views import view_message
+from tieline.wire.native.derived import view_message
 
 _OWN_WORDS: dict[Field, str] = {field: f"`{field}`" for field in Field if field is not Field.OWN}
 CARRIAGE = Carriage("tieline", says=_OWN_WORDS, carries=_OWN_WORDS, rest="")

@@ -3,8 +3,8 @@
 Above: the server in this folder and the SDK. Below: nothing. This module knows no sockets. A *batch* is a JSON array of
 frames; on a Unix socket it is the payload of one length-prefixed frame, on a WebSocket it is one text message. A frame
 is an object whose `t` says its type. A request carries a number `n` that the client chooses, and the answer repeats
-this number. Answers come in the order of their requests. Most frames are made from the contract, in `requests`,
-`answers` and `views`; this module re-exports them. The other frames are defined here.
+this number. Answers come in the order of their requests. Most frames are made from the contract, in `derived`;
+this module re-exports them. The other frames are defined here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,21 +18,18 @@ from tieline.contract.identifiers import SessionId
 from tieline.contract.keys import Keys
 from tieline.contract.refusal import Code
 from tieline.wire.json_text import VALUES_MAX, estimate_values, has_many_values
-from tieline.wire.native import answers, requests
+from tieline.wire.native import derived, tail
 from tieline.wire.native import frame as root
 from tieline.wire.native.activity import *  # noqa: F403 - every frame has its name here
 from tieline.wire.native.activity import ActivityRows, Did
-from tieline.wire.native.answers import *  # noqa: F403 - for the same reason, as those below
-from tieline.wire.native.requests import *  # noqa: F403 - frames
-from tieline.wire.native.tail import *  # noqa: F403 - a frame
-from tieline.wire.native.tail import FollowAll
-from tieline.wire.native.views import *  # noqa: F403 - parts of frames
-from tieline.wire.native.views import Message
+from tieline.wire.native.derived import *  # noqa: F403 - for the same reason
+from tieline.wire.native.derived import Message
 
 VERSION = 1
 
 Frame = root.Frame
 Number = root.Number
+FollowAll = tail.FollowAll
 
 
 # Frames from a client.
@@ -71,7 +68,7 @@ class See(Frame, frozen=True, omit_defaults=True, tag="see"):
         return c.Advance(session, ranges=self.keys, state=State.SEEN, evidence=self.evidence)
 
 
-Request = requests.Send | Ack | See | requests.AnyRequest | FollowAll
+Request = derived.Send | Ack | See | derived.AnyRequest | FollowAll
 ClientFrame = Hello | Request
 
 
@@ -140,7 +137,7 @@ class RawSaid(Frame, frozen=True, omit_defaults=True, tag="said"):
     messages: tuple[msgspec.Raw, ...]
 
 
-Answer = answers.Accepted | Refused | answers.AnyAnswer | ActivityRows
+Answer = derived.Accepted | Refused | derived.AnyAnswer | ActivityRows
 HubFrame = Welcome | Deliver | Progress | Said | Did | Answer
 
 

@@ -22,8 +22,8 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.wire.greeting import Greeting, Phase
 from tieline.wire.native import activity, tail
 from tieline.wire.native import frames as f
-from tieline.wire.native.answers import ANSWERS
 from tieline.wire.native.content import content_of, encode_message
+from tieline.wire.native.derived import ANSWERS
 from tieline.wire.session_pump import Parcel, SessionPump
 
 PROTOCOL = "tieline"
