@@ -12,6 +12,7 @@ from tieline.contract.objective import Unblock
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Done
 from tieline.core.broker import SESSIONLESS
+from tieline.core.rules import Rules
 
 GONE = SessionId("a session that has ended")
 COMMANDS: set[type[Any]] = set(c.COMMANDS)
@@ -40,6 +41,8 @@ def test_every_command_has_one_rule(harness: BrokerHarness) -> None:
     with_session = set(harness.broker._rules)
     assert with_session | SESSIONLESS == COMMANDS
     assert not with_session & SESSIONLESS
+    decided = [kind for owner in Rules.__subclasses__() for kind in owner._names]
+    assert len(decided) == len(set(decided)), "no command has two rules"
 
 
 @pytest.mark.parametrize("kind", sorted(COMMANDS - SESSIONLESS, key=str))

@@ -12,12 +12,13 @@ from tieline.core.batch import Batch
 from tieline.core.directory import Directory, Session
 from tieline.core.journal import Record, Select
 from tieline.core.outcome import Deferred
+from tieline.core.rules import Rules, decides
 from tieline.core.store import ActivityQuery
 
 _DONE = Done()
 
 
-class ActivityRules:
+class ActivityRules(Rules):
     """Decides who may report and read activity."""
 
     def __init__(self, batch: Batch, directory: Directory) -> None:
@@ -25,6 +26,7 @@ class ActivityRules:
         self._limits = batch.limits
         self._directory = directory
 
+    @decides(c.RecordActivity)
     def record(self, session: Session, command: c.RecordActivity) -> Reply | Deferred:
         """Check a report of activity by the session's member, and pass it to the journal, which replies later."""
         account = session.account
@@ -35,6 +37,7 @@ class ActivityRules:
         work = Record(account.number, account.name, self._batch.now_ms, command.events, command.size)
         return Deferred(work)
 
+    @decides(c.ReadActivity)
     def read(self, session: Session, command: c.ReadActivity) -> Reply | Deferred:
         """Check that the session may read a member's activity. The journal reads the activity and replies later."""
         account = self._directory.find_for(session, ACTIVITY_READ, command.member)
@@ -51,6 +54,7 @@ class ActivityRules:
         )
         return Deferred(Select(account.name, query))
 
+    @decides(c.FollowActivity)
     def follow(self, session: Session, command: c.FollowActivity) -> Reply:
         """Check that the session may follow a member's activity: get each new event as soon as it is stored."""
         account = self._directory.find_for(session, ACTIVITY_READ, command.member)

@@ -12,7 +12,7 @@ memory that it works with, and never the broker itself.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from tieline.contract import command as c
 from tieline.contract.identifiers import SessionId
@@ -23,7 +23,7 @@ from tieline.core.activity import ActivityRules
 from tieline.core.channels import ChannelRules
 from tieline.core.clock_and_ids import ClockAndIds
 from tieline.core.deliveries import Deliveries
-from tieline.core.directory import HINTS_MAX, Session
+from tieline.core.directory import HINTS_MAX
 from tieline.core.escalation import Escalation, ReachRules
 from tieline.core.evidence import EvidenceRules
 from tieline.core.expiry import Expiry
@@ -40,6 +40,7 @@ from tieline.core.posting import Posting
 from tieline.core.reading import ReadingRules
 from tieline.core.refusals import Refusals
 from tieline.core.routing import Routing
+from tieline.core.rules import Rules
 from tieline.core.search import SearchRules
 from tieline.core.sending import SendingRules
 from tieline.core.sessions import SessionRules, Sessions
@@ -52,10 +53,6 @@ from tieline.core.streams import StreamRules
 from tieline.core.team import TeamRules
 from tieline.core.tokens import TokenRules
 from tieline.core.wire_ids import WireIdRules, WireIds
-
-_Command = TypeVar("_Command", bound=c.Command)
-_Rule = Callable[[Session, Any], Reply | Deferred]
-_Rules = Iterator[tuple[type[Any], _Rule]]
 
 _QUIET = frozenset({Code.UNKNOWN_SESSION, Code.SHUTTING_DOWN, Code.INTERNAL_ERROR, Code.STORE_FAILED})
 """Codes of refusals that are not written to the log, because they say nothing about what the client tried to do."""
@@ -166,79 +163,36 @@ class Broker(Memory):
         )
         self._tokens = TokenRules(batch, directory, sessions)
         self._channels = ChannelRules(batch, directory, self.channels)
-        self._rules: dict[type[Any], _Rule] = dict(
-            (
-                *self._rules_of_deliveries(),
-                *self._rules_of_members(sessions),
-                *self._rules_of_channels_and_objectives(),
-                *self._rules_of_readers(),
-            )
-        )
+        self._rules = {kind: rule for owner in self._make_rules(sessions) for kind, rule in owner.rules()}
 
-    def _rules_of_deliveries(self) -> _Rules:
-        """Yield the command types about messages, deliveries and pauses, each with its rule."""
-        batch, directory, evidence, staleness = self.batch, self.directory, self._evidence, self._staleness
-        sending = SendingRules(
+    def _make_rules(self, sessions: Sessions) -> Iterator[Rules]:
+        """Yield all objects that have rules. Each gets the parts of memory that it works with."""
+        batch, directory = self.batch, self.directory
+        yield self._sessions
+        yield self._evidence
+        yield self._staleness
+        yield self._acknowledging
+        yield self.shared_tokens
+        yield self._tokens
+        yield self._channels
+        yield SendingRules(
             self.limits,
-            evidence=evidence,
+            evidence=self._evidence,
             pacing=Pacing(batch, directory, self.objectives, self.loops, self.holds, self._notices),
             posting=self._posting,
             routing=Routing(self.limits, directory, self.channels, self.objectives),
             signing=self._signing,
-            staleness=staleness,
+            staleness=self._staleness,
             wire_ids=self._wire_ids,
         )
-        pauses = PauseRules(batch, self.holds)
-        yield _rule(c.Send, sending.send)
-        yield _rule(c.Offered, evidence.offer)
-        yield _rule(c.Advance, evidence.advance)
-        yield _rule(c.Claim, evidence.claim)
-        yield _rule(c.AcknowledgeIds, self._acknowledging.acknowledge)
-        yield _rule(c.Discard, staleness.discard)
-        yield _rule(c.ResumeThread, pauses.resume)
-        yield _rule(c.PauseThread, pauses.pause)
-        yield _rule(c.AllowThread, pauses.allow)
-        yield _rule(c.ListPauses, pauses.select)
-
-    def _rules_of_members(self, sessions: Sessions) -> _Rules:
-        """Yield the command types about sessions, members, permissions, the team and tokens, each with its rule."""
-        batch, directory, tokens = self.batch, self.directory, self._tokens
+        yield PauseRules(batch, self.holds)
         team = TeamRules(batch, directory, sessions)
-        members = MembershipRules(
-            batch, directory, self._channels, self._deliveries, self.escalation, sessions, team, tokens
+        yield team
+        yield MembershipRules(
+            batch, directory, self._channels, self._deliveries, self.escalation, sessions, team, self._tokens
         )
-        yield _rule(c.Confirm, self._sessions.confirm)
-        yield _rule(c.Detach, self._sessions.detach)
-        yield _rule(c.AddMember, members.add)
-        yield _rule(c.RemoveMember, members.remove)
-        yield _rule(c.RotateToken, members.rotate)
-        yield _rule(c.Retoken, self.shared_tokens.retoken)
-        yield _rule(c.UpdateMember, team.update_member)
-        yield _rule(c.SetBusy, team.set_busy)
-        yield _rule(c.ReadTeam, team.read)
-        yield _rule(c.UpdateTeam, team.update)
-        yield _rule(c.SetReach, ReachRules(batch, directory, self.escalation, self.notifies).set_reach)
-        yield _rule(c.IssueToken, tokens.issue)
-        yield _rule(c.ListTokens, tokens.select)
-        yield _rule(c.RevokeToken, tokens.revoke)
-
-    def _rules_of_channels_and_objectives(self) -> _Rules:
-        """Yield the command types about channels and objectives, each with its rule."""
-        channels = self._channels
-        objectives = ObjectiveRules(self.batch, self.directory, self.objectives, self._posting, self._deliveries)
-        yield _rule(c.Subscribe, channels.subscribe)
-        yield _rule(c.Unsubscribe, channels.unsubscribe)
-        yield _rule(c.CreateChannel, channels.create)
-        yield _rule(c.ChangeChannel, channels.change)
-        yield _rule(c.ViewChannel, channels.view)
-        yield _rule(c.CreateObjective, objectives.create)
-        yield _rule(c.ChangeObjective, objectives.change)
-        yield _rule(c.ListObjectives, objectives.select)
-        yield _rule(c.ViewObjective, objectives.view)
-
-    def _rules_of_readers(self) -> _Rules:
-        """Yield the command types that read inboxes, history, logs and activity, or that search, each with its rule."""
-        batch, directory = self.batch, self.directory
+        yield ReachRules(batch, directory, self.escalation, self.notifies)
+        yield ObjectiveRules(batch, directory, self.objectives, self._posting, self._deliveries)
         reading = ReadingRules(
             batch,
             directory,
@@ -249,23 +203,11 @@ class Broker(Memory):
             self.holds,
             self._deliveries,
         )
-        activity = ActivityRules(batch, directory)
-        yield _rule(c.Fetch, reading.fetch)
-        yield _rule(c.Follow, reading.follow)
-        yield _rule(c.ReadReceipts, reading.receipts)
-        yield _rule(c.ReadHistory, reading.history)
-        log = LogRules(batch, self.readers)
-        yield _rule(c.ReadLog, log.read)
-        yield _rule(c.ListReaders, log.readers)
-        yield _rule(c.AdvanceReader, log.advance)
-        yield _rule(c.ForgetReader, log.forget)
-        yield _rule(c.ListMembers, reading.members)
-        yield _rule(c.ListChannels, reading.channels)
-        yield _rule(c.ReadStreams, StreamRules(self.store).read)
-        yield _rule(c.Search, SearchRules(reading).search)
-        yield _rule(c.RecordActivity, activity.record)
-        yield _rule(c.ReadActivity, activity.read)
-        yield _rule(c.FollowActivity, activity.follow)
+        yield reading
+        yield SearchRules(reading)
+        yield LogRules(batch, self.readers)
+        yield StreamRules(self.store)
+        yield ActivityRules(batch, directory)
 
     def handle(self, commands: Sequence[c.Command], *, releases: bool = True) -> Outcome:
         """Decide commands in turn, and return their outcome.
@@ -461,8 +403,3 @@ class Broker(Memory):
         else:
             refusal = Refusal(Code.INTERNAL_ERROR, "the hub failed at this, and nothing was accepted; its log says why")
         return Fault(place, type(command).__name__, error, refusal)
-
-
-def _rule(kind: type[_Command], rule: Callable[[Session, _Command], Reply | Deferred]) -> tuple[type[Any], _Rule]:
-    """Return a command type and its rule as a pair. The type checker verifies that they match."""
-    return kind, rule

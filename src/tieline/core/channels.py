@@ -23,6 +23,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import ChannelState, ChannelView, Done, Reply
 from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session
+from tieline.core.rules import Rules, decides
 from tieline.core.store import ChannelRow, Span, StoredState, Subscription
 
 IMPLICIT = (GENERAL, USERS)
@@ -208,7 +209,7 @@ class Channels:
         )
 
 
-class ChannelRules:
+class ChannelRules(Rules):
     """Decides how channels are created, changed and removed."""
 
     def __init__(self, batch: Batch, directory: Directory, channels: Channels) -> None:
@@ -221,6 +222,7 @@ class ChannelRules:
 
     # Commands for every protocol.
 
+    @decides(c.Subscribe)
     def subscribe(self, session: Session, command: c.Subscribe) -> Reply:
         """Add the session's own member, or the member that the command names, to a channel.
 
@@ -237,6 +239,7 @@ class ChannelRules:
             return Done() if there else Refusal(Code.FORBIDDEN, "#users holds the human members; no other can join it")
         return self._join(channel, account)
 
+    @decides(c.Unsubscribe)
     def unsubscribe(self, session: Session, command: c.Unsubscribe) -> Reply:
         """Remove the session's own member, or the member that the command names, from a channel.
 
@@ -343,6 +346,7 @@ class ChannelRules:
 
     # Commands that manage channels.
 
+    @decides(c.CreateChannel)
     def create(self, session: Session, command: c.CreateChannel) -> Reply:
         """Create a channel. Earlier messages under the same name do not belong to the new channel."""
         if session.account is None:
@@ -367,6 +371,7 @@ class ChannelRules:
             return Refusal(Code.NAME_TAKEN, f"there is a channel #{name} already")
         return name
 
+    @decides(c.ViewChannel)
     def view(self, session: Session, command: c.ViewChannel) -> Reply:
         """Reply with a channel and its members."""
         if command.channel in IMPLICIT:
@@ -377,6 +382,7 @@ class ChannelRules:
     def _state(self, channel: Channel) -> Reply:
         return ChannelState(self._channels.view(channel))
 
+    @decides(c.ChangeChannel)
     def change(self, session: Session, command: c.ChangeChannel) -> Reply:
         """Change a channel, for example rename or archive it."""
         if command.channel in IMPLICIT:

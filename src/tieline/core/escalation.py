@@ -28,6 +28,7 @@ from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.followers import Followers
 from tieline.core.outcome import Post
+from tieline.core.rules import Rules, decides
 
 _KEY = "reach:"
 _GRAIN = 10
@@ -253,7 +254,7 @@ class Escalation:
         return reach.legs[reach.place_of(fallen)].way.value
 
 
-class ReachRules:
+class ReachRules(Rules):
     """Decides the command `SetReach`, which sets or reads the ways to reach a member."""
 
     def __init__(self, batch: Batch, directory: Directory, escalation: Escalation, notifies: bool) -> None:
@@ -264,6 +265,7 @@ class ReachRules:
         # True if the hub is configured with a command that notifies a human about unseen messages.
         self._notifies = notifies
 
+    @decides(c.SetReach)
     def set_reach(self, session: Session, command: c.SetReach) -> Reply:
         """Set or read the ways to reach a member. Only the member itself and members who manage members may do that."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)

@@ -17,13 +17,14 @@ from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Session
 from tieline.core.loops import Loops
 from tieline.core.notices import Notices
+from tieline.core.rules import Rules, decides
 
 REPLY = "reply"
 
 _DONE = Done()
 
 
-class EvidenceRules:
+class EvidenceRules(Rules):
     """Decides the reports of a session about the deliveries of the session's member."""
 
     def __init__(self, batch: Batch, deliveries: Deliveries, loops: Loops, notices: Notices) -> None:
@@ -34,6 +35,7 @@ class EvidenceRules:
         self._loops = loops
         self._notices = notices
 
+    @decides(c.Offered)
     def offer(self, session: Session, command: c.Offered) -> Reply:
         """Mark deliveries as `offered`: they were written to the session's wire."""
         if session.account is not None:
@@ -41,6 +43,7 @@ class EvidenceRules:
             self._deliveries.move(session.account, ranges, State.OFFERED, session=session, ackless=command.ackless)
         return _DONE
 
+    @decides(c.Advance)
     def advance(self, session: Session, command: c.Advance) -> Reply:
         """Move deliveries to the state that the session reports: seen, acked or dead.
 
@@ -68,6 +71,7 @@ class EvidenceRules:
         account.touch(self._batch.now_ms)
         return _DONE
 
+    @decides(c.Claim)
     def claim(self, session: Session, command: c.Claim) -> Reply:
         """Claim one delivery, so that no other session can claim it. The claim also acknowledges it."""
         account = session.account

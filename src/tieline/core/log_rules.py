@@ -13,10 +13,11 @@ from tieline.core.journal import AdvanceReader, ForgetReader, ListReaders, ReadR
 from tieline.core.outcome import Deferred
 from tieline.core.readers import Readers
 from tieline.core.reading import READ_LOG
+from tieline.core.rules import Rules, decides
 from tieline.core.store import ACTIVITY, INTEGER_MAX, MAIN
 
 
-class LogRules:
+class LogRules(Rules):
     """Rules of the commands that read the logs, and that list, set and forget their readers.
 
     Each of these commands needs the permission `log.read`.
@@ -28,6 +29,7 @@ class LogRules:
         self._store = batch.store
         self._readers = readers
 
+    @decides(c.ReadLog)
     def read(self, session: Session, command: c.ReadLog) -> Reply | Deferred:
         """Reply with committed rows of the main log or the activity log."""
         refusal = _refusal(session, command.log)
@@ -40,6 +42,7 @@ class LogRules:
         state = self._readers.state(end)
         return LogRows(tuple(rows), end, state.epoch, state.kept_from)
 
+    @decides(c.ListReaders)
     def readers(self, session: Session, command: c.ListReaders) -> Reply | Deferred:
         """Reply with both logs and all their readers.
 
@@ -52,6 +55,7 @@ class LogRules:
         _, end = self._store.read_log(0, 0)
         return Deferred(ListReaders(self._readers.state(end), self._readers.rows))
 
+    @decides(c.AdvanceReader)
     def advance(self, session: Session, command: c.AdvanceReader) -> Reply | Deferred:
         """Set a reader's position in one log."""
         refusal = _refusal(session, command.log)
@@ -73,6 +77,7 @@ class LogRules:
         self._written()
         return ReaderState(made, self._readers.state(end))
 
+    @decides(c.ForgetReader)
     def forget(self, session: Session, command: c.ForgetReader) -> Reply | Deferred:
         """ForgetReader a reader in both logs."""
         refusal = session.refuse_without(READ_LOG)

@@ -16,12 +16,13 @@ from tieline.core.channels import ChannelRules
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.escalation import Escalation
+from tieline.core.rules import Rules, decides
 from tieline.core.sessions import Sessions
 from tieline.core.team import TeamRules, last_manager
 from tieline.core.tokens import TokenRules
 
 
-class MembershipRules:
+class MembershipRules(Rules):
     """Decides which members are added and removed, and replaces their tokens."""
 
     def __init__(
@@ -46,6 +47,7 @@ class MembershipRules:
         self._team = team
         self._tokens = tokens
 
+    @decides(c.AddMember)
     def add(self, session: Session, command: c.AddMember) -> Reply:
         """Add a member with a token."""
         refusal = session.refuse_without(MEMBERS_MANAGE)
@@ -89,6 +91,7 @@ class MembershipRules:
         self._sessions.end_all([other for other in account.sessions if other.by_user and other is not session], why)
         return self._issue(account, session, None, "token for a local member")
 
+    @decides(c.RotateToken)
     def rotate(self, session: Session, command: c.RotateToken) -> Reply:
         """Issue a new token for a member. All its old tokens become invalid at once."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
@@ -112,6 +115,7 @@ class MembershipRules:
         self._batch.record(Registered(account.member.name, session.speaker, what))
         return Issued(account.member.name, token)
 
+    @decides(c.RemoveMember)
     def remove(self, session: Session, command: c.RemoveMember) -> Reply:
         """Remove a member. Its unsettled deliveries become dead, because nothing can reach the member."""
         account = self._directory.find_managed(session, MEMBERS_MANAGE, command.name)

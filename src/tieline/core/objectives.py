@@ -29,6 +29,7 @@ from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.outcome import Post
 from tieline.core.posting import Posting
+from tieline.core.rules import Rules, decides
 from tieline.core.store import ObjectiveQuery, ObjectiveRow, Store, StoredState, page
 
 _NOTHING = Content(target=lifecycle.thread_of("none"), body="nothing")
@@ -159,7 +160,7 @@ def unknown(objective_id: str) -> Refusal:
     return Refusal(Code.UNKNOWN_OBJECTIVE, f"there is no objective {objective_id[:140]!r}")
 
 
-class ObjectiveRules:
+class ObjectiveRules(Rules):
     """Decides who may create, change and read objectives."""
 
     def __init__(
@@ -175,6 +176,7 @@ class ObjectiveRules:
 
     # Changing.
 
+    @decides(c.CreateObjective)
     def create(self, session: Session, command: c.CreateObjective) -> Reply:
         """Create an objective and assign it."""
         account = session.account
@@ -210,6 +212,7 @@ class ObjectiveRules:
         watched = [_Step(row, o.WatcherAdded(name)) for name in objective.watchers]
         return self._carry_out(session, [_Step(row, assigned), *watched])
 
+    @decides(c.ChangeObjective)
     def change(self, session: Session, command: c.ChangeObjective) -> Reply:
         """Change an objective, for example block, complete or reassign it."""
         if session.account is None:
@@ -362,6 +365,7 @@ class ObjectiveRules:
         insider = account is not None and account.number in thread(row, self._directory)
         return row if insider or any(map(session.may, _OVERSIGHT)) else unknown(objective_id)
 
+    @decides(c.ViewObjective)
     def view(self, session: Session, command: c.ViewObjective) -> Reply:
         """Reply with an objective and a page of its event log."""
         row = self._visible(session, command.objective_id)
@@ -373,6 +377,7 @@ class ObjectiveRules:
         shown = page(within, lambda event: len(ledger.encode_struct(event.what)), self._limits.page_bytes_max)
         return ObjectiveView(_seen(row, session), tuple(shown), len(shown) == len(events))
 
+    @decides(c.ListObjectives)
     def select(self, session: Session, command: c.ListObjectives) -> Reply:
         """List objectives.
 

@@ -13,9 +13,10 @@ from tieline.core.batch import Batch
 from tieline.core.directory import Session
 from tieline.core.holds import Holds
 from tieline.core.loops import find_conversation
+from tieline.core.rules import Rules, decides
 
 
-class PauseRules:
+class PauseRules(Rules):
     """Decides commands about paused conversations."""
 
     def __init__(self, batch: Batch, holds: Holds) -> None:
@@ -23,6 +24,7 @@ class PauseRules:
         self._limits = batch.limits
         self._holds = holds
 
+    @decides(c.ResumeThread)
     def resume(self, session: Session, command: c.ResumeThread) -> Reply:
         """End the pause of a conversation, so that its held messages are delivered."""
         name = self._named(session, command.thread)
@@ -31,6 +33,7 @@ class PauseRules:
         self._holds.resume(name, session.speaker)
         return Done()
 
+    @decides(c.PauseThread)
     def pause(self, session: Session, command: c.PauseThread) -> Reply:
         """Pause a conversation: its messages are held until the pause ends."""
         name = self._named(session, command.thread)
@@ -39,6 +42,7 @@ class PauseRules:
         self._holds.pause(name, session.speaker)
         return Done()
 
+    @decides(c.AllowThread)
     def allow(self, session: Session, command: c.AllowThread) -> Reply:
         """Let agents answer each other in a conversation without limit for a while."""
         name = self._named(session, command.thread)
@@ -50,6 +54,7 @@ class PauseRules:
         self._holds.allow(name, session.speaker, self._batch.now_ms + for_ms)
         return Done()
 
+    @decides(c.ListPauses)
     def select(self, session: Session, _: c.ListPauses) -> Reply:
         """List the conversations that are paused, or whose limits are lifted."""
         return _refuse(session) or Pauses(self._holds.list(self._batch.now_ms))

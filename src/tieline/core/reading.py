@@ -23,12 +23,13 @@ from tieline.core.followers import Followers
 from tieline.core.holds import Holds
 from tieline.core.inbox import Entry, Inbox
 from tieline.core.objectives import Objectives, thread
+from tieline.core.rules import Rules, decides
 from tieline.core.store import DeliveryRoute, HistoryQuery, Span
 
 READ_LOG = "log.read"
 
 
-class ReadingRules:
+class ReadingRules(Rules):
     """Decides who may read inboxes, receipts, history and the logs."""
 
     def __init__(
@@ -53,6 +54,7 @@ class ReadingRules:
         self._holds = holds
         self._deliveries = deliveries
 
+    @decides(c.Fetch)
     def fetch(self, session: Session, command: c.Fetch) -> Reply:
         """Reply with a page of the unsettled deliveries in the inbox of the session's member."""
         if session.account is None:
@@ -91,6 +93,7 @@ class ReadingRules:
             held_in=held_in,
         )
 
+    @decides(c.Follow)
     def follow(self, session: Session, command: c.Follow) -> Reply:
         """Reply with the receipts of a message, and from now on inform the session about every status change."""
         found = self._visible(session, command.message_id)
@@ -126,6 +129,7 @@ class ReadingRules:
                 return refusal
         return self._receipts(message, route)
 
+    @decides(c.ReadReceipts)
     def receipts(self, session: Session, command: c.ReadReceipts) -> Reply:
         """Reply with the receipts of a message: the state and all status changes of each delivery."""
         found = self._visible(session, command.message_id)
@@ -187,6 +191,7 @@ class ReadingRules:
             return ""
         return next((step.evidence for step in reversed(steps) if step.state is State.PENDING), "")
 
+    @decides(c.ListMembers)
     def members(self, session: Session, command: c.ListMembers) -> Reply:
         """Reply with all members, or with the one that the command names."""
         roster = self._directory.roster(command.name, self._batch.now_ms)
@@ -194,11 +199,13 @@ class ReadingRules:
             return Roster(roster)
         return Roster(tuple(_without_instructions(presence, session) for presence in roster))
 
+    @decides(c.ListChannels)
     def channels(self, session: Session, command: c.ListChannels) -> Reply:
         """Reply with all channels, or with the one that the command names."""
         names = sorted({GENERAL, *self._directory.channels}) if command.channel is None else [command.channel]
         return ChannelList(tuple(map(self._channels.describe, names)))
 
+    @decides(c.ReadHistory)
     def history(self, session: Session, command: c.ReadHistory) -> Reply:
         """Reply with a page of past messages that the session's member may see."""
         account = session.account

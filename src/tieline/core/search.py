@@ -12,17 +12,19 @@ from tieline.contract.reply import Reply
 from tieline.core.directory import Session
 from tieline.core.outcome import Deferred
 from tieline.core.reading import ReadingRules
+from tieline.core.rules import Rules, decides
 from tieline.core.search_query import SearchQuery, parse
 
 _PLACE = ("@", "#", "chan:", "obj:")
 
 
-class SearchRules:
+class SearchRules(Rules):
     """Decides the command `Search`: who may search, and in which messages."""
 
     def __init__(self, reading: ReadingRules) -> None:
         self._reading = reading
 
+    @decides(c.Search)
     def search(self, session: Session, command: c.Search) -> Reply | Deferred:
         """Check a search request. The reply comes later from the index."""
         account = session.account

@@ -17,13 +17,14 @@ from tieline.core.evidence import EvidenceRules
 from tieline.core.pacing import Pacing
 from tieline.core.posting import Posting
 from tieline.core.routing import Routing
+from tieline.core.rules import Rules, decides
 from tieline.core.signing import Signing
 from tieline.core.staleness import StalenessRules
 from tieline.core.store import DeliveryRoute
 from tieline.core.wire_ids import WireIds
 
 
-class SendingRules:
+class SendingRules(Rules):
     """Decides the command `Send`: accepts a message, or refuses it."""
 
     __slots__ = (
@@ -58,6 +59,7 @@ class SendingRules:
         self._staleness = staleness
         self._wire_ids = wire_ids
 
+    @decides(c.Send)
     def send(self, session: Session, command: c.Send) -> Reply:
         """Accept a message or refuse it. A message repeated with the same wire id is not stored again."""
         if session.operator and session.account is None:

@@ -22,6 +22,7 @@ from tieline.core.directory import Account, Directory, Session, token_digest
 from tieline.core.followers import Followers
 from tieline.core.holds import Holds
 from tieline.core.resumption import Resumption
+from tieline.core.rules import Rules, decides
 from tieline.core.store import Grant
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Sessions:
             self._batch.outcome.ended.append((session.id, why))
 
 
-class SessionRules:
+class SessionRules(Rules):
     """Decides who may open a session, and for which member."""
 
     def __init__(
@@ -190,6 +191,7 @@ class SessionRules:
         self._batch.dirty = self._batch.outcome.urgent = True
         return token
 
+    @decides(c.Confirm)
     def confirm(self, session: Session, _: c.Confirm) -> Reply:
         """Note that the client has its new resume token. The previous resume token is refused from now on."""
         self._batch.changed = session.resume_id is not None
@@ -294,6 +296,7 @@ class SessionRules:
         self._batch.record(Registered(member.name, protocol, f"{member.origin} member"))
         return self._directory.accounts[row.number]
 
+    @decides(c.Detach)
     def detach(self, session: Session, _: c.Detach) -> Reply:
         """End a session. The deliveries stay with its member."""
         if session.account is not None:

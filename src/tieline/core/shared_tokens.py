@@ -20,10 +20,11 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Done, Reply
 from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session, token_digest
+from tieline.core.rules import Rules, decides
 from tieline.core.sessions import Sessions, refuse_wrong_case
 
 
-class SharedTokens:
+class SharedTokens(Rules):
     """Decides with which shared token (a token in the configuration for several members) a client may use a name."""
 
     def __init__(
@@ -73,6 +74,7 @@ class SharedTokens:
         self._batch.store.save_owner(account.number, digest)
         self._batch.record(Registered(account.name, by, "another shared token"))
 
+    @decides(c.Retoken)
     def retoken(self, session: Session, command: c.Retoken) -> Reply:
         """Let another configured shared token own a member's name. End the sessions that the old token opened."""
         refusal = session.refuse_without(MEMBERS_MANAGE)

@@ -14,10 +14,11 @@ from tieline.core.batch import Batch
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Directory, Session
 from tieline.core.outcome import Post
+from tieline.core.rules import Rules, decides
 from tieline.core.store import DeliveryRoute
 
 
-class StalenessRules:
+class StalenessRules(Rules):
     """Expires deliveries that need not be handled, because the sender superseded or the recipient discarded them."""
 
     def __init__(self, batch: Batch, directory: Directory, deliveries: Deliveries) -> None:
@@ -46,6 +47,7 @@ class StalenessRules:
             if account is not None and number in reached:
                 self._deliveries.move(account, one_key(key), State.EXPIRED, evidence=evidence)
 
+    @decides(c.Discard)
     def discard(self, session: Session, command: c.Discard) -> Reply:
         """Expire deliveries that a member will not handle, with its reason."""
         account = session.account

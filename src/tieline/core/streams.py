@@ -8,6 +8,7 @@ from tieline.contract.limits import Limits
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Reply, Streams, StreamView
 from tieline.core.directory import Account, Session
+from tieline.core.rules import Rules, decides
 from tieline.core.store import Store
 
 _SEPARATOR = "\x1f"
@@ -41,12 +42,13 @@ def refuse_more(accounts: Collection[Account], stream: str, limits: Limits) -> R
     return None
 
 
-class StreamRules:
+class StreamRules(Rules):
     """Decides the command `ReadStreams`, by which a member finds the deliveries that it missed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    @decides(c.ReadStreams)
     def read(self, session: Session, command: c.ReadStreams) -> Reply:
         """Reply with the last number in each stream of the session's member, and the deliveries that it missed."""
         if session.account is None:

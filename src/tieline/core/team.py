@@ -19,6 +19,7 @@ from tieline.contract.team import Team
 from tieline.core import ledger
 from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session
+from tieline.core.rules import Rules, decides
 from tieline.core.sessions import Sessions
 from tieline.core.store import StoredState
 
@@ -34,7 +35,7 @@ def restore_team(stored_state: StoredState) -> Team:
     return Team() if kept is None else _team_decoder.decode(kept)
 
 
-class TeamRules:
+class TeamRules(Rules):
     """Decides changes to the data of the team, and to the permissions and descriptions of members."""
 
     def __init__(self, batch: Batch, directory: Directory, sessions: Sessions) -> None:
@@ -44,12 +45,14 @@ class TeamRules:
         self._directory = directory
         self._sessions = sessions
 
+    @decides(c.ReadTeam)
     def read(self, session: Session, command: c.ReadTeam) -> Reply:
         """Reply with the name, directive, context, presets and aliases of the team. Any member may read them."""
         if session.account is None and not session.operator:
             return Refusal(Code.FORBIDDEN, "the team is for members")
         return TeamState(self._directory.team)
 
+    @decides(c.UpdateTeam)
     def update(self, session: Session, command: c.UpdateTeam) -> Reply:
         """Change the name, directive, context, presets and aliases of the team."""
         refusal = session.refuse_without(TEAM_MANAGE)
@@ -101,6 +104,7 @@ class TeamRules:
             return None
         return Refusal(Code.LAST_MANAGER, f"nobody would have {MEMBERS_MANAGE}: give it to somebody first")
 
+    @decides(c.UpdateMember)
     def update_member(self, session: Session, command: c.UpdateMember) -> Reply:
         """Change the permissions, kind, title, description and instructions of a member."""
         account = self._directory.find_managed(session, MEMBERS_MANAGE, command.name)
@@ -140,6 +144,7 @@ class TeamRules:
         """True if this is the only member who may manage members."""
         return list(self._directory.managers) == [account.number]
 
+    @decides(c.SetBusy)
     def set_busy(self, session: Session, command: c.SetBusy) -> Reply:
         """Mark the session's member as busy for a while, or as not busy."""
         if session.account is None:

@@ -8,6 +8,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Done, Reply, TokenIssued, Tokens
 from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory, Session, token_digest
+from tieline.core.rules import Rules, decides
 from tieline.core.sessions import Sessions
 from tieline.core.store import INTEGER_MAX, TokenRow
 
@@ -17,7 +18,7 @@ _CHARS_MIN = 16
 """Minimum length of a token that a person chooses. A shorter token could be guessed."""
 
 
-class TokenRules:
+class TokenRules(Rules):
     """Issues, lists, revokes and expires the tokens by which members open sessions."""
 
     def __init__(self, batch: Batch, directory: Directory, sessions: Sessions) -> None:
@@ -55,6 +56,7 @@ class TokenRules:
         self._store.drop_token(row.digest)
         self._batch.dirty = True
 
+    @decides(c.IssueToken)
     def issue(self, session: Session, command: c.IssueToken) -> Reply:
         """Issue an additional token for a member."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
@@ -80,6 +82,7 @@ class TokenRules:
             return Refusal(Code.TOO_MANY_TOKENS, f"{account.name} has {self._limits.tokens_max} tokens already")
         return None
 
+    @decides(c.ListTokens)
     def select(self, session: Session, command: c.ListTokens) -> Reply:
         """Reply with the tokens of a member that have not expired, without the secrets."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
@@ -89,6 +92,7 @@ class TokenRules:
         good = sorted((row for row in rows if not self._expired(row)), key=lambda row: (row.created_at_ms, row.id))
         return Tokens(tuple(self._view(row) for row in good))
 
+    @decides(c.RevokeToken)
     def revoke(self, session: Session, command: c.RevokeToken) -> Reply:
         """Delete one token of a member, and end the sessions that the token opened."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)

@@ -13,6 +13,7 @@ from tieline.contract.reply import Accepted, Done, Reply
 from tieline.core.batch import Batch
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Session
+from tieline.core.rules import Rules, decides
 from tieline.core.store import Store
 
 
@@ -52,7 +53,7 @@ class WireIds:
             self._store.prefetch(keys)
 
 
-class WireIdRules:
+class WireIdRules(Rules):
     """Decides the command `AcknowledgeIds`, which acknowledges deliveries by the ids of their messages."""
 
     def __init__(self, batch: Batch, deliveries: Deliveries) -> None:
@@ -61,6 +62,7 @@ class WireIdRules:
         self._limits = batch.limits
         self._deliveries = deliveries
 
+    @decides(c.AcknowledgeIds)
     def acknowledge(self, session: Session, command: c.AcknowledgeIds) -> Reply:
         """Acknowledge deliveries of the session's own member. The client names them by wire ids or message ids."""
         account = session.account
