@@ -1,11 +1,12 @@
 """Reads of the SDK: members, channels, history, receipts, logs."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.server.hubs import HubHarness
-from tieline.client import HubRefused, LogRowView
+from tests.server.hubs import HubHarness, running_hub
+from tieline.client import HubRefused, Leg, LogRowView, Reach, Way
 from tieline.contract.refusal import Code
 from tieline.wire.native.client import to_json
 
@@ -86,3 +87,36 @@ async def test_values_become_the_documented_json(there: HubHarness) -> None:
     await alice.send("@bob", "hello")
     (message,) = json.loads(to_json(await alice.history()))
     assert message["from"] == "alice"
+
+
+async def test_receipts_of_many_recipients_are_read_page_by_page(folder: Path) -> None:
+    (folder / "tieline.toml").write_text("[limits]\nreceipts_max = 5\n")
+    async with running_hub(folder, store="memory") as there:
+        names = [f"m{number:02}" for number in range(12)]
+        await there.add("alice", *names)
+        alice = await there.join("alice")
+        sent = await alice.send("*", "hello")
+        assert [receipt.member for receipt in await alice.receipts(sent.id)] == names
+
+
+async def test_readers_of_the_log_are_set_listed_and_forgotten(there: HubHarness) -> None:
+    await there.add("auditor", permissions=("log.read",))
+    auditor = await there.join("auditor")
+    await auditor.send("@bob", "hello")
+    state = await auditor.advance_reader("lake", 1)
+    assert (state.reader.name, state.reader.position, state.log.log) == ("lake", 1, "main")
+    assert [reader.name for reader in (await auditor.readers()).readers] == ["lake"]
+    await auditor.forget_reader("lake")
+    assert (await auditor.readers()).readers == ()
+
+
+async def test_discarded_deliveries_and_ways_of_a_member(there: HubHarness) -> None:
+    alice, bob = await there.join("alice"), await there.join("bob")
+    ways = Reach((Leg(Way.PUSH, 50_000), Leg(Way.HOOK, 60_000)))
+    assert await bob.reach("bob", ways) == await bob.reach("bob") == ways
+    sent = await alice.send("@bob", "too late")
+    (item,) = (await bob.inbox()).items
+    await bob.discard(item, reason="done already")
+    await bob.discard(reason="no deliveries")
+    (receipt,) = await alice.receipts(sent.id)
+    assert (receipt.state, receipt.steps[-1].evidence) == ("expired", "discarded by bob: done already")

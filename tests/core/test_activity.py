@@ -154,3 +154,14 @@ def test_an_upload_that_cannot_be_kept_is_refused_whole(make_harness: MakeHarnes
         assert harness.refused(c.RecordActivity(ada, events=({"n": 1}, *events))).code is code
     assert harness.log("activity") == ()
     assert record(harness, ada, *[{"n": number} for number in range(500)]) == 500
+
+
+def test_a_journal_that_failed_finds_out_if_its_store_works_again(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada = harness.join("ada")
+    harness.journal.retry()
+    assert record(harness, ada, {"kind": "note"}) == 1, "a retry leaves nothing behind"
+    monkeypatch.setattr(harness.journal._store, "retry", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        harness.journal.retry()

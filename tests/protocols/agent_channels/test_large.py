@@ -62,6 +62,7 @@ def test_a_payload_in_pieces_is_accepted_or_refused_as_a_whole_one(
         b'{"msg":"m","data":{"a":[1,2,3],"b":2,"a":3}}',
         b'{"msg":"m","data":{"o":{"a":1,"x":{"y":[1,2]},"a":3}}}',
         b'{"msg":"m","e":[1,2,3],"msg":"n"}',
+        b'{"msg":"m","data":{"o":[1,2,3],"a":1,"a":2,"b":3}}',
         b'{"msg":"m","e":[1,2,]}',
         b'{"msg":"m","e":[,1]}',
         b'{"msg":"m","e":[1,,2]}',

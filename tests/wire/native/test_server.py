@@ -660,6 +660,17 @@ def test_a_live_view_whose_read_failed_while_its_client_is_full_reads_again_afte
     assert view.reads == [-1, -1]
 
 
+async def test_a_live_view_whose_read_failed_reads_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tieline.wire.native.tail.RETRY_SECONDS", 0)
+    view = View()
+    view.hub.answer(Refusal(Code.STORE_FAILED, "no"))
+    assert view.reads == [-1]
+    await turn()
+    assert view.reads == [-1, -1]
+    view.page(message(1))
+    assert view.said == [["m1"]]
+
+
 async def test_what_is_said_while_a_live_view_reads_is_read_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tieline.wire.native.tail._PAUSE_SECONDS", 0)
     view = View()
