@@ -25,7 +25,7 @@ from tieline.core.store import ACTIVITY, ActivityEntry, ActivityQuery, ActivityS
 
 PRUNE_MAX = 500
 """Largest number of rows that are deleted in one step. One step takes a few milliseconds, even if rows are large."""
-_BREATH_BYTES = 16 * 1024
+_YIELD_BYTES = 16 * 1024
 """After this many bytes of events, other threads may run. To process them takes well under a millisecond."""
 _KIND_CHARS_MAX = 64  # a kind is one word, and the store indexes it
 _NUMBER_MAX = 2**63 - 1  # the largest integer in the database
@@ -177,7 +177,7 @@ class Journal:
                 return made, ()
             entries.append(made)
             held += len(made.event)
-            if held >= _BREATH_BYTES:
+            if held >= _YIELD_BYTES:
                 held = 0
                 self._yield_thread()
         self._store.append(entries)

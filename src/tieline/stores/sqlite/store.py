@@ -214,10 +214,10 @@ class SqliteStore:
         self._flush()
         looked = list(self._select("by_age", (start, limit)))
         old = list(takewhile(lambda row: cutoff.deletes(row[0], row[1]), looked))
-        doomed = [row for row in old if row[0] not in keep]
+        deleted = [row for row in old if row[0] not in keep]
         fell = bool(self._main.execute(QUERIES["has_falls"]).get)
-        self._trail.drop([(sender, target, offset) for offset, _, _, sender, target in doomed], self._write)
-        for offset, _, packed, _, _ in doomed:
+        self._trail.drop([(sender, target, offset) for offset, _, _, sender, target in deleted], self._write)
+        for offset, _, packed, _, _ in deleted:
             self._write("delete_message", (offset,))
             route = DeliveryRoute.unpack(packed)
             for number, key in zip(route.numbers, route.keys, strict=True):
@@ -225,9 +225,9 @@ class SqliteStore:
                 self._write("delete_steps", (number, key, key))
                 if fell:
                     self._write("delete_falls", (number, key, key))
-        if doomed:
-            self._write("set_kept_from", (doomed[-1][0] + 1,))
-        return [row[0] for row in doomed], looked[-1][0] + 1 if len(old) == limit else None
+        if deleted:
+            self._write("set_kept_from", (deleted[-1][0] + 1,))
+        return [row[0] for row in deleted], looked[-1][0] + 1 if len(old) == limit else None
 
     def commit(self) -> None:
         """Make all buffered writes durable, or none of them. See `Store.commit`."""

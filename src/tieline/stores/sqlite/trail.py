@@ -69,13 +69,13 @@ class Trail:
         gone: dict[tuple[str, str], set[int]] = {}
         for sender, target, offset in messages:
             gone.setdefault((sender, target), set()).add(offset)
-        for (sender, target), doomed in gone.items():
+        for (sender, target), deleted in gone.items():
             waiting = self._waiting.get(sender, {}).get(target, [])
-            left = [offset for offset in waiting if offset not in doomed]
+            left = [offset for offset in waiting if offset not in deleted]
             self._count -= len(waiting) - len(left)
             waiting[:] = left
-            for first, offsets in list(self._rows(sender, target, min(doomed), max(doomed) + 1, forward=True)):
-                kept = [offset for offset in offsets if offset not in doomed]
+            for first, offsets in list(self._rows(sender, target, min(deleted), max(deleted) + 1, forward=True)):
+                kept = [offset for offset in offsets if offset not in deleted]
                 if len(kept) < len(offsets):
                     write("delete_trail", (sender, target, first))
                     if kept:
