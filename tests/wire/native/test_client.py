@@ -21,12 +21,15 @@ class FakeHubEnd:
     def __init__(self) -> None:
         self.client = Client()
         self.frames: list[dict[str, Any]] = []
+        self.arrived = asyncio.Event()
 
     def send(self, payload: bytes) -> None:
         batch = msgspec.json.decode(payload)
         self.frames += [frame for frame in batch if frame["t"] != "hello"]
         if batch[0]["t"] == "hello":
             self.answer(WELCOME)
+        else:
+            self.arrived.set()
 
     async def drain(self) -> None: ...
 
@@ -48,8 +51,8 @@ async def asked(hub: FakeHubEnd, request: Coroutine[Any, Any, Any]) -> asyncio.T
     """Start a request, and wait until its frame has arrived."""
     task = asyncio.create_task(request)
     async with asyncio.timeout(10):
-        while not hub.frames:
-            await asyncio.sleep(0)
+        await hub.arrived.wait()
+    hub.arrived.clear()
     return task
 
 
