@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tieline.agents.connection import Connection, is_connected, member_of, parts_of, server_of
+from tieline.agents.connection import WAIT_MS, WAIT_VARIABLE, Connection, is_connected, member_of, parts_of, server_of
 from tieline.agents.hooks import Program, command_in, command_line, with_hooks
 from tieline.agents.settings import BadSettings, parse
 
@@ -92,6 +92,28 @@ def test_a_rule_and_an_empty_object_of_the_user_stay() -> None:
     # As Claude Code writes it.
     empty = json.dumps({"a": 1, "mcpServers": {}}, indent=2)
     assert servers.remove(servers.add(empty, connection(Program.CLAUDE_CODE)), empty) == empty
+
+
+@pytest.mark.parametrize("theirs", ['{"env": {"A": "1"}, "z": 1}', '{"env": {}}', "{}"])
+def test_claude_code_waits_for_our_tools_until_we_are_removed(theirs: str) -> None:
+    main = parts_of(Program.CLAUDE_CODE, FOLDER, is_usual=True)[1]
+    made = main.add(theirs, connection(Program.CLAUDE_CODE))
+    assert parse(made).value["env"] == {**parse(theirs).value.get("env", {}), WAIT_VARIABLE: WAIT_MS}
+    assert parse(main.remove(made, theirs)).value == parse(theirs).value
+    # What the user has added meanwhile stays.
+    more = made.replace(f'"{WAIT_VARIABLE}"', f'"B": "2", "{WAIT_VARIABLE}"')
+    assert parse(main.remove(more, theirs)).value["env"] == {**parse(theirs).value.get("env", {}), "B": "2"}
+
+
+@pytest.mark.parametrize("value", ["60000", WAIT_MS])
+def test_a_time_that_the_user_has_set_stays(value: str) -> None:
+    main = parts_of(Program.CLAUDE_CODE, FOLDER, is_usual=True)[1]
+    theirs = json.dumps({"env": {WAIT_VARIABLE: value}})
+    made = main.add(theirs, connection(Program.CLAUDE_CODE))
+    assert parse(made).value["env"] == {WAIT_VARIABLE: value}
+    assert parse(main.remove(made, theirs)).value == parse(theirs).value
+    with pytest.raises(BadSettings, match="'env' is no object"):
+        main.add('{"env": []}', connection(Program.CLAUDE_CODE))
 
 
 def test_a_server_of_somebody_else_is_left_alone() -> None:

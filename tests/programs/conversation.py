@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from tests.programs.installed import ProgramHome
 from tests.programs.model import Asked, Line, ScriptedModel
 
 QUESTION = r'<channel [^<]* msg_id="(?P<id>[^"]+)"[^<]*>\s*(?P<body>QUESTION[^<]*?)\s*</channel>'
+LATE_SECONDS = 10.0
+"""Delay of an MCP server that is longer than Claude Code's own waits in one-shot mode, which are 5 and 2 seconds."""
 ANSWER = Line(QUESTION, call=("send", {"to": "@alice", "body": "ANSWER to {body}", "reply_to": "{id}"}))
 """The model's part: it answers each question by our tool."""
 
@@ -42,6 +45,13 @@ def run_once(command: Sequence[str], home: ProgramHome, variables: dict[str, str
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def with_late_server(home: ProgramHome, variables: dict[str, str], seconds: float) -> dict[str, str]:
+    """Return the environment of a program in which every `tieline mcp` begins late, as on a busy machine."""
+    home.write("late/sitecustomize.py", f"import sys, time\nif 'mcp' in sys.orig_argv:\n    time.sleep({seconds})\n")
+    before = variables.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, (str(home.folder / "late"), before)))}
 
 
 def bodies(hub: HubProcess, name: str) -> list[str]:

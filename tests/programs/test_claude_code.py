@@ -13,6 +13,7 @@ from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
 from tests.cli.terminal import Person, at_terminal
 from tests.programs.conversation import (
     ANSWER,
+    LATE_SECONDS,
     bodies,
     command,
     descendants,
@@ -21,6 +22,7 @@ from tests.programs.conversation import (
     prompt,
     run_once,
     shown,
+    with_late_server,
 )
 from tests.programs.installed import ProgramHome, claude_code
 from tests.programs.model import Line, ScriptedModel
@@ -99,6 +101,15 @@ def test_one_shot_mode_shows_what_waits_and_may_answer(hub: HubProcess, home: Pr
         run_once(program, home, environment(hub.home, claude_code(home, model)))
         assert is_answered(hub, asked, "ANSWER to QUESTION")
         assert len(model.told("QUESTION\n</channel>")) == 1
+
+
+def test_one_shot_mode_waits_for_tools_that_come_late(hub: HubProcess, home: ProgramHome) -> None:
+    (asked,) = hub.send("alice", "@bob", "QUESTION")
+    with ScriptedModel(ANSWER) as model:
+        variables = with_late_server(home, claude_code(home, model), LATE_SECONDS)
+        program = [str(TIELINE), "run", "--as", "bob", "claude-code", "-p", "look around"]
+        run_once(program, home, environment(hub.home, variables))
+        assert is_answered(hub, asked, "ANSWER to QUESTION")
 
 
 def test_with_ask_the_user_decides_about_our_tools(hub: HubProcess, home: ProgramHome) -> None:

@@ -14,7 +14,17 @@ import pytest
 from tests.agents.runs import is_alive
 from tests.cli.hub_process import TIELINE, HubProcess, environment, wait_until
 from tests.cli.terminal import Person, at_terminal_of
-from tests.programs.conversation import ANSWER, bodies, command, descendants, evidence, run_once, shown
+from tests.programs.conversation import (
+    ANSWER,
+    LATE_SECONDS,
+    bodies,
+    command,
+    descendants,
+    evidence,
+    run_once,
+    shown,
+    with_late_server,
+)
 from tests.programs.installed import GEMINI, ProgramHome, claude_code, codex, executable, gemini, program_home
 from tests.programs.model import Line, ScriptedModel
 from tests.programs.test_gemini import ANSWER as GEMINI_ANSWER
@@ -36,8 +46,7 @@ class Connected:
         self._hub = hub
         match program:
             case "claude-code":
-                # Claude Code waits 5 s for MCP servers, which is too short for a machine that tests a lot at once.
-                own = {**claude_code(home, model), "MCP_CONNECT_TIMEOUT_MS": "60000"}
+                own = claude_code(home, model)
                 self._command = [own["CLAUDE_PATH"], "-p"]
             case "codex":
                 own = codex(home, model)
@@ -110,6 +119,16 @@ def test_a_connected_program_is_shown_a_message_and_answers_by_our_tool(
         (asked,) = [item for item in model.asked if "QUESTION\n" in item.new or "QUESTION</" in item.new]
         assert "Your tieline tools answer" in asked.new
         assert model.unknown == []
+
+
+def test_one_shot_mode_of_claude_code_waits_for_tools_that_come_late(hub: HubProcess, home: ProgramHome) -> None:
+    with ScriptedModel(ANSWER) as model:
+        connected = Connected("claude-code", hub, home, model)
+        connected.connect()
+        connected.variables = with_late_server(home, connected.variables, LATE_SECONDS)
+        assert connected.tieline("send", "@claude", "QUESTION", "--as", "alice").returncode == 0
+        connected.ask("look around")
+        assert bodies(hub, "alice") == ["ANSWER to QUESTION"]
 
 
 @pytest.mark.parametrize("program", list(MEMBERS))

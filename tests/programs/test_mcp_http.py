@@ -31,7 +31,9 @@ def check(hub: HubProcess, model: ScriptedModel, asked: str) -> None:
 def test_claude_code_drains_and_answers(hub: HubProcess, home: ProgramHome, token: str) -> None:
     (asked,) = hub.send("alice", "@bob", "QUESTION")
     with ScriptedModel(ANSWER, LOOK) as model:
-        variables = claude_code(home, model)
+        # In one-shot mode Claude Code waits 2 s for MCP servers unless it is told to wait.
+        waits = {"MCP_CONNECTION_NONBLOCKING": "0", "MCP_CONNECT_TIMEOUT_MS": "30000"}
+        variables = {**claude_code(home, model), **waits}
         program, url = variables["CLAUDE_PATH"], f"{hub.running.http}/mcp"
         header = f"Authorization: Bearer {token}"
         run_once([program, "mcp", "add", "--transport", "http", "tieline", url, "--header", header], home, variables)

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from tieline.agents import hooks
+from tieline.agents.connection import WAIT_MS, WAIT_VARIABLE
 from tieline.agents.hook_record import FOLDER_VARIABLE, PUSHES_VARIABLE, READY
 from tieline.agents.loopback import ANTHROPIC, OTLP, Loopback
 from tieline.agents.program import NotStarted, start_program, version_of
@@ -87,13 +88,15 @@ def without_settings(arguments: Sequence[str]) -> tuple[list[str], str | None]:
 def config_of(folder: RunFolder) -> bytes:
     """Return the program's MCP configuration, as JSON, with our server.
 
-    Only our server gets the path of the runner's socket, not the other programs that the agent runs.
+    Only our server gets the path of the runner's socket, not the other programs that the agent runs. With `alwaysLoad`,
+    the program waits for our tools in one-shot mode, and a model need not search for them.
     """
     server = {
         "type": "stdio",
         "command": sys.executable,
         "args": MCP_ARGUMENTS,
         "env": {SOCKET_VARIABLE: str(folder.socket)},
+        "alwaysLoad": True,
     }
     return msgspec.json.encode({"mcpServers": {SERVER_NAME: server}})
 
@@ -113,10 +116,11 @@ def settings_of(users: str, *, wake: bool, ask: bool) -> bytes:
 def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool) -> dict[str, str]:
     """Return the program's environment, made from `given`.
 
-    With `trace`, the program's API calls go through the proxy of `loopback`. Without `trace`, the program sends its
+    In one-shot mode, the program waits longer for our tools than by default, unless the user has set a time. With
+    `trace`, the program's API calls go through the proxy of `loopback`. Without `trace`, the program sends its
     telemetry to `loopback`, unless the user already sends it elsewhere.
     """
-    environment = dict(given)
+    environment = {WAIT_VARIABLE: WAIT_MS, **given}
     if trace:
         environment[_BASE_URL] = loopback.address(ANTHROPIC)
     elif not any(environment.get(name) for name in _OWN_TELEMETRY):

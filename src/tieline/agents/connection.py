@@ -3,7 +3,7 @@
 Above: `tieline connect` and `disconnect`. Below: `hooks`, `settings` and `toml_settings`. This module does no I/O: its
 functions get the text of a settings file and return the changed text. Three entries connect a program: our MCP server,
 which gives the agent its tools; our hooks, which show the agent its messages; and the permission to use our tools
-without a question to the user.
+without a question to the user. Claude Code also gets a variable, so that its one-shot mode waits for our tools.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,9 +22,16 @@ SERVER = "tieline"
 RULE = f"mcp__{SERVER}"
 """Rule of Claude Code that allows all tools of our MCP server."""
 
+WAIT_VARIABLE = "MCP_CONNECT_TIMEOUT_MS"
+WAIT_MS = "30000"
+"""Environment variable of Claude Code, and our value. In one-shot mode Claude Code waits so many milliseconds for MCP
+servers with `alwaysLoad`, by default 5 seconds. Then the agent works without their tools. After 30 seconds Claude Code
+gives up on a server."""
+
 MEMBERS = {Program.CLAUDE_CODE: "claude", Program.CODEX: "codex", Program.GEMINI: "gemini"}
 """Default member name of each program."""
 
+_VARIABLES = "env"
 _JSON_SERVERS = "mcpServers"
 _TOML_SERVERS = "mcp_servers"
 
@@ -60,7 +67,7 @@ class Connection(Struct, frozen=True):
         }
         match self.program:
             case Program.CLAUDE_CODE:
-                # Otherwise the tools may be missing in the first turn, and a model would have to search for them.
+                # Without it the program does not wait for the tools, and a model would have to search for them.
                 return {"type": "stdio", **entry, "alwaysLoad": True}
             case Program.CODEX:
                 return entry if self.ask else {**entry, "default_tools_approval_mode": "approve"}
@@ -91,7 +98,7 @@ def parts_of(program: Program, folder: Path, *, is_usual: bool) -> list[Settings
             servers = (folder.parent if is_usual else folder) / ".claude.json"
             return [
                 SettingsPart(servers, _add_server, _remove_server),
-                SettingsPart(main, _add_hooks_and_rule, _remove_hooks_and_rule),
+                SettingsPart(main, _add_claude_code, _remove_claude_code),
             ]
         case Program.CODEX:
             return [
@@ -202,7 +209,7 @@ def _remove_table(text: str, _before: str) -> str:
     return toml_settings.without_table(text, _TOML_SERVERS, SERVER)
 
 
-# Hooks, and the permission for our tools.
+# Hooks, the permission for our tools, and a variable.
 
 
 def _add_hooks(text: str, connection: Connection) -> str:
@@ -213,11 +220,46 @@ def _remove_hooks(text: str, _before: str) -> str:
     return hooks.without_hooks(text)
 
 
-def _add_hooks_and_rule(text: str, connection: Connection) -> str:
-    text = _add_hooks(text, connection)
+def _add_claude_code(text: str, connection: Connection) -> str:
+    text = _with_variable(_add_hooks(text, connection))
     return text if connection.ask else hooks.with_permission(text, RULE)
 
 
-def _remove_hooks_and_rule(text: str, before: str) -> str:
-    text = hooks.without_hooks(text)
+def _remove_claude_code(text: str, before: str) -> str:
+    text = _without_variable(hooks.without_hooks(text), before)
     return text if hooks.has_permission(before, RULE) else hooks.without_permission(text, RULE)
+
+
+# The wait of Claude Code for our tools.
+
+
+def _with_variable(text: str) -> str:
+    """Return the settings with `WAIT_VARIABLE`. If the user has set the variable, the user's value stays."""
+    root = settings.parse_object(text)
+    holder = settings.child(root, _VARIABLES)
+    if holder is None:
+        return settings.add_child(text, root, {WAIT_VARIABLE: WAIT_MS}, _VARIABLES)
+    if not isinstance(holder.value, dict):
+        raise settings.BadSettings(f"{_VARIABLES!r} is no object")
+    return text if WAIT_VARIABLE in holder.value else settings.add_child(text, holder, WAIT_MS, WAIT_VARIABLE)
+
+
+def _without_variable(text: str, before: str) -> str:
+    """Return the settings without our `WAIT_VARIABLE`, and without the object `env` if we have added that object."""
+    known = settings.parse_object(before).value.get(_VARIABLES) if before.strip() else None
+    root = settings.parse_object(text) if text.strip() else None
+    holder = settings.child(root, _VARIABLES) if root is not None else None
+    if (
+        root is None
+        or holder is None
+        or not isinstance(holder.value, dict)
+        or holder.value.get(WAIT_VARIABLE) != WAIT_MS
+    ):
+        return text
+    if isinstance(known, dict) and WAIT_VARIABLE in known:
+        return text
+    if len(holder.children) == 1 and known is None:
+        place = max(place for place, each in enumerate(root.children) if each.key == _VARIABLES)
+        return settings.remove_child(text, root, place)
+    within = max(at for at, each in enumerate(holder.children) if each.key == WAIT_VARIABLE)
+    return settings.remove_child(text, holder, within)
