@@ -3,6 +3,8 @@
 import asyncio
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,11 @@ from tests.agents.mcp_agent import ERAS, LEGACY, WAIT_SECONDS, mcp_agent, mcp_se
 from tests.protocols.mcp.test_forwarder import state, steps
 from tests.protocols.mcp.test_framing import FORGERIES
 from tests.server.hubs import HubHarness, running_hub, until
+from tieline.agents.mcp_server import REQUESTS_MAX
 from tieline.agents.runner_frames import McpNotification, McpRequest, McpResponse, Shutdown, decode, encode
+from tieline.agents.stdio import LINE_BYTES_MAX
 from tieline.client import connect
+from tieline.protocols.mcp.codec import CAPABILITIES_KEY, VERSION_KEY
 
 pytestmark = pytest.mark.slow
 
@@ -248,3 +253,66 @@ async def test_a_call_that_waits_tells_of_its_progress_and_a_cancelled_one_takes
         sent = await alice.send("@bob", "late")
         assert "late" in await agent.call("inbox")
         assert await state(alice, sent.id) != "acked"
+
+
+async def test_a_request_is_refused_if_its_id_is_in_use_or_too_many_run(home: HubHarness) -> None:
+    async with raw_program(home.home, "--as", "bob", "--no-push") as program:
+        await program.initialize()
+        wait = {"name": "drain", "arguments": {"wait": 600}}
+        for number in (*(f"wait-{each}" for each in range(REQUESTS_MAX)), "wait-0", "one-more"):
+            program.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": wait}).encode())
+        for number, why in (("wait-0", "with this id"), ("one-more", "at once")):
+            refused = await program.read()
+            assert (refused["id"], why in refused["error"]["message"]) == (number, True)
+        for wrong in ("wait-0", True, "nobody", None):
+            params = {"requestId": wrong}
+            program.write(
+                json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).encode()
+            )
+        # A cancelled request gets no answer, and makes room.
+        assert (await program.ask("ping"))["result"] == {}
+
+
+async def test_an_error_says_what_is_wrong_with_a_line(home: HubHarness) -> None:
+    async with raw_program(home.home, "--as", "bob", "--no-push") as program:
+        await program.initialize()
+        two = b'[{"jsonrpc":"2.0","method":"a"},{"jsonrpc":"2.0","method":"b"}]'
+        for line, why in ((b"garbage", "not JSON"), (two, "one message"), (b"x" * (LINE_BYTES_MAX + 1), "at most")):
+            program.write(line)
+            answer = await program.read()
+            assert (answer["id"], why in answer["error"]["message"]) == (None, True)
+        for method, params, code in (
+            ("dance", {}, -32601),
+            ("tools/call", {"name": 1}, -32602),
+            ("ping", {"_meta": {VERSION_KEY: "2026-07-28", CAPABILITIES_KEY: {}}}, -32601),
+            ("server/discover", {"_meta": {VERSION_KEY: "1999-01-01", CAPABILITIES_KEY: {}}}, -32022),
+            ("server/discover", {"_meta": {VERSION_KEY: "2026-07-28"}}, -32602),
+            ("subscriptions/listen", {"_meta": {VERSION_KEY: "2026-07-28", CAPABILITIES_KEY: {}}}, -32602),
+        ):
+            assert (await program.ask(method, params))["error"]["code"] == code
+
+
+async def test_a_program_that_reads_nothing_holds_up_no_line_of_its_own(home: HubHarness) -> None:
+    alice = await home.join("alice", receive=True)
+    body = "long " * 10_000
+    async with raw_program(home.home, "--as", "bob") as program:
+        await program.initialize()
+        program.notify("notifications/initialized")
+        for _ in range(20):
+            await alice.send("@bob", body)
+        sent = {"name": "send", "arguments": {"to": "@alice", "body": "still there"}}
+        program.write(json.dumps({"jsonrpc": "2.0", "id": "send", "method": "tools/call", "params": sent}).encode())
+        # It comes although more is pushed than the pipe holds.
+        delivery = await asyncio.wait_for(anext(aiter(alice.deliveries())), WAIT_SECONDS)
+        assert delivery.message.body == "still there"
+        assert program.process.stdin is not None
+        program.process.stdin.close()
+        # `wait` of asyncio would also wait until somebody has read the rest.
+        await until(lambda: program.process.returncode is not None, seconds=WAIT_SECONDS)
+        assert program.process.returncode == 0
+
+
+def test_the_server_starts_without_the_libraries_that_are_slow_to_load() -> None:
+    code = "import sys, tieline.cli.main, tieline.agents.mcp_server; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"mcp", "mcp_types", "pydantic", "starlette", "uvicorn", "rich"}.isdisjoint(loaded)

@@ -1,35 +1,32 @@
 """The MCP server on stdio, through which an agent sends messages to the hub and receives messages from it.
 
 Above: an agent's program, which starts the server as a child. Below: a backend, which is an agent session or the runner
-that started the program. The server pushes each message to the agent as `notifications/claude/channel`, so the agent
-need not poll.
+that started the program; `stdio`, and the codec of MCP. The server pushes each message to the agent as
+`notifications/claude/channel`, so the agent need not poll.
 
-The server supports the older protocol versions of MCP, which have the notification `initialized`, and the newer ones,
-which do not. The client's first request decides which version is used. With an older version, the server pushes after
-the client has sent `initialized`. With a newer version, it pushes after the first request. With an older version, a
-notification announces a changed tool list. With a newer version, clients subscribe to such changes.
+Programs wait only a few seconds for a server, also on a busy machine, and then work without its tools. So this module
+imports little. The official SDK would take most of the time until the first answer (docs/adr/0013-mcp-on-stdio.md).
+
+The server supports the handshake versions of MCP and the stateless ones (see `codec`). Each request shows its kind.
+With a handshake version, the server pushes after the client has sent `initialized`, and a notification announces a
+changed tool list. With a stateless version, it pushes after the first request, and clients subscribe to such changes.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-import mcp_types as types
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.session import ServerSession
-from mcp.server.stdio import stdio_server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
-from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-from tieline import __version__
 from tieline.agents.runner_client import RunnerClient, RunnerGone, RunnerRefused
+from tieline.agents.stdio import LINE_BYTES_MAX, TOO_LONG, Stdio, open_stdio
+from tieline.protocols.mcp import codec
 from tieline.protocols.mcp.agent_session import AgentSession, UnknownTool, result_of
-from tieline.protocols.mcp.codec import EXPERIMENTAL, INSTRUCTIONS, NAME, TITLE, TOOLS_CHANGED_METHOD
+from tieline.protocols.mcp.codec import Invalid, Message
 
 PROGRESS_SECONDS = 5.0
 """Interval of progress notifications while a tool call waits. It is shorter than the timeouts of programs."""
+
+REQUESTS_MAX = 64
+"""Most requests that are answered at the same time. A program sends few requests at once."""
 
 
 class Backend(Protocol):
@@ -42,7 +39,7 @@ class Backend(Protocol):
         """Return the result of MCP's `tools/list`."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None) -> Mapping[str, Any]:
-        """Call the tool of this name, and return the result of MCP's `tools/call`. Raises `MCPError`."""
+        """Call the tool of this name, and return the result of MCP's `tools/call`. Raises `Invalid`."""
 
 
 class HubBackend:
@@ -61,11 +58,11 @@ class HubBackend:
         return {"tools": self._agent_session.list_tools()}
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None) -> Mapping[str, Any]:
-        """Call the tool of this name, and return the result of MCP's `tools/call`. Raises `MCPError`."""
+        """Call the tool of this name, and return the result of MCP's `tools/call`. Raises `Invalid`."""
         try:
             return result_of(await self._agent_session.call_tool(name, arguments))
         except UnknownTool as error:
-            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+            raise Invalid(codec.INVALID_PARAMS, str(error)) from error
 
 
 class RunnerBackend:
@@ -90,64 +87,34 @@ class RunnerBackend:
         try:
             return await self._runner.request(method, params)
         except RunnerRefused as error:
-            raise MCPError(error.code, str(error)) from error
+            raise Invalid(error.code, str(error)) from error
         except RunnerGone as error:
-            raise MCPError(types.INTERNAL_ERROR, str(error)) from error
-
-
-class _ChannelServer(Server[Any]):
-    """The MCP SDK's server, changed to announce the capabilities in `EXPERIMENTAL` with all protocol versions.
-
-    The SDK's own server announces such capabilities only with older versions.
-    """
-
-    def get_capabilities(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-        *,
-        protocol_version: str | None = None,
-    ) -> types.ServerCapabilities:
-        return super().get_capabilities(
-            notification_options,
-            experimental_capabilities or EXPERIMENTAL,
-            extensions,
-            protocol_version=protocol_version,
-        )
+            raise Invalid(codec.INTERNAL_ERROR, str(error)) from error
 
 
 class McpServer:
     """The MCP server of one agent, on stdin and stdout."""
 
-    def __init__(self, *, instructions: str = INSTRUCTIONS) -> None:
-        self._bus = InMemorySubscriptionBus()
+    def __init__(self) -> None:
         self._backend: Backend | None = None
-        # The session for notifications; `None` until the client is ready for notifications.
-        self._session: ServerSession | None = None
-        self._server = _ChannelServer(
-            NAME,
-            version=__version__,
-            title=TITLE,
-            instructions=instructions,
-            on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
-            on_subscriptions_listen=ListenHandler(self._bus),
-        )
-        self._server.add_notification_handler(
-            "notifications/initialized", types.NotificationParams, self._on_initialized
-        )
-        self._server.middleware.append(self._notice_era)
+        self._stdio: Stdio | None = None
+        # True once the program is ready for notifications; and true if it then uses a stateless version.
+        self._is_ready = False
+        self._is_stateless = False
+        # Requests that are being answered, by their ids; and the ids of those that are subscriptions to the tools.
+        self._running: dict[int | str, asyncio.Task[None]] = {}
+        self._subscriptions: set[int | str] = set()
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
         """Write a notification to the agent's program. Before the program is ready, the notification is dropped."""
-        if self._session is None:
+        if not self._is_ready:
             return
-        if method == TOOLS_CHANGED_METHOD:
-            # Clients with a newer protocol version take this notification only through a subscription.
-            await self._bus.publish(ToolsListChanged())
-        notification = types.Notification[dict[str, Any] | None, str](method=method, params=params)
-        await self._session.send_notification(cast(types.ServerNotification, notification))
+        if method != codec.TOOLS_CHANGED_METHOD or not self._is_stateless:
+            await self._write(codec.notification(method, params))
+            return
+        for subscription in list(self._subscriptions):
+            meta = {"_meta": {codec.SUBSCRIPTION_KEY: subscription}}
+            await self._write(codec.notification(method, {**(params or {}), **meta}))
 
     async def serve(self, backend: Backend, keep: Callable[[], Awaitable[None]]) -> None:
         """Serve the agent's program until stdin closes. Meanwhile run `keep`, which keeps the backend connected."""
@@ -155,62 +122,145 @@ class McpServer:
         keeping = asyncio.ensure_future(keep())
         keeping.add_done_callback(_report)
         try:
-            async with stdio_server() as (read_stream, write_stream):
-                options = self._server.create_initialization_options(
-                    NotificationOptions(tools_changed=True), EXPERIMENTAL
-                )
-                await self._server.run(read_stream, write_stream, options)
+            async with open_stdio() as self._stdio:
+                async for line in self._stdio.lines():
+                    await self._handle(line)
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            tasks = [keeping, *self._running.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    # Requests of the client.
+    async def _write(self, line: bytes) -> None:
+        assert self._stdio is not None, "nothing is written before it is served"
+        await self._stdio.write(line)
 
-    async def _list_tools(
-        self, _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        assert self._backend is not None, "nothing is asked before it is served"
-        return types.ListToolsResult.model_validate(await self._backend.list_tools())
+    # Messages of the client.
 
-    async def _call_tool(
-        self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
-        assert self._backend is not None, "nothing is asked before it is served"
-        telling = asyncio.create_task(_tell_progress(context))
+    async def _handle(self, line: bytes) -> None:
+        """Handle one line of the client: answer a request in a task, so that it does not delay the next line."""
         try:
-            return types.CallToolResult.model_validate(await self._backend.call_tool(params.name, params.arguments))
+            message = _decode(line)
+        except Invalid as wrong:
+            await self._write(codec.error(None, wrong))
+            return
+        number = message.id
+        if message.named == "notifications/initialized":
+            self._begin(is_stateless=False)
+        elif message.named == "notifications/cancelled":
+            self._cancel((message.params or {}).get("requestId"))
+        elif not message.is_request or not isinstance(number, int | str):
+            # Other notifications mean nothing here, and this server asks the client nothing.
+            return
+        elif number in self._running:
+            await self._write(codec.error(number, Invalid(codec.INVALID_REQUEST, "a request with this id is running")))
+        elif len(self._running) >= REQUESTS_MAX:
+            full = Invalid(codec.INTERNAL_ERROR, f"at most {REQUESTS_MAX} requests are answered at once")
+            await self._write(codec.error(number, full))
+        elif message.named == "initialize":
+            # Nothing is pushed before this answer, although the client may send the next lines at once.
+            await self._answer(number, message)
+        else:
+            self._running[number] = task = asyncio.create_task(self._answer(number, message))
+            task.add_done_callback(_report)
+
+    def _cancel(self, number: Any) -> None:
+        # True equals 1, but it is no id.
+        if isinstance(number, int | str) and not isinstance(number, bool) and number in self._running:
+            self._running[number].cancel()
+
+    async def _answer(self, number: int | str, message: Message) -> None:
+        """Answer a request. A request that the client cancels gets no answer."""
+        is_stateless = message.named != "initialize" and codec.is_stateless(message)
+        try:
+            try:
+                if is_stateless:
+                    codec.check_meta(message)
+                answer = codec.answer(number, await self._result(number, message, is_stateless=is_stateless))
+            except Invalid as wrong:
+                answer = codec.error(number, wrong)
+            except Exception:
+                await self._write(codec.error(number, Invalid(codec.INTERNAL_ERROR, "the request failed")))
+                raise
+            await self._write(answer)
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            self._running.pop(number, None)
+        if is_stateless:
+            self._begin(is_stateless=True)
 
-    async def _on_initialized(self, context: ServerRequestContext[Any], _params: types.NotificationParams) -> None:
-        self._begin(context.session)
+    async def _result(self, number: int | str, message: Message, *, is_stateless: bool) -> dict[str, Any]:
+        """Return the result of a request. Raises `Invalid`."""
+        assert self._backend is not None, "nothing is asked before it is served"
+        match message.named:
+            case "initialize":
+                return codec.initialized(message.params)[1]
+            case "ping" if not is_stateless:
+                return {}
+            case "server/discover" if is_stateless:
+                return codec.discovered()
+            case "tools/list":
+                return codec.listed((await self._backend.list_tools())["tools"], is_stateless=is_stateless)
+            case "tools/call":
+                result = await self._call(message)
+                return codec.stateless(result) if is_stateless else result
+            case "subscriptions/listen" if is_stateless:
+                return await self._subscribe(number, message)
+            case _:
+                raise Invalid(codec.METHOD_NOT_FOUND, f"there is no method {message.named[:100]!r}")
 
-    async def _notice_era(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        result = await call_next(ctx)
-        if ctx.request_id is not None and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            self._begin(ctx.session)
-        return result
+    async def _call(self, message: Message) -> dict[str, Any]:
+        assert self._backend is not None, "nothing is asked before it is served"
+        name, arguments = codec.call_of(message)
+        token = codec.progress_token(message.params)
+        telling = None if token is None else asyncio.create_task(self._tell_progress(token))
+        try:
+            return dict(await self._backend.call_tool(name, arguments))
+        finally:
+            if telling is not None:
+                telling.cancel()
+                await asyncio.gather(telling, return_exceptions=True)
 
-    def _begin(self, session: ServerSession) -> None:
-        if self._session is None:
-            self._session = session
+    async def _tell_progress(self, token: int | str) -> None:
+        """Send a progress notification with the waiting time of a call, again and again."""
+        seconds = 0.0
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            seconds += PROGRESS_SECONDS
+            await self._write(codec.progress(token, seconds, f"waiting for {seconds:g} seconds"))
+
+    async def _subscribe(self, number: int | str, message: Message) -> dict[str, Any]:
+        """Tell the client about changes of its tools until it cancels this request. Raises `Invalid`."""
+        wants_tools, acknowledgement = codec.subscribed(number, message)
+        await self._write(acknowledgement)
+        # The client is ready now, although this request is not answered yet.
+        self._begin(is_stateless=True)
+        if wants_tools:
+            self._subscriptions.add(number)
+        try:
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]  # never done
+        finally:
+            self._subscriptions.discard(number)
+
+    def _begin(self, *, is_stateless: bool) -> None:
+        if not self._is_ready:
+            self._is_ready, self._is_stateless = True, is_stateless
             assert self._backend is not None, "nothing is asked before it is served"
             self._backend.begin()
 
 
-async def _tell_progress(context: ServerRequestContext[Any]) -> None:
-    """Send a progress notification with the waiting time of the client's call, if the client gave a progress token."""
-    seconds = 0.0
-    while True:
-        await asyncio.sleep(PROGRESS_SECONDS)
-        seconds += PROGRESS_SECONDS
-        await context.session.report_progress(seconds, message=f"waiting for {seconds:g} seconds")
+def _decode(line: bytes) -> Message:
+    """Decode a line into one message. Raises `Invalid`."""
+    if line is TOO_LONG:
+        raise Invalid(codec.INVALID_REQUEST, f"a line has at most {LINE_BYTES_MAX} bytes")
+    messages = codec.decode(line)
+    if len(messages) > 1:
+        raise Invalid(codec.INVALID_REQUEST, "a line has one message")
+    return messages[0]
 
 
-def _report(keeping: asyncio.Future[None]) -> None:
-    """Report the exception that ended the backend's task, if any. Without this report, a bug would stay hidden."""
-    error = None if keeping.cancelled() else keeping.exception()
+def _report(task: asyncio.Future[None]) -> None:
+    """Report the exception that ended a task, if any. Without this report, a bug would stay hidden."""
+    error = None if task.cancelled() else task.exception()
     if error is not None:
-        text = "the MCP server's backend ended"
-        keeping.get_loop().call_exception_handler({"message": text, "exception": error, "future": keeping})
+        text = "a task of the MCP server failed"
+        task.get_loop().call_exception_handler({"message": text, "exception": error, "future": task})

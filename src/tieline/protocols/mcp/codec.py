@@ -1,12 +1,13 @@
-"""Codec of MCP over HTTP: the JSON-RPC messages, the headers that repeat parts of them, and the results of the hub.
+"""Codec of MCP: the JSON-RPC messages, the HTTP headers that repeat parts of them, and the results of the hub.
 
-Above: the server. Below: nothing. It does no I/O. The hub does not use the official SDK here, because the SDK needs
-pydantic, which takes much memory. The stdio server and the tests use the SDK (docs/adr/0010-mcp-over-http.md).
+Above: the server over HTTP, and the one on stdio (`agents.mcp_server`). Below: nothing. It does no I/O. The official
+SDK is not used here, because it needs pydantic, which takes much memory and almost a second of processor time to
+import. The tests use the clients of the SDK (docs/adr/0013-mcp-on-stdio.md).
 
 There are two kinds of MCP versions. In the *handshake versions* (2024-11-05 to 2025-11-25), a client opens a session
 with `initialize`, and names the session in the header `Mcp-Session-Id`. In the *stateless versions* (2026-07-28), there
-are no sessions. Each request has its version and the client's capabilities in `params._meta`. Its headers repeat the
-version, the method and the tool's name, for proxies.
+are no sessions. Each request has its version and the client's capabilities in `params._meta`. Over HTTP its headers
+repeat the version, the method and the tool's name, for proxies.
 """
 
 import base64
@@ -174,18 +175,27 @@ def decode(body: bytes) -> list[Message]:
     return found
 
 
+def is_stateless(message: Message) -> bool:
+    """True if the `_meta` of a request names a version, as in the stateless versions. There it may have no headers."""
+    meta = (message.params or {}).get("_meta")
+    return isinstance(meta, dict) and VERSION_KEY in meta
+
+
+def check_meta(message: Message) -> None:
+    """Check the `_meta` of a request of the stateless versions. Raises `Invalid`.
+
+    The hub must support the version of the request.
+    """
+    check_version(_meta(message)[VERSION_KEY])
+
+
 def check_stateless(message: Message, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Check a request of the stateless versions. Raises `Invalid`.
+    """Check a request of the stateless versions over HTTP. Raises `Invalid`.
 
     The `_meta` of the request must be valid, its headers must agree with its body, and the hub must support its
     version.
     """
-    meta = (message.params or {}).get("_meta")
-    if not isinstance(meta, dict):
-        raise Invalid(INVALID_PARAMS, f"params._meta must be an object with {VERSION_KEY} and {CAPABILITIES_KEY}")
-    missing = [key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta]
-    if missing:
-        raise Invalid(INVALID_PARAMS, f"params._meta has no {', '.join(missing)}")
+    meta = _meta(message)
     shown: dict[bytes, str] = {}
     for name, value in headers:
         if name in (VERSION_HEADER, METHOD_HEADER, NAME_HEADER):
@@ -201,6 +211,17 @@ def check_stateless(message: Message, headers: Iterable[tuple[bytes, bytes]]) ->
     if isinstance(tool, str) and _decoded(shown.get(NAME_HEADER)) != tool:
         raise Invalid(HEADER_MISMATCH, "mcp-name header does not match the name in the body")
     check_version(version)
+
+
+def _meta(message: Message) -> dict[str, Any]:
+    """Return the `_meta` of a request of the stateless versions. Raises `Invalid` if it is not complete."""
+    meta = (message.params or {}).get("_meta")
+    if not isinstance(meta, dict):
+        raise Invalid(INVALID_PARAMS, f"params._meta must be an object with {VERSION_KEY} and {CAPABILITIES_KEY}")
+    missing = [key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta]
+    if missing:
+        raise Invalid(INVALID_PARAMS, f"params._meta has no {', '.join(missing)}")
+    return meta
 
 
 def check_version(version: Any) -> None:
@@ -253,6 +274,28 @@ def progress_token(params: Mapping[str, Any] | None) -> int | str | None:
     meta = (params or {}).get("_meta")
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     return token if isinstance(token, int | str) and not isinstance(token, bool) else None
+
+
+def call_of(message: Message) -> tuple[str, dict[str, Any] | None]:
+    """Return the name and the arguments of a `tools/call`. Raises `Invalid`."""
+    params = message.params or {}
+    name, arguments = params.get("name"), params.get("arguments")
+    if not isinstance(name, str) or not isinstance(arguments, dict | None):
+        raise Invalid(INVALID_PARAMS, "a call has a name and arguments")
+    return name, arguments
+
+
+def subscribed(subscription: int | str, message: Message) -> tuple[bool, bytes]:
+    """Return true if a `subscriptions/listen` asks for changes of the tools, and the notification that acknowledges it.
+
+    `subscription` is the id of the request. Raises `Invalid`.
+    """
+    wanted = (message.params or {}).get("notifications")
+    if not isinstance(wanted, dict):
+        raise Invalid(INVALID_PARAMS, "subscriptions/listen needs the notifications that it asks for")
+    tools = wanted.get("toolsListChanged") is True
+    params = {"notifications": {"toolsListChanged": True} if tools else {}, "_meta": {SUBSCRIPTION_KEY: subscription}}
+    return tools, notification("notifications/subscriptions/acknowledged", params)
 
 
 def initialized(params: Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:

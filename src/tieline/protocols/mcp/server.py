@@ -341,23 +341,20 @@ class Mcp(Server):
     async def _subscribe(self, caller: Caller, message: Message, scope: Scope, send: Send) -> _Opened:
         if not _accepts_events(scope):
             raise _Refused(406, Invalid(codec.INVALID_REQUEST, "accept text/event-stream"))
-        wanted = (message.params or {}).get("notifications")
-        if not isinstance(wanted, dict):
-            wrong = Invalid(codec.INVALID_PARAMS, "subscriptions/listen needs the notifications that it asks for")
-            raise _refused(_id(message), wrong)
-        if sum(owner == caller.digest for owner in self._listeners.values()) >= SESSIONS_MAX:
-            raise _Refused(503, Invalid(codec.INTERNAL_ERROR, f"a member has at most {SESSIONS_MAX} streams"))
         subscription = _id(message)
         assert subscription is not None, "a request has an id"
+        try:
+            tools, acknowledgement = codec.subscribed(subscription, message)
+        except Invalid as wrong:
+            raise _refused(subscription, wrong) from wrong
+        if sum(owner == caller.digest for owner in self._listeners.values()) >= SESSIONS_MAX:
+            raise _Refused(503, Invalid(codec.INTERNAL_ERROR, f"a member has at most {SESSIONS_MAX} streams"))
         listener = self._listener(caller, subscription)
-        tools = wanted.get("toolsListChanged") is True
         listener.want(tools=tools)
         self._listeners[listener] = caller.digest
         stream = Stream(send)
         await stream.begin()
-        honored = {"toolsListChanged": True} if tools else {}
-        params = {"notifications": honored, "_meta": {codec.SUBSCRIPTION_KEY: subscription}}
-        await stream.write(event(codec.notification("notifications/subscriptions/acknowledged", params)))
+        await stream.write(event(acknowledgement))
         return listener, stream, 0
 
     def _listener(self, caller: Caller, subscription: int | str | None = None) -> Listener:
@@ -468,10 +465,7 @@ class Mcp(Server):
                 raise Invalid(codec.METHOD_NOT_FOUND, f"there is no method {message.named[:100]!r}")
 
     async def _call(self, caller: Caller, message: Message, lost: list[Callable[[], None]]) -> dict[str, Any]:
-        params = message.params or {}
-        name, arguments = params.get("name"), params.get("arguments")
-        if not isinstance(name, str) or not isinstance(arguments, dict | None):
-            raise Invalid(codec.INVALID_PARAMS, "a call has a name and arguments")
+        name, arguments = codec.call_of(message)
         try:
             answer = await caller.agent_session.call_tool(name, arguments)
         except UnknownTool as error:

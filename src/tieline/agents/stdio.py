@@ -1,0 +1,103 @@
+"""Lines on stdin and stdout, for a server that another program starts and talks to through pipes.
+
+Above: the MCP server. Below: two file descriptors. Reading and writing may block for long, and a file or a terminal
+cannot be polled. So each direction has a thread, and the process does not wait for these threads at its end.
+
+While the lines are open, file descriptor 0 is empty and file descriptor 1 leads to stderr. So no other code of this
+process, and no child of it, can read or write between the lines.
+"""
+
+import asyncio
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Final
+
+LINE_BYTES_MAX = 32 * 1024 * 1024
+"""Most bytes of one line. The hub takes no larger frame."""
+
+TOO_LONG: Final = b""
+"""Stands for a line that was longer than `LINE_BYTES_MAX`. No other line is empty."""
+
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
+_BUFFER_BYTES = 64 * 1024  # as much as a pipe holds
+
+
+class Stdio:
+    """The lines of one program. Belongs to one event loop."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+        self._unwritten: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        # The process does not wait for these threads at its end.
+        for work, fd in ((self._read, reading), (self._write, writing)):
+            threading.Thread(target=work, args=(fd,), daemon=True).start()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines of the program, without their ends, until the program closes its side."""
+        while (line := await self._lines.get()) is not None:
+            yield line
+
+    async def write(self, line: bytes) -> None:
+        """Write a line to the program. Returns when it is written. If the program is gone, the line is dropped."""
+        written = self._loop.create_future()
+        self._unwritten.put((line + b"\n", written))
+        await written
+
+    # The threads.
+
+    def _read(self, fd: int) -> None:
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
+            try:
+                for line in _lines_of(fd):
+                    # The next line is read when this one was taken.
+                    asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
+            finally:
+                asyncio.run_coroutine_threadsafe(self._lines.put(None), self._loop)
+
+    def _write(self, fd: int) -> None:
+        is_open = True
+        while True:
+            line, written = self._unwritten.get()
+            rest = memoryview(line)
+            while is_open and rest:
+                try:
+                    rest = rest[os.write(fd, rest) :]
+                except OSError:
+                    is_open = False
+            try:
+                self._loop.call_soon_threadsafe(_set, written)
+            except RuntimeError:  # the event loop has ended
+                return
+
+
+@contextlib.asynccontextmanager
+async def open_stdio() -> AsyncIterator[Stdio]:
+    """Yield the lines of the program that has started this process."""
+    reading, writing = os.dup(_STDIN), os.dup(_STDOUT)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, _STDIN)
+    os.close(empty)
+    os.dup2(_STDERR, _STDOUT)
+    # The duplicates stay open, because the threads may use them until the process ends.
+    yield Stdio(reading, writing)
+
+
+def _lines_of(fd: int) -> Iterator[bytes]:
+    """Yield the lines of a file descriptor, without their ends and without empty ones. A failed read is the end."""
+    with contextlib.suppress(OSError), open(fd, "rb", buffering=_BUFFER_BYTES, closefd=False) as file:
+        while line := file.readline(LINE_BYTES_MAX + 1):
+            if len(line) > LINE_BYTES_MAX:
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(LINE_BYTES_MAX)
+                yield TOO_LONG
+            elif line := line.strip():
+                yield line
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
