@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import TIELINE, HubProcess, environment, run_cli, wait_until
-from tieline.agents.hook_record import FOLDER
+from tieline.agents.hook_record import FOLDER, FOLDER_VARIABLE, PUSHES_VARIABLE
 from tieline.agents.run_folder import RUNS
 
 pytestmark = pytest.mark.slow
@@ -244,6 +244,25 @@ def test_an_answer_that_is_written_after_the_last_hook_is_evidence_too(
             "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines), encoding="utf-8"
         )
         wait_until(lambda: hub.states(alice, told) == {bob: "seen"}, "the late proof")
+
+
+def test_the_user_is_told_that_pushes_are_off_also_after_a_quick_answer(
+    hub: HubProcess, alice: str, bob: str, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    variables = {FOLDER_VARIABLE: str(run), PUSHES_VARIABLE: "1", "CLAUDE_CODE_ENTRYPOINT": "cli", "TIELINE_AGENT": bob}
+
+    def hook(event: str, *options: str) -> subprocess.CompletedProcess[str]:
+        asked = {"hook_event_name": event, "session_id": "s", "transcript_path": str(tmp_path / "none")}
+        return hub.cli("drain", "--hook", "claude-code", *options, stdin=json.dumps(asked), env=variables)
+
+    (told,) = hub.send(alice, f"@{bob}", "hello")
+    assert "hello" in hook("Stop", "--wait").stderr, "it wakes the agent"
+    # The agent answers before the next hook runs.
+    assert hub.cli("take", told, "--as", bob).returncode == 0
+    assert "pushes are off" in json.loads(hook("PostToolUse").stdout)["systemMessage"]
+    assert hook("Stop").stdout == "", "it is said once"
 
 
 def test_only_what_was_shown_is_seen(hub: HubProcess, alice: str, bob: str) -> None:

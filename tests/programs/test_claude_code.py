@@ -55,7 +55,7 @@ def test_an_idle_agent_is_woken_and_answers_by_its_tool_without_a_dialog(hub: Hu
         # A turn of the user shows neither of them again.
         prompt(person, model, "thank you")
         assert [len(shown(model, f"QUESTION {n}")) for n in (1, 2)] == [1, 1]
-        assert b"pushes are off" in person.seen
+        person.sees("pushes are off")
         assert model.unknown == []
 
 

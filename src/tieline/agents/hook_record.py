@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -57,10 +57,17 @@ class Record(Struct):
     program: Process | None = None
     shown: list[str] = []
     """Ids of messages that were shown, and for which there is no proof yet that the model has received them."""
+    has_shown: bool = False
+    """True once a hook has shown a message, also if the model has received it since."""
     waiter: Process | None = None
     """The hook that waits for the next message."""
     told: bool = False
     """True once the user was told how messages reach this session."""
+
+    def show(self, ids: Iterable[str]) -> None:
+        """Note that a hook shows these messages."""
+        self.shown += ids
+        self.has_shown = bool(self.shown) or self.has_shown
 
     @property
     def is_over(self) -> bool:
@@ -83,9 +90,10 @@ def locked_record(folder: Path, session: str) -> Iterator[Record]:
             # A new session, or a session that a new process of the program continues.
             record = Record(program())
         yield record
-        if record.program is not None and (
-            record.shown or record.told or (record.waiter is not None and record.waiter.is_alive)
-        ):
+        # The folder of a run is removed with the run.
+        is_noted = record.told or (record.has_shown and FOLDER_VARIABLE in os.environ)
+        is_awaited = record.waiter is not None and record.waiter.is_alive
+        if record.program is not None and (record.shown or is_noted or is_awaited):
             content = msgspec.json.encode(record)
             os.pwrite(file, content, 0)
             os.ftruncate(file, len(content))

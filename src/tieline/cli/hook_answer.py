@@ -143,7 +143,7 @@ async def _show_from_hub(link: "Link", program: Program, question: "Asked", opti
                 # Reported after printing: before that, the messages are not seen.
                 client.see(*shown.items, evidence=f"hook {question.hook_event_name} of {program}")
             elif is_shown:
-                record.shown += [item.message.id for item in shown.items]
+                record.show(item.message.id for item in shown.items)
 
 
 async def _wait(link: "Link", program: Program, question: "Asked", options: HookOptions) -> str:
@@ -233,7 +233,7 @@ async def _take_new(link: "Link", client: "Client", program: Program, question: 
         await _report(client, program, proved)
         shown = _shown(client, new, options, more=more)
         if record is not None:
-            record.shown += [item.message.id for item in shown.items]
+            record.show(item.message.id for item in shown.items)
         return shown.text if shown.items else ""
 
 
@@ -334,7 +334,7 @@ def _note(question: "Asked", record: "Record | None", options: HookOptions, *, i
     if record is None or record.told or options.run_folder is None:
         return ""
     can_wake = record.waiter is not None
-    if options.pushed and (is_shown or record.shown):
+    if options.pushed and (is_shown or record.has_shown):
         note = f"tieline: pushes are off in this program; {_WAYS[can_wake]}"
     elif not options.pushed and not can_wake and question.hook_event_name == SESSION_START:
         note = f"tieline: {_WAYS[can_wake]}"
