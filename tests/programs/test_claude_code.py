@@ -120,14 +120,15 @@ def test_with_ask_the_user_decides_about_our_tools(hub: HubProcess, home: Progra
         assert model.unknown == []
 
 
-def test_a_killed_program_leaves_no_process_and_no_file(hub: HubProcess, home: ProgramHome) -> None:
+@pytest.mark.parametrize("part", ["program", "runner"])
+def test_a_killed_part_leaves_no_process_and_no_file(part: str, hub: HubProcess, home: ProgramHome) -> None:
     with ScriptedModel(ANSWER) as model, interactive(hub, home, model, "--no-push") as person:
         (asked,) = hub.send("alice", "@bob", "QUESTION")
         wait_until(lambda: is_answered(hub, asked, "ANSWER to QUESTION"), "an answer")
         wait_until(lambda: any("--wait" in command(pid) for pid in descendants(person.process.pid)), "a waiting hook")
         started = descendants(person.process.pid)
         (program,) = [pid for pid in started if command(pid).startswith(str(claude_code(home, model)["CLAUDE_PATH"]))]
-        os.kill(program, signal.SIGKILL)
-        assert person.leaves() == 128 + signal.SIGKILL
+        os.kill(program if part == "program" else person.process.pid, signal.SIGKILL)
+        assert person.leaves() == (128 + signal.SIGKILL if part == "program" else -signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, started)), "the end of all processes")
         assert list((hub.home / RUNS).iterdir()) == []

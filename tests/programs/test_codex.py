@@ -146,14 +146,15 @@ def test_two_sessions_of_one_member_are_each_shown_a_message_once(hub: HubProces
         assert [len(shown(one, f"HELLO {n}")) for one in (model, other) for n in (1, 2)] == [1, 1, 1, 1]
 
 
-def test_a_killed_program_leaves_no_process_and_no_file(hub: HubProcess, home: ProgramHome) -> None:
+@pytest.mark.parametrize("part", ["program", "runner"])
+def test_a_killed_part_leaves_no_process_and_no_file(part: str, hub: HubProcess, home: ProgramHome) -> None:
     with ScriptedModel(ANSWER) as model, running(hub, home, model) as run:
         (asked,) = hub.send("alice", "@bob", "QUESTION")
         wait_until(lambda: is_answered(hub, asked, "ANSWER to QUESTION"), "an answer")
         started = descendants(run.process.pid)
         (program,) = [pid for pid in started if command(pid).startswith(codex(home, model)["CODEX_PATH"])]
-        os.kill(program, signal.SIGKILL)
-        assert run.process.wait(60) == 128 + signal.SIGKILL
+        os.kill(program if part == "program" else run.process.pid, signal.SIGKILL)
+        assert run.process.wait(60) == (128 + signal.SIGKILL if part == "program" else -signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, started)), "the end of all processes")
         assert list((hub.home / RUNS).iterdir()) == []
 
