@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.hub_process import wait_until
 from tests.programs.model import ScriptedModel
 
 FOLDER = Path(__file__).resolve().parents[1] / "clients" / "programs"
@@ -65,12 +66,24 @@ class ProgramHome:
 
 @contextlib.contextmanager
 def program_home() -> Iterator[ProgramHome]:
-    """A new home, removed at exit."""
+    """A new home, removed at exit. A process that was started in it and does not end is a failure."""
     folder = Path(tempfile.mkdtemp(prefix="tl-program-", dir="/tmp"))
     try:
         yield ProgramHome(folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        # A program that was killed just now may still write into its home.
+        wait_until(lambda: not _processes_in(folder), "the end of all processes that have this home")
+        shutil.rmtree(folder)
+
+
+def _processes_in(folder: Path) -> list[int]:
+    """The processes that have this home in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"HOME={folder}".encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def claude_code(home: ProgramHome, model: ScriptedModel) -> dict[str, str]:
