@@ -261,6 +261,7 @@ class Generator:
         message_id = "-".join((message_id[:8], message_id[8:12], message_id[12:16], message_id[16:20], message_id[20:]))
         labels = f',"thread":"{plan.thread}"' if plan.thread else ""
         labels += f',"reply_to":"{reply_to}"' if reply_to else ""
+        facts = labels + (f',"hops":{plan.hops}' if plan.hops else "")
         labels += f',"ttl_ms":{_TTL_MS}' if expires else ""
         kind = "member" if target[0] == "@" else "channel"
         content = (
@@ -278,7 +279,7 @@ class Generator:
             at_ms,
             (
                 f'{{"event":"send","id":"{message_id}","sender":"{names[plan.sender]}","target":"{target}",'
-                f'"recipients":{len(keys)},"digest":"{seal_stored(content, route, stamps, signature, None)}"}}'
+                f'"recipients":{len(keys)},"digest":"{seal_stored(content, route, stamps, signature, None)}"{facts}}}'
             ).encode(),
         )
         deadline = at_ms + _TTL_MS if expires else None

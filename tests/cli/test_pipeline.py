@@ -56,12 +56,12 @@ def test_an_empty_lake_says_how_to_fill_it(tmp_path: Path) -> None:
 
 def test_a_run_over_nothing_new_needs_no_spark(tmp_path: Path) -> None:
     from bench.synth import Generator
-    from tieline.pipeline.lake import Commit, Lake, follow
+    from tieline.pipeline.lake import Commit, Lake
 
     answers = Generator(tmp_path, 800, seed=1).run()
     lake = Lake(tmp_path / "lake")
     with lake.held():
-        lake.commit(follow(Commit(), position={"main": answers.main, "activity": answers.activity}))
+        lake.commit(lake.follow(Commit(), (), position={"main": answers.main, "activity": answers.activity}))
     code, told, _ = tieline("run", "--home", tmp_path, "--json")
     assert code == 0
     assert json.loads(told.splitlines()[-1]) == {"events_read": 0, "batches": 0, "tables": {}, "seconds": 0.0}
@@ -69,11 +69,11 @@ def test_a_run_over_nothing_new_needs_no_spark(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_not_there_cannot_be_rebuilt(tmp_path: Path) -> None:
-    from tieline.pipeline.lake import Commit, Lake, follow
+    from tieline.pipeline.lake import Commit, Lake
 
     lake = Lake(tmp_path / "lake")
     with lake.held():
-        lake.commit(follow(Commit()))
+        lake.commit(lake.follow(Commit(), ()))
     code, _, told = tieline("rebuild", "nonsense", "--lake", lake.path)
     assert code == 2
     assert "latency" in told

@@ -64,10 +64,10 @@ def oracle(made_home: Path) -> "Oracle":
 
 @pytest.fixture(scope="session")
 def filled(spark: "SparkSession", made_home: Path, scratch: Path) -> "Lake":
-    """Fill a lake from that home in one run, the way many rows go: as a stream, which Spark reads and writes."""
+    """Fill a lake from that home in one run."""
     from tieline.pipeline.lake import Lake
     from tieline.pipeline.run import run
 
     lake = Lake(scratch / "filled")
-    run(spark, lake, {"home": str(made_home)}, few_rows=0)
+    run(spark, lake, {"home": str(made_home)})
     return lake

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from tieline.pipeline.catalogue import SCHEMAS
-from tieline.pipeline.lake import Commit, Lake, follow
+from tieline.pipeline.catalogue import STORED, TIMES
+from tieline.pipeline.lake import Commit, Lake
+from tieline.pipeline.tasks import TableWriter
 
 DAY = 86_400_000
 START = 20_000 * DAY + 9 * 3_600_000
@@ -20,23 +21,13 @@ def lake_of(path: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]], *, ma
     """A lake with these rows; columns that a row lacks are null."""
     lake = Lake(path)
     with lake.held():
-        files = {}
         for name, rows in tables.items():
-            folder = lake.new_folder(name, 1)
-            folder.mkdir(parents=True)
-            columns = [field.name for field in SCHEMAS[name]]
-            lists = {column: _typed(SCHEMAS[name][column].dataType.simpleString(), column, rows) for column in columns}
-            parquet.write_table(pa.table(lists), folder / "part-0.parquet")
-            files[name] = lake.adopt(folder)
-        lake.commit(follow(Commit(), position={"main": main, "activity": 0}, tables=files))
+            schema = to_arrow_schema(STORED[name])
+            writer = TableWriter(lake.storage, name, 1, schema, TIMES[name])
+            files = list(writer.write(iter([pa.Table.from_pylist(list(rows), schema)])))
+            lake.commit_table(name, 1, schema, files)
+        lake.commit(lake.follow(Commit(), tables, position={"main": main, "activity": 0}))
     return lake
-
-
-def _typed(kind: str, column: str, rows: Sequence[Mapping[str, Any]]) -> pa.Array:
-    types = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "boolean": pa.bool_()}
-    inner = kind.removeprefix("array<").removesuffix(">")
-    wanted = pa.list_(types[inner]) if kind.startswith("array") else types[inner]
-    return pa.array([row.get(column) for row in rows], wanted)
 
 
 def busy(path: Path, name: str = "bob") -> Lake:

@@ -127,6 +127,8 @@ QUERIES = {
         SELECT at_ms // {DAY} * {DAY}, offset_, 'signature', sender, at_ms,
             'the signature of ' || id || ' is ' || signature
         FROM message WHERE signature IN ('failed', 'misnamed')""",
+    "inboxes": f"""
+        SELECT sent_ms // {DAY} * {DAY}, number, min(key), max(key) FROM delivery GROUP BY ALL""",
     "members": f"""
         WITH fact AS (
             SELECT at_ms // {DAY} * {DAY} AS day_ms, sender AS member, at_ms, 'sent' AS what, 1 AS n, 0 AS a, 0 AS b,

@@ -4,39 +4,30 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.pipeline.oracle import Oracle, stored
-from tieline.pipeline import flow
 from tieline.pipeline.alerts import find_alerts
 from tieline.pipeline.catalogue import GOLD, REBUILDABLE, SCHEMAS, SILVER
 from tieline.pipeline.flow import FEW_ROWS
 from tieline.pipeline.lake import Commit, Lake
-from tieline.pipeline.prices import load_prices
 from tieline.pipeline.report import make_report
-from tieline.pipeline.run import Watch, _Batches, is_brief, new_rows, rebuild, run
-from tieline.pipeline.tables.deliveries import CLOSED
+from tieline.pipeline.run import Watch, is_brief, new_rows, rebuild, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
 def grown(spark: SparkSession, made_home: Path, scratch: Path, filled: Lake) -> Lake:
-    """Fill a lake in three runs, the way few rows go; the last brings steps of deliveries that were closed before."""
+    """Fill a lake in three runs; the last brings steps of deliveries that were closed before."""
     lake = Lake(scratch / "grown")
     ends = filled.head().position
     middle = {"main": ends["main"] // 2, "activity": ends["activity"] // 3}
     nearly = {"main": ends["main"] - 2, "activity": ends["activity"] // 3}
-    with pytest.MonkeyPatch.context() as patched:
-        # Small as they are, parts of tables are looked through for what changes.
-        patched.setattr(flow, "_HELD_ROWS", 0)
-        for until in (middle, nearly, None):
-            run(spark, lake, {"home": str(made_home)}, until=until)
+    for until in (middle, nearly, None):
+        run(spark, lake, {"home": str(made_home)}, until=until)
     return lake
 
 
@@ -49,44 +40,19 @@ def test_three_runs_make_the_tables_of_one(grown: Lake, filled: Lake) -> None:
 def test_late_steps_are_counted_and_kept(grown: Lake, oracle: Oracle) -> None:
     head = grown.head()
     assert head.counts == {"late": 2, "unknown": 0}
-    kept = [file for file in head.tables["deliveries"] if file.path.startswith("deliveries/00000001-")]
-    assert kept, "files that have none of those deliveries stay as they are"
+    closed = [file for file in grown.data_files("deliveries") if not file.open]
+    assert [file for file in closed if file.is_of(1)], "files that have none of those deliveries stay as they are"
     assert stored(grown.files("latency"), SCHEMAS["latency"].fieldNames()) == oracle.rows("latency")
 
 
-def test_a_stream_that_reads_and_a_batch_that_is_read_here_are_told_in_the_same_words(
-    spark: SparkSession, made_home: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told, streams = [], list[object]()
-    stream = _Batches.stream
-
-    def noted(*given: Any) -> None:
-        streams.append(given)
-        stream(*given)
-
-    monkeypatch.setattr(_Batches, "stream", noted)
-    # Few rows, few but large ones, and many.
-    for number, (few_rows, held) in enumerate([(FEW_ROWS, 1 << 20), (FEW_ROWS, 1000), (0, 1 << 20)]):
-        monkeypatch.setattr("tieline.pipeline.run._BYTES_HELD_MAX", held)
-        stages, commits = list[str](), list[Commit]()
-        watch = Watch(stage=stages.append, done=commits.append)
-        where, until = {"home": str(made_home)}, {"main": 300, "activity": 30}
-        lake = Lake(scratch / f"told-{number}")
-        summary = run(spark, lake, where, until=until, few_rows=few_rows, watch=watch)
-        assert [summary.events_read, summary.batches, len(commits)] == [330, 1, 1]
-        assert len(streams) == number
-        told.append((sorted(stages), commits[0].written, commits[0].position, commits[0].last_hash))
-    assert told[0] == told[1] == told[2]
-
-
-def test_a_batch_that_is_read_here_is_let_go_when_somebody_asks_and_nothing_else_is(
+def test_a_batch_is_let_go_when_somebody_asks_and_nothing_else_is(
     spark: SparkSession, made_home: Path, scratch: Path
 ) -> None:
     lake, stages = Lake(scratch / "let-go"), list[str]()
     with ThreadPoolExecutor(1) as pool:
         # Somebody else's work in the same session.
         other = pool.submit(lambda: spark.sparkContext.parallelize([3], 1).map(time.sleep).collect())
-        watch = Watch(stage=stages.append, stopped=lambda: "deliveries" in stages)
+        watch = Watch(stage=stages.append, stopped=lambda: "silver" in stages)
         summary = run(spark, lake, {"home": str(made_home)}, watch=watch)
         assert other.result() == [None]
     assert (summary.batches, lake.head().number) == (0, 0)
@@ -104,27 +70,6 @@ def test_a_run_that_is_asked_to_end_waits_for_no_hub(spark: SparkSession, scratc
         assert time.monotonic() - begun < 20
 
 
-def test_an_event_that_tells_of_many_deliveries_is_left_to_spark(
-    spark: SparkSession, made_home: Path, scratch: Path, filled: Lake
-) -> None:
-    lake = Lake(scratch / "many")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(flow, "moved_by", lambda paths, most: None)
-        for until in ({"main": 900, "activity": 0}, None):
-            run(spark, lake, {"home": str(made_home)}, until=until)
-    columns = SCHEMAS["deliveries"].fieldNames()
-    assert stored(lake.files("deliveries"), columns) == stored(filled.files("deliveries"), columns)
-
-
-def test_rows_behind_an_empty_piece_of_memory_are_not_lost(spark: SparkSession, scratch: Path) -> None:
-    schema = StructType([StructField("n", LongType())])
-    some = pa.table({"n": [1, 2]})
-    made = flow.Flow(spark, Lake(scratch / "none"), load_prices(scratch))
-    pieces = pa.concat_tables([some.slice(0, 0), some, some.slice(0, 0), some])
-    assert made._frame(pieces, schema).collect() == [(1,), (2,), (1,), (2,)]
-    assert made._frame(some.schema.empty_table(), schema).collect() == []
-
-
 def test_who_follows_is_given_what_comes_later(spark: SparkSession, made_home: Path, scratch: Path) -> None:
     lake, commits = Lake(scratch / "followed"), list[Commit]()
     ends = iter([{"main": 100, "activity": 0}, {"main": 100, "activity": 0}, {"main": 160, "activity": 10}])
@@ -133,14 +78,14 @@ def test_who_follows_is_given_what_comes_later(spark: SparkSession, made_home: P
         patched.setattr("tieline.pipeline.run._reach", lambda where, until: next(ends))
         watch = Watch(done=commits.append, stopped=lambda: len(commits) == 2)
         summary = run(spark, lake, {"home": str(made_home)}, follow=True, watch=watch)
-    assert [commit.position for commit in commits] == [{"main": 100}, {"main": 160, "activity": 10}]
+    assert [commit.position for commit in commits] == [{"main": 100, "activity": 0}, {"main": 160, "activity": 10}]
     assert (summary.events_read, summary.batches) == (170, 2)
 
 
 def test_a_run_is_brief_if_little_is_new_and_little_is_open(grown: Lake, tmp_path: Path) -> None:
     assert is_brief(Lake(tmp_path), FEW_ROWS - 1)
     assert not is_brief(Lake(tmp_path), FEW_ROWS)
-    held = sum(file.rows for file in grown.head().tables["deliveries"] if file.part != CLOSED)
+    held = sum(file.rows for file in grown.data_files("deliveries") if file.open)
     assert is_brief(grown, FEW_ROWS - held - 1)
     assert not is_brief(grown, FEW_ROWS - held)
 
@@ -158,7 +103,7 @@ def test_a_table_that_is_rebuilt_is_what_it_was(spark: SparkSession, grown: Lake
     for table in REBUILDABLE:
         columns = SCHEMAS[table].fieldNames()
         before, files = stored(grown.files(table), columns), grown.files(table)
-        assert rebuild(spark, grown, table) == len(before)
+        assert rebuild(spark, grown, table).rows(table) == len(before)
         assert grown.files(table) != files
         assert stored(grown.files(table), columns) == before, table
     assert find_alerts(make_report(grown), budget_usd=1) == alerts, "nothing would be told again"

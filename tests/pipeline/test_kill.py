@@ -1,6 +1,5 @@
 """Kills: a run that is killed at any stage has changed nothing or everything, and the next one makes it whole."""
 
-import math
 import signal
 import subprocess
 import sys
@@ -10,15 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipeline.oracle import stored
-from tieline.pipeline import flow
 from tieline.pipeline.catalogue import GOLD, SCHEMAS, SILVER
-from tieline.pipeline.lake import Lake
-from tieline.pipeline.prices import load_prices
-from tieline.pipeline.run import RunFailed, Watch, run
+from tieline.pipeline.lake import Commit, Lake
+from tieline.pipeline.run import RunFailed, Watch, rebuild, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROWS, ALL = 1500, 1_000_000
+ROWS = 1500
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -40,35 +37,41 @@ def test_a_run_that_is_killed_or_fails_at_any_stage_is_made_whole_by_the_next(
     lake = Lake(scratch / "killed")
     # Not an empty lake: what is killed below merges into parts that are there.
     run(spark, lake, {"home": str(made_home)}, until={"main": 600, "activity": 60})
-    # While bronze is written, silver, gold; and when the last file of the batch is there, and nothing is committed.
-    # Batches of a stream, and one of all that is new, which needs no stream.
-    for rows, stage, seconds in (
-        (ROWS, "bronze", 0.2), (ROWS, "deliveries", 0.1), (ALL, "latency", 0.1), (ROWS, "commit", 0.0),
-    ):  # fmt: skip
-        arguments = [*map(str, (made_home, lake.path, scratch / "victim", rows, stage, seconds))]
+    # While bronze is written; when bronze has the batch and nothing else has; when all tables have it.
+    for stage, seconds in (("bronze", 0.2), ("silver", 0.1), ("commit", 0.0)):
+        arguments = [*map(str, (made_home, lake.path, scratch / "victim", ROWS, stage, seconds))]
         command = [sys.executable, "-m", "tests.pipeline.victim", *arguments]
         victim = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, start_new_session=True)
         assert victim.returncode == -signal.SIGKILL, victim.stderr.decode()[-2000:]
         assert lake.head().number == 1
-    with pytest.raises(RunFailed, match="in the middle"):
-        run(spark, lake, {"home": str(made_home)}, rows_per_batch=ROWS, watch=fail_at("messages"))
-    assert lake.head().number == 1
-    # Files of the same part are put together at once, where it would take months.
-    monkeypatch.setattr(flow, "_FILES_MAX", 1)
-    run(spark, lake, {"home": str(made_home)}, rows_per_batch=ROWS)
-    left = sum(filled.head().position.values()) - 660
-    assert lake.head().number == 1 + math.ceil(left / ROWS)
+    # The batch that was cut off is completed; then the next one fails before each of these tables has it.
+    for stage in ("messages", "edges"):
+        with pytest.raises(RunFailed, match="in the middle"):
+            run(spark, lake, {"home": str(made_home)}, rows_per_batch=ROWS // 2, watch=fail_at(stage))
+        assert lake.head().number == 2
+    # Small files are put together at once, where it would take a day.
+    monkeypatch.setattr("tieline.pipeline.lake._FILES_MAX", 1)
+    done = list[Commit]()
+    run(spark, lake, {"home": str(made_home)}, rows_per_batch=ROWS, watch=Watch(done=done.append))
+    assert [commit.number for commit in done] == list(range(3, lake.head().number + 1))
+    assert lake.head().position == filled.head().position
     for table in (*GOLD, *SILVER):
         columns = SCHEMAS[table].fieldNames()
         assert stored(lake.files(table), columns) == stored(filled.files(table), columns), table
-    assert lake.sweep(seconds=-1) > 0
+    assert lake.sweep(SCHEMAS, hours=0) > 0
     assert stored(lake.files("latency"), ["member"])
 
 
-def test_a_batch_that_spark_brings_again_is_not_counted_again(
-    spark: SparkSession, made_home: Path, filled: Lake
-) -> None:
-    before = filled.head()
-    rows = spark.read.format("tieline").option("home", str(made_home)).load()
-    assert flow.Flow(spark, filled, load_prices(filled.path)).add(rows) is None
-    assert filled.head() == before
+def test_a_rebuilding_that_is_cut_off_is_completed(spark: SparkSession, made_home: Path, scratch: Path) -> None:
+    lake = Lake(scratch / "cut-off")
+    where, until = {"home": str(made_home)}, {"main": 300, "activity": 30}
+    run(spark, lake, where, until=until)
+    before = stored(lake.files("edges"), SCHEMAS["edges"].fieldNames())
+    with pytest.raises(Interrupted):
+        rebuild(spark, lake, "edges", fail_at("commit").stage)
+    assert lake.head().number == 1
+    run(spark, lake, where, until={"main": 330, "activity": 30})
+    assert lake.head().number == 3
+    assert stored(lake.files("edges"), ["day_ms"])
+    assert sum(row[0] for row in stored(lake.files("edges"), ["messages"])) == lake.head().rows("deliveries")
+    assert before

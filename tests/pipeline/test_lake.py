@@ -1,48 +1,73 @@
-"""The lake: a commit appears whole or not at all, by one writer, and files that nobody needs go away."""
+"""The lake: a batch appears in all tables at once, by one writer, and files that nobody needs go away."""
 
-import os
-import time
+import shutil
 from pathlib import Path
 
+import duckdb
+import msgspec
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tieline.pipeline.lake import Commit, DataFile, Lake, LakeError, follow, replaced
+from tieline.pipeline.lake import COMMITS, SCHEMA_VERSION, Commit, Lake, LakeError
+from tieline.pipeline.storage import DataFile, Storage
+from tieline.pipeline.table import DAY_MS, HOUR_MS
+from tieline.pipeline.tasks import TableWriter
+
+SCHEMA = pa.schema([("n", pa.int64()), ("at_ms", pa.int64())])
 
 
-def write(lake: Lake, table: str, number: int, rows: int, part: int | None = None) -> list[DataFile]:
-    folder = lake.new_folder(table, number)
-    target = folder if part is None else folder / f"part={part}"
-    target.mkdir(parents=True)
-    parquet.write_table(pa.table({"n": list(range(rows))}), target / "a.parquet")
-    return lake.adopt(folder)
+def write(lake: Lake, number: int, *times: int) -> list[DataFile]:
+    rows = pa.table({"n": [*range(len(times))], "at_ms": [*times]}, SCHEMA)
+    return list(TableWriter(lake.storage, "edges", number, SCHEMA, "at_ms").write(iter([rows])))
 
 
 def test_an_empty_lake_is_commit_zero(tmp_path: Path) -> None:
     assert Lake(tmp_path / "none").head() == Commit()
+    assert Lake(tmp_path / "none").files("edges") == []
 
 
-def test_readers_see_a_table_only_after_its_commit(tmp_path: Path) -> None:
+def test_readers_see_a_table_only_after_the_commit_of_all_tables(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     with lake.held():
-        files = write(lake, "edges", 1, 3, part=86_400_000)
+        files = write(lake, 1, DAY_MS, DAY_MS + 1, 2 * DAY_MS)
+        assert lake.note("edges", 1) is None
+        lake.commit_table("edges", 1, SCHEMA, files, note={"end": {"main": 3}})
         assert lake.files("edges") == []
-        lake.commit(follow(Commit(), position={"main": 3}, tables={"edges": files}))
+        assert lake.note("edges", 1) == {"end": {"main": 3}}
+        lake.commit(lake.follow(Commit(), ["edges", "loops"], position={"main": 3}, engine="test"))
     head = lake.head()
-    assert (head.number, head.position, head.rows("edges")) == (1, {"main": 3}, 3)
-    assert files[0].part == 86_400_000
-    (path,) = lake.files("edges")
-    assert parquet.read_table(path).num_rows == 3
+    assert (head.number, head.position, head.rows("edges"), head.engine) == (1, {"main": 3}, 3, "test")
+    assert head.versions == {"edges": 0}
+    assert sorted((file.day, file.rows) for file in lake.data_files("edges")) == [("1970-01-02", 2), ("1970-01-03", 1)]
+    assert sum(parquet.read_table(path, partitioning=None).num_rows for path in lake.files("edges")) == 3
 
 
-def test_a_file_says_which_times_it_spans_if_that_is_asked_for(tmp_path: Path) -> None:
+def test_any_reader_of_delta_reads_a_table_and_the_commits(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    folder = lake.new_folder("messages", 1)
-    folder.mkdir(parents=True)
-    parquet.write_table(pa.table({"sent_ms": [30, 10, 20, 40]}), folder / "a.parquet", row_group_size=2)
-    assert [file.span for file in lake.adopt(folder, "sent_ms")] == [(10, 40)]
-    assert [file.span for file in lake.adopt(folder)] == [None]
+    lake.commit_table("edges", 1, SCHEMA, write(lake, 1, DAY_MS, 2 * DAY_MS))
+    lake.commit(lake.follow(Commit(), ["edges"], position={"main": 2}))
+    lake.commit_table("edges", 2, SCHEMA, write(lake, 2, 3 * DAY_MS))
+    edges = lake.table("edges").to_pyarrow_dataset()
+    assert duckdb.execute("SELECT count(*), min(day)::VARCHAR FROM edges").fetchall() == [(2, "1970-01-02")]
+    assert edges.count_rows() == 2, "the second batch is not complete"
+    commits = lake.table(COMMITS).to_pyarrow_dataset()
+    assert duckdb.execute("SELECT number, position['main'] FROM commits").fetchall() == [(1, 2)]
+    assert commits.count_rows() == 1
+
+
+def test_a_file_says_which_values_it_spans(tmp_path: Path) -> None:
+    (file,) = write(Lake(tmp_path), 1, 30, 10, 20, 40)
+    assert (file.span("at_ms"), file.span("n")) == ((10, 40), (0, 3))
+    assert file.is_of(1)
+    assert not file.is_of(2)
+
+
+def test_recent_rows_are_cut_by_the_hour_and_older_ones_by_the_day(tmp_path: Path) -> None:
+    writer = TableWriter(Storage(str(tmp_path)), "edges", 1, SCHEMA, "at_ms", HOUR_MS, DAY_MS)
+    times = [0, HOUR_MS, DAY_MS, DAY_MS + HOUR_MS, DAY_MS + HOUR_MS + 1]
+    files = list(writer.write(iter([pa.table({"n": times, "at_ms": times}, SCHEMA)])))
+    assert sorted((file.day, file.rows) for file in files) == [("1970-01-01", 2), ("1970-01-02", 1), ("1970-01-02", 2)]
 
 
 def test_a_second_run_does_not_write_beside_the_first(tmp_path: Path) -> None:
@@ -51,66 +76,94 @@ def test_a_second_run_does_not_write_beside_the_first(tmp_path: Path) -> None:
 
 
 def test_a_commit_that_somebody_else_made_first_is_not_overwritten(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
-    with lake.held():
-        first = follow(Commit(), position={"main": 1})
-        lake.commit(first)
-        with pytest.raises(LakeError, match="another run"):
-            lake.commit(follow(Commit(), position={"main": 2}))
+    lake, other = Lake(tmp_path), Lake(tmp_path)
+    first = lake.follow(Commit(), (), position={"main": 1})
+    lake.commit(first)
+    with pytest.raises(LakeError, match="another run"):
+        other.commit(other.follow(Commit(), (), position={"main": 2}))
     assert lake.head() == first
 
 
-def test_leftovers_are_swept_and_files_of_kept_commits_are_not(tmp_path: Path) -> None:
+def test_a_file_that_another_run_replaced_is_not_replaced_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = Lake(tmp_path)
-    with lake.held():
-        files = write(lake, "edges", 1, 3)
-        commit = follow(Commit(), tables={"edges": files})
-        lake.commit(commit)
-        write(lake, "edges", 2, 5)
-        assert lake.sweep() == 0
-        assert lake.sweep(seconds=-1) == 1
-        newer = write(lake, "edges", 2, 4)
-        lake.commit(follow(commit, tables=replaced(commit.tables, "edges", files, newer)))
-        assert lake.sweep(seconds=-1) == 0
+    lake.commit_table("edges", 1, SCHEMA, write(lake, 1, 1))
+    old = lake.data_files("edges")
+    opened = lake._open("edges")
+    lake.commit_table("edges", 2, SCHEMA, write(lake, 2, 2), old)
+    files = write(lake, 2, 3)
+    monkeypatch.setattr(lake, "_open", lambda *_: opened)
+    with pytest.raises(LakeError, match="another run"):
+        lake.commit_table("edges", 2, SCHEMA, files, old)
+    monkeypatch.undo()
+    assert [file.span("at_ms") for file in lake.data_files("edges")] == [(2, 2)]
+
+
+def test_leftovers_are_swept_and_files_of_the_tables_are_not(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.commit_table("edges", 1, SCHEMA, write(lake, 1, 1, 2, 3))
+    commit = lake.commit(lake.follow(Commit(), ["edges"]))
+    write(lake, 2, 1, 2, 3, 4, 5)
+    assert lake.sweep(["edges", "loops"]) == 0
+    assert lake.sweep(["edges", "loops"], hours=0) == 1
+    lake.commit_table("edges", 2, SCHEMA, write(lake, 2, 1, 2, 3, 4), lake.data_files("edges"))
+    lake.commit(lake.follow(commit, ["edges"]))
+    assert lake.sweep(["edges"]) == 0
     assert lake.head().rows("edges") == 4
-    assert [parquet.read_table(path).num_rows for path in lake.files("edges")] == [4]
+    assert [parquet.read_table(path, partitioning=None).num_rows for path in lake.files("edges")] == [4]
 
 
-def test_old_commits_are_forgotten_when_an_hour_has_passed_since_the_next_one(tmp_path: Path) -> None:
-    lake, commits = Lake(tmp_path), tmp_path / "_tieline" / "commits"
-    commit = Commit()
-    with lake.held():
-        for _ in range(14):
-            commit = follow(commit)
-            lake.commit(commit)
-        assert len(list(commits.iterdir())) == 14
-        hours_ago = time.time() - 7200
-        for number in (1, 2, 3):
-            os.utime(commits / f"{number:08d}.json", (hours_ago, hours_ago))
-        lake.commit(follow(commit))
-    assert min(path.name for path in commits.iterdir()) == "00000003.json"
-    assert lake.head().number == 15
-
-
-def test_a_commit_that_is_damaged_is_told_of(tmp_path: Path) -> None:
+def test_small_files_of_a_day_become_one(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
-    with lake.held():
-        lake.commit(follow(Commit()))
-    (path,) = (tmp_path / "_tieline" / "commits").iterdir()
+    for number in range(1, 11):
+        lake.commit_table("edges", number, SCHEMA, write(lake, number, number, DAY_MS + number))
+    lake.compact(["edges"], "1970-01-02")
+    assert [(file.day, file.rows) for file in lake.data_files("edges") if file.day == "1970-01-01"] == [
+        ("1970-01-01", 10)
+    ]
+    assert len([file for file in lake.data_files("edges") if file.day == "1970-01-02"]) == 10
+    assert lake.data_files("edges")[0].span("at_ms")[1] > 0
+
+
+def test_the_last_commits_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tieline.pipeline.lake._COMMITS_KEPT", 4)
+    lake = Lake(tmp_path)
+    commit = Commit()
+    for _ in range(6):
+        commit = lake.commit(lake.follow(commit, ()))
+    assert [one.number for one in lake._commits()] == [3, 4, 5, 6]
+
+
+def test_a_damaged_lake_is_told_of_with_the_file(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.commit(lake.follow(Commit(), ()))
+    (path,) = (tmp_path / COMMITS).glob("*.parquet")
     path.write_text("{")
+    with pytest.raises(LakeError, match=f"{path.name} is damaged"):
+        lake.head()
+    path.unlink()
+    with pytest.raises(LakeError, match=f"{path.name} is damaged or missing"):
+        lake.head()
+    (log,) = (tmp_path / COMMITS / "_delta_log").glob("*.json")
+    log.write_text("{")
     with pytest.raises(LakeError, match="is damaged"):
+        lake.head()
+    shutil.rmtree(tmp_path / COMMITS)
+    assert lake.head() == Commit()
+
+
+def test_a_lake_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.commit(msgspec.structs.replace(lake.follow(Commit(), ()), schema_version=SCHEMA_VERSION + 1))
+    with pytest.raises(LakeError, match="newer version"):
         lake.head()
 
 
-def test_rows_that_say_their_part_are_stored_in_its_folder(folder: Path) -> None:
-    lake = Lake(folder)
-    rows = pa.table({"x": [1, 2, 3], "at": [30, 10, 20], "part": [7, 0, 7]})
-    files = lake.store("t", 1, rows, "at")
-    assert [(file.part, file.rows, file.span) for file in files] == [(0, 1, (10, 10)), (7, 2, (20, 30))]
-    assert parquet.read_table(folder / files[1].path, partitioning=None).to_pydict() == {"x": [1, 3], "at": [30, 20]}
-
-
-def test_no_rows_are_no_file(folder: Path) -> None:
-    lake = Lake(folder)
-    assert lake.store("t", 1, pa.table({"x": pa.array([], pa.int64())})) == []
-    assert not (folder / "t").exists()
+def test_small_files_of_the_lake_appear_whole(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    assert storage.read("report.json") is None
+    storage.write("_tieline/told.json", b"{}")
+    storage.write("_tieline/told.json", b"{1}")
+    assert storage.read("_tieline/told.json") == b"{1}"
+    assert [path.name for path in (tmp_path / "_tieline").iterdir()] == ["told.json"]

@@ -45,9 +45,7 @@ def test_a_lake_with_nothing_in_it_has_a_page_that_says_so(folder: Path) -> None
 def test_a_block_that_lasts_counts_in_the_table(folder: Path) -> None:
     report = make_report(busy(folder))
     assert report.to_ms is not None
-    rows = dict(
-        zip((one.id for one in report.objectives), objective_rows(report.objectives, report.to_ms), strict=True)
-    )
+    rows = dict(zip((one.id for one in report.objectives), objective_rows(report.objectives), strict=True))
     assert rows["o-1"][4] == duration(report.to_ms - (START + MINUTE))
     assert rows["o-2"][4] == duration(0)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from tests.pipeline.lakes import MINUTE, START, busy, lake_of
+from tests.pipeline.lakes import DAY, MINUTE, START, busy, lake_of
 from tieline.cli.main import make_app
 from tieline.pipeline.arrow_tables import grouped
 from tieline.pipeline.lake import Lake
@@ -60,7 +60,22 @@ def test_series_show_how_it_went(folder: Path) -> None:
 def test_a_blocked_objective_says_since_when(folder: Path) -> None:
     objectives = {one.id: one for one in make_report(busy(folder)).objectives}
     assert objectives["o-1"].blocked == [(START + MINUTE, None)]
-    assert objectives["o-2"].cycle_ms == 9 * MINUTE
+    assert objectives["o-1"].blocked_ms == 100 * MINUTE, "it is blocked until the end of the log, and not 0 ms"
+    assert (objectives["o-2"].cycle_ms, objectives["o-2"].blocked_ms) == (9 * MINUTE, 0)
+
+
+def test_a_conversation_of_several_days_is_one(folder: Path) -> None:
+    days = [
+        {"day_ms": day * DAY, "conversation": name, "messages": 2, "first_ms": day * DAY, "last_ms": day * DAY + 5,
+         "participants": people}
+        for day, name, people in ((1, "#a", ["bob"]), (2, "#a", ["alice"]), (2, "#b", ["bob"]), (3, "#b", ["bob"]))
+    ]  # fmt: skip
+    threads = make_report(lake_of(folder, {"threads": [*days, {**days[0], "conversation": "#c"}]})).threads
+    assert (threads.conversations, threads.unanswered) == (3, 2)
+    assert threads.longest[0] == {
+        "conversation": "#a", "messages": 4, "first_ms": DAY, "last_ms": 2 * DAY + 5, "participants": ["alice", "bob"],
+    }  # fmt: skip
+    assert [one["conversation"] for one in threads.longest] == ["#a", "#b", "#c"]
 
 
 def test_the_audit_says_how_far_and_what(folder: Path) -> None:

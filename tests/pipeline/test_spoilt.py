@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from bench.synth import Generator
 from tests.pipeline.oracle import stored
 from tieline.pipeline.lake import Lake, LakeError
-from tieline.pipeline.run import run
+from tieline.pipeline.report import make_report
+from tieline.pipeline.run import RunFailed, rebuild, run
 from tieline.pipeline.tables import deliveries
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -69,6 +70,29 @@ def test_a_lake_takes_nothing_from_another_log(spark: SparkSession, tmp_path: Pa
     with pytest.raises(LakeError, match="is of another log"):
         run(spark, lake, {"home": str(tmp_path / "other")})
     assert lake.head() == before
+
+
+def test_a_damaged_file_is_named_with_the_command_that_mends_it(
+    spark: SparkSession, made_home: Path, tmp_path: Path
+) -> None:
+    lake, where = Lake(tmp_path / "lake"), {"home": str(made_home)}
+    run(spark, lake, where, until={"main": 200, "activity": 0})
+    for table in ("edges", "bronze"):
+        path = Path(lake.files(table)[0])
+        kept = path.read_bytes()
+        path.write_bytes(kept[:100])
+        if table == "bronze":
+            with pytest.raises(Exception, match=path.name):
+                rebuild(spark, lake, "edges")
+            path.write_bytes(kept)
+            continue
+        with pytest.raises(RunFailed, match=rf"{path.name}.*'tieline pipeline rebuild edges'"):
+            run(spark, lake, where, until={"main": 300, "activity": 0})
+        with pytest.raises(LakeError, match="rebuild edges"):
+            make_report(lake)
+    rebuild(spark, lake, "edges")
+    run(spark, lake, where, until={"main": 300, "activity": 0})
+    assert lake.head().position["main"] == 300
 
 
 def test_a_delivery_was_offered_by_the_wire_that_was_first(spark: SparkSession) -> None:

@@ -165,8 +165,9 @@ def test_a_span_of_a_model_becomes_an_exchange() -> None:
     assert response["messages"] == [
         {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "ls", "input": {"p": "/"}}]}
     ]
+    # Of the twelve input tokens three came from the cache.
     assert response["usage"] == {
-        "inputTokens": 12,
+        "inputTokens": 9,
         "outputTokens": 8,
         "cacheCreationInputTokens": None,
         "cacheReadInputTokens": 3,

@@ -17,6 +17,7 @@ class Exit(IntEnum):
     REFUSED = 3
     UNREACHABLE = 4
     TIMED_OUT = 5
+    MISSED = 6
     INTERRUPTED = 130
 
 

@@ -45,8 +45,13 @@ TokenOption = Annotated[
     ),
 ]
 LakeOption = Annotated[
-    Path | None,
-    typer.Option("--lake", metavar="DIR", help="Folder of the tables. Default: <home>/lake.", show_default=False),
+    str | None,
+    typer.Option(
+        "--lake",
+        metavar="PLACE",
+        help="Folder or URL of the tables, such as s3://bucket/lake. Default: <home>/lake.",
+        show_default=False,
+    ),
 ]
 MasterOption = Annotated[str, typer.Option("--master", metavar="M", help="Spark master.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -129,14 +134,37 @@ def sql(
 
 @pipeline_app.command("rebuild")
 def rebuild(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table; 'status' lists the tables.")],
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="TABLE", help="Name of the table; 'status' lists the tables.", show_default=False),
+    ] = None,
     home: HomeOption = None,
+    lake: LakeOption = None,
+    master: MasterOption = "local[*]",
+    every: Annotated[bool, typer.Option("--all", help="Compute all tables; also those of an older version.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Compute a table again from all rows that were read. Needed after a change of prices or of a table's rules.
+
+    With --all, compute all tables. A lake that an older version of Tieline wrote gets the present form.
+    """
+    ended_by(lambda: _rebuild(None if every else table, open_lake(home, lake), master, every=every, json=json))
+
+
+@pipeline_app.command("rewind")
+def rewind(
+    home: HomeOption = None,
+    hub: HubOption = None,
+    token: TokenOption = None,
     lake: LakeOption = None,
     master: MasterOption = "local[*]",
     json: JsonOption = False,
 ) -> None:
-    """Compute a table again from all rows that were read. Needed after a change of prices or of a table's rules."""
-    ended_by(lambda: _rebuild(table, open_lake(home, lake), master, json=json))
+    """Go back to what the log still has, after the hub was restored from a backup.
+
+    Rows that the log does not have any more, and all that was computed from them, leave the tables.
+    """
+    ended_by(lambda: _rewind(_where(home, hub, token), open_lake(home, lake), master, json=json))
 
 
 @pipeline_app.command("verify", help=_VERIFY_HELP)
@@ -171,14 +199,16 @@ def _where(home: Path | None, hub: str | None, token: str | None) -> dict[str, s
     return {"url": hub if "://" in hub else f"http://{hub}", "token": token}
 
 
-def open_lake(home: Path | None, lake: Path | None) -> "Lake":
-    """Return the lake that a command uses: the folder `lake` if it is given, else the default folder in the home."""
+def open_lake(home: Path | None, lake: str | None) -> "Lake":
+    """Return the lake of a command: the folder or URL `lake`, else the folder `lake` in the hub's home."""
     from tieline.wire.home import find_home
 
     _require_extra()
     from tieline.pipeline.lake import Lake
 
-    return Lake(lake.expanduser().absolute() if lake else find_home(home) / _LAKE_FOLDER)
+    if lake is None:
+        return Lake(find_home(home) / _LAKE_FOLDER)
+    return Lake(lake if "://" in lake else Path(lake).expanduser().absolute())
 
 
 def _require_extra() -> None:
@@ -193,12 +223,12 @@ def _require_extra() -> None:
 def _require_tables(lake: "Lake") -> None:
     with _told():
         if lake.head().number == 0:
-            raise Failure(Exit.FAILED, f"{lake.path} is empty", "'tieline pipeline run' fills it")
+            raise Failure(Exit.FAILED, f"{lake} is empty", "'tieline pipeline run' fills it")
 
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Turn an error of a log or a lake inside the `with` block into a failure with one sentence."""
+    """Turn an error of a log or a lake inside the `with` block into a `Failure` with one sentence."""
     from tieline.pipeline.http_log import LogRefused, LogUnreachable
     from tieline.pipeline.java import MissingPart
     from tieline.pipeline.lake import LakeError
@@ -252,8 +282,8 @@ def _run(
     from tieline.pipeline.run import Summary, is_brief, new_rows
 
     with _told():
-        waiting = new_rows(lake, where)
-    after_batch = AfterBatch(lake, alert_options)
+        waiting, before = new_rows(lake, where), lake.head().missed()
+    after_batch = AfterBatch(lake, alert_options, where)
     summary, ended = Summary(), False
     # Without new rows Spark is not started: its start takes longer than most runs.
     if waiting or follow:
@@ -262,17 +292,33 @@ def _run(
             summary = Run(lake, where, display, after_batch, noted).bring_in(spark, follow=follow)
             ended = bool(noted)
     told = after_batch.finish()
+    missed = {name: count for name, count in summary.missed.items() if count > before.get(name, 0)}
     if json:
-        print_json(msgspec.structs.asdict(summary))
+        told_all = msgspec.structs.asdict(summary)
+        print_json({name: value for name, value in told_all.items() if name != "missed" or missed})
     elif summary.batches:
         batches = "a batch" if summary.batches == 1 else f"{summary.batches} batches"
-        say(f"{summary.events_read:,} events in {batches}, {summary.seconds:.1f} s: {lake.path}")
+        say(f"{summary.events_read:,} events in {batches}, {summary.seconds:.1f} s: {lake}")
     elif not ended:
-        say(f"Nothing new: {lake.path} is up to date.")
+        say(f"Nothing new: {lake} is up to date.")
     if told and not json:
         say(f"{told} alert{'s' if told > 1 else ''} went to {neutral_line(alert_options.target or '')}.")
     if ended and not follow and summary.events_read < waiting:
         raise Failure(Exit.INTERRUPTED, "stopped before all rows were read", "run the same command again to continue")
+    if missed:
+        hint = "run the pipeline more often, or raise reader_wait_ms and reader_wait_bytes of the hub"
+        raise Failure(Exit.MISSED, missing(summary.missed), hint)
+
+
+def missing(missed: dict[str, int]) -> str:
+    """Return a sentence about the rows that the hub deleted before the pipeline read them.
+
+    `missed` has the number of deleted rows of each kind.
+    """
+    from tieline.pipeline.lake import MISSED
+
+    what = " and ".join(f"{count:,} {MISSED[name]}" for name, count in missed.items())
+    return f"the hub had deleted {what} before they were read, so the tables do not count them"
 
 
 def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
@@ -281,16 +327,20 @@ def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
 
     with _told():
         head = lake.head()
-    tables = {name: {"rows": head.rows(name), "files": len(files)} for name, files in sorted(head.tables.items())}
+        tables = {
+            name: {"rows": head.rows(name), "files": len(lake.data_files(name, head)), "version": version}
+            for name, version in sorted(head.versions.items())
+        }
     waiting: int | None = None
-    with contextlib.suppress(Failure):
+    with contextlib.suppress(Failure), _told():
         waiting = new_rows(lake, _where(home, None, None))
     if json:
-        told = {"lake": str(lake.path), "commit": head.number, "at_ms": head.at_ms, "position": head.position}
-        print_json({**told, "waiting": waiting, "counts": head.counts, "tables": tables})
+        told = {"lake": str(lake), "commit": head.number, "at_ms": head.at_ms, "position": head.position,
+                "engine": head.engine}  # fmt: skip
+        print_json({**told, "waiting": waiting, "missed": head.missed(), "counts": head.counts, "tables": tables})
         return
     if head.number == 0:
-        say(f"{lake.path} is empty: 'tieline pipeline run' fills it.")
+        say(f"{lake} is empty: 'tieline pipeline run' fills it.")
         return
     print_table(
         ("TABLE", "ROWS", "FILES"),
@@ -299,6 +349,8 @@ def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
     )
     read = ", ".join(f"{log} up to {end:,}" for log, end in head.position.items())
     say(f"Commit {head.number}; read: {read}" + ("." if waiting is None else f"; {waiting:,} rows wait."))
+    if head.missed():
+        warn(f"Of all rows, {missing(head.missed())}.")
 
 
 def _sql(query: str, lake: "Lake", master: str, *, json: bool) -> None:
@@ -349,20 +401,43 @@ def _plain(value: Any) -> Any:
             return str(value)
 
 
-def _rebuild(table: str, lake: "Lake", master: str, *, json: bool) -> None:
-    _require_tables(lake)
+def _rebuild(table: str | None, lake: "Lake", master: str, *, every: bool, json: bool) -> None:
     from tieline.pipeline.catalogue import REBUILDABLE
 
-    if table not in REBUILDABLE:
+    if not (every and lake.is_old()):
+        _require_tables(lake)
+    if table is None and not every:
+        raise Failure(Exit.USAGE, "name a table, or --all")
+    if table is not None and table not in REBUILDABLE:
         raise Failure(Exit.USAGE, f"there is no table {table!r}", f"there are {', '.join(REBUILDABLE)}")
     with _session(master) as spark:
-        from tieline.pipeline.run import rebuild
+        from tieline.pipeline.run import rebuild, rebuild_all
 
-        rows = rebuild(spark, lake, table)
+        head = rebuild_all(spark, lake) if table is None else rebuild(spark, lake, table)
+    rows = {name: head.rows(name) for name in REBUILDABLE if table in (None, name)}
     if json:
-        print_json({"table": table, "rows": rows})
+        print_json({"tables": rows} if table is None else {"table": table, "rows": rows[table]})
+        return
+    for name, count in rows.items():
+        say(f"{name} has {count:,} rows.")
+
+
+def _rewind(where: dict[str, str], lake: "Lake", master: str, *, json: bool) -> None:
+    import asyncio
+
+    _require_tables(lake)
+    with _session(master) as spark:
+        from tieline.pipeline.reader import tell_position
+        from tieline.pipeline.run import rewind
+
+        before = lake.head()
+        head = rewind(spark, lake, where)
+        asyncio.run(tell_position(lake, where, head, rewind=True))
+    if json:
+        print_json({"from": before.position, "to": head.position})
     else:
-        say(f"{table} has {rows:,} rows.")
+        went = ", ".join(f"{log} from {before.position[log]:,} to {end:,}" for log, end in head.position.items())
+        say(f"The lake went back: {went}.")
 
 
 def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool) -> None:
@@ -401,7 +476,10 @@ def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool)
 
 @contextlib.contextmanager
 def _checked() -> Iterator[None]:
-    """Turn an error that prevents the check into exit code 2, because 1 means a broken log."""
+    """Raise `Failure` with exit code 2 if an error in the `with` block prevents the check.
+
+    Exit code 1 is reserved for a broken log.
+    """
     from tieline.core.store import StoreError
 
     try:

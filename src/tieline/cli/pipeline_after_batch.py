@@ -1,4 +1,4 @@
-"""The work after a batch: write the report into the lake, and with `--alerts` send alerts to members.
+"""The work after a batch: tell the hub the position, write the report, and with `--alerts` send alerts to members.
 
 Above: `tieline pipeline run`. Below: the report and the alerts. This work runs between batches, not within them. If a
 hub does not answer, no batch is lost, and the alerts are sent after a later batch.
@@ -6,9 +6,9 @@ hub does not answer, no batch is lost, and the alerts are sent after a later bat
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tieline.pipeline.lake import Commit, Lake
     from tieline.pipeline.report_parts import Report
 
+_T = TypeVar("_T")
 _PAUSE_SECONDS = 30.0
 """Shortest interval between two reports of a run that follows the log."""
 _ANSWER_SECONDS = 30.0  # a hub under load may take some; a dead one must not hold the run
@@ -40,19 +41,26 @@ class AlertOptions(Struct, frozen=True):
 class AfterBatch:
     """Writes reports and sends alerts between the batches of one run."""
 
-    def __init__(self, lake: "Lake", options: AlertOptions) -> None:
+    def __init__(self, lake: "Lake", options: AlertOptions, where: Mapping[str, str] | None = None) -> None:
+        """Prepare the work for the tables in `lake`.
+
+        `where` are the options that name the log. The hub of this log is told the position up to which its rows were
+        read.
+        """
         self._lake = lake
+        self._where = where
+        self._told: Commit | None = None
         self._options = options
         self._due = False
         self._last = time.monotonic()
 
     def note(self, commit: "Commit") -> None:
-        """Record that a batch is in the lake, so a report is due. Called with every commit."""
+        """Record that a batch is in the lake, so that a report is due. The run calls this after every commit."""
         del commit
         self._due = True
 
     def go_on(self, complain: Callable[[str], None] = warn) -> None:
-        """Write the report and send alerts if they are due, at most once per interval, while the run continues.
+        """Write the report and send alerts while the run continues, if they are due, at most once per interval.
 
         A failure is passed to `complain` and retried later.
         """
@@ -66,23 +74,53 @@ class AfterBatch:
 
     def finish(self) -> int:
         """Write the report and send the alerts that were not sent yet. Return the number of sent alerts."""
-        from tieline.pipeline.report import make_report, report_path, write_report
+        from tieline.pipeline.report import REPORT_FILE, make_report, write_report
 
-        if self._due or (self._lake.head().number and not report_path(self._lake).exists()):
+        if self._due or (self._lake.head().number and self._lake.storage.read(REPORT_FILE) is None):
             # Cleared before the lake is read: a batch that ends meanwhile makes a report due again.
             self._due = False
             report = write_report(self._lake)
         elif self._options.target is None:
+            self._tell_position()
             return 0
         else:
             report = make_report(self._lake)
+        self._tell_position()
         return self._tell(report)
+
+    def _tell_position(self) -> None:
+        from tieline.pipeline.reader import tell_position
+
+        head = self._lake.head()
+        if self._where is not None and head.number and head != self._told:
+            self._asked(tell_position(self._lake, self._where, head), "the position was not told to the hub")
+            self._told = head
+
+    def _asked(self, question: "Awaitable[_T]", failed: str) -> "_T":
+        """Wait for the hub's answer to `question`, up to a timeout, and return it.
+
+        Raise `Failure` after an error. Its message begins with `failed`.
+        """
+        import asyncio
+
+        async def ask() -> "_T":
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await question
+
+        try:
+            return asyncio.run(ask())
+        except TimeoutError as error:
+            raise Failure(Exit.UNREACHABLE, "the hub accepts connections but does not answer") from error
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            hint = failure.hint or "the tables are written; the next run tells"
+            raise Failure(failure.code, f"{failed}: {failure.message}", hint) from error
 
     def _tell(self, report: "Report") -> int:
         if self._options.target is None:
             return 0
-        import asyncio
-
         from tieline.pipeline.alert_sender import SentAlerts
         from tieline.pipeline.alerts import find_alerts
 
@@ -90,20 +128,9 @@ class AfterBatch:
         alerts = [alert for alert in find_alerts(report, budget_usd=self._options.budget_usd) if alert not in sent]
         if not alerts:
             return 0
-        try:
-            return asyncio.run(self._send(alerts, sent))
-        except TimeoutError as error:
-            raise Failure(Exit.UNREACHABLE, "the hub accepts connections but does not answer") from error
-        except Exception as error:
-            failure = failure_of(error)
-            if failure is None:
-                raise
-            hint = failure.hint or "the tables are written; the next run with --alerts tells"
-            raise Failure(failure.code, f"alerts were not sent: {failure.message}", hint) from error
+        return self._asked(self._send(alerts, sent), "alerts were not sent")
 
     async def _send(self, alerts: "list[Alert]", sent: "SentAlerts") -> int:
-        import asyncio
-
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
         from tieline.pipeline.alert_sender import open_client, send_alerts
 
@@ -111,6 +138,5 @@ class AfterBatch:
         assert options.target is not None, "asked before"
         token = options.token or os.environ.get(TOKEN_VARIABLE)
         speaker = options.speaker or os.environ.get(MEMBER_VARIABLE)
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            async with await open_client(options.home, options.url, token, speaker) as client:
-                return await send_alerts(client, options.target, alerts, sent)
+        async with await open_client(options.home, options.url, token, speaker) as client:
+            return await send_alerts(client, options.target, alerts, sent)

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from tieline.pipeline.lake import Commit
 
 _WIDTH = 80
-"""Width of the line in characters, if the terminal does not tell its own."""
+"""Width of the line in characters, if the terminal does not report its width."""
 _MINUTE = 60
 _HOUR = 3600
 
 
 class Display:
-    """Progress display of one run of the pipeline: a line on the terminal, or a line for each batch without one."""
+    """Progress display of one run of the pipeline: one line on a terminal. Without a terminal, one line per batch."""
 
     def __init__(self, waiting: int, *, quiet: bool) -> None:
         self._waiting = waiting

@@ -61,7 +61,7 @@ def _report(lake: "Lake", *, json: bool, html: Path | None, since: str | None, b
     since_ms = None if since is None else _moment_ms(since)
     try:
         if lake.head().number == 0:
-            raise Failure(Exit.FAILED, f"{lake.path} is empty", "'tieline pipeline run' fills it")
+            raise Failure(Exit.FAILED, f"{lake} is empty", "'tieline pipeline run' fills it")
         made = make_report(lake, since_ms)
     except LakeError as error:
         raise Failure(Exit.FAILED, str(error)) from error
@@ -110,6 +110,10 @@ def _print_findings(made: "Report", alerts: "Sequence[Alert]") -> None:
         say(f"The audit chain holds over {audit.verified_rows:,} rows.", style="green")
     else:
         say(f"The audit chain is broken in {audit.chain_breaks:,} places.", style="red")
+    if made.missed:
+        from tieline.cli.pipeline import missing
+
+        say(f"Of all time, {missing(made.missed)}.", style="red")
     rows = [(alert.kind, local_time(alert.at_ms), alert.what) for alert in alerts]
     rows += [("storm", local_time(one.minute_ms), f"{one.sender} sent {one.messages:,} messages in a minute.")
              for one in made.storms]  # fmt: skip
@@ -160,7 +164,7 @@ def _print_work(made: "Report") -> None:
     _table(
         "Objectives",
         ("objective", "assignee", "status", "took", "blocked", "tokens", "cost"),
-        objective_rows(made.objectives, made.to_ms or 0),
+        objective_rows(made.objectives),
     )
     _table(
         "Models",

@@ -1,8 +1,8 @@
 """The work of `tieline pipeline run`: reads batches until the end of the log, or with `--follow` until it is stopped.
 
 Above: the command. Below: `tieline.pipeline.run`. A signal abandons the current batch, and the next run reads its rows
-again. A second signal ends the process at once, and loses nothing more. With `--follow`, if a remote hub goes away, the
-run waits until the hub is back, and continues after the last complete batch.
+again. A second signal ends the process at once. No data is lost by that. With `--follow`, if a remote hub goes away,
+the run waits until the hub is back, and continues after the last complete batch.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 _PAUSE_SECONDS = 1.0
 _PAUSE_SECONDS_MAX = 30.0
-"""First and longest pause between two attempts to reach a hub that is away."""
+"""Longest pause between two attempts to reach a hub that is away. The first pause is `_PAUSE_SECONDS`."""
 _POLL_SECONDS = 0.1  # how late Ctrl-C is noticed
 
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Record signals that ask to stop, instead of stopping at once, so that a batch is written whole or not at all.
+    """Record signals that ask to stop, instead of stopping at once, so that a batch is never written in part.
 
     Yield the list of recorded signals. A second signal ends the process.
     """
@@ -63,11 +63,10 @@ class Run:
         self._display = display
         self._after_batch = after_batch
         self._noted = noted
-        self._position = lake.head().position
         self._summary = Summary()
 
     def bring_in(self, spark: Any, *, follow: bool) -> "Summary":
-        """Read the new rows of the logs into the tables; with `follow`, until stopped. Return a summary."""
+        """Read the new rows of the logs into the tables, and return a summary. With `follow`, go on until stopped."""
         from tieline.pipeline.run import RunFailed, Watch, run
 
         begun = time.monotonic()
@@ -89,12 +88,7 @@ class Run:
         return self._summary
 
     def _done(self, commit: "Commit") -> None:
-        summary, before = self._summary, self._position
-        summary.batches += 1
-        summary.events_read += sum(end - before.get(log, 0) for log, end in commit.position.items())
-        for table, count in commit.written.items():
-            summary.tables[table] = summary.tables.get(table, 0) + count
-        self._position = commit.position
+        self._summary.add(commit)
         self._display.done(commit)
         self._after_batch.note(commit)
 
@@ -103,7 +97,7 @@ class Run:
         return bool(self._noted)
 
     def _is_away(self, error: Exception) -> bool:
-        """Return true if a run ended because its hub (at a URL) did not answer."""
+        """Return true if `error` means that a remote hub did not answer."""
         from tieline.pipeline.http_log import LogUnreachable
 
         cause = error.__cause__

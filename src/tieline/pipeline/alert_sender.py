@@ -1,11 +1,10 @@
-"""The sender of alerts: tells members of a hub of each alert once.
+"""The sender of alerts: sends each alert once, as a message to a member or channel of a hub.
 
 Above: `pipeline run --alerts`. Below: the SDK. Each alert has its own wire id, so the hub recognises a repeated alert
-and delivers it once. The ids of sent alerts are also stored in the lake, because a hub forgets wire ids with their
-messages.
+and delivers it once. The ids of sent alerts are also stored in the lake, because a hub forgets wire ids when it deletes
+their messages.
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from tieline.pipeline.lake import Lake
 SPEAKER = "pipeline"
 """Member that sends the alerts, if no other is named. The member is created when it does not exist."""
 _TITLE = "Pipeline alert"
+_FILE = "_tieline/told.json"
 _decoder = msgspec.json.Decoder(dict[str, int])
 
 
@@ -28,25 +28,23 @@ class SentAlerts:
     """The ids of the alerts that were sent, stored in the lake so that a later run sends none of them twice."""
 
     def __init__(self, lake: Lake) -> None:
-        self._path = lake.path / "_tieline" / "told.json"
+        self._lake = lake
         self._told = self._read()
 
     def __contains__(self, alert: Alert) -> bool:
         return alert.id in self._told
 
     def add(self, alert: Alert) -> None:
-        """Record an alert as sent. Also drop the records of alerts that are too old to be found again."""
+        """Record an alert as sent. Also drop the records of alerts that are too old to appear in a later report."""
         self._told[alert.id] = alert.at_ms
         newest = max(self._told.values())
         self._told = {name: at_ms for name, at_ms in self._told.items() if at_ms > newest - 2 * RECENT_MS}
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        temporary.write_bytes(msgspec.json.encode(self._told))
-        temporary.replace(self._path)
+        self._lake.storage.write(_FILE, msgspec.json.encode(self._told))
 
     def _read(self) -> dict[str, int]:
         try:
-            return _decoder.decode(self._path.read_bytes())
-        except (FileNotFoundError, msgspec.MsgspecError):
+            return _decoder.decode(self._lake.storage.read(_FILE) or b"{}")
+        except msgspec.MsgspecError:
             # The hub also recognises repeated alerts, by their wire ids.
             return {}
 
@@ -54,8 +52,9 @@ class SentAlerts:
 async def open_client(home: Path | None, url: str | None, token: str | None, speaker: str | None) -> Client:
     """Open the session that sends alerts.
 
-    With a URL or a token, the session is of the member `speaker` or of the token's member. Else it is of the local
-    member `speaker`; without a `speaker`, of the member `pipeline`, which is created if it does not exist.
+    With a URL or a token, the session belongs to the member `speaker`, or to the token's member. Otherwise it belongs
+    to the local member `speaker`. Without a `speaker`, it belongs to the member `pipeline`, which is created if it does
+    not exist.
     """
     if url is not None or token is not None:
         return await connect(url=url, home=home, token=token, member=speaker)

@@ -1,8 +1,8 @@
 """Alerts: problems in a report that somebody should know of, each with an id that is the same in every later report.
 
-Above: `pipeline run --alerts`, which sends them, and the page. Below: a report. Pure: the same report gives the same
-alerts, word for word. The hub recognises a repeated message by its wire id and its text, so no alert contains a number
-that keeps growing.
+Above: `pipeline run --alerts`, which sends them, and the page. Below: a report. The same report always results in the
+same alerts, word for word. The hub recognises a repeated message by its wire id and its text, so no alert contains a
+number that keeps growing.
 """
 
 import hashlib
@@ -21,17 +21,18 @@ SILENT_MS = HOUR_MS
 RECENT_MS = 7 * DAY_MS
 """Alerts older than this, counted back from the end of the log, are not sent."""
 ALERTS_MAX = 20
-"""Most alerts of one kind in one report. One more alert stands for all the others of that kind."""
+"""Maximum number of alerts of one kind in one report. If there are more, one additional alert says so."""
 
 
 class Alert(Struct, frozen=True):
-    """One problem to report to a member: a loop, a silent member, a backlog, a day's cost, or a fault in the audit."""
+    """One problem to report to a member: a loop, a silent member, a backlog, a day's cost, missed rows, a bad audit."""
 
     id: str
-    """The wire id of the message that sends the alert. It is the same in every report, so the hub finds a repetition.
+    """The wire id of the message that contains the alert. The id is the same in every report, so the hub recognises a
+    repeated alert.
     """
     kind: str
-    """Kind of problem: `loop`, `silent`, `backlog`, `budget` or `audit`."""
+    """Kind of problem: `loop`, `silent`, `backlog`, `budget`, `missed` or `audit`."""
     what: str
     at_ms: int
 
@@ -39,11 +40,18 @@ class Alert(Struct, frozen=True):
 def find_alerts(report: Report, *, budget_usd: float | None = None) -> list[Alert]:
     """Return the alerts that are recent enough to send, oldest first.
 
-    `budget_usd` is the limit for the cost of a day; a day above it gives an alert.
+    `budget_usd` is the limit for the cost of a day. A day with a higher cost causes an alert.
     """
     since = (report.to_ms or 0) - RECENT_MS
     found: dict[str, list[Alert]] = {}
-    sources = (_audit(report), _loops(report), _silent(report), _backlogs(report), _budget(report, budget_usd))
+    sources = (
+        _audit(report),
+        _missed(report),
+        _loops(report),
+        _silent(report),
+        _backlogs(report),
+        _budget(report, budget_usd),
+    )
     for source in sources:
         for alert in source:
             if alert.at_ms >= since:
@@ -53,7 +61,10 @@ def find_alerts(report: Report, *, budget_usd: float | None = None) -> list[Aler
 
 
 def _few(alerts: list[Alert]) -> list[Alert]:
-    """Keep the newest alerts of one kind, and add one alert for the rest. So a broken log causes no message storm."""
+    """Return the newest `ALERTS_MAX` alerts of one kind. If there are more, add one alert that says so.
+
+    So a broken log does not cause a storm of messages.
+    """
     alerts.sort(key=lambda alert: (-alert.at_ms, alert.id))
     rest = alerts[ALERTS_MAX:]
     if not rest:
@@ -82,6 +93,12 @@ def _audit(report: Report) -> Iterator[Alert]:
     for (member, day), at_ms in signed.items():
         what = f"Messages of {member} have a signature that is wrong or made under another name."
         yield _alert("audit", f"signature {day} {member}", what, at_ms)
+
+
+def _missed(report: Report) -> Iterator[Alert]:
+    if report.missed_ms is not None:
+        what = f"The pipeline came too late: the hub had deleted {' and '.join(sorted(report.missed))} unread."
+        yield _alert("missed", str(report.missed_ms), f"{what} 'tieline pipeline status' says more.", report.missed_ms)
 
 
 def _loops(report: Report) -> Iterator[Alert]:

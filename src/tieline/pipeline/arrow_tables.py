@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from tieline.pipeline.lake import Commit, Lake
+from tieline.pipeline.lake import Commit, Lake, LakeError
 
 Numbers = np.ndarray[Any, Any]
 
@@ -25,21 +25,29 @@ class ArrowTables:
         self.commit: Commit = lake.head()
 
     def read(self, name: str, columns: Sequence[str], *, time: str | None = None, width_ms: int = 0) -> pa.Table:
-        """Return these columns of a table. `time` names the column with the start of a row's minute, hour or day.
+        """Return the columns `columns` of the table `name`. With `time`, leave out old rows.
 
-        With `time`, leave out rows whose minute, hour or day ended before `since_ms`; `width_ms` is its length. A
-        minute, hour or day that contains `since_ms` counts whole.
+        `time` names the column with the start of the row's minute, hour or day, and `width_ms` is the length of this
+        period. A row is left out if its period ended before `since_ms`. A row whose period contains `since_ms` is not
+        left out.
         """
-        files = [str(self._lake.path / file.path) for file in self.commit.tables.get(name, ())]
-        if not files:
-            return pa.table({column: pa.nulls(0) for column in columns})
+        files = self._lake.data_files(name, self.commit)
         wanted = None
         if time is not None and self._since_ms:
-            wanted = ds.field(time) > self._since_ms - max(1, width_ms)
-        return ds.dataset(files, format="parquet").to_table(columns=list(columns), filter=wanted)
+            since = self._since_ms - max(1, width_ms)
+            wanted = ds.field(time) > since
+            files = [file for file in files if file.span(time)[1] > since]
+        if not files:
+            return pa.table({column: pa.nulls(0) for column in columns})
+        storage = self._lake.storage
+        try:
+            dataset = ds.dataset([file.path for file in files], format="parquet", filesystem=storage.filesystem())
+            return dataset.to_table(columns=list(columns), filter=wanted)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise LakeError(f"table {name} is damaged: {error}; 'tieline pipeline rebuild {name}' mends it") from error
 
     def rows(self, name: str) -> int:
-        """Return the number of rows in a table, whatever `since_ms` is."""
+        """Return the number of all rows in a table, including rows from before `since_ms`."""
         return self.commit.rows(name)
 
 
@@ -51,7 +59,7 @@ def total(table: pa.Table, column: str) -> int:
 def summed(table: pa.Table, keys: Sequence[str], sums: Sequence[str]) -> pa.Table:
     """Return one row for each combination of the `keys`, with the sums of the columns `sums`.
 
-    Sort by the first sum, largest first.
+    The rows are sorted by the first sum, largest first.
     """
     if not table.num_rows:
         return table.select([*keys, *sums])
@@ -87,13 +95,13 @@ def numbers(table: pa.Table, column: str) -> Numbers:
 
 
 def flattened(table: pa.Table, column: str) -> tuple[Numbers, Numbers]:
-    """Flatten a column of lists of numbers. Return the row index of each number, and the numbers."""
+    """Flatten a column of lists of numbers or texts. Return the row index of each value, and the values."""
     lists = table[column].combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
         lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else pa.array([], pa.list_(pa.int64()))
     if not pa.types.is_list(lists.type):
         lists = pa.array([], pa.list_(pa.int64()))
-    return pc.list_parent_indices(lists).to_numpy(), pc.list_flatten(lists).to_numpy()
+    return pc.list_parent_indices(lists).to_numpy(), pc.list_flatten(lists).to_numpy(zero_copy_only=False)
 
 
 def percentiles(groups: Numbers, values: Numbers) -> dict[int, tuple[int, int, int]]:

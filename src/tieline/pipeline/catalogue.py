@@ -14,6 +14,7 @@ from tieline.pipeline.tables import (
     deliveries,
     edges,
     findings,
+    inboxes,
     latency,
     llm,
     loops,
@@ -30,7 +31,7 @@ BRONZE = "bronze"
 SILVER = {module.TABLE.name: module.TABLE for module in (messages, deliveries, objective_events, activity, records)}
 GOLD: dict[str, Gold] = {
     module.TABLE.name: module.TABLE
-    for module in (latency, backlog, edges, threads, objectives, llm, loops, storms, findings, members)
+    for module in (latency, backlog, edges, threads, objectives, llm, loops, storms, findings, members, inboxes)
 }
 
 SCHEMAS: dict[str, StructType] = {
@@ -39,4 +40,17 @@ SCHEMAS: dict[str, StructType] = {
     **{name: table.schema for name, table in SILVER.items()},
     **{name: table.schema for name, table in GOLD.items()},
 }
+STORED = {**SCHEMAS, deliveries.TABLE.name: deliveries.STORED}
+"""For each table, the columns of its files. They are the columns of the table. For `deliveries`, there is one more
+column, which only the pipeline uses.
+"""
+TIMES: dict[str, str | None] = {
+    BRONZE: "at_ms",
+    activity.FOCUS.name: None,
+    **{name: table.time for name, table in SILVER.items()},
+    **{name: table.part for name, table in GOLD.items()},
+}
+"""For each table, the column with the time of a row. The table has one partition for each day of this time. `None` if
+the table has no partitions.
+"""
 REBUILDABLE = tuple(name for name in SCHEMAS if name != BRONZE)

@@ -1,8 +1,8 @@
 """Charts as SVG text: lines, bars, a timeline and a graph, drawn for a width in pixels.
 
-Above: the page. Below: nothing. Colours are classes that the page's style sheet fills in, so that a chart is right in
-light and dark; every mark has a title, which a browser shows when it is pointed at. Words come from agents: all of them
-are escaped.
+Above: the page. Below: nothing. Colours are CSS classes that the page's style sheet defines, so that a chart looks
+right in light and in dark mode. Every mark has a title, which a browser shows when the pointer is over the mark. Names
+and texts come from agents, so all of them are escaped.
 """
 
 import math
@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from html import escape
 
 SERIES_MAX = 6
-"""Most series with a colour of their own, so that readers can tell colours apart. The last colour is for all the
-others.
+"""Maximum number of series with different colours, so that readers can distinguish the colours. The last colour is for
+all other series together.
 """
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 26
@@ -40,7 +40,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Span:
-    """A bar of a timeline, with its start, end, label and kind; `marks` are bars of another kind drawn over it."""
+    """A bar of a timeline, with its start, end, label and kind. `marks` are parts of the bar that look different."""
 
     label: str
     start_ms: int
@@ -52,7 +52,7 @@ class Span:
 
 @dataclass(frozen=True)
 class _Plane:
-    """Maps times (x) and values (y) to positions on a drawing in pixels, and draws its axes."""
+    """Converts times (x) and values (y) to pixel positions in a drawing, and draws the axes."""
 
     width: int
     height: int
@@ -83,7 +83,7 @@ class _Plane:
         return "".join(marks)
 
     def value_axis(self, ticks: Sequence[tuple[float, str]]) -> str:
-        """Draw horizontal grid lines. Each tick is a height, as a share from 0 to 1, and a label."""
+        """Draw horizontal grid lines. Each tick is a height (0 is the bottom, 1 the top) and a label."""
         across = f'x1="{self.left}" x2="{self.width - _RIGHT}"'
         return "".join(
             f'<line class="grid" {across} y1="{self.y(share)}" y2="{self.y(share)}"/>'
@@ -93,7 +93,7 @@ class _Plane:
 
 
 def duration(ms: float | None) -> str:
-    """Format a length of time in one unit, such as `1.5 h`; a dash for `None`."""
+    """Format a length of time in one unit, such as `1.5 h`. Return a dash for `None`."""
     if ms is None:
         return "–"
     for unit, word in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (_SECOND, "s")):
@@ -158,7 +158,10 @@ def _line(
 
 
 def step_area(series: Series, from_ms: int, to_ms: int, width_ms: int, width: int) -> str:
-    """Draw a number over time as a filled area in steps: each point holds until the next. `width` is in pixels."""
+    """Draw a number over time as a filled area in steps. The number stays the same from one point to the next.
+
+    A point's number is measured at the end of an interval of `width_ms`. `width` is in pixels.
+    """
     plane = _Plane(width, 200, from_ms, to_ms)
     top = _round_up(max((value for _, value in series.points), default=1))
     path, last = f"M{plane.x(from_ms)} {plane.y(0)}", 0.0
@@ -178,7 +181,7 @@ def step_area(series: Series, from_ms: int, to_ms: int, width_ms: int, width: in
 def stacked_bars(series: Sequence[Series], width_ms: int, width: int, name: str, word: Callable[[float], str]) -> str:
     """Draw one bar for each interval of `width_ms`, with the series stacked.
 
-    `word` formats a value, `width` is in pixels.
+    `name` is the name of the chart. `word` formats a value. `width` is in pixels.
     """
     times = sorted({at_ms for one in series for at_ms, _ in one.points})
     plane = _Plane(width, 220, times[0], times[-1] + width_ms)
@@ -222,9 +225,9 @@ def _box(plane: _Plane, span: tuple[int, int], y: int, kind: str, title: str) ->
 
 
 def graph(edges: Sequence[tuple[str, str, int]], width: int) -> str:
-    """Draw members in a circle, with an arrow for each (sender, recipient, messages).
+    """Draw members in a circle, with an arrow for each edge: a sender, a recipient and the number of messages.
 
-    More messages: a broader arrow.
+    The more messages, the broader the arrow.
     """
     weights: dict[str, int] = {}
     for sender, recipient, messages in edges:

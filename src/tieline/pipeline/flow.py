@@ -1,466 +1,446 @@
-"""The flow of one batch: writes the bronze, silver and gold files, and the commit that makes them the tables.
+"""The flow of one batch: writes the bronze, silver and gold files, and commits them table by table.
 
 Bronze has the rows of the logs as they were read, silver has typed facts, gold has sums of facts. Above: a run, which
-brings batches, and `rebuild`. Below: the tables' functions and the lake. Nothing is visible before the commit, and the
-commit holds the position in the logs. An interrupted batch is processed again; a committed batch is never counted
-twice.
+adds batches, and `rebuild`. Below: the tables' functions, the tasks that write files, and the lake. Each commit of a
+table contains the number of the batch. The commit of bronze also contains the end of the batch. So the next run can
+complete an interrupted batch, and does not change the tables that have the batch already. The last step adds a row to
+`commits`, which makes the batch visible to readers.
 """
 
 import functools
-import shutil
-import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark import inheritable_thread_target
-from pyspark.sql import Column, DataFrame, SparkSession
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from tieline.pipeline.catalogue import BRONZE, GOLD, SCHEMAS, SILVER
+from tieline.pipeline.catalogue import BRONZE, GOLD, REBUILDABLE, SCHEMAS, SILVER, STORED, TIMES
 from tieline.pipeline.frames import Frames
-from tieline.pipeline.lake import Commit, DataFile, Lake, follow, replaced
+from tieline.pipeline.lake import Commit, Lake
 from tieline.pipeline.prices import Prices
-from tieline.pipeline.row import LOGS, SCHEMA
-from tieline.pipeline.shape import Shape, moved_by, shape_of
-from tieline.pipeline.table import HOUR_MS, Gold, start_of
-from tieline.pipeline.tables import activity, deliveries, findings, messages, objective_events, records
-
-_T = TypeVar("_T")
+from tieline.pipeline.row import ACTIVITY, MAIN, SCHEMA
+from tieline.pipeline.shape import Shape, whole_shape
+from tieline.pipeline.source import Position
+from tieline.pipeline.storage import FILES, DataFile, day_of, heard
+from tieline.pipeline.table import DAY_MS, HOUR_MS, Gold
+from tieline.pipeline.tables import activity, deliveries, findings, inboxes, messages, objective_events, records
+from tieline.pipeline.tasks import BronzeWriter, FileReader, KeyFinder, Piece, TableWriter, Task
 
 Stage = Callable[[str], None]
-"""Callback for progress: gets the name of the work that begins, which is `bronze`, the name of a table, or `commit`."""
-
-_AT_ONCE = 2
-"""Tables computed at the same time; each of them uses every core that it gets."""
-_FILES_MAX = 64
-_SMALL_ROWS = 100_000
-"""Files with fewer rows than this count as small. More than `_FILES_MAX` small files of one part are merged into one.
+"""Callback for progress. Its argument is the name of the work that begins: `bronze`, `silver`, `gold`, `commit`, or the
+name of a table that is about to be committed.
 """
+
 FEW_ROWS = 200_000
-"""A batch of fewer rows is processed by one Spark task: distributing such work takes longer than the work itself."""
-_HELD_ROWS = 20_000
-"""If the touched parts of a gold table have more rows, only the rows whose keys have new facts are merged again."""
-_TOUCHED = StructType([*deliveries.TABLE.schema.fields, StructField("fresh", IntegerType())])
+"""A batch of fewer rows is computed by one Spark task: distributing such work takes longer than the work itself."""
+_HASHED_ROWS = 4_000_000
+"""A batch with fewer rows than this is joined with a hash table in memory. A larger batch may not fit into memory."""
+_LATE_MAX = 100_000
+"""If a batch has more late rungs (states of deliveries) than this, all files of their days are rewritten. Otherwise a
+search finds the files to rewrite.
+"""
+_UPKEEP_COMMITS = 100
+_FOCUS = activity.FOCUS
+_ALWAYS = 2**62
+"""A time that is later than every real time."""
 
 
-@dataclass
-class _Work:
-    """State of a commit that is being made: the files of each table so far, and counts of what was written."""
+@dataclass(frozen=True)
+class _Batch:
+    """The batch that is being added: the commit before it (`head`), and a summary of its rows (`shape`)."""
 
     head: Commit
     shape: Shape
-    bronze: list[DataFile]
-    """Files with the rows of the logs that this commit adds."""
-    tables: dict[str, list[DataFile]]
-    written: dict[str, int] = field(default_factory=dict)
-    moved: int = 0
-    """Number of deliveries that began or reached a new rung."""
-    late: int = 0
-    unknown: int = 0
-
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def number(self) -> int:
         return self.head.number + 1
 
-    def replace(self, table: str, gone: Iterable[DataFile], new: Iterable[DataFile]) -> None:
-        """Replace the files `gone` of a table by the files `new`.
+    @property
+    def recent_ms(self) -> int:
+        """Start of the last day of the batch. On this day, a table may have one file for each hour."""
+        return self.shape.span_ms[1] // DAY_MS * DAY_MS if self.shape.span_ms else _ALWAYS
 
-        The lock is needed because tables are made in parallel.
-        """
-        with self._lock:
-            self.tables = replaced(self.tables, table, gone, new)
+
+@dataclass(frozen=True)
+class _Change:
+    """The change of a table by a batch. `gone` are the files that are removed.
+
+    When Spark computes `rows`, it writes the new files. `rows` then has one row for each new file.
+    """
+
+    rows: DataFrame
+    gone: Sequence[DataFile] = ()
 
 
 class Flow:
-    """Writer of one lake. It turns batches of log rows into files and commits, with one Spark session."""
+    """Writer of one lake. It turns log rows into files and commits, with one Spark session."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        lake: Lake,
-        prices: Prices,
-        stage: Stage = lambda name: None,
-        *,
-        few_rows: int = FEW_ROWS,
-    ) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, prices: Prices, stage: Stage = lambda name: None) -> None:
         self._spark = spark
         self._lake = lake
         self._prices = prices
         self._stage = stage
-        self._few_rows = few_rows
 
     # A batch.
 
-    def add(self, rows: DataFrame | pa.Table) -> Commit | None:
-        """Add a batch of log rows to all tables, and commit. Rows that were added before are skipped.
+    def add(self, pieces: Sequence[Piece], end: Position, **told: Any) -> Commit:
+        """Add a batch of log rows to all tables, and commit. `end` is the position in the logs after the batch.
 
-        Return the commit, or `None` if no row is new.
+        `told` are additional fields of the commit.
         """
-        head = self._lake.head()
         self._stage(BRONZE)
-        files, shape = self._bronze(head, rows)
-        if any(begin < head.position.get(log, 0) for log, begin in shape.begins.items()):
-            assert isinstance(rows, DataFrame), "who reads rows here begins at the head"
-            files, shape = self._bronze(head, rows.where(_after(head.position)))
+        head = self._lake.newest()
+        writer = self._writer(BRONZE, head.number + 1)
+        files = self._collected(self._numbered(len(pieces), BronzeWriter(writer, pieces), FILES))
+        shape = whole_shape(one for file in files if file.note for one in _shapes(file.note))
+        told["counts"] = _missed(head, shape, end)
         if not files:
-            return None
-        bronze = self._read(BRONZE, files)
-        tables, rows_read = replaced(head.tables, BRONZE, (), files), sum(file.rows for file in files)
-        work = _Work(head, shape, files, tables, {BRONZE: rows_read})
-        frames = self._silver(work, bronze)
-        self._side_by_side(
-            {
-                gold.name: functools.partial(self._merge, work, gold, gold.contributions(frames))
-                for gold in GOLD.values()
-                if set(gold.reads) - frames.empty
-            }
-        )
-        self._compact(work)
-        self._stage("commit")
-        counts = {
-            "late": head.counts.get("late", 0) + work.late,
-            "unknown": head.counts.get("unknown", 0) + work.unknown,
+            # Retention has deleted the whole range.
+            return self._finish(_Batch(head, shape), position={**head.position, **end}, **told)
+        note = {"end": end, "told": told, "shape": msgspec.json.encode(shape).decode()}
+        self._lake.commit_table(BRONZE, head.number + 1, SCHEMA, files, note=note)
+        return self._complete(_Batch(head, shape), {**head.position, **end}, told)
+
+    def recover(self) -> Commit | None:
+        """Complete a batch or the rebuilding of a table, if an interrupted run began to commit it.
+
+        Return its commit.
+        """
+        head = self._lake.newest()
+        note = self._lake.note(BRONZE, head.number + 1)
+        if note is not None and "rewound" in note:
+            return self._complete_rewinding(head, note)
+        if note is not None:
+            shape = msgspec.json.decode(note["shape"], type=Shape)
+            return self._complete(_Batch(head, shape), {**head.position, **note["end"]}, note["told"])
+        if any(self._lake.note(name, head.number + 1) is not None for name in SCHEMAS):
+            return self._finish(_Batch(head, Shape()))
+        return None
+
+    def _complete(self, batch: _Batch, position: Position, told: Mapping[str, Any]) -> Commit:
+        bronze = self._read(BRONZE, self._new(batch, BRONZE))
+        self._silver(batch, bronze)
+        self._stage("gold")
+        frames = self._frames(batch, bronze)
+        golds = {gold.name: gold for gold in GOLD.values() if set(gold.reads) - frames.empty}
+        jobs = {
+            name: functools.partial(self._merged, batch, gold, gold.contributions(frames))
+            for name, gold in golds.items()
         }
-        commit = follow(
-            head,
-            position={**head.position, **shape.ends},
-            tables=work.tables,
-            counts=counts,
-            last_hash=shape.last_hash or head.last_hash,
-        )
-        commit.written.update(work.written)
+        self._commit_changes(batch, jobs)
+        return self._finish(batch, position=position, last_hash=batch.shape.last_hash or batch.head.last_hash, **told)
+
+    def _finish(self, batch: _Batch, **changes: Any) -> Commit:
+        """Add the row to `commits` that makes the batch visible. `changes` are fields of this row.
+
+        Then merge small files. Every `_UPKEEP_COMMITS` commits, also delete old files.
+        """
+        self._stage("commit")
+        head, names = batch.head, list(SCHEMAS)
+        written = {name: sum(file.rows for file in self._new(batch, name)) for name in names}
+        moved = self._lake.note(deliveries.TABLE.name, batch.number) or {}
+        late = {name: head.counts.get(name, 0) + moved.get(name, 0) for name in ("late", "unknown")}
+        changes["counts"] = {**head.counts, **changes.get("counts", {}), **late}
+        changes["written"] = {name: rows for name, rows in written.items() if rows}
+        commit = self._lake.follow(head, names, engine=f"spark {self._spark.version}", **changes)
         self._lake.commit(commit)
+        self._lake.compact((name for name in names if written[name]), day_of(batch.recent_ms % _ALWAYS))
+        if commit.number % _UPKEEP_COMMITS == 0:
+            self._lake.sweep(names)
         return commit
 
-    def _bronze(self, head: Commit, rows: DataFrame | pa.Table) -> tuple[list[DataFile], Shape]:
-        """Write the log rows unchanged, as bronze. Return the files, and the counts, offsets and times of the rows."""
-        if isinstance(rows, pa.Table):
-            files = self._lake.store(BRONZE, head.number + 1, rows)
-        else:
-            files = self._spread(head.number + 1, BRONZE, rows)
-        return files, shape_of(self._paths(files))
-
-    def _silver(self, work: _Work, bronze: DataFrame) -> Frames:
-        rows = {
-            "messages": messages.messages(bronze),
-            "objective_events": objective_events.objective_events(bronze),
-            "records": records.records(bronze),
+    def _silver(self, batch: _Batch, bronze: DataFrame) -> None:
+        self._stage("silver")
+        empty, number = batch.shape.empty(), batch.number
+        names = {"deliveries": {"sendings", "steps"}, "focus": {"focus"}}
+        # The longest first, and `focus` after `activity`, which needs the objectives before the batch.
+        jobs: dict[str, Callable[[], _Change]] = {
+            "deliveries": lambda: self._folded(batch, bronze),
+            "messages": lambda: self._change(number, "messages", messages.messages(bronze)),
+            "objective_events": lambda: self._change(
+                number, "objective_events", objective_events.objective_events(bronze)
+            ),
+            "records": lambda: self._change(number, "records", records.records(bronze)),
+            "activity": lambda: self._change(number, "activity", self._told_activity(batch, bronze)),
+            "focus": lambda: self._merged(batch, _FOCUS, _FOCUS.in_columns(activity.markers(bronze))),
         }
-        # The longest first.
-        jobs: dict[str, Callable[[], DataFrame]] = {
-            "deliveries": functools.partial(self._fold_deliveries, work, bronze),
-            "activity": functools.partial(self._add_activity, work, bronze),
-            **{name: functools.partial(self._append, work, name, added) for name, added in rows.items()},
-        }
-        empty = work.shape.empty() | ({"deliveries"} if {"sendings", "steps"} <= work.shape.empty() else set())
-        new = self._side_by_side({name: job for name, job in jobs.items() if name not in empty})
-        nothing = {name: self._none(name) for name in jobs if name in empty and name != "deliveries"}
-        touched = new.pop("deliveries", None)
-        return self._frames(work, bronze, new | nothing, self._read_as(_TOUCHED, ()) if touched is None else touched)
+        self._commit_changes(batch, {name: job for name, job in jobs.items() if names.get(name, {name}) - empty})
 
-    def _side_by_side(self, jobs: Mapping[str, Callable[[], _T]]) -> dict[str, _T]:
-        """Run one job for each table in parallel, and return the results by table.
+    def _commit_changes(self, batch: _Batch, jobs: Mapping[str, Callable[[], _Change]]) -> None:
+        """Compute the tables that do not have the batch yet in one Spark query, and commit each of them.
 
-        One table is computed while Spark's driver plans another or closes its files.
+        `jobs` has a function for each table that returns the change of the table.
         """
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="tieline-table") as pool:
-            # The threads inherit this thread's Spark job group, so their jobs stop with the batch.
-            running = {name: pool.submit(inheritable_thread_target(self._spark)(job)) for name, job in jobs.items()}
-            try:
-                return {name: one.result() for name, one in running.items()}
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        changes = {name: job() for name, job in jobs.items() if self._lake.note(name, batch.number) is None}
+        if not changes:
+            return
+        written: dict[str, list[DataFile]] = {name: [] for name in changes}
+        query = functools.reduce(lambda some, more: some.unionByName(more), (one.rows for one in changes.values()))
+        for row in query.collect():
+            written[row["table"]].append(heard(row.asDict()))
+        for name, change in changes.items():
+            files, gone, note = written[name], list(change.gone), dict[str, int]()
+            if name == deliveries.TABLE.name:
+                orphans = [file for file in files if file.note == str(deliveries.ORPHAN)]
+                files = [file for file in files if file.note != str(deliveries.ORPHAN)]
+                if orphans:
+                    late, replaced, note = self._fold_late(batch, orphans)
+                    files, gone = [*files, *late], [*gone, *replaced]
+            self._stage(name)
+            if files or gone:
+                self._lake.commit_table(name, batch.number, to_arrow_schema(STORED[name]), files, gone, note)
 
-    def _frames(self, work: _Work, bronze: DataFrame, new: dict[str, DataFrame], touched: DataFrame) -> Frames:
-        asked = self._asked(work)
+    def _frames(self, batch: _Batch, bronze: DataFrame) -> Frames:
+        touched = self._read_as(STORED["deliveries"], self._new(batch, "deliveries"))
+        new = {name: self._read(name, self._new(batch, name)) for name in SILVER if name != "deliveries"}
         changed = new["objective_events"].select("objective").distinct()
-        history = self._read("objective_events", work.tables.get("objective_events", ()))
+        history = self._none("objective_events")
+        if "objective_events" not in batch.shape.empty():
+            history = self._read("objective_events", self._lake.data_files("objective_events"))
         return Frames(
             messages=new["messages"],
             sendings=deliveries.sendings(touched),
             steps=deliveries.steps(touched),
-            answers=messages.answers(new["messages"], asked),
+            answers=messages.answers(new["messages"], self._of_hours("messages", batch.shape.asked_hours)),
             exchanges=new["activity"].where(f.col("kind") == activity.EXCHANGE),
             objective_events=new["objective_events"],
             objective_history=history.join(f.broadcast(changed), "objective", "left_semi"),
             records=new["records"],
             findings=findings.findings(bronze),
             prices=self._prices,
-            empty=work.shape.empty(),
+            empty=batch.shape.empty(),
         )
 
-    def _asked(self, work: _Work) -> DataFrame:
-        """Return the earlier messages to which messages of this batch may reply, to measure the delays of replies."""
-        name, hours = messages.TABLE.name, work.shape.asked_hours
-        if not hours or work.written[BRONZE] >= self._few_rows:
-            return self._of_hours(work, name, hours)
-        ids = self._lake.load(work.bronze, pa.schema([SCHEMA.field("reply_to")]))["reply_to"].unique()
-        files = [file for file in work.tables.get(name, ()) if _overlap(file, hours)]
-        schema = StructType([messages.TABLE.schema[column] for column in ("id", "sender", "sent_ms")])
-        return self._frame(self._lake.load(files, to_arrow_schema(schema), pc.field("id").isin(ids)), schema)
-
-    def _add_activity(self, work: _Work, bronze: DataFrame) -> DataFrame:
-        table = SILVER["activity"]
-        focus = self._read("focus", work.tables.get("focus", ()))
+    def _told_activity(self, batch: _Batch, bronze: DataFrame) -> DataFrame:
+        focus = self._read("focus", self._lake.data_files("focus"))
         told = activity.activity(bronze, focus, self._prices)
-        if work.tables.get(table.name):
-            told = activity.unknown(told, self._of_hours(work, table.name, work.shape.activity_hours))
-        added = self._append(work, table.name, told)
-        if "focus" not in work.shape.empty():
-            self._merge(work, activity.FOCUS, activity.FOCUS.in_columns(activity.markers(bronze)))
-        return added
+        known = self._of_hours("activity", batch.shape.activity_hours)
+        return activity.unknown(told, known) if batch.head.rows("activity") else told
 
     # Deliveries, whose rows change.
 
-    def _fold_deliveries(self, work: _Work, bronze: DataFrame) -> DataFrame:
-        """Add the rungs (states) that deliveries reached in this batch to the table of deliveries, and write its rows.
-
-        Return the rows that changed. The bits in their column `fresh` say which of their times are new.
-        """
+    def _folded(self, batch: _Batch, bronze: DataFrame) -> _Change:
+        """Add the rungs (states) that deliveries reached in this batch to the open deliveries."""
         name = deliveries.TABLE.name
-        self._stage(name)
-        before = [file for file in work.tables.get(name, ()) if file.part in deliveries.OPEN_PARTS]
-        assert work.shape.span_ms is not None, "deliveries come from the main log"
-        now_ms = work.shape.span_ms[1]
-        count = work.shape.begun + sum(file.rows for file in before)
-        moved = moved_by(self._paths(work.bronze), self._few_rows - count) if count < self._few_rows else None
-        rest: list[DataFile] = []
+        before = [file for file in self._lake.data_files(name) if file.open]
+        assert batch.shape.span_ms is not None, "deliveries come from the main log"
         known = deliveries.begun(bronze)
-        if before and moved is not None:
-            # Most open deliveries have not moved: leave them out of the join.
-            open_rows = self._lake.load(before, to_arrow_schema(deliveries.TABLE.schema))
-            moving, others = deliveries.parted(open_rows, moved, now_ms)
-            rest = self._lake.store(name, work.number, others, _time(name))
-            known = known.unionByName(self._frame(moving, _TOUCHED))
-        elif before:
+        if before:
             known = known.unionByName(deliveries.known(self._read(name, before)))
+        count = batch.shape.begun + batch.shape.count() + sum(file.rows for file in before)
         reached = deliveries.reached(bronze)
-        if moved is not None:
-            known = self._gathered(known, count)
-        if moved is not None or count >= self._few_rows:
-            # A batch fits into a hash table; a row that moves millions of deliveries, or a rebuild, may not fit.
+        if count < _HASHED_ROWS:
             reached = reached.hint("shuffle_hash")
-        folded = deliveries.fold(known, reached, now_ms)
-        files = [*rest, *self._write(work.number, name, folded, self._few_rows if moved is None else count)]
-        orphans = [file for file in files if file.part == deliveries.ORPHAN]
-        written = [file for file in files if file.part != deliveries.ORPHAN]
-        work.replace(name, before, written)
-        if orphans:
-            written = [*written, *self._fold_late(work, orphans)]
-        work.written[name] = sum(file.rows for file in written)
-        touched = [file for file in written if file.part != deliveries.RESTING]
-        work.moved = sum(file.rows for file in touched)
-        return self._read_as(_TOUCHED, touched)
+        folded = deliveries.fold(self._gathered(known, count), reached, batch.shape.span_ms[1])
+        return self._change(batch.number, name, folded, gone=before)
 
-    def _fold_late(self, work: _Work, orphans: list[DataFile]) -> list[DataFile]:
-        """Add rungs (states) that came late to deliveries that are closed: find their files and rewrite them.
+    def _fold_late(
+        self, batch: _Batch, orphans: list[DataFile]
+    ) -> tuple[list[DataFile], list[DataFile], dict[str, int]]:
+        """Add late rungs (states) to closed deliveries. `orphans` are files with rungs whose delivery is not open.
 
-        Return the new files. `orphans` are the files with the rungs for which no open delivery was found.
+        Return the new files, the files that they replace, and the numbers of late and unknown rungs. Only files with
+        such a delivery are rewritten. The table `inboxes` has the days of the deliveries, and a search finds their
+        files.
         """
         name = deliveries.TABLE.name
-        steps = self._read(name, orphans)
-        old = [file for file in work.head.tables.get(name, ()) if file.part == deliveries.CLOSED]
+        steps, count = self._read(name, orphans), sum(file.rows for file in orphans)
+        ranges = self._read(inboxes.TABLE.name, self._lake.data_files(inboxes.TABLE.name))
+        days = {day_of(row["day_ms"]) for row in inboxes.days(ranges, steps).collect()}
+        old = [file for file in self._lake.data_files(name) if file.open is False and file.day in days]
+        if old and count <= _LATE_MAX:
+            wanted = steps.select("number", "key").toArrow()
+            finder = KeyFinder(self._lake.storage, [file.path for file in old], wanted)
+            old = [old[row["found"]] for row in self._numbered(len(old), finder, "found bigint").collect()]
         if not old:
-            work.unknown += sum(file.rows for file in orphans)
-            return []
-        keys = f.broadcast(steps.select("number", "key", deliveries.last_reached_ms().alias("at_ms")))
-        after_ms = f.col("at_ms") - f.col("sent_ms")
-        found = (
-            self._read(name, old)
-            .select("number", "key", "sent_ms", f.col("_metadata.file_path").alias("path"))
-            .join(keys, ["number", "key"])
-            .groupBy("path")
-            .agg(f.count(f.lit(1)).alias("rows"), f.count_if(after_ms > deliveries.WATERMARK_MS).alias("late"))
-            .collect()
-        )
-        work.late += sum(row["late"] for row in found)
-        work.unknown += sum(file.rows for file in orphans) - sum(row["rows"] for row in found)
-        # Compare commit folder, part folder and name: files of the same name are in many folders.
-        hit = {Path(row["path"]).parts[-3:] for row in found}
-        touched = [file for file in old if Path(file.path).parts[-3:] in hit]
-        if not touched:
-            return []
-        folded = deliveries.fold(deliveries.known(self._read(name, touched)), steps, 2**62)
-        count = sum(file.rows for file in (*touched, *orphans))
-        files = self._write(work.number, name, folded.where(f.col("part") != deliveries.ORPHAN), count)
-        work.replace(name, touched, files)
-        return files
+            return [], [], {"late": 0, "unknown": count}
+        known = self._read(name, old)
+        (found,) = deliveries.lateness(known, steps).collect()
+        folded = deliveries.fold(deliveries.known(known), steps, _ALWAYS).where(f.col("part") != deliveries.ORPHAN)
+        rows = self._gathered(folded, sum(file.rows for file in old))
+        files = self._collected(self._change(batch.number, name, rows).rows)
+        return files, old, {"late": found["late"], "unknown": count - found["rows"]}
 
     # Reading and writing.
 
-    def _append(self, work: _Work, name: str, rows: DataFrame) -> DataFrame:
-        """Add rows to a silver table (a table of facts). Return the rows as written."""
-        self._stage(name)
-        files = self._write(work.number, name, rows, work.written[BRONZE])
-        work.replace(name, (), files)
-        work.written[name] = sum(file.rows for file in files)
-        return self._read(name, files)
+    def _merged(self, batch: _Batch, gold: Gold, new: DataFrame) -> _Change:
+        """Merge new facts into a gold table (a table of sums).
 
-    def _merge(self, work: _Work, gold: Gold, new: DataFrame) -> None:
-        """Merge new facts into a gold table (a table of sums): into the rows with the same keys, or as new rows."""
-        self._stage(gold.name)
-        files = work.tables.get(gold.name, [])
+        A fact changes the row with its keys or makes a new row.
+        """
+        files = self._lake.data_files(gold.name)
         if gold.part is not None:
-            known = frozenset(file.part for file in files if file.part is not None)
-            touched = work.shape.parts(gold.reads, gold.part_ms, known)
-            files = [file for file in files if file.part in touched]
-        held = sum(file.rows for file in files)
-        count = work.written[BRONZE] + work.moved + held
-        rest: pa.Table | None = None
-        if held > _HELD_ROWS and count < self._few_rows:
-            new, rest = self._apart(gold, new, files)
-        elif files:
+            files = [file for file in files if batch.shape.touches(gold.reads, file.span(gold.part), gold.part_ms)]
+        count = batch.shape.count() + batch.shape.begun + sum(file.rows for file in files)
+        if files:
             new = new.unionByName(gold.in_columns(self._read(gold.name, files)))
         merged = gold.merge(self._gathered(new, count))
-        written = self._write(work.number, gold.name, _parted(gold, merged), count, rest)
-        work.replace(gold.name, files, written)
-        work.written[gold.name] = sum(file.rows for file in written)
+        return self._change(batch.number, gold.name, merged, gold.part_ms, batch.recent_ms, gone=files)
 
-    def _apart(self, gold: Gold, new: DataFrame, files: Sequence[DataFile]) -> tuple[DataFrame, pa.Table]:
-        """Split a gold table (a table of sums), so that only rows with new facts are computed again.
+    def _change(
+        self,
+        number: int,
+        name: str,
+        rows: DataFrame,
+        width_ms: int = DAY_MS,
+        recent_ms: int = _ALWAYS,
+        *,
+        gone: Sequence[DataFile] = (),
+    ) -> _Change:
+        columns = [*STORED[name].fieldNames(), *(["part"] if name == deliveries.TABLE.name else [])]
+        return _Change(rows.select(*columns).mapInArrow(self._writer(name, number, width_ms, recent_ms), FILES), gone)
 
-        Return the new facts with the stored rows of the same keys, and all other rows. The other rows stay unchanged.
+    def _writer(self, name: str, number: int, width_ms: int = DAY_MS, recent_ms: int = _ALWAYS) -> TableWriter:
+        states = deliveries.STATES if name == deliveries.TABLE.name else {}
+        schema = SCHEMA if name == BRONZE else to_arrow_schema(STORED[name])
+        return TableWriter(self._lake.storage, name, number, schema, TIMES[name], width_ms, recent_ms, states)
+
+    def _numbered(self, count: int, task: Task, schema: str) -> DataFrame:
+        """Run `task` for the numbers from 0 to `count` - 1, each in its own Spark task. Return the rows of the results.
+
+        `schema` describes the columns of the result.
         """
-        facts = new.toArrow()
-        known = self._lake.load(files, to_arrow_schema(gold.schema))
-        same, others = gold.apart(known, facts)
-        old = gold.in_columns(self._frame(same, gold.schema))
-        return self._frame(facts, new.schema).unionByName(old), others
+        return self._spark.range(0, count, 1, max(1, count)).mapInArrow(task, schema)
 
-    def _write(
-        self, number: int, name: str, rows: DataFrame, count: int, rest: pa.Table | None = None
-    ) -> list[DataFile]:
-        """Write rows of a table together with `rest`, its unchanged rows, as files of commit `number`.
+    def _collected(self, rows: DataFrame) -> list[DataFile]:
+        return [heard(row.asDict()) for row in rows.collect()]
 
-        `count` is the number of rows from which `rows` are computed. If they are few, this process writes, else Spark.
-        """
-        if count < self._few_rows:
-            table = rows.toArrow()
-            if rest is not None:
-                table = pa.concat_tables([table, rest.select(table.column_names).cast(table.schema)])
-            return self._lake.store(name, number, table, _time(name))
-        return self._spread(number, name, rows)
-
-    def _spread(self, number: int, name: str, rows: DataFrame) -> list[DataFile]:
-        """Let Spark's tasks write the rows in parallel. Return the files."""
-        folder = self._lake.new_folder(name, number)
-        writer = rows.write.partitionBy("part") if "part" in rows.columns else rows.write
-        writer.parquet(str(folder))
-        files = self._lake.adopt(folder, _time(name))
-        if not files:
-            shutil.rmtree(folder)
-        return files
-
-    def _compact(self, work: _Work) -> None:
-        """Merge small files, so that a lake that grows for months stays quick to read."""
-        for name, files in list(work.tables.items()):
-            by_part: dict[int | None, list[DataFile]] = {}
-            for file in files:
-                if file.rows < _SMALL_ROWS:
-                    by_part.setdefault(file.part, []).append(file)
-            for part, small in by_part.items():
-                if len(small) > _FILES_MAX:
-                    self._stage(name)
-                    rows = self._read(name, small).coalesce(1)
-                    folder = self._lake.new_folder(name, work.number)
-                    target = folder if part is None else folder / f"part={part}"
-                    rows.write.parquet(str(target))
-                    work.replace(name, small, self._lake.adopt(folder, _time(name)))
+    def _new(self, batch: _Batch, name: str) -> list[DataFile]:
+        """Return the files of a table that the batch wrote."""
+        return [file for file in self._lake.data_files(name) if file.is_of(batch.number)]
 
     def _read(self, name: str, files: Sequence[DataFile]) -> DataFrame:
         return self._read_as(SCHEMAS[name], files)
 
     def _read_as(self, schema: StructType, files: Sequence[DataFile]) -> DataFrame:
-        if not files:
-            # Spark sees from this form that the frame is empty, and skips every step that depends on it.
-            nulls = [f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema]
-            return self._spark.range(1).where(f.lit(False)).selectExpr(*nulls)
-        rows = self._spark.read.schema(schema).parquet(*map(str, self._paths(files)))
-        return self._gathered(rows, sum(file.rows for file in files))
-
-    def _frame(self, rows: pa.Table, schema: StructType) -> DataFrame:
-        """Make a Spark frame of an Arrow table, in one chunk.
-
-        Spark cannot make a frame of no rows, and stops reading at an empty chunk.
-        """
-        whole = rows.combine_chunks()
-        return self._spark.createDataFrame(whole, schema) if whole.num_rows else self._read_as(schema, ())
+        return self._gathered(read_files(self._spark, self._lake, schema, files), sum(file.rows for file in files))
 
     def _gathered(self, rows: DataFrame, count: int) -> DataFrame:
-        """Put the rows into one partition if they come from few rows (`count`). Then Spark need not shuffle them."""
+        """Put the rows into one partition if they were computed from few rows. Then Spark need not shuffle the rows.
+
+        `count` is the number of rows from which they were computed.
+        """
         return rows.coalesce(1) if count < FEW_ROWS else rows
 
-    def _paths(self, files: Iterable[DataFile]) -> list[Path]:
-        return [self._lake.path / file.path for file in files]
+    def _of_hours(self, name: str, hours: frozenset[int]) -> DataFrame:
+        """Return the rows of a silver table (a table of facts) from the first hour in `hours` to the last.
 
-    def _of_hours(self, work: _Work, name: str, hours: frozenset[int]) -> DataFrame:
-        """Return the rows of a silver table (a table of facts) from the first of these hours to the last.
-
-        An hour is its start in milliseconds.
+        Each hour is given by its start in milliseconds.
         """
         if not hours:
             return self._none(name)
+        time = SILVER[name].time
         first, last = min(hours), max(hours) + HOUR_MS - 1
-        files = [file for file in work.tables.get(name, ()) if _overlap(file, hours)]
+        files = [file for file in self._lake.data_files(name) if _overlap(file.span(time), hours)]
         # The page index of the files tells Spark which pages have such rows.
-        return self._read(name, files).where(f.col(SILVER[name].time).between(first, last))
+        return self._read(name, files).where(f.col(time).between(first, last))
 
     def _none(self, name: str) -> DataFrame:
         return self._read(name, ())
 
     # Rebuilding.
 
+    def shared(self, where: Mapping[str, str], end: Position) -> Position:
+        """Return the position up to which the lake and the log of a hub have the same rows. The log ends at `end`.
+
+        `where` are the source's options. A row that is only in the lake or only in the log does not count as a
+        difference, because retention deletes activity.
+        """
+        head = self._lake.newest()
+        mine = self._read(BRONZE, self._lake.data_files(BRONZE)).select("log", "offset", "at_ms", "hash")
+        theirs = self._spark.read.format("tieline").options(**where).load()
+        renamed = theirs.select("log", "offset", f.col("at_ms").alias("their_ms"), f.col("hash").alias("their_hash"))
+        differ = ~f.col("at_ms").eqNullSafe(f.col("their_ms")) | ~f.col("hash").eqNullSafe(f.col("their_hash"))
+        first = mine.join(renamed, ["log", "offset"]).where(differ).groupBy("log").agg(f.min("offset").alias("offset"))
+        changed = {row["log"]: row["offset"] for row in first.collect()}
+        return {log: min(at, end.get(log, 0), changed.get(log, at)) for log, at in head.position.items()}
+
+    def rewind(self, position: Position, **told: Any) -> Commit:
+        """Drop the rows from a position on, and compute all tables again, in one commit.
+
+        `told` are additional fields of the commit.
+        """
+        head = self._lake.newest()
+        kept = f.lit(False)
+        for log, end in position.items():
+            kept = kept | ((f.col("log") == log) & (f.col("offset") < end))
+        files = [one for one in self._lake.data_files(BRONZE) if one.span("offset")[1] >= min(position.values())]
+        rows = self._read(BRONZE, files).where(kept)
+        self._stage(BRONZE)
+        left = self._collected(self._change(head.number + 1, BRONZE, rows).rows)
+        note = {"rewound": position, "told": told}
+        self._lake.commit_table(BRONZE, head.number + 1, SCHEMA, left, files, note)
+        return self._complete_rewinding(head, note)
+
+    def _complete_rewinding(self, head: Commit, note: Mapping[str, Any]) -> Commit:
+        for name in REBUILDABLE:
+            if self._lake.note(name, head.number + 1) is None:
+                self._replace(name, head.number + 1, self._lake.data_files(BRONZE))
+        return self._finish(_Batch(head, Shape()), position=note["rewound"], **note["told"])
+
     def rebuild(self, name: str) -> Commit:
-        """Compute a table again from all stored log rows (bronze), and replace the stored table in a new commit."""
-        head = self._lake.head()
-        files = head.tables.get(BRONZE, [])
+        """Compute a table again from all stored log rows (bronze), and replace the stored table in a new commit.
+
+        If a batch was interrupted, perhaps because this table is damaged, the batch is completed afterwards.
+        """
+        head = self._lake.newest()
+        note = self._lake.note(BRONZE, head.number + 1)
+        if note is None or "rewound" in note:
+            head = self.recover() or head
+            self._replace(name, head.number + 1, self._lake.data_files(BRONZE))
+            return self._finish(_Batch(head, Shape()))
+        self._replace(
+            name, head.number, [file for file in self._lake.data_files(BRONZE) if not file.is_of(head.number + 1)]
+        )
+        commit = self.recover()
+        assert commit is not None, "there is a batch to complete"
+        return commit
+
+    def _replace(self, name: str, number: int, files: Sequence[DataFile]) -> None:
+        """Compute a table from `files`, which have log rows (bronze), and commit it as the table of batch `number`."""
         bronze = self._read(BRONZE, files)
-        work = _Work(head, shape_of(self._paths(files)), files, dict(head.tables))
-        self._stage(name)
+        self._stage("silver" if name in SILVER else "gold")
         if name in GOLD:
             gold = GOLD[name]
-            # One file per part, however many parts there are.
-            rows = _parted(gold, gold.merge(gold.contributions(self._everything(work, bronze)))).repartition("part")
-        elif name == activity.FOCUS.name:
-            rows = _parted(activity.FOCUS, activity.FOCUS.merge(activity.FOCUS.in_columns(activity.markers(bronze))))
+            rows = gold.merge(gold.contributions(self._everything(bronze)))
+        elif name == _FOCUS.name:
+            rows = _FOCUS.merge(_FOCUS.in_columns(activity.markers(bronze)))
         elif name == deliveries.TABLE.name:
-            rows = self._all_deliveries(work, bronze)
+            rows = self._all_deliveries(bronze)
         else:
             rows = self._all_silver(bronze)[name]
-        written = self._spread(work.number, name, rows)
-        tables = {**head.tables, name: written}
-        self._stage("commit")
-        commit = follow(head, tables=tables)
-        commit.written[name] = sum(file.rows for file in written)
-        self._lake.commit(commit)
-        return commit
+        time = TIMES[name]
+        if time is not None:
+            # Each day goes to one task, so that it becomes one file.
+            rows = rows.repartition(f.floor(f.col(time) / DAY_MS))
+        new = self._collected(self._change(number, name, rows).rows)
+        self._stage(name)
+        old = self._lake.data_files(name)
+        if new or old:
+            self._lake.commit_table(name, number, to_arrow_schema(STORED[name]), new, old)
 
     def _all_silver(self, bronze: DataFrame) -> dict[str, DataFrame]:
         return {
             "messages": messages.messages(bronze),
             "objective_events": objective_events.objective_events(bronze),
             "records": records.records(bronze),
-            "activity": activity.activity(bronze, self._none(activity.FOCUS.name), self._prices),
+            "activity": activity.activity(bronze, self._none(_FOCUS.name), self._prices),
         }
 
-    def _all_deliveries(self, work: _Work, bronze: DataFrame) -> DataFrame:
-        now_ms = work.shape.span_ms[1] if work.shape.span_ms else 0
-        folded = deliveries.fold(deliveries.begun(bronze), deliveries.reached(bronze), now_ms)
+    def _all_deliveries(self, bronze: DataFrame) -> DataFrame:
+        (found,) = bronze.where(f.col("log") == "main").agg(f.max("at_ms").alias("now_ms")).collect()
+        folded = deliveries.fold(deliveries.begun(bronze), deliveries.reached(bronze), found["now_ms"] or 0)
         return folded.where(f.col("part") != deliveries.ORPHAN)
 
-    def _everything(self, work: _Work, bronze: DataFrame) -> Frames:
+    def _everything(self, bronze: DataFrame) -> Frames:
         silver = self._all_silver(bronze)
-        touched = self._all_deliveries(work, bronze)
+        touched = self._all_deliveries(bronze)
         return Frames(
             messages=silver["messages"],
             sendings=deliveries.sendings(touched),
@@ -472,27 +452,42 @@ class Flow:
             records=silver["records"],
             findings=findings.findings(bronze),
             prices=self._prices,
-            empty=work.shape.empty(),
         )
 
 
-def _time(name: str) -> str | None:
-    return SILVER[name].time if name in SILVER else None
+def read_files(spark: SparkSession, lake: Lake, schema: StructType, files: Sequence[DataFile]) -> DataFrame:
+    """Return the rows of files of a lake. Spark itself reads the files of a folder.
+
+    For other lakes, Spark tasks read the files with delta-rs's client.
+    """
+    if not files:
+        # Spark sees from this form that the frame is empty, and skips every step that depends on it.
+        nulls = [f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema]
+        return spark.range(1).where(f.lit(False)).selectExpr(*nulls)
+    if lake.storage.is_local:
+        return spark.read.schema(schema).parquet(*(lake.storage.url(file.path) for file in files))
+    reader = FileReader(lake.storage, [file.path for file in files], to_arrow_schema(schema))
+    return spark.range(0, len(files), 1, len(files)).mapInArrow(reader, schema)
 
 
-def _parted(gold: Gold, rows: DataFrame) -> DataFrame:
-    part = start_of(f.col(gold.part), gold.part_ms) if gold.part else f.lit(0)
-    return rows.withColumn("part", part)
+def _missed(head: Commit, shape: Shape, end: Position) -> dict[str, int]:
+    """Return the numbers of messages and rows that the hub had deleted before they could be read.
+
+    The numbers are sums over all batches, including the batch that ends at `end`.
+    """
+    gone = {log: last - head.position.get(log, 0) - shape.count(log) for log, last in end.items()}
+    new = {"messages": shape.unrouted, "activity": gone.get(ACTIVITY, 0), "rows": gone.get(MAIN, 0)}
+    found = {f"missed_{name}": head.counts.get(f"missed_{name}", 0) + count for name, count in new.items() if count > 0}
+    return {**found, "missed_ms": time.time_ns() // 1_000_000} if found else {}
 
 
-def _after(position: Mapping[str, int]) -> Column:
-    new = f.lit(False)
-    for log in LOGS:
-        new = new | ((f.col("log") == log) & (f.col("offset") >= position.get(log, 0)))
-    return new
+def _shapes(note: str) -> list[Shape]:
+    return msgspec.json.decode(note, type=list[Shape])
 
 
-def _overlap(file: DataFile, hours: Iterable[int]) -> bool:
-    """Return true if the file may have rows of these hours, so that it must be read. An hour is its start."""
-    span = file.span
-    return span is None or any(hour <= span[1] and hour + HOUR_MS > span[0] for hour in hours)
+def _overlap(span: tuple[int, int], hours: Iterable[int]) -> bool:
+    """True if a file may have rows of one of the `hours`, so that it must be read.
+
+    `span` has the first and the last time in the file. Each hour is given by its start.
+    """
+    return any(hour <= span[1] and hour + HOUR_MS > span[0] for hour in hours)

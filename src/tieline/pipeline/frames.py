@@ -18,7 +18,9 @@ class Frames:
     sendings: DataFrame
     """One row for each new delivery: a message and one recipient."""
     steps: DataFrame
-    """One row for each rung that a delivery reached, and one with the rung `left` when it left the backlog."""
+    """One row for each rung (state) that a delivery reached. A delivery that left the backlog also has a row with the
+    rung `left`.
+    """
     answers: DataFrame
     """One row for each message that replies to another: the sender, the recipient, and the time that the reply took."""
     exchanges: DataFrame

@@ -1,7 +1,7 @@
-"""The logs of a hub that is reached by its URL: reads `GET /api/log/{log}` as lines and makes Arrow batches of them.
+"""The logs of a hub at a URL: reads `GET /api/log/{log}` line by line, and converts the lines to Arrow batches.
 
-When an answer breaks off, the reader asks again from the next offset. The hub ends every answer after a while, so this
-also happens when nothing is wrong.
+When an answer ends before the last row, the reader sends another request, which begins at the next offset. The hub ends
+every answer after a while, so this is not always an error.
 """
 
 import http.client
@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from tieline.pipeline.row import MAIN, activity_batch, main_batch, message_columns
-from tieline.wire.log_lines import END_HEADER, NEXT_HEADER, ActivityLine, MainLine, MessageLine
+from tieline.wire.log_lines import END_HEADER, EPOCH_HEADER, NEXT_HEADER, ActivityLine, MainLine, MessageLine
 
 _SECONDS_MAX = 60.0  # the hub sends the first page long before
 _ATTEMPTS = 5
@@ -45,14 +45,21 @@ class HttpLog:
 
     def end(self, log: str) -> int:
         """Return the offset that the next row of a log will have. `log` is `main` or `activity`."""
+        return self._state(log).end
+
+    def epoch(self, log: str) -> str:
+        """Return the epoch of a log (its random id). It is empty if the hub does not report an epoch."""
+        return self._state(log).epoch
+
+    def _state(self, log: str) -> "_Answer":
         try:
             with self._open(log, 0, 0) as answer:
-                return answer.end
+                return answer
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
 
     def read(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a log from offset `start` to before `end`, in batches."""
+        """Yield the rows of a log with `start` <= offset < `end`, in batches."""
         if start >= end:
             return
         if log == MAIN:
@@ -135,8 +142,9 @@ class _Answer:
         if not (end.isdecimal() and after.isdecimal()):
             raise http.client.HTTPException("what answers there is no hub")
         self.end = int(end)
+        self.epoch = response.headers.get(EPOCH_HEADER, "")
         self.next = int(after)
-        """Offset with which the next request begins, after the whole answer was read."""
+        """Offset at which the next request begins, after the whole answer was read."""
 
     def __enter__(self) -> "_Answer":
         return self
@@ -146,7 +154,10 @@ class _Answer:
         self._connection.close()
 
     def batches(self, decode: Callable[[bytes], _Line]) -> Iterator[list[_Line]]:
-        """Yield the log rows, decoded by `decode`, some thousands at a time. Raise when the answer ends early."""
+        """Yield the log rows, decoded by `decode`, in lists of thousands.
+
+        Raise an error if the answer is incomplete.
+        """
         unzip = zlib.decompressobj(wbits=31)
         rest = b""
         rows: list[_Line] = []

@@ -30,12 +30,15 @@ INSTALL = "pip install 'tieline[pipeline]'"
 
 
 class MissingPart(Exception):
-    """Something that the pipeline needs is not installed; the error text names it and says how to install it."""
+    """Raised if something is missing that the pipeline needs.
+
+    The error text names it and explains how to install it.
+    """
 
 
 def require_extra() -> None:
     """Raise `MissingPart` when packages of the `pipeline` extra are not installed."""
-    missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
+    missing = [name for name in ("pyspark", "pyarrow", "pandas", "deltalake") if find_spec(name) is None]
     if missing:
         raise MissingPart(f"the pipeline needs {', '.join(missing)}: {INSTALL}, or 'make pipeline' in a clone")
 
@@ -53,9 +56,9 @@ def java_version(java: Path) -> int | None:
 
 
 def find_java(scratch: Path) -> Path | None:
-    """Find a Java for Spark. Return the `JAVA_HOME` to set; `None` if the present `JAVA_HOME` is good enough.
+    """Find a Java for Spark. Return the value for `JAVA_HOME`, or `None` if the current `JAVA_HOME` is good enough.
 
-    `scratch` is a folder of this user; a start script may be written there.
+    `scratch` is a folder of this user, in which a start script may be written.
     """
     named = os.environ.get("JAVA_HOME")
     if named and (java_version(Path(named, "bin", "java")) or 0) >= VERSION_MIN:

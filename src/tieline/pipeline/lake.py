@@ -1,259 +1,377 @@
-"""The lake: a folder of Parquet files, and commits that say which of them are the tables.
+"""The lake: the Delta tables of the pipeline, and the table `commits`, whose last row has the version of each table.
 
-Above: the pipeline, and whoever reads: Spark, DuckDB, Polars, pandas. Below: a file system that this machine and the
-workers share. A commit is one small JSON file that appears whole or not at all. It lists the files of every table, so
-readers see all tables as of the same batch. Files that no commit names are leftovers of an interrupted run, and are
-deleted after `_SWEEP_SECONDS`. For slow readers, a commit's files stay at least that long after the next commit.
+Above: the pipeline, and all readers: Spark, DuckDB, Polars, pandas, by `deltalake` or any other reader of Delta. Below:
+a folder or an object store, through delta-rs. Spark's tasks write Parquet files, and this module commits them. Each
+commit of a table contains the number of its batch as an application transaction. So an interrupted batch can be
+completed, and is counted only once. Readers use the versions in `commits`, and so see all tables as of the same batch.
 """
 
 import fcntl
-import itertools
 import json
 import os
-import shutil
 import time
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import msgspec
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 from msgspec import Struct
+from pyarrow import parquet
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
+from tieline.pipeline.storage import DataFile, Storage
 
-_COMMITS_KEPT = 10
-_SWEEP_SECONDS = 3600.0
-"""Readers may use a file for this long after the last commit that names it was replaced."""
+COMMITS = "commits"
+DAY, OPEN = "day", "open"
+"""Names of the partition columns. `day` is the day of a row (UTC). `open` exists only for deliveries, and is true if
+the delivery may still change.
+"""
+SCHEMA_VERSION = 2
+"""Version of the tables' columns. Lakes before version 2 were not Delta tables."""
+MISSED = {"messages": "messages", "activity": "rows of activity", "rows": "other rows"}
+"""Kinds of data that the hub may delete before the pipeline reads them, with the words for them in error messages."""
+REBUILD = "'tieline pipeline rebuild --all' makes its tables anew from the rows that were read"
+_APPLICATION = "tieline"
+_COMMITS_KEPT = 100
+_KEPT_HOURS = 24
+"""Readers may use a file for this many hours after a commit has replaced it. Then `sweep` deletes the file."""
+_CONFIGURATION = {"delta.checkpointInterval": "20"}
+_SMALL_BYTES = 16 << 20
+_FILES_MAX = 64
+"""If one day of a table has more small files than this, they are merged."""
+_T = TypeVar("_T")
 
 
 class LakeError(Exception):
-    """The lake cannot be used: another run holds it, or it is damaged."""
-
-
-class DataFile(Struct, frozen=True, omit_defaults=True):
-    """A Parquet file of a table, as a commit lists it: its path, number of rows, part of the table, and time span."""
-
-    path: str
-    """Path relative to the lake's folder."""
-    rows: int
-    part: int | None = None
-    """Part of the table that the file belongs to, such as the start of a day, if the table is stored in parts."""
-    span: tuple[int, int] | None = None
-    """The first and the last time in the file, in milliseconds, if the table has a time column."""
+    """Raised if the lake cannot be used: another run writes to it, it is damaged, or it has an older format."""
 
 
 class Commit(Struct, frozen=True):
-    """The list of files that are the tables as of one batch, and the position in the logs that was reached."""
+    """A row of the table `commits`: the version of every table, and the position up to which the logs were read."""
 
     number: int = 0
-    """Number of the commit: 1, 2, 3…; zero is the empty lake."""
+    """Number of the commit: 1, 2, 3… The number 0 means that the lake is empty."""
+    at_ms: int = 0
+    engine: str = ""
+    """Engine that computed the commit, such as `spark 4.3.0`."""
+    schema_version: int = SCHEMA_VERSION
     position: dict[str, int] = {}
     """For each log, the offset up to which it was read."""
-    tables: dict[str, list[DataFile]] = {}
+    epochs: dict[str, str] = {}
+    """For each log, its epoch (a random id), which changes when a hub is restored from a backup."""
+    versions: dict[str, int] = {}
+    """For each table, the version of the Delta table."""
+    sizes: dict[str, int] = {}
+    """For each table, its number of rows."""
     written: dict[str, int] = {}
     """Number of rows that this commit wrote, by table."""
     counts: dict[str, int] = {}
-    """Sums over all commits: `late`, rungs reached after the watermark; `unknown`, rungs whose delivery is not in the
-    lake.
+    """Sums over all commits. `late` counts rungs (states of deliveries) that were reached after the watermark.
+    `unknown` counts rungs whose delivery is not in the lake. `missed_messages`, `missed_activity` and `missed_rows`
+    count messages, rows of activity and other rows that the hub had deleted before they were read. `missed_ms` is not a
+    sum: it is the time of the last batch with such deleted data.
     """
-    at_ms: int = 0
     last_hash: str = ""
-    """Hash of the last row read from the main log; a lake recognises its log by this hash."""
+    """Hash of the last row that was read from the main log. A later run compares it, to detect another log."""
+
+    def missed(self) -> dict[str, int]:
+        """Return the numbers of `messages`, `activity` and other `rows` that the hub deleted before they were read."""
+        return {name: self.counts[f"missed_{name}"] for name in MISSED if self.counts.get(f"missed_{name}")}
 
     def rows(self, table: str) -> int:
         """Return the number of rows in a table."""
-        return sum(file.rows for file in self.tables.get(table, ()))
+        return self.sizes.get(table, 0)
 
 
-_decoder = msgspec.json.Decoder(Commit)
+_MAP = pa.map_(pa.string(), pa.int64())
+_COMMIT_SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()), ("at_ms", pa.int64()), ("engine", pa.string()), ("schema_version", pa.int64()),
+        ("position", _MAP), ("epochs", pa.map_(pa.string(), pa.string())), ("versions", _MAP), ("sizes", _MAP),
+        ("written", _MAP), ("counts", _MAP), ("last_hash", pa.string()),
+    ]
+)  # fmt: skip
 
 
 class Lake:
-    """One lake, the folder of the pipeline's tables: reads and writes their files, and the commits that list them."""
+    """One lake: a folder or a URL that delta-rs supports, such as `s3://bucket/lake`. `options` are for delta-rs."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._commits = path / "_tieline" / "commits"
-        self.checkpoint = path / "_tieline" / "checkpoint"
-        """Folder in which Spark records the batches of its stream."""
+    def __init__(self, location: str | Path, options: Mapping[str, str] | None = None) -> None:
+        self.storage = Storage(str(location), dict(options or {}))
+
+    def __str__(self) -> str:
+        return self.storage.location
+
+    @property
+    def path(self) -> Path:
+        """The lake's folder. Use it only if the lake is a folder, not a URL."""
+        assert self.storage.is_local, f"{self} is no folder"
+        return Path(self.storage.location)
+
+    # Reading.
 
     def head(self) -> Commit:
-        """Return the newest commit; an empty one if the lake has none."""
-        for name in self._names():
-            with suppress(FileNotFoundError):
-                try:
-                    return _decoder.decode((self._commits / name).read_bytes())
-                except msgspec.MsgspecError as error:
-                    raise LakeError(f"{self._commits / name} is damaged: {error}") from error
-        return Commit()
+        """Return the newest commit, or an empty commit if the lake has none.
 
-    def files(self, table: str) -> list[str]:
-        """Return the paths of the Parquet files of a table as of now, to open with DuckDB or Polars."""
-        return [str(self.path / file.path) for file in self.head().tables.get(table, ())]
+        Raise `LakeError` for a lake of an older or newer format.
+        """
+        if self.is_old():
+            raise LakeError(f"{self} was written by an older version, with tables of another form; {REBUILD}")
+        newest = self.newest()
+        if newest.schema_version > SCHEMA_VERSION:
+            raise LakeError(f"{self} was written by a newer version of Tieline; use that version, or another lake")
+        return newest
+
+    def newest(self) -> Commit:
+        """Return the newest commit, or an empty commit if the lake has none. Do not check the format of the lake."""
+        return (self._commits() or [Commit()])[-1]
+
+    def is_old(self) -> bool:
+        """True if the folder has only tables in the format before Delta."""
+        return self.storage.is_local and (self.path / "_tieline" / "commits").is_dir() and not self.newest().number
+
+    def files(self, table: str, commit: Commit | None = None) -> list[str]:
+        """Return the paths of the Parquet files of a table as of a commit. Without `commit`, use the newest commit."""
+        return [self.storage.url(file.path) for file in self.data_files(table, commit or self.head())]
+
+    def data_files(self, table: str, commit: Commit | None = None) -> list[DataFile]:
+        """Return the files of a table as of a commit. Without `commit`, use the last version of the table."""
+        if commit is not None and table not in commit.versions:
+            return []
+        opened = self._open(table, commit.versions[table] if commit is not None else None)
+        return _data_files(table, opened) if opened is not None else []
+
+    def table(self, name: str) -> DeltaTable:
+        """Return a table as of the newest commit, to read it with pandas, Polars or DuckDB."""
+        opened = self._open(name, self.head().versions.get(name))
+        if opened is None:
+            raise LakeError(f"{self} has no table {name!r}")
+        return opened
+
+    def note(self, table: str, number: int) -> dict[str, Any] | None:
+        """Return the note that batch `number` stored when it committed a table. Return `None` if it has not done so."""
+        opened = self._open(table)
+        if opened is None or (self._told(lambda: opened.transaction_version(_APPLICATION)) or 0) < number:
+            return None
+        # The commit of a batch that is not complete is the table's last one.
+        for commit in opened.history(1):
+            if commit.get("batch") == number:
+                return dict(commit.get("note") or {})
+        return {}
+
+    # Writing.
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lake's lock while a run writes, because a second run would commit over the first.
+        """Reserve the lake for one run that writes. Raise `LakeError` if another run is writing.
 
-        Raise `LakeError` if busy.
+        A folder is reserved by a lock file. An object store has no lock: if two runs write, Delta refuses the run that
+        commits second.
         """
+        if not self.storage.is_local:
+            yield
+            return
         # The lake has the activity of agents in full, so only the owner may read the folder.
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._commits.mkdir(parents=True, exist_ok=True)
+        (self.path / "_tieline").mkdir(exist_ok=True)
         lock = os.open(self.path / "_tieline" / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(lock)
-            raise LakeError(f"another run is writing to {self.path}; wait for it, or name another lake") from error
+            raise LakeError(f"another run is writing to {self}; wait for it, or name another lake") from error
         try:
             yield
         finally:
             os.close(lock)
 
-    def new_folder(self, table: str, number: int) -> Path:
-        """Return a new path for the files of a table in commit `number`.
+    def commit_table(
+        self,
+        name: str,
+        number: int,
+        schema: pa.Schema,
+        added: Sequence[DataFile],
+        removed: Iterable[DataFile] = (),
+        note: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Commit the changes of batch `number` to a table in one transaction: add and remove files.
 
-        Each call returns another path, so that no files of an interrupted run mix in.
+        `note` is stored with the commit.
         """
-        return self.path / table / f"{number:08d}-{uuid.uuid4().hex[:8]}"
-
-    def adopt(self, folder: Path, time: str | None = None) -> list[DataFile]:
-        """Sync all Parquet files in a folder to disk, and return them for a commit.
-
-        A table may be stored in parts, such as days: a folder `part=N` has the files of part N. `time` is the column
-        from which a file's time span is taken.
-        """
-        found = []
-        for path in sorted(folder.rglob("*.parquet")):
-            rows, span = _measured(path, time)
-            if rows == 0:
-                continue
-            descriptor = os.open(path, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
-            label = path.parent.name.partition("part=")[2]
-            found.append(DataFile(str(path.relative_to(self.path)), rows, int(label) if label else None, span))
-        return found
-
-    def store(self, table: str, number: int, rows: "pa.Table", time: str | None = None) -> list[DataFile]:
-        """Write rows of a table as Parquet files of commit `number`, and return the files.
-
-        If the rows have a column `part`, each part goes into its own folder, as with Spark. `time` is the column from
-        which a file's time span is taken.
-        """
-        from pyarrow import compute, parquet  # noqa: PLC0415 - who only looks at commits needs no extra
-
-        if not rows.num_rows:
-            return []
-        folder = self.new_folder(table, number)
-        pieces = {folder: rows}
-        if "part" in rows.column_names:
-            of = {part: rows.filter(compute.equal(rows["part"], part)) for part in rows["part"].unique().to_pylist()}
-            pieces = {folder / f"part={part}": some.drop_columns("part") for part, some in of.items()}
-        for target, some in pieces.items():
-            target.mkdir(parents=True)
-            parquet.write_table(some, target / "rows.parquet", compression="zstd", write_page_index=True)
-        return self.adopt(folder, time)
-
-    def load(self, files: Iterable[DataFile], schema: "pa.Schema", where: "pc.Expression | None" = None) -> "pa.Table":
-        """Read the columns of `schema` from files: all rows, or the rows that match `where`."""
-        import pyarrow as pa  # noqa: PLC0415 - who only looks at commits needs no extra
-        from pyarrow import parquet  # noqa: PLC0415 - the same
-
-        found = (
-            parquet.read_table(self.path / file.path, columns=schema.names, filters=where, partitioning=None)
-            for file in files
+        now = time.time_ns() // 1_000_000
+        keys = [key for key in (DAY, OPEN) if added and key in _partition(added[0])]
+        opened = self._open(name)
+        if opened is not None:
+            keys = list(opened.metadata().partition_columns)
+        kinds = {DAY: pa.date32(), OPEN: pa.bool_()}
+        whole = Schema.from_arrow(pa.schema([*schema, *((key, kinds[key]) for key in keys)]))
+        adds = [
+            AddAction(file.path.partition("/")[2], file.bytes, _partition(file), now, True, file.stats)
+            for file in added
+        ]
+        removes = [
+            RemoveAction(file.path.partition("/")[2], True, now, file.bytes, _partition(file)) for file in removed
+        ]
+        # A conflict is no reason to try again: the work began from tables that are no longer current.
+        properties = CommitProperties(
+            {"batch": number, "note": dict(note or {})}, None, [Transaction(_APPLICATION, number)]
         )
-        return pa.concat_tables([schema.empty_table(), *(rows.cast(schema) for rows in found)])
+        location = self._location(name)
+        if opened is None:
+            self._told(
+                lambda: create_table_with_add_actions(
+                    location, whole, adds, "error", keys, name, configuration=_CONFIGURATION,
+                    storage_options=self.storage.options, commit_properties=properties,
+                )
+            )  # fmt: skip
+        else:
+            self._told(
+                lambda: opened.create_write_transaction(
+                    [*adds, *removes], "append", whole, keys, commit_properties=properties
+                )
+            )
 
-    def commit(self, commit: Commit) -> None:
-        """Write the next commit. Its number must follow the commit that was the newest when the work began."""
-        name = f"{commit.number:08d}.json"
-        temporary = self._commits / f".{name}.{os.getpid()}"
-        with temporary.open("wb") as file:
-            file.write(msgspec.json.encode(commit))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            # Unlike a rename, a link fails when another run has committed first.
-            os.link(temporary, self._commits / name)
-        except FileExistsError as error:
-            raise LakeError(f"{self.path} was written to by another run") from error
-        finally:
-            temporary.unlink()
-        descriptor = os.open(self._commits, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
-        for old, newer in itertools.pairwise(reversed(self._names()[_COMMITS_KEPT - 1 :])):
-            # Readers may use the files of the old commit for `_SWEEP_SECONDS` after the newer commit replaced it.
-            if _age_seconds(self._commits / newer) > _SWEEP_SECONDS:
-                (self._commits / old).unlink()
+    def commit(self, commit: Commit) -> Commit:
+        """Add a row to `commits`. Raise `LakeError` if another run has added a row since the work began."""
+        before = self._commits()
+        if commit.number != (before[-1].number if before else 0) + 1:
+            raise LakeError(f"{self} was written to by another run")
+        rows = [msgspec.structs.asdict(one) for one in (*before, commit)][-_COMMITS_KEPT:]
+        table = pa.Table.from_pylist([{**row, **_pairs(row)} for row in rows], _COMMIT_SCHEMA)
+        old = self.data_files(COMMITS)
+        file = self.storage.write_file(COMMITS, commit.number, table)
+        self.commit_table(COMMITS, commit.number, _COMMIT_SCHEMA, [file], old)
+        return commit
 
-    def sweep(self, *, seconds: float = _SWEEP_SECONDS) -> int:
-        """Remove folders that no stored commit names and that are older than `seconds`.
+    def follow(self, head: Commit, tables: Iterable[str], **changes: Any) -> Commit:
+        """Return a new commit after `head`, with the next number and the current versions of `tables`.
 
-        Return how many were removed.
+        `changes` are other fields of the new commit.
         """
-        kept: set[Path] = set()
-        for name in self._names():
-            for files in _decoder.decode((self._commits / name).read_bytes()).tables.values():
-                kept.update(Path(file.path) for file in files)
-        named = {Path(*path.parts[:2]) for path in kept}
+        versions, sizes = {}, {}
+        for name in tables:
+            opened = self._open(name)
+            if opened is not None:
+                versions[name] = opened.version()
+                sizes[name] = sum(file.rows for file in _data_files(name, opened))
+        now = time.time_ns() // 1_000_000
+        fields: dict[str, Any] = {"written": {}, **changes}
+        return msgspec.structs.replace(
+            head, number=head.number + 1, at_ms=now, versions=versions, sizes=sizes, schema_version=SCHEMA_VERSION,
+            **fields,
+        )  # fmt: skip
+
+    # Upkeep, by Delta itself.
+
+    def compact(self, tables: Iterable[str], today: str) -> None:
+        """Merge the small files of each day that has too many small files.
+
+        The limit for a day before `today` is lower, because such a day rarely changes.
+        """
+        for name in tables:
+            small: dict[str, int] = {}
+            for file in self.data_files(name):
+                if file.day and file.bytes < _SMALL_BYTES:
+                    small[file.day] = small.get(file.day, 0) + 1
+            for day, count in small.items():
+                if count > (_FILES_MAX if day >= today else _FILES_MAX // 8):
+                    opened = self._open(name)
+                    assert opened is not None, "it has files"
+                    self._told(lambda opened=opened, day=day: opened.optimize.compact([(DAY, "=", day)]))  # type: ignore[misc]
+
+    def sweep(self, tables: Iterable[str], *, hours: int = _KEPT_HOURS) -> int:
+        """Delete files that no table has used for `hours`, and files of interrupted runs.
+
+        Return the number of files.
+        """
         swept = 0
-        for folder in self.path.glob("*/*"):
-            is_commit = folder.is_dir() and folder.parent.name != "_tieline"
-            if is_commit and folder.relative_to(self.path) not in named and _age_seconds(folder) > seconds:
-                shutil.rmtree(folder, ignore_errors=True)
-                swept += 1
+        for name in (*tables, COMMITS):
+            opened = self._open(name)
+            if opened is not None:
+                swept += len(self._told(lambda opened=opened: opened.vacuum(hours, False, False, full=True)))  # type: ignore[misc]
         return swept
 
-    def publish(self) -> None:
-        """Write `current.json`, the files of every table as of now, for readers that know nothing of commits."""
-        head = self.head()
-        current = {table: [file.path for file in files] for table, files in sorted(head.tables.items())}
-        temporary = self.path / f".current.{os.getpid()}"
-        temporary.write_text(json.dumps({"commit": head.number, "tables": current}, indent=1), encoding="utf-8")
-        temporary.replace(self.path / "current.json")
+    # Delta.
 
-    def _names(self) -> list[str]:
-        """Return the file names of the commits, newest first."""
-        if not self._commits.is_dir():
+    def _commits(self) -> list[Commit]:
+        """Return the commits that are still stored, oldest first."""
+        opened = self._open(COMMITS)
+        if opened is None:
             return []
-        return sorted((path.name for path in self._commits.glob("[0-9]*.json")), reverse=True)
+        rows: list[dict[str, Any]] = []
+        for file in _data_files(COMMITS, opened):
+            with self._reading(file.path), self.storage.filesystem().open_input_file(file.path) as source:
+                rows += parquet.read_table(source).select(_COMMIT_SCHEMA.names).to_pylist()
+        found = [Commit(**{**row, **{k: dict(v) for k, v in row.items() if isinstance(v, list)}}) for row in rows]
+        return sorted(found, key=lambda commit: commit.number)
+
+    def _open(self, name: str, version: int | None = None) -> DeltaTable | None:
+        if self.storage.is_local and not (self.path / name / "_delta_log").is_dir():
+            return None
+        try:
+            return self._told(lambda: DeltaTable(self._location(name), version, self.storage.options))
+        except TableNotFoundError:
+            return None
+
+    def _location(self, name: str) -> str:
+        if self.storage.is_local:
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+        return self.storage.url(name)
+
+    @contextmanager
+    def _reading(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowInvalid) as error:
+            raise LakeError(f"{self.storage.url(path)} is damaged or missing: {error}") from error
+
+    def _told(self, work: Callable[[], _T]) -> _T:
+        try:
+            return work()
+        except TableNotFoundError:
+            raise
+        except CommitFailedError as error:
+            raise LakeError(f"{self} was written to by another run: {error}") from error
+        except DeltaError as error:
+            raise LakeError(f"{self} is damaged: {error}") from error
 
 
-def follow(commit: Commit, **changes: Any) -> Commit:
-    """Return the commit after this one: the next number, the current time, and these changes."""
-    return msgspec.structs.replace(
-        commit, number=commit.number + 1, at_ms=time.time_ns() // 1_000_000, written={}, **changes
+def _pairs(row: Mapping[str, Any]) -> dict[str, list[tuple[str, Any]]]:
+    return {name: sorted(value.items()) for name, value in row.items() if isinstance(value, dict)}
+
+
+def _partition(file: DataFile) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    if file.day is not None:
+        found[DAY] = file.day
+    if file.open is not None:
+        found[OPEN] = str(file.open).lower()
+    return found
+
+
+def _data_files(table: str, opened: DeltaTable) -> list[DataFile]:
+    actions = pa.table(opened.get_add_actions(flatten=False)).to_pylist()
+    return [_data_file(table, action) for action in actions]
+
+
+def _data_file(table: str, action: Mapping[str, Any]) -> DataFile:
+    partition = action.get("partition") or {}
+    day = partition.get(DAY)
+    stats = {
+        "numRecords": action["num_records"],
+        "minValues": action.get("min") or {},
+        "maxValues": action.get("max") or {},
+    }
+    return DataFile(
+        path=f"{table}/{action['path']}",
+        rows=action["num_records"] or 0,
+        bytes=action["size_bytes"],
+        day=day.isoformat() if isinstance(day, date) else day,
+        open=partition.get(OPEN),
+        stats=json.dumps(stats, default=str),
     )
-
-
-def replaced(
-    tables: Mapping[str, list[DataFile]], table: str, gone: Iterable[DataFile], new: Iterable[DataFile]
-) -> dict[str, list[DataFile]]:
-    """Return the files of all tables, with the files `gone` of one table replaced by the files `new`."""
-    dropped = {file.path for file in gone}
-    kept = [file for file in tables.get(table, ()) if file.path not in dropped]
-    return {**tables, table: [*kept, *new]}
-
-
-def _measured(path: Path, time: str | None) -> tuple[int, tuple[int, int] | None]:
-    """Read from a file's footer the number of rows, and the first and last value of its column `time`."""
-    from pyarrow import parquet  # noqa: PLC0415 - who only looks at commits needs no extra
-
-    metadata = parquet.read_metadata(path)
-    if time is None or metadata.num_rows == 0:
-        return metadata.num_rows, None
-    column = metadata.schema.to_arrow_schema().get_field_index(time)
-    groups = [metadata.row_group(index).column(column).statistics for index in range(metadata.num_row_groups)]
-    return metadata.num_rows, (min(group.min for group in groups), max(group.max for group in groups))
-
-
-def _age_seconds(path: Path) -> float:
-    return time.time() - path.stat().st_mtime

@@ -151,7 +151,7 @@ def _objectives(report: Report) -> str:
     table = _table(
         "All of them",
         ("Objective", "Assignee", "Status", "Took", "Blocked", "Tokens", "Cost"),
-        objective_rows(lived, report.to_ms),
+        objective_rows(lived),
         right=(3, 4, 5, 6),
     )
     names = [("active", "bar active"), ("blocked", "bar mark"), ("done", "bar done"), ("cancelled", "bar")]
@@ -182,15 +182,15 @@ def _usage(report: Report) -> str:
     return _section("usage", "Tokens and cost", says, "<h3>Tokens</h3>" + drawn + _legend(names) + table)
 
 
-def objective_rows(objectives: Sequence[Objective], to_ms: int) -> list[tuple[str, ...]]:
-    """Return one row of table cells for each objective. A block that has not ended counts until `to_ms`."""
+def objective_rows(objectives: Sequence[Objective]) -> list[tuple[str, ...]]:
+    """Return one row of table cells for each objective."""
     return [
         (
             one.title or one.id,
             one.assignee or "",
             one.status or "",
             duration(one.cycle_ms),
-            duration((one.blocked_ms or 0) + (to_ms - one.blocked_since_ms if one.blocked_since_ms else 0)),
+            duration(one.blocked_ms or 0),
             count(one.input_tokens + one.output_tokens),
             dollars(one.cost_usd),
         )
@@ -215,7 +215,10 @@ def usage_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 def _models(hours: Sequence[UsageHour]) -> list[str]:
-    """Return the models that get their own colour in the charts, most tokens first, and `others` for the rest."""
+    """Return the models that have their own colour in the charts, most tokens first.
+
+    If there are more models than colours, the last item is `others`.
+    """
     tokens: dict[str, int] = {}
     for one in hours:
         tokens[one.model] = tokens.get(one.model, 0) + one.input_tokens + one.output_tokens
@@ -297,7 +300,10 @@ def _swatches(names: Sequence[tuple[str, str]]) -> str:
 
 
 def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: tuple[int, ...] = ()) -> str:
-    """Make an HTML table. The first rows are visible; a click opens the rest. `right` lists columns of numbers."""
+    """Make an HTML table. Only the first rows are visible, and a click opens the others.
+
+    `right` has the numbers of the columns that contain numbers.
+    """
     if not rows:
         return ""
     head = "".join(

@@ -1,13 +1,12 @@
 """Prices of models: US dollars for a million tokens, by prefix of the model's name.
 
-List prices change and contracts differ: a file `prices.json` in the lake, of the same form as `PRICES`, replaces these
-prices. A model without a price costs nothing here, and its exchanges are counted as unpriced.
+List prices change, and contracts differ. So a file `prices.json` in the lake, in the same format as `PRICES`, replaces
+the prices here. A model without a price costs nothing here, and its calls are counted as unpriced.
 """
 
 import json
-from pathlib import Path
 
-from tieline.pipeline.lake import LakeError
+from tieline.pipeline.lake import Lake, LakeError
 
 PRICES: dict[str, tuple[float, float, float, float]] = {
     # Input, output, read from the cache, written to the cache.
@@ -27,17 +26,19 @@ The four prices are: input, output, read from the cache, written to the cache.
 """
 
 
-def load_prices(lake: Path) -> Prices:
-    """Return the prices from the file in a lake, or `PRICES` if there is none.
+def load_prices(lake: Lake) -> Prices:
+    """Return the prices from the file `prices.json` in a lake, or `PRICES` if there is no such file.
 
-    Raise `LakeError` if the file is wrong.
+    Raise `LakeError` if the file is not valid.
     """
-    path = lake / PRICES_FILE
     try:
-        given = json.loads(path.read_text(encoding="utf-8")) if path.exists() else PRICES
+        stored = lake.storage.read(PRICES_FILE)
+        given = PRICES if stored is None else json.loads(stored)
         return {str(model): _nano(*prices) for model, prices in given.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise LakeError(f"{path} must map the beginning of a model's name to four prices: {error}") from error
+        raise LakeError(
+            f"{lake.storage.url(PRICES_FILE)} must map the beginning of a model's name to four prices: {error}"
+        ) from error
 
 
 def _nano(asked: float, told: float, read: float, written: float) -> tuple[int, int, int, int]:

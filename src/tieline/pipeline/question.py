@@ -1,33 +1,39 @@
 """Runs one SQL query on the tables and returns its rows.
 
-Above: `tieline pipeline sql`. Below: Spark. Only statements that read are run: the tables are views, but Spark's SQL
-can also write files anywhere.
+Above: `tieline pipeline sql`. Below: Spark. Spark's SQL can also write files anywhere, but this module runs only
+statements that read. `SHOW`, `DESCRIBE` and `EXPLAIN` are run as they are. Every other statement is put in parentheses,
+where Spark accepts only a query.
 """
 
 import logging
+import re
 from typing import Any
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.views import register
 
-_COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
-_READING = ("Show", "Describe", "Explain")
-_WRITING = ("Insert", "MultiInsert", "UnresolvedExecuteImmediate", "ExecuteImmediate")
+_READING = re.compile(r"\s*(show|describe|desc|explain)\b", re.IGNORECASE)
+_WRITING = frozenset({
+    "insert", "create", "drop", "set", "reset", "add", "execute", "alter", "truncate", "delete", "update", "merge",
+    "refresh", "cache", "uncache", "clear", "load", "replace", "analyze", "repair", "use", "begin", "call",
+    "declare", "grant", "revoke", "list", "msck", "comment", "lock", "unlock",
+})  # fmt: skip
+"""First words of statements that do more than read."""
 _UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 class BadQuestion(Exception):
-    """Raised for a statement that is not run: it writes, or names an unknown table."""
+    """Raised for a statement that cannot be run, because it does not only read, or because a table is unknown."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
-        """Advice for the user: the names of the tables."""
+        """Advice for the user, such as the names of the tables."""
 
 
 def ask(spark: SparkSession, lake: Lake, query: str, rows_max: int) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -35,12 +41,15 @@ def ask(spark: SparkSession, lake: Lake, query: str, rows_max: int) -> tuple[lis
     # Errors in a statement are raised as exceptions; Spark need not print them as JSON as well.
     for name in _LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-    tables = lake.head().tables
+    tables = lake.head().versions
     register(spark, lake)
-    _refuse_writing(spark, query)
     try:
-        found = spark.sql(query)
+        found = spark.sql(_only_reading(query))
         rows = found.limit(rows_max).collect()
+    except ParseException as error:
+        if _near(error) in _WRITING:
+            raise BadQuestion("only questions are answered here: SELECT, SHOW, DESCRIBE, EXPLAIN") from error
+        raise
     except AnalysisException as error:
         if error.getCondition() != _UNKNOWN_TABLE:
             raise
@@ -49,17 +58,16 @@ def ask(spark: SparkSession, lake: Lake, query: str, rows_max: int) -> tuple[lis
     return found.columns, [tuple(row) for row in rows]
 
 
-def _refuse_writing(spark: Any, query: str) -> None:
-    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(query)
-    is_command = spark._jvm.java.lang.Class.forName(_COMMAND).isInstance
-    # Check every part of a statement: a statement such as WITH has several.
-    waiting = [plan]
-    while waiting:
-        one = waiting.pop()
-        name = one.getClass().getSimpleName()
-        if name.startswith(_READING):
-            continue
-        if is_command(one) or name.startswith(_WRITING):
-            raise BadQuestion("only questions are answered here: SELECT, SHOW, DESCRIBE, EXPLAIN")
-        children = one.children()
-        waiting += [children.apply(index) for index in range(children.size())]
+def _only_reading(query: str) -> str:
+    """Return a statement with the same result as `query` that cannot write.
+
+    The query is put in parentheses, where Spark accepts only a query.
+    """
+    if _READING.match(query):
+        return query
+    return f"(\n{query.rstrip().rstrip(';')}\n)"
+
+
+def _near(error: ParseException) -> str:
+    """Return the word in a statement at which Spark's parser reported the error."""
+    return str((error.getMessageParameters() or {}).get("error", "")).strip("'").lower()

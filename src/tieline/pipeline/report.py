@@ -1,12 +1,10 @@
 """The report: the contents of the tables in one document, for a terminal, a page, the console or another program.
 
 Above: `tieline pipeline report`, the page, alerts, and `report.json` in the lake, which every run writes for readers
-without Spark and Arrow. Below: gold tables (sums of facts), read with Arrow. Lists are bounded, the most important rows
-first; `left_out` counts the omitted rows of each list.
+without Spark and Arrow. Below: gold tables (sums of facts), read with Arrow. Each list has a maximum length, and begins
+with the most important rows. `left_out` has the number of omitted rows of each list.
 """
 
-import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -38,33 +36,27 @@ from tieline.pipeline.report_parts import (
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 REPORT_FILE = "report.json"
 ROWS_MAX = 2000
-"""Most rows of each list in a report: as many as a reader or a page can handle."""
+"""Maximum number of rows of each list in a report: as many as a reader or a page can handle."""
 POINTS_MAX = 120
-"""Most points of a time series in a report: about as many as a chart can show."""
+"""Maximum number of points of a time series in a report: about as many as a chart can show."""
 HOURS_MAX = 14 * 24  # two weeks by the hour are all that a chart can show
 _WIDTHS_MS = (
     MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 28 * DAY_MS,
 )  # fmt: skip
 _NANO = 1e9
+_LONGEST = 50
 
 
 def make_report(lake: Lake, since_ms: int | None = None) -> Report:
-    """Make the report of a lake. With `since_ms`, each table counts from the minute, hour or day that contains it."""
+    """Make the report of a lake. With `since_ms`, leave out each minute, hour or day that ended before this time."""
     return _Maker(ArrowTables(lake, since_ms or 0), since_ms).make()
 
 
 def write_report(lake: Lake) -> Report:
-    """Make the report of all time and write it into the lake. The file appears whole or not at all."""
+    """Make the report over all stored data, and write it into the lake. Readers never see an incomplete file."""
     report = make_report(lake)
-    temporary = lake.path / f".{REPORT_FILE}.{os.getpid()}"
-    temporary.write_bytes(msgspec.json.encode(report))
-    temporary.replace(lake.path / REPORT_FILE)
+    lake.storage.write(REPORT_FILE, msgspec.json.encode(report))
     return report
-
-
-def report_path(lake: Lake) -> Path:
-    """Return the path of the report that every run of the pipeline writes into the lake."""
-    return lake.path / REPORT_FILE
 
 
 class _Maker:
@@ -117,6 +109,8 @@ class _Maker:
             position=self._tables.commit.position,
             refreshed_at_ms=self._tables.commit.at_ms,
             left_out=self._left_out,
+            missed=self._tables.commit.missed(),
+            missed_ms=self._tables.commit.counts.get("missed_ms"),
         )
 
     def _span(self) -> tuple[int | None, int | None]:
@@ -131,7 +125,7 @@ class _Maker:
         return rows[:ROWS_MAX]
 
     def _first(self, name: str, table: pa.Table) -> list[dict[str, Any]]:
-        """Return the first `ROWS_MAX` rows of a table, and note under `name` how many were left out."""
+        """Return the first `ROWS_MAX` rows of a table. Store the number of omitted rows under `name`."""
         if table.num_rows > ROWS_MAX:
             self._left_out[name] = table.num_rows - ROWS_MAX
         rows: list[dict[str, Any]] = table.slice(0, ROWS_MAX).to_pylist()
@@ -232,12 +226,20 @@ class _Maker:
         return [
             Objective(
                 blocked=blocked.get(row["objective"], []),
+                blocked_ms=self._blocked_ms(row.pop("blocked_ms"), row["blocked_since_ms"]),
                 id=row.pop("objective"),
                 cost_usd=_dollars(row.pop("cost_nano_usd")),
                 **row,
             )
             for row in kept
         ]
+
+    def _blocked_ms(self, over_ms: int | None, since_ms: int | None) -> int | None:
+        """Return how long an objective was blocked. A block that has not ended counts until the end of the log.
+
+        `over_ms` is the sum of the ended blocks. `since_ms` is the start of a block that has not ended.
+        """
+        return over_ms if since_ms is None else (over_ms or 0) + max(0, (self._to_ms or 0) - since_ms)
 
     def _blocked(self, wanted: set[str]) -> dict[str, list[tuple[int, int | None]]]:
         if not wanted:
@@ -288,12 +290,30 @@ class _Maker:
         return self._most("storms", sorted(rows, key=lambda row: (-row.minute_ms, row.sender)))
 
     def _threads(self) -> Threads:
-        columns = ("day_ms", "conversation", "messages", "first_ms", "last_ms", "participants", "unanswered")
+        columns = ("conversation", "messages", "first_ms", "last_ms", "participants")
         table = self._tables.read("threads", columns, time="day_ms", width_ms=DAY_MS)
         if not table.num_rows:
             return Threads()
-        longest = table.sort_by([("messages", "descending"), ("conversation", "ascending")]).slice(0, 50)
-        return Threads(table.num_rows, total(table, "unanswered"), longest.to_pylist())
+        # A conversation has a row for each day.
+        of_row, names = grouped(table, ("conversation",))
+        parents, senders = flattened(table, "participants")
+        pairs = np.unique(np.array([of_row[parents], np.unique(senders, return_inverse=True)[1]]), axis=1)
+        spoke = np.bincount(pairs[0], minlength=len(names))
+        whole = table.append_column("group", pa.array(of_row)).group_by("group")
+        sums = whole.aggregate([("messages", "sum"), ("first_ms", "min"), ("last_ms", "max")])
+        sums = sums.append_column("name", pa.array([names[group][0] for group in sums["group"].to_pylist()]))
+        longest = sums.sort_by([("messages_sum", "descending"), ("name", "ascending")]).slice(0, _LONGEST).to_pylist()
+        found = [
+            {
+                "conversation": row["name"],
+                "messages": row["messages_sum"],
+                "first_ms": row["first_ms_min"],
+                "last_ms": row["last_ms_max"],
+                "participants": sorted(set(senders[of_row[parents] == row["group"]])),
+            }
+            for row in longest
+        ]
+        return Threads(len(names), int((spoke == 1).sum()), found)
 
     def _members(self) -> list[Member]:
         sums = ("sent", "received", "acked", "refused", "exchanges", "cost_nano_usd")
@@ -313,7 +333,7 @@ class _Maker:
     def _heard(self) -> dict[str, int]:
         """Return the time of each member's last own action.
 
-        It is the minute in which it sent or read, or the hour of a model call.
+        The time is the minute in which the member last sent or read a message, or the hour of its last model call.
         """
         read = self._steps
         if read.num_rows:
@@ -328,7 +348,10 @@ class _Maker:
         return heard
 
     def _first_after(self, heard: dict[str, int]) -> dict[str, int]:
-        """Return for each member the first minute in which a delivery came after its last own action (`heard`)."""
+        """Return for each member the first minute in which a delivery arrived after the time in `heard`.
+
+        `heard` has the time of each member's last own action.
+        """
         if not self._moves.num_rows:
             return {}
         came = self._moves.filter(pc.greater(self._moves["arrived"], 0)).select(["member", "minute_ms"])

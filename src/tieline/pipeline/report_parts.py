@@ -1,7 +1,8 @@
 """The parts of the report, as types.
 
 Above: `report`, which fills them in, the page, alerts, and the build of the console, which generates its own types from
-them. Below: nothing: no Arrow and no Spark, so that the types also work on a machine without the pipeline.
+these types. Below: nothing. The module needs no Arrow and no Spark, so that the types also work on a machine without
+the pipeline.
 """
 
 from typing import Any
@@ -19,7 +20,7 @@ class Totals(Struct):
     activity: int = 0
     dead: int = 0
     late: int = 0
-    """State changes of deliveries that came more than a day after the message. The other sums count them too."""
+    """State changes of deliveries that came more than a day after the message. The other sums include these changes."""
     waiting: int = 0
     """Deliveries that are not handled yet."""
     cost_usd: float = 0.0
@@ -38,7 +39,7 @@ class Edge(Struct, rename={"sender": "from", "recipient": "to"}):
 class Latency(Struct):
     """Time from sending until a member's deliveries on a protocol were acknowledged.
 
-    If none was acknowledged, the time until they were offered (sent on the wire).
+    If no delivery was acknowledged, it is the time until the deliveries were offered (sent on the wire).
     """
 
     member: str
@@ -60,7 +61,10 @@ class LatencyPoint(Struct):
 
 
 class BacklogPoint(Struct):
-    """Deliveries that waited at the end of the interval that begins at `at_ms`, and those that came and left in it."""
+    """Number of deliveries that waited at the end of an interval, and that arrived and left during the interval.
+
+    `at_ms` is the start of the interval.
+    """
 
     at_ms: int
     waiting: int
@@ -69,7 +73,7 @@ class BacklogPoint(Struct):
 
 
 class Backlog(Struct):
-    """Number of deliveries that wait for a member now, and of those that ever arrived and departed."""
+    """Number of deliveries that wait for a member now, and that have ever arrived and left."""
 
     member: str
     waiting: int
@@ -94,7 +98,8 @@ class Objective(Struct):
     output_tokens: int
     cost_usd: float
     blocked: list[tuple[int, int | None]] = []
-    """Start and end of each time in which the objective was blocked; the end is `None` while it still is."""
+    """Start and end of each time in which the objective was blocked. The end is `None` while the objective is blocked.
+    """
 
 
 class Usage(Struct):
@@ -146,7 +151,7 @@ class Storm(Struct):
 
 
 class Threads(Struct):
-    """Number of conversations, each counted once for each day, of those without an answer, and the longest ones."""
+    """Number of all conversations, number of conversations with only one speaker, and the longest conversations."""
 
     conversations: int = 0
     unanswered: int = 0
@@ -154,7 +159,7 @@ class Threads(Struct):
 
 
 class Member(Struct):
-    """Counts of one member. `heard_ms` is the time of its last own action: it sent, read or used a model."""
+    """Counts of one member. `heard_ms` is the time of the last action of the member: it sent, read or used a model."""
 
     member: str
     sent: int
@@ -165,7 +170,7 @@ class Member(Struct):
     cost_usd: float
     heard_ms: int | None = None
     waits_since_ms: int | None = None
-    """The minute of the first delivery to the member after `heard_ms`; `None` if none came."""
+    """The minute of the first delivery that arrived for the member after `heard_ms`. `None` if no delivery arrived."""
 
 
 class Finding(Struct):
@@ -183,7 +188,7 @@ class Audit(Struct):
 
     verified_rows: int = 0
     intact: bool = True
-    """True if the hash of every row follows from the row before it."""
+    """True if the hash of every row matches the row and the hash of the row before it."""
     chain_breaks: int = 0
     bad_signatures: int = 0
     findings: list[Finding] = []
@@ -207,7 +212,7 @@ class Report(Struct):
     threads: Threads
     members: list[Member]
     from_ms: int | None
-    """Start of the first minute in which anything happened; `to_ms` is the end of the last one."""
+    """Start of the first minute in which anything happened. `to_ms` is the end of the last minute."""
     to_ms: int | None
     series_ms: int
     """Length of the interval that one point of a time series covers."""
@@ -216,3 +221,9 @@ class Report(Struct):
     position: dict[str, int]
     refreshed_at_ms: int
     left_out: dict[str, int]
+    missed: dict[str, int]
+    """Number of `messages`, rows of `activity` and other `rows` that the hub had deleted before they were read."""
+    missed_ms: int | None
+    """Time of the last batch in which data were missing, because the hub had deleted them. `None` if nothing is
+    missing.
+    """

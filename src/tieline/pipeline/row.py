@@ -1,8 +1,9 @@
 """The schema of a log row as the data source returns it, and functions that turn pages of rows into Arrow batches.
 
-Above: the source. Below: pages from a hub's database or from its HTTP answer. A row holds its event as it was written,
-and beside it the stored message or change of an objective at the same offset. Bodies stay in the hub; a row has only
-their size. When retention has deleted a message, its columns are null.
+Above: the source. Below: pages from a hub's database or from its HTTP answer. A row contains its event as it is in the
+log. It also contains the message, or the change of an objective, that is stored at the same offset. Bodies stay in the
+hub, and a row has only the size of the body. When retention has deleted a message, its columns are null, except the
+thread, the answered message and the hops, which the event has too.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import MsgspecError, Struct
+from msgspec.json import Decoder
 
 from tieline.contract.chain import GENESIS_DIGEST, Link, check_link, follows
 from tieline.contract.message import Signature
@@ -83,7 +86,7 @@ _SAID = {
 _FAILED = Signature.FAILED.value
 _TAG = b'{"event":"'
 _BEGINS = 18
-"""Length of the prefix of an event from which its kind is read. Most events of one kind have the same prefix."""
+"""Length of the beginning of an event from which its kind is read. Most events of one kind begin with the same text."""
 
 
 def main_page(
@@ -91,9 +94,9 @@ def main_page(
 ) -> pa.RecordBatch:
     """Turn a page of the main log, read from a hub's database, into an Arrow batch.
 
-    `names` has the member names by number. An audit gives `broken`, the offsets of rows that differ from the data
-    stored beside them, and `forged`, the offsets of messages with a wrong signature. Without an audit, `broken` is
-    `None` and the column `sealed` is null.
+    `names` has the member names by number. `broken` and `forged` come from an audit. `broken` are the offsets of rows
+    that do not match the message or change stored with them. `forged` are the offsets of messages with a wrong
+    signature. Without an audit, `broken` is `None` and the column `sealed` is null.
     """
     found = [(*row[:11], _FAILED, *row[12:]) if row[0] in forged else row for row in page.messages]
     messages = _messages(found, names) if found else {}
@@ -113,7 +116,7 @@ def main_batch(
 ) -> pa.RecordBatch:
     """Turn rows of the main log into an Arrow batch. A row is offset, at_ms, event, hash.
 
-    `before` are the two rows before them, of the same form. `messages` has the columns of the messages at
+    `before` are the two rows before `rows`, with the same columns. `messages` has the columns of the messages at
     `message_offsets`. `happenings` are changes of objectives: offset, objective, actor, change.
     """
     offsets, at_ms, events, hashes = zip(*rows, strict=True)
@@ -129,11 +132,55 @@ def main_batch(
     }
     if messages:
         columns |= _placed(messages, positions, message_offsets)
+    columns |= _small_facts(columns, positions, message_offsets)
     if happenings:
         places, objectives, actors, what = zip(*happenings, strict=True)
         happened = {"objective": pa.array(objectives, pa.string()), "actor": pa.array(actors, pa.string())}
         columns |= _placed({**happened, "happening": _text(what)}, positions, places)
     return _batch(columns, len(rows))
+
+
+class _Sent(Struct):
+    """Fields of a message that its event also contains. They are used when retention has deleted the message."""
+
+    thread: str = ""
+    reply_to: str = ""
+    hops: int = 0
+
+
+_decode_sent = Decoder(_Sent).decode
+
+
+def _small_facts(
+    columns: dict[str, pa.Array], positions: np.ndarray[Any, Any], beside: Sequence[int]
+) -> dict[str, pa.Array]:
+    """Return the columns `thread`, `reply_to` and `hops`. For a deleted message, the values come from its event.
+
+    `positions` are the offsets of the rows, `beside` the offsets of the messages that are still stored.
+    """
+    sent = pc.equal(columns["kind"], "send").to_numpy(zero_copy_only=False)
+    gone = sent & ~np.isin(positions, np.array(beside, np.int64))
+    if not gone.any():
+        return {}
+    mask = pa.array(gone)
+    facts = [_sent(event) for event in columns["event"].filter(mask).to_pylist()]
+    found = {}
+    for name in ("thread", "reply_to", "hops"):
+        kind = SCHEMA.field(name).type
+        known = columns.get(name, pa.nulls(len(gone), kind))
+        values = pa.array(
+            [getattr(fact, name) if name == "hops" else getattr(fact, name) or None for fact in facts], kind
+        )
+        found[name] = pc.replace_with_mask(known, mask, values)
+    return found
+
+
+def _sent(event: str) -> _Sent:
+    try:
+        return _decode_sent(event)
+    except MsgspecError:
+        # Somebody changed the database. The chain check reports that.
+        return _Sent()
 
 
 def activity_batch(rows: Sequence[tuple[Any, ...]], names: Mapping[int, str]) -> pa.RecordBatch:
@@ -165,9 +212,9 @@ def _repeated(word: str, count: int) -> pa.Array:
 
 
 def _kinds(events: Sequence[bytes]) -> list[str]:
-    """Return the kind of each event, such as `send`; the events are JSON as in the log.
+    """Return the kind of each event, such as `send`. The events are JSON, as in the log.
 
-    Most events share their prefix with an earlier event, so each prefix is parsed once.
+    Many events begin with the same text. Each such beginning is parsed only once.
     """
     known: dict[bytes, str] = {}
     kinds = []
@@ -192,7 +239,10 @@ def _text(values: Sequence[bytes]) -> pa.Array:
 
 
 def _chained(before: Sequence[tuple[Any, ...]], rows: Sequence[tuple[Any, ...]]) -> list[bool]:
-    """True for each of `rows` that follows from the row before it. `before` are the two rows before the first."""
+    """Return true for each row whose hash and offset match the row before it.
+
+    `before` are the two rows before `rows`.
+    """
     told = (*before, *rows)
     expected, previous = (0, GENESIS_DIGEST) if told[0][0] == 0 else (-1, b"")
     link: Link | None = None
@@ -208,9 +258,9 @@ def _chained(before: Sequence[tuple[Any, ...]], rows: Sequence[tuple[Any, ...]])
 def _placed(
     columns: dict[str, pa.Array], positions: np.ndarray[Any, Any], beside: Sequence[int]
 ) -> dict[str, pa.Array]:
-    """Move columns of the data stored beside the log to the rows with the same offsets; other rows get nulls.
+    """Move the values of `columns` to the rows with the same offsets. Rows without a value get null.
 
-    `positions` are the offsets of the rows, `beside` the offsets of the data.
+    `positions` are the offsets of the rows, `beside` the offsets of the values in `columns`.
     """
     offsets = np.array(beside, np.int64)
     places = np.searchsorted(positions, offsets)
@@ -242,8 +292,8 @@ def message_columns(
 ) -> dict[str, pa.Array]:
     """Make the columns of messages: the fields that the hub stamped, the contents, and the recipients.
 
-    `routes` are the recipients of all messages one after the other, as member numbers, delivery keys and names.
-    `counts` has the number of recipients of each message.
+    `routes` are three lists: the member numbers, the delivery keys and the names of the recipients of all messages, in
+    the order of the messages. `counts` has the number of recipients of each message.
     """
     starts = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=starts[1:])
@@ -259,9 +309,9 @@ def message_columns(
 
 
 def _joined(routes: Sequence[bytes], counts: Sequence[int], column: int) -> Any:
-    """Return one column of all messages' routes (lists of recipients), one after the other.
+    """Return one column of the routes (lists of recipients) of all messages, in the order of the messages.
 
-    A route is packed as three columns of 8-byte integers; `counts` has the number of recipients of each message.
+    A route is packed as three columns of 8-byte integers. `counts` has the number of recipients of each message.
     """
     parts = [route[8 * column * count : 8 * (column + 1) * count] for route, count in zip(routes, counts, strict=True)]
     return np.frombuffer(b"".join(parts), np.int64)

@@ -1,62 +1,71 @@
-"""A run: brings all new rows of the logs into the lake, once or until it is stopped.
+"""A run: adds all new rows of the logs to the lake, once or until it is stopped.
 
-Above: `tieline pipeline run`. Below: `flow`, which gets the batches. Few rows are read in this process; many rows are
-read by Spark's structured streaming, which cuts them into batches and reads these in parallel. The lake's last commit
-says where a run begins, so Spark's own checkpoint serves one stream only and is deleted with the stream.
+Above: `tieline pipeline run`. Below: `flow`, which gets the batches. A batch is a range of offsets of each log. It is
+cut into pieces, which Spark's tasks read. A run begins at the position of the lake's last commit.
 """
 
 import contextlib
+import functools
 import re
-import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TypeVar
 
-import pyarrow as pa
 from msgspec import Struct
-from pyspark import inheritable_thread_target
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tieline.core.store import StoreError
+from tieline.pipeline.catalogue import BRONZE, REBUILDABLE
 from tieline.pipeline.flow import FEW_ROWS, Flow, Stage
 from tieline.pipeline.http_log import LogUnreachable
 from tieline.pipeline.lake import Commit, Lake, LakeError
+from tieline.pipeline.old_lake import last_commit, remove_old_files
 from tieline.pipeline.prices import load_prices
-from tieline.pipeline.row import MAIN, SCHEMA
-from tieline.pipeline.source import Options, Position, read_options
+from tieline.pipeline.row import MAIN
+from tieline.pipeline.source import Options, Position
 from tieline.pipeline.tables import deliveries
+from tieline.pipeline.tasks import LogPiece, Piece
 
 ROWS_PER_BATCH = 1_000_000
-"""Most rows of a batch. This bounds the memory and disk that a run needs, however many rows are new."""
-_ERROR = re.compile(r"(?!org\.|java\.|py4j\.)[\w.]*(?:Error|Exception|Invalid|Refused|Unreachable|Failed): \S")
-_SWEEP_BATCHES = 100
-_POLL_SECONDS = 1
-_FOLLOW_SECONDS = 5
-_BYTES_HELD_MAX = 256 << 20
-"""Most bytes that are read into this process. Few rows may still be large, because activity events have no common
-limit.
+"""Maximum number of rows of a batch. It limits the memory and disk space that a run needs, however many rows are new.
 """
+_ERROR = re.compile(r"(?!org\.|java\.|py4j\.)[\w.]*(?:Error|Exception|Invalid|Refused|Unreachable|Failed): \S")
+_DAMAGED = re.compile(r"reading file (\S+\.parquet)")
+_POLL_SECONDS = 1  # soon enough after Ctrl-C
+_FOLLOW_SECONDS = 5  # about as long as a small batch takes
 _T = TypeVar("_T")
 
 
+class LogChanged(LakeError):
+    """Raised if the lake was made from a different log.
+
+    It may be the log of another hub, or the log before the hub was restored.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}; name another lake with --lake DIR, or after the hub was restored from a backup use "
+            "'tieline pipeline rewind'"
+        )
+
+
 class RunFailed(Exception):
-    """Raised when a run stops before it is done. The lake is as of the last whole batch."""
+    """Raised when a run fails before its end. The lake then contains all batches up to the last complete one."""
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Callbacks by which a caller follows and stops a run."""
+    """Callbacks by which a caller observes and stops a run."""
 
     stage: Stage = lambda name: None
     done: Callable[[Commit], None] = lambda commit: None
     """Called after every commit, with that commit."""
     stopped: Callable[[], bool] = lambda: False
-    """Called now and then; the run ends when it returns true."""
+    """Called about every second. The run ends when this function returns true."""
 
 
 class Summary(Struct):
@@ -66,21 +75,42 @@ class Summary(Struct):
     batches: int = 0
     tables: dict[str, int] = {}
     seconds: float = 0.0
+    missed: dict[str, int] = {}
+    """Numbers of `messages`, `activity` and other `rows` that the hub had deleted before they were read, in all runs.
+    """
+
+    def add(self, commit: Commit) -> None:
+        """Add the numbers of rows in a batch's commit to the summary."""
+        self.batches += 1
+        self.events_read += commit.written.get(BRONZE, 0)
+        self.missed = commit.missed()
+        for table, count in commit.written.items():
+            self.tables[table] = self.tables.get(table, 0) + count
 
 
 def new_rows(lake: Lake, where: Mapping[str, str]) -> int:
-    """Return how many log rows the lake does not have yet. `where` are the source's options. Needs no Spark."""
-    return _count(lake.head().position, _reach(where, None))
+    """Return how many log rows the lake does not have yet. `where` are the source's options. This needs no Spark.
+
+    Raise `LogChanged` if the lake was not made from this log.
+    """
+    head, options = lake.head(), Options(where)
+    log = options.log()
+    for name in options.logs:
+        known, epoch = head.epochs.get(name, ""), log.epoch(name)
+        if known and epoch and known != epoch:
+            raise LogChanged(f"{lake} is of another log: {name} has the epoch {epoch}, and had {known}")
+        if log.end(name) < head.position.get(name, 0):
+            had = head.position[name]
+            raise LogChanged(f"{lake} is of another log: {name} has {log.end(name)} rows, and had {had}")
+    return _count(head.position, _reach(where, None))
 
 
 def is_brief(lake: Lake, rows: int) -> bool:
-    """Return true if a run over `rows` new rows is short, so that a brief Spark session suits it.
+    """True if a run over `rows` new rows is short, so that a brief Spark session is better.
 
     Open deliveries count too, because every batch reads them.
     """
-    held = sum(
-        file.rows for file in lake.head().tables.get(deliveries.TABLE.name, ()) if file.part in deliveries.OPEN_PARTS
-    )
+    held = sum(file.rows for file in lake.data_files(deliveries.TABLE.name) if file.open)
     return rows + held < FEW_ROWS
 
 
@@ -92,35 +122,28 @@ def run(
     follow: bool = False,
     until: Position | None = None,
     rows_per_batch: int = ROWS_PER_BATCH,
-    few_rows: int | None = None,
     watch: Watch | None = None,
 ) -> Summary:
     """Read all new rows of the logs into the lake. `where` are the source's options. Return a summary.
 
     With `follow`, continue until `watch.stopped()` returns true. `until` is the position at which to stop reading.
-    Batches of fewer than `few_rows` are read in this process alone. By default, on a cluster no batch is.
     """
     watch = watch or Watch()
-    if few_rows is None:
-        few_rows = FEW_ROWS if (spark.sparkContext.master or "").startswith("local") else 0
     summary = Summary()
     begun = time.monotonic()
     if not follow and new_rows(lake, where) == 0:
         return summary
     with lake.held():
-        batches = _Batches(spark, lake, where, summary, watch, few_rows)
+        batches = _Batches(spark, lake, summary, watch)
         try:
             batches.ask(_require_same_log, lake, where)
-            lake.sweep()
+            batches.bring(batches.flow.recover)
+            epochs = batches.ask(_epochs, where) or {}
             while not watch.stopped():
-                begin, end = lake.head().position, batches.ask(_reach, where, until)
-                if end is not None and _count(begin, end):
-                    few = _count(begin, end) <= min(few_rows - 1, rows_per_batch)
-                    rows = batches.ask(_read, where, begin, end) if few else None
-                    if rows is not None:
-                        batches.bring(rows)
-                    elif not watch.stopped():
-                        batches.stream(begin, end, rows_per_batch)
+                reach = batches.ask(_reach, where, until)
+                while reach is not None and _count(begin := lake.head().position, reach) and not watch.stopped():
+                    end = _limited(begin, reach, rows_per_batch)
+                    batches.bring(functools.partial(batches.flow.add, _pieces(where, begin, end), end, epochs=epochs))
                 if not follow:
                     break
                 _rest(watch.stopped)
@@ -139,46 +162,57 @@ def _rest(stopped: Callable[[], bool]) -> None:
 
 
 def _reach(where: Mapping[str, str], until: Position | None) -> Position:
-    """Return the position up to which to read: the end of the logs, or `until` if that comes first."""
+    """Return the position up to which to read: for each log its end, or the offset in `until` if that is smaller."""
     options = Options(where)
     log = options.log()
     ends = {name: log.end(name) for name in options.logs}
     return ends if until is None else {name: min(end, until.get(name, 0)) for name, end in ends.items()}
 
 
-def _read(where: Mapping[str, str], begin: Position, end: Position) -> pa.Table | None:
-    """Read the rows from one position to another; return `None` if they are too large for this process."""
-    log = Options(where).log()
-    pages: list[pa.RecordBatch] = []
-    for page in (page for name, last in end.items() for page in log.read(name, begin.get(name, 0), last)):
-        pages.append(page)
-        if sum(page.nbytes for page in pages) > _BYTES_HELD_MAX:
-            return None
-    return pa.Table.from_batches(pages, SCHEMA)
+def _epochs(where: Mapping[str, str]) -> dict[str, str]:
+    options = Options(where)
+    return {name: options.log().epoch(name) for name in options.logs}
+
+
+def _limited(begin: Position, end: Position, rows_max: int) -> Position:
+    """Return the end position of a batch of at most `rows_max` rows between `begin` and `end`.
+
+    The batch takes all rows of one log before it takes rows of the next log.
+    """
+    found = {}
+    for name, last in end.items():
+        first = begin.get(name, 0)
+        found[name] = min(max(first, last), first + rows_max)
+        rows_max -= found[name] - first
+    return found
+
+
+def _pieces(where: Mapping[str, str], begin: Position, end: Position) -> Sequence[Piece]:
+    options = Options(where)
+    ranges = [one for name, last in end.items() for one in options.split(name, begin.get(name, 0), last)]
+    return [LogPiece(where, one.log, one.start, one.end) for one in ranges]
 
 
 def _count(begin: Position, end: Position) -> int:
-    """Return the number of rows from one position to another. A log that became shorter has no new rows."""
+    """Return the number of rows from one position to another. A log that became shorter counts as 0 rows."""
     return sum(max(0, last - begin.get(name, 0)) for name, last in end.items())
 
 
 class _Batches:
-    """Brings the batches of one run into the lake, one after the other, and sums them up in a `Summary`."""
+    """Adds the batches of one run to the lake, one after the other, and counts them in a `Summary`."""
 
-    def __init__(
-        self, spark: SparkSession, lake: Lake, where: Mapping[str, str], summary: Summary, watch: Watch, few_rows: int
-    ) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, summary: Summary, watch: Watch) -> None:
         self._spark = spark
-        self._lake = lake
-        self._where = where
         self._summary = summary
         self._watch = watch
         self._let_go = threading.Event()
-        self._flow = Flow(spark, lake, load_prices(lake.path), self._stage, few_rows=few_rows)
-        self._failures: list[Exception] = []
+        self.flow = Flow(spark, lake, load_prices(lake), self._stage)
 
     def ask(self, question: Callable[..., _T], *about: object) -> _T | None:
-        """Call `question(*about)`, which may block for long. Return `None` if the run is stopped before the result."""
+        """Call `question(*about)`, which may block for a long time. Return its result.
+
+        Return `None` if the run is stopped before there is a result.
+        """
         heard: Future[_T] = Future()
 
         def answer() -> None:
@@ -195,73 +229,50 @@ class _Batches:
                 return None
         return heard.result()
 
-    def bring(self, rows: pa.Table) -> None:
-        """Add few rows to the lake as one batch, without a Spark stream."""
-        group = f"tieline-{uuid.uuid4().hex}"
+    def bring(self, work: Callable[[], Commit | None]) -> None:
+        """Call `work`, which adds a batch to the lake, on another thread, so that it can be stopped.
+
+        Count its commit.
+        """
+        tag = f"tieline-{uuid.uuid4().hex}"
+        done: Future[Commit | None] = Future()
 
         def add() -> None:
-            self._spark.sparkContext.setJobGroup(group, "a batch of tieline's")
-            self._add(rows)
-
-        with ThreadPoolExecutor(1, thread_name_prefix="tieline-batch") as pool:
-            batch = pool.submit(inheritable_thread_target(self._spark)(add))
             try:
-                while not batch.done():
-                    wait([batch], _POLL_SECONDS)
-                    if not batch.done() and self._watch.stopped():
-                        self._let_go_of(group)
-            except BaseException:
-                self._let_go_of(group)
-                raise
-        try:
-            batch.result()
-        except Exception as error:
-            if not self._let_go.is_set():
-                raise RunFailed(_reason(error)) from error
+                self._spark.addTag(tag)
+                done.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - the thread that waits is told
+                done.set_exception(error)
 
-    def stream(self, begin: Position, end: Position, rows_per_batch: int) -> None:
-        """Add many rows to the lake, in batches that Spark's workers read."""
-        options = read_options(self._where, maxRowsPerBatch=str(rows_per_batch), **{"from": begin, "to": end})
-        shutil.rmtree(self._lake.checkpoint, ignore_errors=True)
-        writer = self._spark.readStream.format("tieline").options(**options).load().writeStream
-        writer = writer.foreachBatch(lambda rows, _: self._add(rows)).trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(self._lake.checkpoint)).start()
+        batch = threading.Thread(target=add, name="tieline-batch")
+        batch.start()
         try:
-            while not query.awaitTermination(_POLL_SECONDS):
-                if self._watch.stopped():
-                    self._let_go.set()
-                    return
-        except StreamingQueryException as error:
-            raise RunFailed(_reason(self._failures[0] if self._failures else error)) from error
-        finally:
-            with contextlib.suppress(Exception):
-                query.stop()
-            shutil.rmtree(self._lake.checkpoint, ignore_errors=True)
-
-    def _let_go_of(self, group: str) -> None:
-        self._let_go.set()
-        self._spark.sparkContext.cancelJobGroup(group)
-
-    def _add(self, rows: DataFrame | pa.Table) -> None:
-        before = self._lake.head().position
-        try:
-            commit = self._flow.add(rows)
-        except Exception as error:
-            # Spark ends the stream because of this error, and reports the error in a page of text.
-            self._failures.append(error)
+            while not done.done():
+                wait([done], _POLL_SECONDS)
+                if not done.done() and self._watch.stopped():
+                    self._stop(tag)
+        except BaseException:
+            self._stop(tag)
             raise
-        if commit is None:
-            return
-        summary = self._summary
-        summary.batches += 1
-        summary.events_read += _count(before, commit.position)
-        for table, count in commit.written.items():
-            summary.tables[table] = summary.tables.get(table, 0) + count
-        self._watch.done(commit)
-        # A run with `follow` may last for weeks: publish and sweep now, not at its end.
-        self._lake.publish()
-        if summary.batches % _SWEEP_BATCHES == 0:
-            self._lake.sweep()
+        finally:
+            batch.join()
+        try:
+            commit = done.result()
+        except Exception as error:
+            if self._let_go.is_set():
+                return
+            if isinstance(error, (LakeError, LogUnreachable, StoreError)):
+                raise
+            raise RunFailed(_reason(error)) from error
+        if commit is not None:
+            self._summary.add(commit)
+            self._watch.done(commit)
+
+    def _stop(self, tag: str) -> None:
+        self._let_go.set()
+        with contextlib.suppress(Exception):
+            # An engine that cannot stop a query ends it, and the next stage is not begun.
+            self._spark.interruptTag(tag)
 
     def _stage(self, name: str) -> None:
         if self._let_go.is_set():
@@ -270,36 +281,75 @@ class _Batches:
 
 
 def _require_same_log(lake: Lake, where: Mapping[str, str]) -> None:
-    """Raise if the lake was made from another log, or from a log that was restored and has grown again since.
+    """Raise `LogChanged` if the lake was made from another log, or if the log was restored from a backup since.
 
-    The lake's positions mean nothing in such a log.
+    In such a log, the lake's positions are not valid.
     """
     head = lake.head()
-    end = head.position.get(MAIN, 0)
-    if not head.last_hash or not end:
-        return
-    for page in Options(where).log().read(MAIN, end - 1, end):
-        found = page.column("hash").to_pylist()
-        # A log that lost this row is shorter: none of its rows is read again, and `verify` reports the loss.
-        if found and found[0].hex() != head.last_hash:
-            raise LakeError(f"{lake.path} is of another log; name another lake with --lake DIR")
+    new_rows(lake, where)
+    if head.last_hash and _hash_before(where, head.position.get(MAIN, 0)) != head.last_hash:
+        raise LogChanged(f"{lake} is of another log")
 
 
-def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda name: None) -> int:
-    """Compute one table again from all log rows that the lake holds (bronze). Return its number of rows."""
+def _hash_before(where: Mapping[str, str], end: int) -> str:
+    """Return the hash of the row of the main log at offset `end` - 1. It is empty if there is no such row."""
+    found = [one for page in Options(where).log().read(MAIN, end - 1, end) for one in page.column("hash").to_pylist()]
+    return found[0].hex() if found else ""
+
+
+def rewind(spark: SparkSession, lake: Lake, where: Mapping[str, str], stage: Stage = lambda name: None) -> Commit:
+    """Remove the rows from the lake that its log does not have any more, after the hub was restored from a backup.
+
+    All tables are computed again from the rows that are in both the log and the lake.
+    """
     with lake.held():
-        commit = Flow(spark, lake, load_prices(lake.path), stage).rebuild(table)
-        lake.publish()
-    return commit.rows(table)
+        flow = Flow(spark, lake, load_prices(lake), stage)
+        flow.recover()
+        log = Options(where).log()
+        position = flow.shared(where, _reach(where, None))
+        epochs = {name: log.epoch(name) for name in position}
+        return flow.rewind(position, epochs=epochs, last_hash=_hash_before(where, position.get(MAIN, 0)))
+
+
+def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda name: None) -> Commit:
+    """Compute one table again from all log rows in the lake (bronze). Return the commit."""
+    with lake.held():
+        return Flow(spark, lake, load_prices(lake), stage).rebuild(table)
+
+
+def rebuild_all(spark: SparkSession, lake: Lake, stage: Stage = lambda name: None) -> Commit:
+    """Compute all tables again from all log rows in the lake. A lake of an older format becomes Delta tables."""
+    with lake.held():
+        flow = Flow(spark, lake, load_prices(lake), stage)
+        old = last_commit(lake.path) if lake.is_old() else None
+        if old is not None:
+            if flow.recover() is None:
+                flow.add(old.pieces(lake.path), old.position)
+            remove_old_files(lake.path)
+            return lake.head()
+        flow.recover()
+        for name in REBUILDABLE:
+            flow.rebuild(name)
+        return lake.head()
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason of a failure in one line.
+    """Return the reason of a failure in one line. For a damaged file, add the command that makes its table again."""
+    reason = _line(error)
+    damaged = _DAMAGED.search(reason)
+    if damaged is None:
+        return reason
+    table = next((name for name in reversed(damaged[1].split("/")) if name in REBUILDABLE), None)
+    if table is None:
+        return f"{reason} The file has log rows: delete the lake, and run the pipeline again."
+    return f"{reason} 'tieline pipeline rebuild {table}' makes the table anew."
 
-    From Spark's long reports, take the line with the worker's Python error.
-    """
+
+def _line(error: BaseException) -> str:
+    """Return one line of an error text. From Spark's long error texts, take the line with a worker's Python error."""
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
         return str(error) or type(error).__name__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    damaged = [line[line.find("[") :] for line in lines if _DAMAGED.search(line)]
     told = [line for line in lines if _ERROR.match(line)]
-    return (told[-1:] or lines[:1] or ["Spark gave no reason"])[0]
+    return (damaged[:1] or told[-1:] or lines[:1] or ["Spark gave no reason"])[0]

@@ -1,4 +1,4 @@
-"""The Spark session of the pipeline: started with the settings that its jobs were measured with."""
+"""The Spark session of the pipeline. It is started with settings that were chosen by measurements of its jobs."""
 
 import contextlib
 import logging
@@ -57,7 +57,7 @@ _JARS = (
     "hadoop-client-runtime", "netty-common", "netty-transport", "antlr4-runtime", "spark-common-utils", "jackson-core",
     "spark-unsafe", "py4j",
 )  # fmt: skip
-"""Archives (jars) with most of Spark's classes. Java searches archives in order, so these come first."""
+"""Archives (jars) with most of Spark's classes. Java searches archives in order, so these archives come first."""
 
 _LOGGING = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -74,8 +74,8 @@ def start_session(
 ) -> "SparkSession":
     """Start a Spark session with the `tieline` source. Raise `MissingPart` if Spark or Java is missing.
 
-    `master` is Spark's master URL, `scratch` a temporary folder. A `brief` session is for little work: such work ends
-    before Java's optimising compiler pays for itself.
+    `master` is Spark's master URL, `scratch` a temporary folder. `settings` are additional Spark settings. A `brief`
+    session is for little work. It does not use Java's optimising compiler, which is useful only for longer work.
     """
     require_extra()
     java = find_java(scratch)
@@ -127,7 +127,7 @@ def _first_jars() -> str:
 
 @contextlib.contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """Redirect stderr, also of new processes, to a file. Spark prints long errors that are raised as exceptions too."""
+    """Redirect stderr to a file, also for new processes, because Spark prints long errors that it also raises."""
     sys.stderr.flush()
     kept = os.dup(2)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -1,21 +1,15 @@
-"""The shape of a batch: how many rows of which kind it has, and the hours and days that they touch.
+"""The shape of a batch: how many rows of each kind it has, and the hours and days of these rows.
 
-The shape is computed before any table is written, so that untouched parts are not read and unaffected tables are not
-written.
+The tasks that write bronze (the log rows) compute the shape of their rows. The driver adds these shapes up before any
+table is written. So the pipeline reads only the files, and writes only the tables, that the batch can change.
 """
 
-from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import parquet
 
 from tieline.pipeline.row import ACTIVITY, MAIN
 from tieline.pipeline.table import HOUR_MS
@@ -25,58 +19,62 @@ from tieline.pipeline.tables.loops import HOPS
 from tieline.pipeline.tables.records import ELSEWHERE
 
 _MOVES = frozenset(ELSEWHERE) - {"send", "objective"}
-_LOOKED_AT = ("log", "kind", "offset", "at_ms", "hash", "ts_ms", "reply_to", "keys", "hops", "chained", "signature")
-_PAGE_ROWS = 1 << 17
-_EVENTS_HELD = 1 << 10
-"""Number of events in memory at a time, because one event may have megabytes."""
 _NEVER = -(2**63)
-_Number = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Counts, offsets and times of a batch's rows. They tell which parts of which tables the batch can change."""
+class Shape(msgspec.Struct, frozen=True):
+    """Counts, offsets and times of a batch's rows. They determine which parts of which tables the batch can change."""
 
-    rows: dict[tuple[str, str], int]
+    rows: dict[str, dict[str, int]] = {}
     """Number of rows, by log and kind."""
-    begins: dict[str, int]
-    """The offset of the first row, by log."""
-    ends: dict[str, int]
+    ends: dict[str, int] = {}
     """The offset after the last row, by log."""
-    span_ms: tuple[int, int] | None
-    """First and last time of the batch's rows of the main log; `None` if it has no such row."""
-    activity_hours: frozenset[int]
+    span_ms: tuple[int, int] | None = None
+    """First and last time of the batch's rows of the main log. `None` if the batch has no rows of the main log."""
+    activity_hours: frozenset[int] = frozenset()
     """Starts of the hours in which the activity happened."""
-    asked_hours: frozenset[int]
-    """Starts of the hours of the messages to which this batch's messages reply, and perhaps a neighbouring hour."""
-    begun: int
-    """Number of deliveries that began."""
-    looped: int
+    asked_hours: frozenset[int] = frozenset()
+    """Starts of the hours of the messages to which this batch's messages reply. An hour before or after may be
+    included.
+    """
+    begun: int = 0
+    """Number of deliveries that began in the batch."""
+    looped: int = 0
     """Number of messages and pauses that the table `loops` counts."""
-    findings: int
-    last_hash: str
-    """Hash of the last row of the main log; empty if the batch has no such row."""
+    findings: int = 0
+    unrouted: int = 0
+    """Number of messages in the batch that retention deleted, together with their lists of recipients, before they were
+    read.
+    """
+    last_hash: str = ""
+    """Hash of the batch's last row of the main log. It is empty if the batch has no rows of the main log."""
 
-    def parts(self, frames: tuple[str, ...], width_ms: int, known: frozenset[int]) -> frozenset[int]:
-        """Return the parts of a table, among the `known` ones, into which facts of this batch can fall.
+    def count(self, log: str | None = None) -> int:
+        """Return the number of rows of one log, or without `log` of all logs."""
+        return sum(sum(kinds.values()) for name, kinds in self.rows.items() if log in (None, name))
 
-        `frames` are the kinds of facts that the table counts (fields of `Frames`). A part is the start of a span of
+    def touches(self, frames: tuple[str, ...], span: tuple[int, int], width_ms: int) -> bool:
+        """True if facts of this batch can change a file of a table. `span` has the first and last time in the file.
+
+        `frames` are the kinds of facts that the table counts (fields of `Frames`). Files begin and end at multiples of
         `width_ms`.
         """
-        touched: set[int] = set()
-        if self.span_ms is not None and frames != ("exchanges",):
-            first, last = self.span_ms
-            touched |= {part for part in known if first // width_ms * width_ms <= part <= last}
-        if "exchanges" in frames:
-            touched |= {hour // width_ms * width_ms for hour in self.activity_hours} & known
-        return frozenset(touched)
+        first, last = span[0] // width_ms * width_ms, span[1] // width_ms * width_ms + width_ms - 1
+        if (
+            self.span_ms is not None
+            and frames != ("exchanges",)
+            and first <= self.span_ms[1]
+            and last >= self.span_ms[0]
+        ):
+            return True
+        return "exchanges" in frames and any(hour <= last and hour + HOUR_MS > first for hour in self.activity_hours)
 
     def empty(self) -> frozenset[str]:
         """Return the names of the frames (kinds of facts) that have no rows in this batch.
 
-        The result has `loops` if the batch has nothing that the table `loops` counts.
+        The result contains `loops` if the batch has no messages or pauses that the table `loops` counts.
         """
-        kinds = {kind for log, kind in self.rows if log == MAIN}
+        kinds, told = set(self.rows.get(MAIN, ())), set(self.rows.get(ACTIVITY, ()))
         there = {
             "messages": "send" in kinds,
             "sendings": "send" in kinds,
@@ -84,95 +82,62 @@ class Shape:
             "steps": bool(kinds & _MOVES),
             "objective_events": "objective" in kinds,
             "records": bool(kinds - set(ELSEWHERE)),
-            "activity": any(log == ACTIVITY for log, _ in self.rows),
-            "exchanges": (ACTIVITY, EXCHANGE) in self.rows,
-            "focus": any(log == ACTIVITY and kind.startswith("objective_") for log, kind in self.rows),
+            "activity": bool(told),
+            "exchanges": EXCHANGE in told,
+            "focus": any(kind.startswith("objective_") for kind in told),
             "loops": self.looped > 0,
             "findings": self.findings > 0,
         }
         return frozenset(name for name, has in there.items() if not has)
 
 
-def shape_of(bronze: Iterable[Path]) -> Shape:
-    """Compute the shape of a batch in one pass over `bronze`, the files of its log rows.
+def page_shape(page: pa.Table) -> Shape:
+    """Compute the shape of a page of log rows.
 
-    Without Spark, because a Spark job takes longer to start.
+    The task that writes the rows calls this function, because it has the rows in memory.
     """
-    rows: Counter[tuple[str, str]] = Counter()
-    counts: Counter[str] = Counter()
-    begins: dict[str, int] = {}
-    ends: dict[str, int] = {}
-    times: list[int] = []
-    happened: set[int] = set()
-    asked: set[int] = set()
-    last_hash = b""
-    for page in _pages(bronze, _LOOKED_AT, _PAGE_ROWS):
-        for row in page.group_by(["log", "kind"]).aggregate([([], "count_all")]).to_pylist():
-            rows[row["log"], row["kind"]] += row["count_all"]
-        main, told = (page.filter(pc.equal(page["log"], log)) for log in (MAIN, ACTIVITY))
-        for log, some in ((MAIN, main), (ACTIVITY, told)):
-            if some.num_rows:
-                first, last = pc.min_max(some["offset"]).as_py().values()
-                if log == MAIN and last >= ends.get(log, 0):
-                    last_hash = some["hash"][pc.index(some["offset"], last).as_py()].as_py()
-                begins[log], ends[log] = min(first, begins.get(log, first)), max(last + 1, ends.get(log, 0))
-        if main.num_rows:
-            times += pc.min_max(main["at_ms"]).as_py().values()
-            counts.update(_counted(main))
-            asked |= _asked_hours(main["reply_to"])
-        happened |= _happened_hours(told)
+    rows: dict[str, dict[str, int]] = {}
+    for row in page.group_by(["log", "kind"]).aggregate([([], "count_all")]).to_pylist():
+        rows.setdefault(row["log"], {})[row["kind"]] = row["count_all"]
+    main, told = (page.filter(pc.equal(page["log"], log)) for log in (MAIN, ACTIVITY))
+    ends = {log: pc.max(some["offset"]).as_py() + 1 for log, some in ((MAIN, main), (ACTIVITY, told)) if some.num_rows}
+    counts = _counted(main) if main.num_rows else {}
+    last_hash = main["hash"][pc.index(main["offset"], ends[MAIN] - 1).as_py()].as_py() if main.num_rows else b""
     return Shape(
-        rows=dict(rows),
-        begins=begins,
+        rows=rows,
         ends=ends,
-        span_ms=(min(times), max(times)) if times else None,
-        activity_hours=frozenset(happened),
-        asked_hours=frozenset(asked),
-        begun=counts["begun"],
-        looped=counts["looped"],
-        findings=counts["findings"],
+        span_ms=tuple(pc.min_max(main["at_ms"]).as_py().values()) if main.num_rows else None,
+        activity_hours=frozenset(_happened_hours(told)),
+        asked_hours=frozenset(_asked_hours(main["reply_to"])) if main.num_rows else frozenset(),
         last_hash=last_hash.hex(),
+        **counts,
     )
 
 
-def moved_by(bronze: Iterable[Path], most: int) -> pa.Table | None:
-    """Return the member number and key of every delivery whose state changes in a batch.
-
-    `bronze` are the files of the batch's log rows. Return `None` if there are `most` or more: one row may change
-    millions. Also `None` if a row cannot be read, because somebody changed the database; Spark then reads what it can
-    of such a row.
-    """
-    decode = msgspec.json.Decoder(_Moved).decode
-    numbers, firsts, counts = array("q"), array("q"), array("q")
-    for page in _pages(bronze, ("log", "kind", "event"), _EVENTS_HELD):
-        moves = pc.and_(pc.equal(page["log"], MAIN), pc.is_in(page["kind"], pa.array(sorted(_MOVES))))
-        for event in page.filter(moves)["event"]:
-            try:
-                said = decode(event.as_buffer())
-            except msgspec.MsgspecError:
-                return None
-            for first, last in said.keys:
-                most -= max(0, last - first + 1)
-                if most <= 0:
-                    return None
-                if first <= last:
-                    numbers.append(said.number)
-                    firsts.append(first)
-                    counts.append(last - first + 1)
-    ends = np.cumsum(counts)
-    steps = np.arange(ends[-1] if counts else 0) - np.repeat(ends - counts, counts)
-    return pa.table({"number": np.repeat(numbers, counts), "key": np.repeat(firsts, counts) + steps})
+def whole_shape(shapes: Iterable[Shape]) -> Shape:
+    """Return one shape for all rows together, computed from the shapes of parts."""
+    whole = Shape()
+    for one in shapes:
+        spans = [span for span in (whole.span_ms, one.span_ms) if span is not None]
+        logs = {*whole.rows, *one.rows}
+        later = one.ends.get(MAIN, 0) > whole.ends.get(MAIN, 0)
+        whole = Shape(
+            rows={log: _added(whole.rows.get(log, {}), one.rows.get(log, {})) for log in logs},
+            ends={log: max(whole.ends.get(log, 0), one.ends.get(log, 0)) for log in logs},
+            span_ms=(min(span[0] for span in spans), max(span[1] for span in spans)) if spans else None,
+            activity_hours=whole.activity_hours | one.activity_hours,
+            asked_hours=whole.asked_hours | one.asked_hours,
+            begun=whole.begun + one.begun,
+            looped=whole.looped + one.looped,
+            findings=whole.findings + one.findings,
+            unrouted=whole.unrouted + one.unrouted,
+            last_hash=one.last_hash if later else whole.last_hash,
+        )
+    return whole
 
 
-class _Moved(msgspec.Struct):
-    number: _Number
-    keys: list[tuple[_Number, _Number]]
-
-
-def _pages(bronze: Iterable[Path], columns: Iterable[str], rows: int) -> Iterator[pa.Table]:
-    for path in bronze:
-        for batch in parquet.ParquetFile(path).iter_batches(rows, columns=list(columns)):
-            yield pa.Table.from_batches([batch])
+def _added(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    return {kind: some.get(kind, 0) + more.get(kind, 0) for kind in (*some, *more)}
 
 
 def _counted(main: pa.Table) -> dict[str, int]:
@@ -180,13 +145,15 @@ def _counted(main: pa.Table) -> dict[str, int]:
     unchained = pc.invert(pc.fill_null(main["chained"], True))
     bad = pc.or_(unchained, pc.is_in(main["signature"], pa.array(BAD_SIGNATURES)))
     begun = pc.sum(pc.list_value_length(main["keys"])).as_py() or 0
-    return {"begun": begun, "looped": pc.sum(looped).as_py(), "findings": pc.sum(bad).as_py()}
+    gone = pc.and_(pc.equal(main["kind"], "send"), pc.is_null(main["keys"]))
+    sums = {"looped": looped, "findings": bad, "unrouted": gone}
+    return {"begun": begun, **{name: pc.sum(column).as_py() for name, column in sums.items()}}
 
 
 def _happened_hours(activity: pa.Table) -> set[int]:
     """Return the starts of the hours in which activity happened.
 
-    As in `tables.activity.happened_ms`, an impossible time is replaced by the time of the report.
+    If a reported time is impossible, the time of the report is used, as in `tables.activity.happened_ms`.
     """
     at, told = activity["at_ms"].to_numpy(), pc.fill_null(activity["ts_ms"], _NEVER).to_numpy()
     likely = (told >= at - BEHIND_MS) & (told <= at + AHEAD_MS)
@@ -194,10 +161,10 @@ def _happened_hours(activity: pa.Table) -> set[int]:
 
 
 def _asked_hours(replied: pa.ChunkedArray) -> set[int]:
-    """Return the starts of the hours of the messages with these ids, to which others replied.
+    """Return the starts of the hours in which the messages with the ids `replied` were sent.
 
-    Only files of these hours are searched for the messages. An id begins with its time; the first digits give the
-    minute.
+    Other messages reply to these messages. Only files of these hours are searched for them. An id begins with its time,
+    and its first digits are enough to know the minute.
     """
     ids = replied.filter(pc.match_substring_regex(replied, "^[0-9a-f]{8}-[0-9a-f]{4}-7"))
     begins = [int(digits, 16) << 16 for digits in pc.unique(pc.utf8_slice_codeunits(ids, 0, 8)).to_pylist()]

@@ -1,4 +1,4 @@
-"""Signatures: checks the signatures of messages again, as their senders made them, if the secret is given.
+"""Signatures: checks the signatures that senders made for their messages again, if the secret is given.
 
 Above: the reader of a hub's database, in an audit, also in Spark's workers. Below: the protocols' signature checks.
 Secrets come from the environment and not from a source's options, because Spark shows options.

@@ -1,13 +1,13 @@
-"""The `tieline` data source: a hub's logs as Spark reads them, as a table or as a stream.
+"""The `tieline` data source: Spark can read a hub's logs as a table or as a stream.
 
-Above: `spark.read.format("tieline")` and `spark.readStream.format("tieline")`, the pipeline's own or a notebook's.
-Below: a home (`home`) or a hub's address (`url`, `token`). A position is a map from log to offset; there is no order
-across logs. Partitions are ranges of offsets, so any number of workers can read at the same time.
+Above: `spark.read.format("tieline")` and `spark.readStream.format("tieline")`, in the pipeline or in a notebook. Below:
+a home (`home`) or a hub's address (`url`, `token`). A position is a map from log to offset. Rows of different logs have
+no common order. Partitions are ranges of offsets, so any number of workers can read at the same time.
 
-Options: `home` or `url` and `token`; `logs` (`main,activity`); `partitions` (per log and batch; without it as many as
-are worth a task); `maxRowsPerBatch` of a stream; `from`, where a stream begins, and `to`, where it ends, as
-`{"main": 0, "activity": 0}`; `audit` (`true`: check that the data stored beside the rows match the rows; for a home
-only).
+Options: `home`, or `url` and `token`; `logs` (`main,activity`); `partitions`, the number for each log and batch (by
+default, as many as are worth a task); `maxRowsPerBatch` of a stream; `from`, the position at which a stream begins, and
+`to`, the position at which it ends, as `{"main": 0, "activity": 0}`; `audit` (`true`: check that the messages and
+changes stored with the rows match the rows; only for a home).
 """
 
 import itertools
@@ -38,7 +38,7 @@ from tieline.pipeline.row import LOGS, SCHEMA
 Position = dict[str, int]
 
 _ROWS_MIN = 20_000
-"""Smallest number of rows for which a partition of its own is worth a Spark task."""
+"""Smallest number of rows in a partition. A smaller partition would not be worth a Spark task."""
 _PARTITIONS = 8
 
 
@@ -48,8 +48,14 @@ class Log(Protocol):
     def end(self, log: str) -> int:
         """Return the offset that the next row of a log will have. `log` is `main` or `activity`."""
 
+    def epoch(self, log: str) -> str:
+        """Return the epoch of a log: its random id, which changes when a hub is restored.
+
+        The epoch is empty if the log has none.
+        """
+
     def read(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a log from offset `start` to before `end`, in batches."""
+        """Yield the rows of a log with `start` <= offset < `end`, in batches."""
 
 
 class SourceError(ValueError):
@@ -57,7 +63,7 @@ class SourceError(ValueError):
 
 
 class OffsetRange(InputPartition):
-    """A partition for Spark: the rows of one log from offset `start` to before `end`."""
+    """A partition for Spark: the rows of one log with `start` <= offset < `end`."""
 
     def __init__(self, log: str, start: int, end: int) -> None:
         super().__init__((log, start, end))
@@ -81,7 +87,10 @@ class Options:
             raise SourceError('say where the log is: option("home", DIR), or option("url", …) and option("token", …)')
 
     def log(self) -> Log:
-        """Open a reader of the logs. Each worker opens its own, because a connection cannot be sent to a worker."""
+        """Open a reader of the logs.
+
+        Each worker opens its own reader, because a connection cannot be sent to a worker.
+        """
         if "home" in self._options:
             from tieline.pipeline.sqlite_log import SqliteLog  # noqa: PLC0415 - a reader of a URL needs no database
 
@@ -93,14 +102,14 @@ class Options:
     def split(self, log: str, start: int, end: int) -> list[OffsetRange]:
         """Split a range of offsets into partitions of about equal length.
 
-        There are as many as the option `partitions` says, else as many as are worth a task.
+        The option `partitions` is the number of partitions. Without it, there are as many as are worth a Spark task.
         """
         if self._partitions is not None:
             return split(log, start, end, self._partitions, 1)
         return split(log, start, end, _PARTITIONS, _ROWS_MIN)
 
     def position(self, name: str) -> Position | None:
-        """Return the position that the option `name` holds: an offset for every log. `None` without the option."""
+        """Return the position in the option `name`, with an offset for every log. Return `None` without the option."""
         given = self._options.get(name)
         if given is None:
             return None
@@ -125,22 +134,22 @@ class TielineSource(DataSource):
         return "tieline"
 
     def schema(self) -> StructType:
-        """Return the columns: those of `row.SCHEMA`."""
+        """Return the columns of a log row, as in `row.SCHEMA`."""
         return from_arrow_schema(SCHEMA)
 
     def reader(self, schema: StructType) -> "TableReader":
-        """Return the reader of the logs as they are now."""
+        """Return a reader of the logs up to their current end."""
         del schema
         return TableReader(Options(self.options))
 
     def streamReader(self, schema: StructType) -> "StreamReader":  # noqa: N802 - Spark's name
-        """Return the reader of the logs as a stream, which follows them as they grow."""
+        """Return a reader of the logs as a stream, which also reads rows that are added later."""
         del schema
         return StreamReader(Options(self.options))
 
 
 class TableReader(DataSourceReader):
-    """Reads the logs up to their end at the start of the query, or the logs and offsets that a query filters by."""
+    """Reads the logs up to their end at the start of the query. A query can be limited to some logs and offsets."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -149,7 +158,7 @@ class TableReader(DataSourceReader):
         self._logs = options.logs
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Apply the filters on offsets and logs here; return the others for Spark to apply."""
+        """Apply the filters on offsets and logs here. Yield the other filters, which Spark must apply."""
         for one in filters:
             if not self._take(one):
                 yield one
@@ -211,13 +220,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.rows_max) if self._options.rows_max else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix the end of this run: later rows are for the next run."""
+        """Fix the end of this run at the current end of the logs. The next run reads later rows."""
         self._target = self._ends()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Return the end position of the batch that begins at `start`.
 
-        It takes all rows of one log, then of the next, up to the limit.
+        The batch takes all rows of one log, then rows of the next log, up to the limit.
         """
         room = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         position = {}
@@ -249,7 +258,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def split(log: str, start: int, end: int, parts: int, rows_min: int) -> list[OffsetRange]:
-    """Split a range of offsets into at most `parts` ranges, each with at least `rows_min` rows if there are so many."""
+    """Split a range of offsets into at most `parts` ranges of about equal length.
+
+    Each range has at least `rows_min` rows, except if there is only one range.
+    """
     rows = max(0, end - start)
     count = max(1, min(parts, rows // rows_min)) if rows else 0
     bounds = [start + rows * index // count for index in range(count + 1)] if count else []
@@ -257,5 +269,5 @@ def split(log: str, start: int, end: int, parts: int, rows_min: int) -> list[Off
 
 
 def read_options(where: Mapping[str, str], **more: Any) -> dict[str, str]:
-    """Make the options for `spark.read.options(**…)`: `where` and `more`, with all values as text."""
+    """Make the options for `spark.read.options(**…)` from `where` and `more`, with all values as text."""
     return {**where, **{name: value if isinstance(value, str) else json.dumps(value) for name, value in more.items()}}

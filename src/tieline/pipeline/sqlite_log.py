@@ -11,13 +11,15 @@ from tieline.pipeline.row import MAIN, activity_batch, main_page
 from tieline.stores.sqlite.pages import LogPages, MainPage
 
 PAGE_ROWS = 8192
-"""Rows read in one transaction. It takes some milliseconds, so SQLite can checkpoint its write-ahead log soon."""
+"""Number of rows that are read in one transaction. The transaction takes some milliseconds, so SQLite can soon
+checkpoint its write-ahead log.
+"""
 
 
 class SqliteLog:
     """Reader of the logs in one home.
 
-    Each process opens its own, because connections cannot be sent to another process.
+    Each process opens its own reader, because connections cannot be sent to another process.
     """
 
     def __init__(self, home: str, *, audit: bool = False) -> None:
@@ -30,8 +32,13 @@ class SqliteLog:
         with closing(LogPages(self._home)) as pages:
             return pages.end(log)
 
+    def epoch(self, log: str) -> str:
+        """Return the epoch of a log (its random id). It is empty if the log has none."""
+        with closing(LogPages(self._home)) as pages:
+            return pages.epoch(log)
+
     def read(self, log: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a log from offset `start` to before `end`, in batches."""
+        """Yield the rows of a log with `start` <= offset < `end`, in batches."""
         with closing(LogPages(self._home)) as pages, _no_collecting():
             # Every recipient of a row below `end` was a member before `end` was known, so these names are complete.
             names = pages.names()
@@ -49,7 +56,10 @@ class SqliteLog:
 
 @contextmanager
 def _no_collecting() -> Iterator[None]:
-    """Turn off garbage collection while the log is read: it takes a quarter of the time, and rows have no cycles."""
+    """Turn off garbage collection while the log is read.
+
+    Garbage collection would take a quarter of the time. It is not needed, because rows have no reference cycles.
+    """
     collected = gc.isenabled()
     gc.disable()
     try:

@@ -1,16 +1,14 @@
-"""Definition of a table: its name, its columns, and how new facts are merged into it.
+"""Definition of a table: its name, its columns, and the rules by which new facts are merged into it.
 
 Above: one file per table in `tables/`. A silver table holds facts. A gold table holds sums over facts, so that a batch
 of facts can be added to the stored rows. `contribute` returns rows with the table's keys and measures (the columns that
-are summed up), possibly several for the same key. `MERGES` says how rows of the same key become one. `finish` adds
-columns that are derived from measures.
+are summed up), possibly several for the same key. `MERGES` has the functions that merge rows of the same key into one
+row. `finish` adds columns that are computed from measures.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
@@ -43,18 +41,23 @@ _TYPES: dict[str, DataType] = {
 def columns(text: str) -> StructType:
     """Parse a schema from text such as `"day_ms bigint, member string"`.
 
-    Spark's own parser needs a session, but tables are defined before there is one.
+    Spark's own parser needs a Spark session, but tables are defined before there is a session.
     """
     pairs = (column.split() for column in text.split(", "))
     return StructType([StructField(name, _TYPES[kind]) for name, kind in pairs])
 
 
 VERSION = "version"
-"""Name of the column that orders rows for measures of the kind `newest`: the row with the highest version wins."""
+"""Name of the column with the version of a row. A measure of the kind `newest` takes its value from the row with the
+highest version.
+"""
 
 
 def each(measure: str) -> str:
-    """Return the column in which a fact gives its one number for a measure of the kind `sorted`, a list of numbers."""
+    """Return the name of the column with a fact's number for a measure of the kind `sorted`.
+
+    Such a measure is the sorted list of the numbers of all facts.
+    """
     return f"each_{measure}"
 
 
@@ -78,12 +81,18 @@ class Gold:
     """The stored columns: keys, measures (merged values), and the columns that `finish` adds."""
     keys: tuple[str, ...]
     measures: Mapping[str, str]
-    """For each measure, how the values of rows with the same keys become one: a name in `MERGES`, such as `sum`."""
+    """For each measure, the rule that merges the values of rows with the same keys: a name in `MERGES`, such as `sum`.
+    """
     reads: tuple[str, ...]
     """The fields of `Frames` whose facts the table counts. A batch without such facts leaves the table unchanged."""
     contribute: Callable[[Frames], Sequence[DataFrame]]
     part: str | None = None
-    """The key with the time by which rows are put into parts (files) of `part_ms`. `None`: the table has one part."""
+    """The key column with the time of a row. The table has one partition for each day of this time. `None` if the table
+    has no partitions.
+
+    On the last day of a batch, each interval of `part_ms` has its own file, so that a batch rewrites only the files
+    that it changes.
+    """
     part_ms: int = DAY_MS
     finish: Callable[[DataFrame], DataFrame] = lambda rows: rows
 
@@ -95,30 +104,12 @@ class Gold:
         return self.finish(merged).select(*self.schema.fieldNames())
 
     def contributions(self, frames: Frames) -> DataFrame:
-        """Return the facts of a batch in this table's columns. A measure is null for facts that do not have it."""
+        """Return the facts of a batch in this table's columns. A measure for which a fact has no value is null."""
         first, *others = self.contribute(frames)
         rows = self.in_columns(first)
         for other in others:
             rows = rows.unionByName(self.in_columns(other))
         return rows
-
-    def apart(self, known: pa.Table, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Split the stored rows `known` into those with the keys of a new fact, and all others with a column `part`.
-
-        The former are merged with the new `facts`; the others are written again as they are.
-        """
-        keys = facts.select(self.keys)
-        numbered = known.select(self.keys).append_column("row", pa.array(np.arange(len(known))))
-        if any(column.null_count for column in keys.columns):
-            # Arrow never treats two nulls as equal.
-            found = numbered["row"]
-        else:
-            found = numbered.join(keys, list(self.keys), join_type="left semi")["row"]
-        mine = np.zeros(len(known), bool)
-        mine[found.to_numpy()] = True
-        others = known.filter(pa.array(~mine))
-        part = others[self.part].to_numpy() // self.part_ms * self.part_ms if self.part else np.zeros(len(others), int)
-        return known.filter(pa.array(mine)), others.append_column("part", pa.array(part))
 
     def in_columns(self, rows: DataFrame) -> DataFrame:
         """Convert facts, or stored rows of this table, to the columns that `merge` needs."""
@@ -141,7 +132,7 @@ class Silver:
     name: str
     schema: StructType
     time: str
-    """The column with the time of a row; it decides which files must be read."""
+    """The column with the time of a row. It determines which files must be read."""
 
 
 def start_of(time_ms: Column, width_ms: int) -> Column:
@@ -150,6 +141,9 @@ def start_of(time_ms: Column, width_ms: int) -> Column:
 
 
 def percentile(values: Column, share: float) -> Column:
-    """Return the nearest-rank percentile of sorted numbers; null if there are none. `share` is 0.5 for the median."""
+    """Return the nearest-rank percentile of sorted numbers. It is null if there are no numbers.
+
+    `share` is the percentile as a fraction: 0.5 for the median.
+    """
     rank = f.greatest(f.lit(1), f.ceil(f.size(values) * f.lit(share))).cast("int")
     return f.when(f.size(values) > 0, f.element_at(values, rank))

@@ -1,9 +1,9 @@
-"""The audit of a large log: checks the main log in parallel against itself, the data stored beside it, and checkpoints.
+"""The audit of a large log: checks in parallel the main log, the data stored with it, and the checkpoints.
 
-Above: `tieline pipeline verify`. Below: the source, which cuts the log into ranges. Each worker checks the hashes
-inside its range and the link to the row before the range, so that the ranges join. Workers only count errors, page by
-page; the few pages with errors are read again here, to describe the errors. The audit trusts nothing that an earlier
-run computed.
+Above: `tieline pipeline verify`. Below: the source, which splits the log into ranges. Each worker checks the hashes
+inside its range, and that the first row matches the last row of the range before. Workers only count errors, page by
+page. The few pages with errors are then read again here, to describe the errors. The audit uses no result of an earlier
+run.
 """
 
 import itertools
@@ -23,9 +23,11 @@ from tieline.pipeline.tables.findings import BAD_SIGNATURES
 from tieline.stores.sqlite.pages import LogPages
 
 FINDINGS_MAX = 100
-"""Most findings in a report. One broken row breaks the rows after it, and more findings than these help nobody."""
+"""Maximum number of findings in a report. One broken row also breaks the rows after it, so more findings would not
+help.
+"""
 PAGE_ROWS = 8192
-"""Rows of one page, for which the workers count errors together."""
+"""Number of rows of one page. The workers count the errors of each page."""
 _SIGNATURES = {
     "failed": "the signature of the message at row {} is wrong",
     "misnamed": "the message at row {} is signed under another name than its sender's",
@@ -53,7 +55,8 @@ class VerifyReport(Struct, frozen=True):
     signatures_checked: int = 0
     """Number of signed messages whose signature was checked again."""
     signatures_unchecked: int = 0
-    """Number of signed messages that were not checked: the secret is not given, or the log was read from a hub's URL.
+    """Number of signed messages whose signature was not checked, because the secret is not given, or because the log
+    was read from a hub's URL.
     """
 
     @property
@@ -75,9 +78,9 @@ class Page(Struct, frozen=True):
     """Number of signed messages whose signature was checked, because the protocol's secret is given."""
 
     def suspicious(self, end: int) -> bool:
-        """Return true if the page has errors or missing rows, and must be read again.
+        """True if the page has errors or missing rows, and must be read again.
 
-        `end` is the length of the log.
+        `end` is the number of rows in the log.
         """
         return self.wrong > 0 or self.rows != min(PAGE_ROWS, end - self.number * PAGE_ROWS)
 
@@ -85,7 +88,7 @@ class Page(Struct, frozen=True):
 def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[Checkpoint] = ()) -> VerifyReport:
     """Check the main log. `where` are the source's options, which name a home folder or a hub's URL.
 
-    For a home, also check the data stored beside the log, and the signatures whose secret is given.
+    For a home, also check the messages and changes stored with the log, and the signatures whose secret is given.
     """
     options = {**where, "logs": MAIN, **({"audit": "true"} if "home" in where else {})}
     pages, heads = _counted(spark, options, checkpoints)
@@ -111,7 +114,7 @@ def _counted(
 ) -> tuple[list[Page], dict[int, str]]:
     """Read the log once. Return the counts of every page that has rows, and the row hashes at the checkpoints.
 
-    The hashes are by number of rows, as in `Checkpoint.rows`.
+    The key of a hash is the number of rows up to its row, as in `Checkpoint.rows`.
     """
     rows = spark.read.format("tieline").options(**options).load()
     wrong = ~f.col("chained") | (f.col("sealed") == f.lit(False)) | f.col("signature").isin(*BAD_SIGNATURES)
@@ -133,7 +136,10 @@ def _counted(
 
 
 def tell(options: Mapping[str, str], pages: Sequence[Page]) -> Iterator[VerifyFinding]:
-    """Yield the errors of a log in its order. `pages` are the counts of its pages; pages with errors are read again."""
+    """Yield the errors of a log in the order of its rows. Read pages with errors again, to describe the errors.
+
+    `pages` are the counts of the pages.
+    """
     end = _end(pages)
     expected = 0
     for page in pages:
@@ -176,7 +182,10 @@ def _missing(first: int, last: int) -> VerifyFinding:
 
 
 def _left_over(home: Path, end: int) -> Iterator[VerifyFinding]:
-    """Yield messages and changes of objectives that are stored after the last row: somebody cut off the log only."""
+    """Yield an error for each message or change of an objective that is stored after the last row of the log.
+
+    Such data show that somebody removed rows from the end of the log.
+    """
     with closing(LogPages(home)) as pages:
         page = pages.main(end, end + PAGE_ROWS)
     told = {row[0] for row in page.rows}

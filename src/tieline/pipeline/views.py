@@ -3,15 +3,13 @@
 from pyspark.sql import DataFrame, SparkSession
 
 from tieline.pipeline.catalogue import SCHEMAS
+from tieline.pipeline.flow import read_files
 from tieline.pipeline.lake import Commit, Lake
 
 
 def read_table(spark: SparkSession, lake: Lake, name: str, commit: Commit | None = None) -> DataFrame:
-    """Return a table as of a commit; without `commit`, as of the newest one."""
-    files = (commit or lake.head()).tables.get(name, ())
-    if not files:
-        return spark.createDataFrame([], SCHEMAS[name])
-    return spark.read.schema(SCHEMAS[name]).parquet(*(str(lake.path / file.path) for file in files))
+    """Return a table as of a commit. Without `commit`, return it as of the newest commit."""
+    return read_files(spark, lake, SCHEMAS[name], lake.data_files(name, commit or lake.head()))
 
 
 def register(spark: SparkSession, lake: Lake) -> None:

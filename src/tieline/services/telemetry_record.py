@@ -92,11 +92,13 @@ def _model_call(record: TelemetryRecord) -> dict[str, Any]:
     attributes = record.attributes
     output = _messages(attributes, ("gen_ai.output.messages", "gen_ai.completion"), "assistant")
     reasons = attributes.get("gen_ai.response.finish_reasons")
+    given, read, written = (_count(attributes, names) for names in (_INPUT_TOKENS, _CACHE_READ, _CACHE_WRITE))
     usage = {
-        "inputTokens": _count(attributes, _INPUT_TOKENS),
+        # By OpenTelemetry's convention the input tokens include the cached ones; in an activity event they do not.
+        "inputTokens": None if given is None else max(0, given - (read or 0) - (written or 0)),
         "outputTokens": _count(attributes, _OUTPUT_TOKENS),
-        "cacheCreationInputTokens": _count(attributes, _CACHE_WRITE),
-        "cacheReadInputTokens": _count(attributes, _CACHE_READ),
+        "cacheCreationInputTokens": written,
+        "cacheReadInputTokens": read,
     }
     request = {
         "model": _text(_first(attributes, _MODEL)),

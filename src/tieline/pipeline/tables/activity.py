@@ -1,9 +1,9 @@
 """Activity: one row for each action of a member, however often the member reported it.
 
-An upload whose answer was lost is sent again: the same event from the same member is the same fact, and its first row
-counts. Model calls (`llm_exchange`) have tokens and cost; other kinds have only the common columns. `objective` is the
-objective that the member worked on, by the marker events that it reported. `late` marks an action reported more than a
-day after it happened; the action still counts at the time when it happened.
+If the answer to an upload is lost, the member sends the upload again. So equal events from the same member are the same
+action, and only the first row counts. Model calls (`llm_exchange`) have tokens and cost. Other kinds have only the
+common columns. `objective` is the objective that the member worked on, by the marker events that it reported. `late`
+marks an action reported more than a day after it happened. It still counts at the time when it happened.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -39,7 +39,9 @@ FOCUS = Gold(
     reads=("focus",),
     contribute=lambda frames: [],
 )
-"""The objective that each member works on now, by its last marker event; empty if none."""
+"""The objective that each member works on now, by its last marker event. It is empty if the member works on no
+objective.
+"""
 
 _EVENT = (
     "duration bigint, objectiveId string, entry struct<provider: string, request: struct<model: string>, "
@@ -52,7 +54,7 @@ _OPEN, _CLOSE = "objective_open", "objective_close"
 def happened_ms() -> Column:
     """Return the time of an action as its member reported it.
 
-    An impossible time is replaced by the time of the report.
+    If the reported time is impossible, return the time of the report.
     """
     told, at = f.col("ts_ms"), f.col("at_ms")
     return f.when(told.between(at - BEHIND_MS, at + AHEAD_MS), told).otherwise(at)
@@ -69,7 +71,7 @@ def markers(bronze: DataFrame) -> DataFrame:
 def activity(bronze: DataFrame, focus: DataFrame, prices: Prices) -> DataFrame:
     """Return the activity in a batch of log rows, each event once.
 
-    `focus` has each member's objective before the batch.
+    `focus` has the objective that each member worked on before the batch.
     """
     rows = bronze.where(f.col("log") == "activity").select(
         "offset", "at_ms", happened_ms().alias("ts_ms"), "number", "member", "kind", "event",
@@ -123,7 +125,10 @@ def _typed(rows: DataFrame, prices: Prices) -> DataFrame:
 
 
 def _cost(model: Column, tokens: list[Column], prices: Prices) -> Column:
-    """Compute the cost of a model call by the longest known prefix of the model's name; null without a known prefix."""
+    """Compute the cost of a model call, by the longest known prefix of the model's name.
+
+    The cost is null if no known prefix matches.
+    """
     cost = f.lit(None).cast("bigint")
     for prefix in sorted(prices, key=len):
         asked, told, read, written = prices[prefix]
@@ -133,5 +138,8 @@ def _cost(model: Column, tokens: list[Column], prices: Prices) -> Column:
 
 
 def unknown(new: DataFrame, known: DataFrame) -> DataFrame:
-    """Return the rows of `new` that are not in `known`, compared by hash (`digest`): an upload may come twice."""
+    """Return the rows of `new` that are not in `known`, because an upload may come twice.
+
+    Rows are the same if their hash (`digest`) is the same.
+    """
     return new.join(known.select("digest"), "digest", "left_anti").select(*TABLE.schema.fieldNames())

@@ -1,7 +1,8 @@
 """Backlog: one row for each member and minute in which its inbox changed: how many deliveries arrived, how many left.
 
 A delivery leaves when it is acknowledged, expires, dies, or goes out on a wire that has no acknowledgement. The number
-of waiting deliveries at the end of a minute is the sum of `arrived - departed` up to it; `waiting` computes this sum.
+of deliveries that wait at the end of a minute is the sum of `arrived - departed` up to this minute. The function
+`waiting` computes this sum.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from tieline.pipeline.table import HOUR_MS, MINUTE_MS, Gold, columns, start_of
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Return one row for each delivery that began, and one for each that left the backlog."""
+    """Return one row for each delivery that began, and one row for each delivery that left the backlog."""
     arrived = frames.sendings.select(
         f.col("recipient").alias("member"),
         start_of(f.col("sent_ms"), MINUTE_MS).alias("minute_ms"),

@@ -1,20 +1,21 @@
 """Deliveries: one row for each message and recipient, with the time of every rung (state) that the delivery reached.
 
 A delivery is identified by its recipient's number and its key. A delivery is *open* until it is acknowledged, expired
-or dead, or `WATERMARK_MS` old. Open rows are processed with every batch; closed rows are looked up only when one of
-them reaches a rung late. `fresh` has a bit for each rung that the writing commit added, and one bit for a new delivery.
+or dead, or `WATERMARK_MS` old. Open rows are processed with every batch. A closed row is looked up only when its
+delivery reaches a rung late. The table `inboxes` then has the day of the delivery. `fresh` has a bit for each rung that
+the last commit of the row added, and one bit for a new delivery.
 """
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from tieline.pipeline.table import DAY_MS, Silver, columns
 
 WATERMARK_MS = DAY_MS
-"""A rung that a delivery reaches later than this after its message counts as late; it is still stored."""
+"""A rung (state) counts as late if the delivery reaches it more than this time after its message. A late rung is still
+stored.
+"""
 
 TABLE = Silver(
     name="deliveries",
@@ -25,14 +26,21 @@ TABLE = Silver(
     ),
     time="sent_ms",
 )
-OPEN, CLOSED, ORPHAN, RESTING = 0, 1, 2, 3
-"""Parts of the table. `OPEN` rows changed in the commit that wrote them. `RESTING` rows are open but did not change, so
-a search for new facts can skip them. An `ORPHAN` is a rung whose delivery is not open.
+STORED = StructType([*TABLE.schema.fields, StructField("fresh", IntegerType())])
+"""The columns of the files: the columns of the table, and `fresh`. `fresh` has a bit for each rung (state) that was
+added by the batch that wrote the row.
 """
-OPEN_PARTS = frozenset({OPEN, RESTING})
+OPEN, CLOSED, ORPHAN = 0, 1, 2
+"""Kinds of rows in the column `part`. An `OPEN` delivery may still change. A `CLOSED` delivery changes only if it
+reaches a rung (state) late. An `ORPHAN` is a rung whose delivery is not open.
+"""
+STATES = {OPEN: True, CLOSED: False, ORPHAN: None}
+"""For each kind of row, the value of the partition `open`. Orphans have no value, because they are not stored."""
 
 _RANGE_MAX = 10_000_000
-"""Limit of deliveries in one event: a hub never has so many, and a damaged row must not fill the disk."""
+"""Maximum number of deliveries in one event. A hub never has so many. So a damaged row with a higher number cannot fill
+the disk.
+"""
 _KEY_MAX = 2**60  # no inbox gets there; a key beyond it was written by somebody else
 _MOVED = "number bigint, keys array<array<bigint>>, protocol string, mute boolean"
 _KINDS = ("deliver", "see", "ack", "claim", "expire", "die")
@@ -44,9 +52,9 @@ _RUNGS = ("offered_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms", "left_ms
 
 
 def begun(bronze: DataFrame) -> DataFrame:
-    """Return the new deliveries in a batch, without any rung yet: one row for each message and recipient.
+    """Return the new deliveries in a batch, without any rung (state) yet: one row for each message and recipient.
 
-    A message whose list of recipients was deleted by retention has no rows.
+    A message has no rows here if retention deleted its list of recipients.
     """
     sent = bronze.where((f.col("log") == "main") & (f.col("kind") == "send") & f.col("keys").isNotNull())
     each = sent.select("offset", "sender", f.col("at_ms").alias("sent_ms"), _each())
@@ -73,9 +81,9 @@ def _each() -> Column:
 
 
 def reached(bronze: DataFrame) -> DataFrame:
-    """Return the rungs that deliveries reached in a batch, one row for each delivery.
+    """Return the rungs (states) that deliveries reached in a batch, one row for each delivery.
 
-    The first time of a rung counts.
+    If a delivery reached a rung more than once, the first time counts.
     """
     moved = bronze.where((f.col("log") == "main") & f.col("kind").isin(*_KINDS))
     told = moved.select("offset", "kind", "at_ms", f.from_json("event", _MOVED).alias("said"))
@@ -99,9 +107,9 @@ def reached(bronze: DataFrame) -> DataFrame:
 
 
 def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
-    """Add the reached rungs (`steps`) to the deliveries (`before`), and compute the part that each row now belongs to.
+    """Add the rungs (states) in `steps` to the deliveries in `before`, and compute the column `part` of each row.
 
-    The part says if a delivery is open, and if it changed. `now_ms` is the time by which it is too old to stay open.
+    `part` is `OPEN`, `CLOSED` or `ORPHAN`. A delivery that is older than `WATERMARK_MS` at the time `now_ms` is closed.
     """
     renamed = steps.select(
         "number", "key", *(f.col(name).alias(f"new_{name}") for name in (*_TIMES, *_WORDS, "claimed"))
@@ -116,7 +124,6 @@ def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
     part = (
         f.when(f.col("offset").isNull(), ORPHAN)
         .when(settled | (f.col("sent_ms") < now_ms - WATERMARK_MS), CLOSED)
-        .when(fresh == 0, RESTING)
         .otherwise(OPEN)
     )
     merged = {name: f.coalesce(f.col(name), f.col(f"new_{name}")) for name in (*_TIMES, *_WORDS)}
@@ -125,39 +132,39 @@ def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
     return both.select(*columns, fresh.cast("int").alias("fresh"), part.alias("part"))
 
 
-def parted(rows: pa.Table, moved: pa.Table, now_ms: int) -> tuple[pa.Table, pa.Table]:
-    """Split stored deliveries into those that reached a rung in this batch, which `fold` needs, and all others.
+def lateness(known: DataFrame, steps: DataFrame) -> DataFrame:
+    """Count the deliveries in `known` that have a rung (state) in `steps`. The column `rows` has this number.
 
-    `moved` has the member number and key of the former. The latter are complete, as `fold` would return them.
+    The column `late` has the number of deliveries that reached the rung after the watermark.
     """
-    rows = rows.append_column("fresh", pa.array(np.zeros(len(rows), np.int32)))
-    both, order = ["number", "key"], rows.column_names
-    rest = rows.join(moved, both, join_type="left anti").select(order)
-    old = pc.less(rest["sent_ms"], now_ms - WATERMARK_MS)
-    part = pc.if_else(old, CLOSED, RESTING).cast(pa.int32())
-    return rows.join(moved, both, join_type="left semi").select(order), rest.append_column("part", part)
-
-
-def last_reached_ms() -> Column:
-    """Return the time of the last rung that a delivery reached."""
-    return f.greatest(*_TIMES)
+    reached_ms = f.greatest(*_TIMES)
+    late = steps.select("number", "key", reached_ms.alias("at_ms"))
+    after_ms = f.col("at_ms") - f.col("sent_ms")
+    return (
+        known.select("number", "key", "sent_ms")
+        .join(f.broadcast(late), ["number", "key"])
+        .agg(f.count(f.lit(1)).alias("rows"), f.count_if(after_ms > WATERMARK_MS).alias("late"))
+    )
 
 
 def _left(prefix: str) -> Column:
     """Return the time when a delivery left the backlog: acknowledged, expired, dead, or sent on a wire without acks.
 
-    `prefix` is the prefix of the columns: empty, or `new_` for the columns of this batch.
+    `prefix` is the prefix of the column names. It is empty, or `new_` for the columns of this batch.
     """
     return f.least(*(f.col(f"{prefix}{name}") for name in ("acked_ms", "expired_ms", "dead_ms", "muted_ms")))
 
 
 def sendings(touched: DataFrame) -> DataFrame:
-    """Return the deliveries that began with this commit. `touched` are the rows that the commit wrote."""
+    """Return the deliveries that began with a commit. `touched` are the rows that the commit wrote."""
     return touched.where(f.col("fresh").bitwiseAND(_SENT) != 0)
 
 
 def steps(touched: DataFrame) -> DataFrame:
-    """Return the rungs that this commit added, one row for each, with the columns of its delivery."""
+    """Return the rungs (states) that a commit added, one row for each rung, with the columns of its delivery.
+
+    `touched` are the rows that the commit wrote.
+    """
     by = {"offered_ms": f.col("offered_by"), "acked_ms": f.col("acked_by")}
     rungs = [
         f.struct(

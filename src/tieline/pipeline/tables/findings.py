@@ -1,7 +1,8 @@
 """Findings: one row for each error that the audit found while rows were read.
 
-`chain`: the hash of a row of the main log does not follow from the row before it, because one of the two was changed,
-removed or moved. `signature`: a message whose sender's signature is wrong, or was made under another name.
+The kind `chain` means that the hash of a row of the main log does not match the row before it, because one of the two
+rows was changed, removed or moved. The kind `signature` means that the signature of a message is wrong, or was made
+under another name.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""Latency: one row for each member, protocol and minute: the number of the member's deliveries that reached a rung, and
-the time since they were sent.
+"""Latency: one row for each member, protocol and minute, with the times that deliveries took to reach a rung (state).
 
-The minute is when the rung was reached. The protocol is the recipient's wire, or empty if no wire was involved.
-`acked_ms` and `offered_ms` hold all those times, sorted, so that percentiles of any span are exact; `p50_ms` and
-`p99_ms` are percentiles of `acked_ms`. `late` counts rungs that were reached later than the watermark.
+The minute is when the rung was reached. The protocol is the recipient's wire, or empty if no wire was involved. The
+columns with the name of a rung count the deliveries that reached it. `acked_ms` and `offered_ms` are sorted lists of
+the times from sending to the rung, so that percentiles over any period are exact. `p50_ms` and `p99_ms` are percentiles
+of `acked_ms`. `late` counts rungs that were reached later than the watermark.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,10 @@ _RUNGS = ("offered", "seen", "acked", "expired", "dead")
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Return one row for each rung that a delivery reached, without `left` (the delivery left the backlog)."""
+    """Return one row for each rung (state) that a delivery reached.
+
+    Leave out the rung `left`, which means that the delivery left the backlog.
+    """
     rungs = frames.steps.where(f.col("rung") != "left")
     rung, after = f.col("rung"), f.col("after_ms")
     return [

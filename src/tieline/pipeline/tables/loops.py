@@ -13,7 +13,9 @@ from tieline.pipeline.frames import Frames
 from tieline.pipeline.table import DAY_MS, Gold, columns, start_of
 
 HOPS = 16
-"""Fewest hops of a message that counts here: a quarter of the hub's own limit. Real work rarely gets there."""
+"""Smallest number of hops of a message that counts here: a quarter of the hub's own limit. Real work rarely has so
+many.
+"""
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:

@@ -41,7 +41,7 @@ def _facts(facts: DataFrame, member: Column, time: str, **measures: Column) -> D
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """Replace null by zero in the sums: a member without facts of some kind, such as model calls, has none."""
+    """Replace null by zero in the sums. A sum is null if the member has no facts of this kind, such as model calls."""
     return rows.fillna(0, list(_SUMS))
 
 

@@ -1,7 +1,8 @@
 """Messages: one row for each accepted message.
 
-The log keeps the id, sender and target; the other columns are null once retention has deleted the message.
-`conversation` is named as in the hub's loop rule: `thread:<name>`, `@a+@b`, or the target.
+If retention has deleted a message, the row has only the columns that are also in the log, such as id, sender and
+target. The other columns are null. `conversation` has the same name as in the hub's loop rule: `thread:<name>`,
+`@a+@b`, or the target.
 """
 
 from pyspark.sql import Column, DataFrame

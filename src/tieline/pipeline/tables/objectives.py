@@ -1,8 +1,8 @@
 """Objectives: one row for each objective: its status, cycle time, blocked time and cost.
 
-`cycle_ms` is the time from creation to the end. `blocked_ms` is the sum of the blocked times that are over; while the
-objective is blocked, `blocked_since_ms` is the start of the current one. Tokens and cost are those of the model calls
-that members made while their marker events said that they worked on the objective.
+`cycle_ms` is the time from creation to the end. `blocked_ms` is the total length of the blocked times that have ended.
+While the objective is blocked, `blocked_since_ms` is the start of the current blocked time. Tokens and cost are those
+of the model calls that members made while their marker events said that they worked on the objective.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,10 @@ def contribute(frames: Frames) -> Sequence[DataFrame]:
 
 
 def finish(rows: DataFrame) -> DataFrame:
-    """Add the column `cycle_ms`, and replace missing values: zero costs, and null for “not blocked”."""
+    """Add the column `cycle_ms`.
+
+    Replace missing costs by zero. Replace 0 in `blocked_since_ms` (not blocked) by null.
+    """
     return (
         rows.withColumn("cycle_ms", f.col("finished_ms") - f.col("created_ms"))
         .withColumn("blocked_since_ms", f.when(f.col("blocked_since_ms") > 0, f.col("blocked_since_ms")))

@@ -9,7 +9,7 @@ from tieline.pipeline.frames import Frames
 from tieline.pipeline.table import HOUR_MS, MINUTE_MS, Gold, columns, start_of
 
 MESSAGES = 60
-"""Fewest messages of one sender in one minute that are a storm: one per second, which nobody can read."""
+"""Smallest number of messages of one sender in one minute that is a storm: one per second, which nobody can read."""
 
 
 def contribute(frames: Frames) -> Sequence[DataFrame]:

@@ -1,7 +1,8 @@
 """Threads: one row for each conversation and day: its length, the members that spoke, and a mark if nobody answered.
 
-A conversation is a thread that messages name, else a channel, an objective's thread or two members. Its name follows
-the hub's loop rule. `unanswered` is true if only one member spoke.
+The messages with the same thread name are a conversation. Messages without a thread name belong to the conversation of
+their channel, objective or pair of members. A conversation has the same name as in the hub's loop rule. `unanswered` is
+true if only one member spoke.
 """
 
 from collections.abc import Sequence

@@ -82,6 +82,12 @@ class LogPages:
             return 0
         return int(self._select(log, f"{log}_end")[0][0])
 
+    def epoch(self, log: str) -> str:
+        """Return the epoch of a log; empty if the program that made the log knew none."""
+        if not self._paths[log].exists() or not self._select(log, "has_epoch")[0][0]:
+            return ""
+        return str(self._select(log, "epoch")[0][0])
+
     def names(self) -> dict[int, str]:
         """Return the names of members by number, including removed members."""
         return dict(self._select(MAIN, "names"))

@@ -6,6 +6,13 @@ SELECT coalesce(max(offset) + 1, 0) FROM log
 -- name: activity_end
 SELECT coalesce(max(offset) + 1, 0) FROM activity
 
+-- A database that an older program made has no such table before a hub opens it.
+-- name: has_epoch
+SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'log_state'
+
+-- name: epoch
+SELECT epoch FROM log_state
+
 -- name: names
 SELECT number, name FROM member
 

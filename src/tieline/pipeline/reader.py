@@ -1,0 +1,62 @@
+"""The pipeline as a reader of a hub's logs: reports its position to the hub, which keeps all later rows for it.
+
+Above: `tieline pipeline run`, after each commit. Below: the SDK. A hub that does not run deletes nothing, so it does
+not need the position.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tieline.client import Client, HubUnreachable, connect
+from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
+from tieline.pipeline.lake import Commit, Lake
+
+READER = "pipeline"
+
+
+def reader_name(lake: Lake, where: Mapping[str, str]) -> str:
+    """Return the reader name of a lake at the hub: `pipeline` for the lake in the hub's home, else with a suffix.
+
+    Each lake has its own name. If two lakes had the same name, the hub could delete rows that one of them has not read.
+    """
+    if "home" in where and str(lake) == str(Path(where["home"]) / "lake"):
+        return READER
+    return f"{READER}-{hashlib.sha256(str(lake).encode()).hexdigest()[:8]}"
+
+
+async def tell_position(lake: Lake, where: Mapping[str, str], commit: Commit, *, rewind: bool = False) -> bool:
+    """Report the position of a commit in each log to the hub. Return false if no hub runs in the home.
+
+    With `rewind`, the position may be lower than the last one.
+    """
+    try:
+        client = await _open(where)
+    except HubUnreachable:
+        if "url" in where:
+            raise
+        return False
+    async with client:
+        for log, position in commit.position.items():
+            epoch = commit.epochs.get(log, "")
+            await client.advance_reader(reader_name(lake, where), position, log=log, epoch=epoch, rewind=rewind)
+    return True
+
+
+async def _open(where: Mapping[str, str]) -> Client:
+    if "url" in where:
+        return await connect(url=where["url"], token=where["token"])
+    with _without(MEMBER_VARIABLE, TOKEN_VARIABLE):
+        # In a home its key makes an operator, who may do this; a member that the environment names may not.
+        return await connect(home=Path(where["home"]))
+
+
+@contextmanager
+def _without(*names: str) -> Iterator[None]:
+    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)

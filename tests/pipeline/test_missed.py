@@ -1,0 +1,158 @@
+"""Nothing is missed in silence: deleted rows are counted and told, and a restored or shorter log is an error."""
+
+import asyncio
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from bench.synth import Generator
+from tests.pipeline.oracle import Oracle, stored
+from tests.server.hubs import running_hub
+from tieline.cli.main import app
+from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
+from tieline.pipeline.alerts import find_alerts
+from tieline.pipeline.catalogue import GOLD, SCHEMAS
+from tieline.pipeline.lake import Lake
+from tieline.pipeline.reader import reader_name
+from tieline.pipeline.report import make_report
+from tieline.pipeline.run import LogChanged, new_rows, rewind, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+Ask = Callable[..., Result]
+
+
+@pytest.fixture
+def ask(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Run commands here, with the session that is there already."""
+    monkeypatch.setattr("tieline.pipeline.session.start_session", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    return lambda *arguments: CliRunner().invoke(app, ["pipeline", *map(str, arguments)])
+
+
+def change(database: Path, *statements: str) -> None:
+    opened = sqlite3.connect(database)
+    for statement in statements:
+        opened.execute(statement)
+    opened.commit()
+    opened.close()
+
+
+def test_what_the_hub_deleted_unread_is_counted_and_told_by_run_status_report_and_an_alert(
+    ask: Ask, tmp_path: Path
+) -> None:
+    home, lake = tmp_path / "home", Lake(tmp_path / "home" / "lake")
+    Generator(home, 1000, seed=4).run()
+    change(home / "activity.db", "DELETE FROM activity WHERE offset BETWEEN 5 AND 24")
+    change(
+        home / "tieline.db", "DELETE FROM message WHERE offset IN (SELECT offset FROM message ORDER BY offset LIMIT 7)"
+    )
+    result = ask("run", "--home", home, "--json")
+    summary = json.loads(result.stdout.splitlines()[-1])
+    missed = {"messages": 7, "activity": 20}
+    assert result.exit_code == 6, result.stderr
+    assert summary["missed"] == missed
+    assert summary["events_read"] == sum(lake.head().position.values()) - 20, "rows are counted, not offsets"
+    assert "7 messages and 20 rows of activity before they were read" in result.stderr
+    assert json.loads(ask("status", "--home", home, "--json").stdout)["missed"] == missed
+    assert "the hub had deleted 7 messages" in ask("status", "--home", home).stderr
+    report = make_report(lake)
+    assert report.missed == missed
+    assert "the hub had deleted 7 messages" in " ".join(ask("report", "--home", home).stdout.split())
+    (alert,) = [one for one in find_alerts(report) if one.kind == "missed"]
+    assert "activity and messages" in alert.what
+    # It is told once; later runs are complete.
+    more = "offset + 1, at_ms, number, kind, ts_ms + 1, event FROM activity ORDER BY offset DESC LIMIT 1"
+    change(home / "activity.db", f"INSERT INTO activity (offset, at_ms, number, kind, ts_ms, event) SELECT {more}")
+    again = ask("run", "--home", home, "--json")
+    assert (again.exit_code, json.loads(again.stdout)["events_read"]) == (0, 1)
+    assert "missed" not in json.loads(again.stdout)
+    assert [one.id for one in find_alerts(make_report(lake)) if one.kind == "missed"] == [alert.id]
+
+
+def test_a_log_that_is_shorter_than_the_lake_is_an_error_until_the_lake_is_rewound(
+    spark: SparkSession, ask: Ask, tmp_path: Path
+) -> None:
+    home, lake = tmp_path / "home", Lake(tmp_path / "lake")
+    Generator(home, 1000, seed=5).run()
+    where, at = {"home": str(home)}, ("--home", home, "--lake", lake)
+    run(spark, lake, where)
+    whole = lake.head()
+    shutil.copytree(home, tmp_path / "restored")
+    restored = tmp_path / "restored"
+    for table, end in (("log", 400), ("message", 400), ("objective_event", 400)):
+        change(restored / "tieline.db", f"DELETE FROM {table} WHERE offset >= {end}")
+    change(restored / "activity.db", "DELETE FROM activity WHERE offset >= 30")
+    where, at = {"home": str(restored)}, ("--home", restored, "--lake", lake)
+    with pytest.raises(LogChanged, match=r"main has 400 rows.*pipeline rewind"):
+        new_rows(lake, where)
+    assert "pipeline rewind" in ask("run", *at).stderr
+    assert lake.head() == whole
+    # Rewinding is cut off, and completed by the same command.
+    seen = list[str]()
+    with pytest.raises(InterruptedError):
+        rewind(spark, lake, where, lambda name: fail_at_second(name, seen))
+    assert lake.head() == whole
+    result = ask("rewind", *at, "--json")
+    assert json.loads(result.stdout)["to"] == {"main": 400, "activity": 30}, result.stderr
+    oracle = Oracle(restored)
+    for table in GOLD:
+        assert stored(lake.files(table), SCHEMAS[table].fieldNames()) == oracle.rows(table), table
+    assert run(spark, lake, where).batches == 0
+    assert lake.head().last_hash != whole.last_hash
+
+
+def fail_at_second(name: str, seen: list[str]) -> None:
+    seen.append(name)
+    if name == "deliveries":
+        raise InterruptedError
+
+
+def test_a_log_of_another_epoch_is_an_error_until_the_lake_is_rewound(spark: SparkSession, tmp_path: Path) -> None:
+    home, lake = tmp_path / "home", Lake(tmp_path / "lake")
+    Generator(home, 300, seed=6).run()
+    where = {"home": str(home)}
+    run(spark, lake, where, until={"main": 50, "activity": 5})
+    assert set(lake.head().epochs) == {"main", "activity"}
+    change(home / "activity.db", "UPDATE log_state SET epoch = 'another'")
+    with pytest.raises(LogChanged, match="activity has the epoch another"):
+        run(spark, lake, where)
+    rewind(spark, lake, where)
+    assert lake.head().epochs["activity"] == "another"
+    assert run(spark, lake, where).batches == 1
+
+
+async def test_the_hub_knows_the_position_of_the_lake_after_a_run(spark: SparkSession, folder: Path) -> None:
+    home, lake = folder / "h", Lake(folder / "h" / "lake")
+    where = {"home": str(home)}
+    async with running_hub(home) as hub:
+        await hub.add("ada", "bob")
+        ada = await hub.join("ada")
+        for number in range(5):
+            await ada.send("@bob", f"number {number}")
+        await asyncio.to_thread(run, spark, lake, where)
+        await asyncio.to_thread(AfterBatch(lake, AlertOptions(), where).finish)
+        operator = await hub.operator()
+        found = {one.log: one for one in (await operator.readers()).readers}
+        epochs = {one.log: one.epoch for one in (await operator.readers()).logs}
+    head = lake.head()
+    assert {log: one.position for log, one in found.items()} == head.position
+    assert {one.name for one in found.values()} == {"pipeline"}
+    assert head.epochs == epochs
+    # No hub runs now: nobody deletes, and nobody need be told.
+    await asyncio.to_thread(AfterBatch(lake, AlertOptions(), where).finish)
+
+
+def test_every_lake_is_another_reader() -> None:
+    where = {"home": "/h"}
+    assert reader_name(Lake("/h/lake"), where) == "pipeline"
+    other = reader_name(Lake("/h/other"), where)
+    assert other.startswith("pipeline-")
+    assert other != reader_name(Lake("/h/third"), where)
+    assert other == reader_name(Lake("/h/other"), {"url": "http://hub:1", "token": "t"})
