@@ -7,6 +7,7 @@ complete an interrupted batch, and does not change the tables that have the batc
 `commits`, which makes the batch visible to readers.
 """
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,9 +22,10 @@ from pyspark.sql.types import StructType
 
 from tieline.pipeline.catalogue import BRONZE, GOLD, REBUILDABLE, SCHEMAS, SILVER, STORED, TIMES
 from tieline.pipeline.frames import Frames
-from tieline.pipeline.lake import Commit, Lake
+from tieline.pipeline.lake import Commit, Lake, LakeError
 from tieline.pipeline.prices import Prices
 from tieline.pipeline.row import ACTIVITY, MAIN, SCHEMA
+from tieline.pipeline.session import brief_queries
 from tieline.pipeline.shape import Shape, whole_shape
 from tieline.pipeline.source import Position
 from tieline.pipeline.storage import FILES, DataFile, day_of, heard
@@ -89,13 +91,15 @@ class Flow:
 
     # A batch.
 
-    def add(self, pieces: Sequence[Piece], end: Position, **told: Any) -> Commit:
-        """Add a batch of log rows to all tables, and commit. `end` is the position in the logs after the batch.
+    def add(self, pieces: Sequence[Piece], begin: Position, end: Position, **told: Any) -> Commit:
+        """Add a batch of log rows to all tables, and commit. It has the rows from the position `begin` to `end`.
 
-        `told` are additional fields of the commit.
+        `told` are additional fields of the commit. Raise `LakeError` if the lake does not end at `begin`.
         """
         self._stage(BRONZE)
         head = self._lake.newest()
+        if any(head.position.get(log, 0) != begin.get(log, 0) for log in end):
+            raise LakeError(f"{self._lake} was written to by another run")
         writer = self._writer(BRONZE, head.number + 1)
         files = self._collected(self._numbered(len(pieces), BronzeWriter(writer, pieces), FILES))
         shape = whole_shape(one for file in files if file.note for one in _shapes(file.note))
@@ -124,16 +128,17 @@ class Flow:
         return None
 
     def _complete(self, batch: _Batch, position: Position, told: Mapping[str, Any]) -> Commit:
-        bronze = self._read(BRONZE, self._new(batch, BRONZE))
-        self._silver(batch, bronze)
-        self._stage("gold")
-        frames = self._frames(batch, bronze)
-        golds = {gold.name: gold for gold in GOLD.values() if set(gold.reads) - frames.empty}
-        jobs = {
-            name: functools.partial(self._merged, batch, gold, gold.contributions(frames))
-            for name, gold in golds.items()
-        }
-        self._commit_changes(batch, jobs)
+        with brief_queries(self._spark) if batch.shape.count() < FEW_ROWS else contextlib.nullcontext():
+            bronze = self._read(BRONZE, self._new(batch, BRONZE))
+            self._silver(batch, bronze)
+            self._stage("gold")
+            frames = self._frames(batch, bronze)
+            golds = {gold.name: gold for gold in GOLD.values() if set(gold.reads) - frames.empty}
+            jobs = {
+                name: functools.partial(self._merged, batch, gold, gold.contributions(frames))
+                for name, gold in golds.items()
+            }
+            self._commit_changes(batch, jobs)
         return self._finish(batch, position=position, last_hash=batch.shape.last_hash or batch.head.last_hash, **told)
 
     def _finish(self, batch: _Batch, **changes: Any) -> Commit:
@@ -180,21 +185,25 @@ class Flow:
         changes = {name: job() for name, job in jobs.items() if self._lake.note(name, batch.number) is None}
         if not changes:
             return
-        written: dict[str, list[DataFile]] = {name: [] for name in changes}
-        query = functools.reduce(lambda some, more: some.unionByName(more), (one.rows for one in changes.values()))
-        for row in query.collect():
-            written[row["table"]].append(heard(row.asDict()))
-        for name, change in changes.items():
-            files, gone, note = written[name], list(change.gone), dict[str, int]()
+        for name, files in self._written(changes).items():
+            added, gone, note = files, list(changes[name].gone), dict[str, int]()
             if name == deliveries.TABLE.name:
                 orphans = [file for file in files if file.note == str(deliveries.ORPHAN)]
-                files = [file for file in files if file.note != str(deliveries.ORPHAN)]
+                added = [file for file in files if file.note != str(deliveries.ORPHAN)]
                 if orphans:
                     late, replaced, note = self._fold_late(batch, orphans)
-                    files, gone = [*files, *late], [*gone, *replaced]
+                    added, gone = [*added, *late], [*gone, *replaced]
             self._stage(name)
-            if files or gone:
-                self._lake.commit_table(name, batch.number, to_arrow_schema(STORED[name]), files, gone, note)
+            if added or gone:
+                self._lake.commit_table(name, batch.number, to_arrow_schema(STORED[name]), added, gone, note)
+
+    def _written(self, changes: Mapping[str, _Change]) -> dict[str, list[DataFile]]:
+        """Write the new files of all tables in one Spark query. Return the files by table."""
+        written: dict[str, list[DataFile]] = {name: [] for name in changes}
+        query = functools.reduce(lambda some, more: some.union(more), (one.rows for one in changes.values()))
+        for row in query.collect():
+            written[row["table"]].append(heard(row.asDict()))
+        return written
 
     def _frames(self, batch: _Batch, bronze: DataFrame) -> Frames:
         touched = self._read_as(STORED["deliveries"], self._new(batch, "deliveries"))
@@ -364,9 +373,13 @@ class Flow:
     def rewind(self, position: Position, **told: Any) -> Commit:
         """Drop the rows from a position on, and compute all tables again, in one commit.
 
-        `told` are additional fields of the commit.
+        `told` are additional fields of the commit. If the lake has no rows from that position on, only these fields are
+        committed, if they are new.
         """
         head = self._lake.newest()
+        if position == head.position:
+            same = all(getattr(head, name) == value for name, value in told.items())
+            return head if same else self._finish(_Batch(head, Shape()), **told)
         kept = f.lit(False)
         for log, end in position.items():
             kept = kept | ((f.col("log") == log) & (f.col("offset") < end))
@@ -379,72 +392,83 @@ class Flow:
         return self._complete_rewinding(head, note)
 
     def _complete_rewinding(self, head: Commit, note: Mapping[str, Any]) -> Commit:
-        for name in REBUILDABLE:
-            if self._lake.note(name, head.number + 1) is None:
-                self._replace(name, head.number + 1, self._lake.data_files(BRONZE))
+        number = head.number + 1
+        left = [name for name in REBUILDABLE if self._lake.note(name, number) is None]
+        self._replace(left, number, self._lake.data_files(BRONZE), stored=True)
         return self._finish(_Batch(head, Shape()), position=note["rewound"], **note["told"])
 
-    def rebuild(self, name: str) -> Commit:
-        """Compute a table again from all stored log rows (bronze), and replace the stored table in a new commit.
+    def rebuild(self, names: Sequence[str]) -> Commit:
+        """Compute tables again from all stored log rows (bronze), and replace the stored tables in a new commit.
 
-        If a batch was interrupted, perhaps because this table is damaged, the batch is completed afterwards.
+        If a batch was interrupted, perhaps because a table is damaged, the batch is completed afterwards.
         """
-        head = self._lake.newest()
+        head, stored = self._lake.newest(), set(SILVER) <= set(names)
         note = self._lake.note(BRONZE, head.number + 1)
         if note is None or "rewound" in note:
             head = self.recover() or head
-            self._replace(name, head.number + 1, self._lake.data_files(BRONZE))
+            self._replace(names, head.number + 1, self._lake.data_files(BRONZE), stored=stored)
             return self._finish(_Batch(head, Shape()))
-        self._replace(
-            name, head.number, [file for file in self._lake.data_files(BRONZE) if not file.is_of(head.number + 1)]
-        )
+        before = [file for file in self._lake.data_files(BRONZE) if not file.is_of(head.number + 1)]
+        self._replace(names, head.number, before, stored=stored)
         commit = self.recover()
         assert commit is not None, "there is a batch to complete"
         return commit
 
-    def _replace(self, name: str, number: int, files: Sequence[DataFile]) -> None:
-        """Compute a table from `files`, which have log rows (bronze), and commit it as the table of batch `number`."""
-        bronze = self._read(BRONZE, files)
-        self._stage("silver" if name in SILVER else "gold")
-        if name in GOLD:
-            gold = GOLD[name]
-            rows = gold.merge(gold.contributions(self._everything(bronze)))
-        elif name == _FOCUS.name:
-            rows = _FOCUS.merge(_FOCUS.in_columns(activity.markers(bronze)))
-        elif name == deliveries.TABLE.name:
-            rows = self._all_deliveries(bronze)
-        else:
-            rows = self._all_silver(bronze)[name]
-        time = TIMES[name]
-        if time is not None:
+    def _replace(self, names: Sequence[str], number: int, files: Sequence[DataFile], *, stored: bool) -> None:
+        """Compute tables from `files`, which have log rows (bronze), and commit them as the tables of batch `number`.
+
+        The silver tables are one Spark query, and the gold tables are another. With `stored`, all silver tables are
+        made anew too, and the gold tables are made from them.
+        """
+        bronze, few = self._read(BRONZE, files), sum(file.rows for file in files) < FEW_ROWS
+        silver, gold = ([name for name in names if (name in GOLD) is among] for among in (False, True))
+        if silver:
+            self._stage("silver")
+            self._commit_whole(number, {name: self._all_silver(bronze, name) for name in silver}, few=few)
+        if gold:
+            self._stage("gold")
+            frames = self._everything(bronze, stored=stored)
+            self._commit_whole(
+                number, {name: GOLD[name].merge(GOLD[name].contributions(frames)) for name in gold}, few=few
+            )
+
+    def _commit_whole(self, number: int, tables: Mapping[str, DataFrame], *, few: bool) -> None:
+        """Replace all rows of each table in one Spark query, and commit each table."""
+        changes = {}
+        for name, rows in tables.items():
+            time = TIMES[name]
             # Each day goes to one task, so that it becomes one file.
-            rows = rows.repartition(f.floor(f.col(time) / DAY_MS))
-        new = self._collected(self._change(number, name, rows).rows)
-        self._stage(name)
-        old = self._lake.data_files(name)
-        if new or old:
-            self._lake.commit_table(name, number, to_arrow_schema(STORED[name]), new, old)
+            daily = rows if few or time is None else rows.repartition(f.floor(f.col(time) / DAY_MS))
+            changes[name] = self._change(number, name, daily, gone=self._lake.data_files(name))
+        for name, files in self._written(changes).items():
+            self._stage(name)
+            old = changes[name].gone
+            if files or old:
+                self._lake.commit_table(name, number, to_arrow_schema(STORED[name]), files, old, again=True)
 
-    def _all_silver(self, bronze: DataFrame) -> dict[str, DataFrame]:
-        return {
-            "messages": messages.messages(bronze),
-            "objective_events": objective_events.objective_events(bronze),
-            "records": records.records(bronze),
-            "activity": activity.activity(bronze, self._none(_FOCUS.name), self._prices),
+    def _all_silver(self, bronze: DataFrame, name: str) -> DataFrame:
+        if name == _FOCUS.name:
+            return _FOCUS.merge(_FOCUS.in_columns(activity.markers(bronze)))
+        if name == deliveries.TABLE.name:
+            (found,) = bronze.where(f.col("log") == "main").agg(f.max("at_ms").alias("now_ms")).collect()
+            folded = deliveries.fold(deliveries.begun(bronze), deliveries.reached(bronze), found["now_ms"] or 0)
+            return folded.where(f.col("part") != deliveries.ORPHAN)
+        if name == activity.TABLE.name:
+            return activity.activity(bronze, self._none(_FOCUS.name), self._prices)
+        return {"messages": messages.messages, "objective_events": objective_events.objective_events,
+                "records": records.records}[name](bronze)  # fmt: skip
+
+    def _everything(self, bronze: DataFrame, *, stored: bool) -> Frames:
+        """Return all facts: those of the silver tables that were just made anew (`stored`), or of log rows."""
+        schemas = {**{name: table.schema for name, table in SILVER.items()}, "deliveries": STORED["deliveries"]}
+        silver = {
+            name: self._read_as(schema, self._lake.data_files(name)) if stored else self._all_silver(bronze, name)
+            for name, schema in schemas.items()
         }
-
-    def _all_deliveries(self, bronze: DataFrame) -> DataFrame:
-        (found,) = bronze.where(f.col("log") == "main").agg(f.max("at_ms").alias("now_ms")).collect()
-        folded = deliveries.fold(deliveries.begun(bronze), deliveries.reached(bronze), found["now_ms"] or 0)
-        return folded.where(f.col("part") != deliveries.ORPHAN)
-
-    def _everything(self, bronze: DataFrame) -> Frames:
-        silver = self._all_silver(bronze)
-        touched = self._all_deliveries(bronze)
         return Frames(
             messages=silver["messages"],
-            sendings=deliveries.sendings(touched),
-            steps=deliveries.steps(touched),
+            sendings=deliveries.sendings(silver["deliveries"]),
+            steps=deliveries.steps(silver["deliveries"]),
             answers=messages.answers(silver["messages"], silver["messages"]),
             exchanges=silver["activity"].where(f.col("kind") == activity.EXCHANGE),
             objective_events=silver["objective_events"],

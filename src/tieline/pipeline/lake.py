@@ -148,7 +148,9 @@ class Lake:
 
     def table(self, name: str) -> DeltaTable:
         """Return a table as of the newest commit, to read it with pandas, Polars or DuckDB."""
-        opened = self._open(name, self.head().versions.get(name))
+        head = self.head()
+        # `commits` itself is never part of a batch. Another table that no commit names belongs to a batch in progress.
+        opened = self._open(name, head.versions.get(name)) if name in {COMMITS, *head.versions} else None
         if opened is None:
             raise LakeError(f"{self} has no table {name!r}")
         return opened
@@ -198,15 +200,21 @@ class Lake:
         added: Sequence[DataFile],
         removed: Iterable[DataFile] = (),
         note: Mapping[str, Any] | None = None,
+        *,
+        again: bool = False,
     ) -> None:
         """Commit the changes of batch `number` to a table in one transaction: add and remove files.
 
-        `note` is stored with the commit.
+        `note` is stored with the commit. Raise `LakeError` if another run has committed this batch to the table, or has
+        replaced one of the files in `removed`. With `again`, the table may have the batch: it is made anew.
         """
         now = time.time_ns() // 1_000_000
+        removed = list(removed)
         keys = [key for key in (DAY, OPEN) if added and key in _partition(added[0])]
         opened = self._open(name)
         if opened is not None:
+            # Delta itself detects only what another run commits from here on.
+            self._require_unchanged(name, opened, 0 if again else number, removed)
             keys = list(opened.metadata().partition_columns)
         kinds = {DAY: pa.date32(), OPEN: pa.bool_()}
         whole = Schema.from_arrow(pa.schema([*schema, *((key, kinds[key]) for key in keys)]))
@@ -317,6 +325,18 @@ class Lake:
             return self._told(lambda: DeltaTable(self._location(name), version, self.storage.options))
         except TableNotFoundError:
             return None
+
+    def _require_unchanged(self, name: str, opened: DeltaTable, number: int, removed: Sequence[DataFile]) -> None:
+        """Raise `LakeError` if the table has batch `number` already, or lacks one of the files that a run read.
+
+        The number 0 allows every batch.
+        """
+        known = self._told(lambda: opened.transaction_version(_APPLICATION)) or 0
+        gone = {file.path for file in removed} - (
+            {file.path for file in _data_files(name, opened)} if removed else set()
+        )
+        if (number and known >= number) or gone:
+            raise LakeError(f"{self} was written to by another run: {name} has changed since this run read it")
 
     def _location(self, name: str) -> str:
         if self.storage.is_local:

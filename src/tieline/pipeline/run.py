@@ -93,7 +93,14 @@ def new_rows(lake: Lake, where: Mapping[str, str]) -> int:
 
     Raise `LogChanged` if the lake was not made from this log.
     """
-    head, options = lake.head(), Options(where)
+    head = lake.head()
+    _require_known(lake, head, where)
+    return _count(head.position, _reach(where, None))
+
+
+def _require_known(lake: Lake, head: Commit, where: Mapping[str, str]) -> None:
+    """Raise `LogChanged` if a log is shorter than the lake, or has another epoch."""
+    options = Options(where)
     log = options.log()
     for name in options.logs:
         known, epoch = head.epochs.get(name, ""), log.epoch(name)
@@ -102,7 +109,6 @@ def new_rows(lake: Lake, where: Mapping[str, str]) -> int:
         if log.end(name) < head.position.get(name, 0):
             had = head.position[name]
             raise LogChanged(f"{lake} is of another log: {name} has {log.end(name)} rows, and had {had}")
-    return _count(head.position, _reach(where, None))
 
 
 def is_brief(lake: Lake, rows: int) -> bool:
@@ -138,12 +144,15 @@ def run(
         try:
             batches.ask(_require_same_log, lake, where)
             batches.bring(batches.flow.recover)
-            epochs = batches.ask(_epochs, where) or {}
             while not watch.stopped():
+                # A hub may be restored from a backup while its log is followed.
+                batches.ask(_require_same_log, lake, where)
+                epochs = batches.ask(_epochs, where) or {}
                 reach = batches.ask(_reach, where, until)
                 while reach is not None and _count(begin := lake.head().position, reach) and not watch.stopped():
                     end = _limited(begin, reach, rows_per_batch)
-                    batches.bring(functools.partial(batches.flow.add, _pieces(where, begin, end), end, epochs=epochs))
+                    pieces = _pieces(where, begin, end)
+                    batches.bring(functools.partial(batches.flow.add, pieces, begin, end, epochs=epochs))
                 if not follow:
                     break
                 _rest(watch.stopped)
@@ -286,7 +295,7 @@ def _require_same_log(lake: Lake, where: Mapping[str, str]) -> None:
     In such a log, the lake's positions are not valid.
     """
     head = lake.head()
-    new_rows(lake, where)
+    _require_known(lake, head, where)
     if head.last_hash and _hash_before(where, head.position.get(MAIN, 0)) != head.last_hash:
         raise LogChanged(f"{lake} is of another log")
 
@@ -307,14 +316,17 @@ def rewind(spark: SparkSession, lake: Lake, where: Mapping[str, str], stage: Sta
         flow.recover()
         log = Options(where).log()
         position = flow.shared(where, _reach(where, None))
-        epochs = {name: log.epoch(name) for name in position}
-        return flow.rewind(position, epochs=epochs, last_hash=_hash_before(where, position.get(MAIN, 0)))
+        told = {
+            "epochs": {name: log.epoch(name) for name in position},
+            "last_hash": _hash_before(where, position.get(MAIN, 0)),
+        }
+        return flow.rewind(position, **told)
 
 
 def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda name: None) -> Commit:
     """Compute one table again from all log rows in the lake (bronze). Return the commit."""
     with lake.held():
-        return Flow(spark, lake, load_prices(lake), stage).rebuild(table)
+        return Flow(spark, lake, load_prices(lake), stage).rebuild([table])
 
 
 def rebuild_all(spark: SparkSession, lake: Lake, stage: Stage = lambda name: None) -> Commit:
@@ -324,13 +336,10 @@ def rebuild_all(spark: SparkSession, lake: Lake, stage: Stage = lambda name: Non
         old = last_commit(lake.path) if lake.is_old() else None
         if old is not None:
             if flow.recover() is None:
-                flow.add(old.pieces(lake.path), old.position)
+                flow.add(old.pieces(lake.path), {}, old.position)
             remove_old_files(lake.path)
             return lake.head()
-        flow.recover()
-        for name in REBUILDABLE:
-            flow.rebuild(name)
-        return lake.head()
+        return flow.rebuild(REBUILDABLE)
 
 
 def _reason(error: BaseException) -> str:

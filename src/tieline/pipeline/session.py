@@ -116,6 +116,20 @@ def start_session(
     return spark
 
 
+@contextlib.contextmanager
+def brief_queries(spark: "SparkSession") -> Iterator[None]:
+    """Let a session that was started for long work do the queries in the `with` block as a brief session does."""
+    before = {name: str(spark.conf.get(name)) for name in _BRIEF}
+    changed = {name: value for name, value in _BRIEF.items() if before[name] != value}
+    try:
+        for name, value in changed.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name in changed:
+            spark.conf.set(name, before[name])
+
+
 def _first_jars() -> str:
     """Return a class path of the archives with most of Spark's classes, which Java should search first."""
     home = os.environ.get("SPARK_HOME")
