@@ -71,3 +71,14 @@ def filled(spark: "SparkSession", made_home: Path, scratch: Path) -> "Lake":
     lake = Lake(scratch / "filled")
     run(spark, lake, {"home": str(made_home)})
     return lake
+
+
+@pytest.fixture(scope="session")
+def begun(spark: "SparkSession", made_home: Path, scratch: Path) -> "Lake":
+    """Fill a lake from the first rows of that home. Tests that go on from there copy it."""
+    from tieline.pipeline.lake import Lake
+    from tieline.pipeline.run import run
+
+    lake = Lake(scratch / "begun")
+    run(spark, lake, {"home": str(made_home)}, until={"main": 600, "activity": 60})
+    return lake

@@ -1,5 +1,6 @@
-"""Lakes for tests that need no Spark: gold tables written by Arrow, as a run leaves them."""
+"""Lakes for tests: gold tables written by Arrow, as a run leaves them, and copies of lakes that a run has filled."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,12 @@ def lake_of(path: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]], *, ma
             lake.commit_table(name, 1, schema, files)
         lake.commit(lake.follow(Commit(), tables, position={"main": main, "activity": 0}))
     return lake
+
+
+def copied(lake: Lake, path: Path) -> Lake:
+    """A lake of its own with the same tables."""
+    shutil.copytree(lake.path, path)
+    return Lake(path)
 
 
 def busy(path: Path, name: str = "bob") -> Lake:

@@ -8,25 +8,26 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.pipeline.lakes import copied
 from tests.pipeline.oracle import Oracle, stored
 from tieline.pipeline.alerts import find_alerts
 from tieline.pipeline.catalogue import GOLD, REBUILDABLE, SCHEMAS, SILVER
-from tieline.pipeline.flow import FEW_ROWS
-from tieline.pipeline.lake import Commit, Lake
+from tieline.pipeline.flow import FEW_ROWS, Flow
+from tieline.pipeline.lake import Commit, Lake, LakeError
 from tieline.pipeline.report import make_report
-from tieline.pipeline.run import Watch, is_brief, new_rows, rebuild, run
+from tieline.pipeline.run import LogChanged, Watch, is_brief, new_rows, rebuild, rebuild_all, run
+from tieline.pipeline.sqlite_log import SqliteLog
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def grown(spark: SparkSession, made_home: Path, scratch: Path, filled: Lake) -> Lake:
+def grown(spark: SparkSession, made_home: Path, scratch: Path, begun: Lake, filled: Lake) -> Lake:
     """Fill a lake in three runs; the last brings steps of deliveries that were closed before."""
-    lake = Lake(scratch / "grown")
+    lake = copied(begun, scratch / "grown")
     ends = filled.head().position
-    middle = {"main": ends["main"] // 2, "activity": ends["activity"] // 3}
     nearly = {"main": ends["main"] - 2, "activity": ends["activity"] // 3}
-    for until in (middle, nearly, None):
+    for until in (nearly, None):
         run(spark, lake, {"home": str(made_home)}, until=until)
     return lake
 
@@ -82,6 +83,31 @@ def test_who_follows_is_given_what_comes_later(spark: SparkSession, made_home: P
     assert (summary.events_read, summary.batches) == (170, 2)
 
 
+def test_a_hub_that_is_restored_while_it_is_followed_is_an_error_at_once(
+    spark: SparkSession, made_home: Path, scratch: Path, begun: Lake
+) -> None:
+    lake, asked = copied(begun, scratch / "restored-meanwhile"), list[str]()
+
+    def epoch(_log: SqliteLog, name: str) -> str:
+        asked.append(name)
+        return begun.head().epochs[name] if len(asked) <= 8 else "another"
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tieline.pipeline.run._FOLLOW_SECONDS", 1)
+        patched.setattr(SqliteLog, "epoch", epoch)
+        with pytest.raises(LogChanged, match="another"):
+            run(spark, lake, {"home": str(made_home)}, follow=True, until=begun.head().position)
+    assert lake.head() == begun.head()
+
+
+def test_a_batch_of_rows_that_another_run_has_added_is_refused(
+    spark: SparkSession, made_home: Path, begun: Lake
+) -> None:
+    with pytest.raises(LakeError, match="another run"):
+        Flow(spark, begun, {}).add([], {"main": 500, "activity": 60}, {"main": 700, "activity": 60})
+    assert begun.head().number == 1
+
+
 def test_a_run_is_brief_if_little_is_new_and_little_is_open(grown: Lake, tmp_path: Path) -> None:
     assert is_brief(Lake(tmp_path), FEW_ROWS - 1)
     assert not is_brief(Lake(tmp_path), FEW_ROWS)
@@ -98,13 +124,16 @@ def test_a_run_over_nothing_new_writes_nothing(spark: SparkSession, grown: Lake,
     assert sorted(path for path in grown.path.rglob("*") if path.is_file()) == before
 
 
-def test_a_table_that_is_rebuilt_is_what_it_was(spark: SparkSession, grown: Lake) -> None:
+def test_tables_that_are_rebuilt_are_what_they_were(spark: SparkSession, grown: Lake) -> None:
     alerts = find_alerts(make_report(grown), budget_usd=1)
-    for table in REBUILDABLE:
-        columns = SCHEMAS[table].fieldNames()
-        before, files = stored(grown.files(table), columns), grown.files(table)
-        assert rebuild(spark, grown, table).rows(table) == len(before)
-        assert grown.files(table) != files
-        assert stored(grown.files(table), columns) == before, table
+    before = {table: stored(grown.files(table), SCHEMAS[table].fieldNames()) for table in REBUILDABLE}
+    # All at once, gold from silver; then some alone, from bronze.
+    for tables in (REBUILDABLE, ("deliveries",), ("activity",), ("members",), ("objectives",)):
+        files = {table: grown.files(table) for table in REBUILDABLE}
+        commit = rebuild_all(spark, grown) if tables == REBUILDABLE else rebuild(spark, grown, tables[0])
+        for table in REBUILDABLE:
+            assert commit.rows(table) == len(before[table])
+            assert (grown.files(table) != files[table]) == (table in tables)
+            assert stored(grown.files(table), SCHEMAS[table].fieldNames()) == before[table], table
     assert find_alerts(make_report(grown), budget_usd=1) == alerts, "nothing would be told again"
     assert alerts

@@ -1,5 +1,6 @@
 """Kills: a run that is killed at any stage has changed nothing or everything, and the next one makes it whole."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.pipeline.lakes import copied
 from tests.pipeline.oracle import stored
+from tests.pipeline.victim import gateway
 from tieline.pipeline.catalogue import GOLD, SCHEMAS, SILVER
 from tieline.pipeline.lake import Commit, Lake
 from tieline.pipeline.run import RunFailed, Watch, rebuild, run
@@ -32,16 +35,16 @@ def fail_at(stage: str) -> Watch:
 
 
 def test_a_run_that_is_killed_or_fails_at_any_stage_is_made_whole_by_the_next(
-    spark: SparkSession, made_home: Path, scratch: Path, filled: Lake, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, made_home: Path, scratch: Path, begun: Lake, filled: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = Lake(scratch / "killed")
     # Not an empty lake: what is killed below merges into parts that are there.
-    run(spark, lake, {"home": str(made_home)}, until={"main": 600, "activity": 60})
+    lake = copied(begun, scratch / "killed")
     # While bronze is written; when bronze has the batch and nothing else has; when all tables have it.
     for stage, seconds in (("bronze", 0.2), ("silver", 0.1), ("commit", 0.0)):
-        arguments = [*map(str, (made_home, lake.path, scratch / "victim", ROWS, stage, seconds))]
+        arguments = [*map(str, (made_home, lake.path, ROWS, stage, seconds))]
         command = [sys.executable, "-m", "tests.pipeline.victim", *arguments]
-        victim = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, start_new_session=True)
+        environment = {**os.environ, **gateway(spark)}
+        victim = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True)
         assert victim.returncode == -signal.SIGKILL, victim.stderr.decode()[-2000:]
         assert lake.head().number == 1
     # The batch that was cut off is completed; then the next one fails before each of these tables has it.
@@ -62,15 +65,15 @@ def test_a_run_that_is_killed_or_fails_at_any_stage_is_made_whole_by_the_next(
     assert stored(lake.files("latency"), ["member"])
 
 
-def test_a_rebuilding_that_is_cut_off_is_completed(spark: SparkSession, made_home: Path, scratch: Path) -> None:
-    lake = Lake(scratch / "cut-off")
-    where, until = {"home": str(made_home)}, {"main": 300, "activity": 30}
-    run(spark, lake, where, until=until)
+def test_a_rebuilding_that_is_cut_off_is_completed(
+    spark: SparkSession, made_home: Path, scratch: Path, begun: Lake
+) -> None:
+    lake, where = copied(begun, scratch / "cut-off"), {"home": str(made_home)}
     before = stored(lake.files("edges"), SCHEMAS["edges"].fieldNames())
     with pytest.raises(Interrupted):
         rebuild(spark, lake, "edges", fail_at("commit").stage)
     assert lake.head().number == 1
-    run(spark, lake, where, until={"main": 330, "activity": 30})
+    run(spark, lake, where, until={"main": 630, "activity": 60})
     assert lake.head().number == 3
     assert stored(lake.files("edges"), ["day_ms"])
     assert sum(row[0] for row in stored(lake.files("edges"), ["messages"])) == lake.head().rows("deliveries")

@@ -100,6 +100,37 @@ def test_a_file_that_another_run_replaced_is_not_replaced_again(
     assert [file.span("at_ms") for file in lake.data_files("edges")] == [(2, 2)]
 
 
+def test_a_batch_that_another_run_committed_is_not_committed_again(tmp_path: Path) -> None:
+    # Object stores have no lock: two runs may compute the same batch.
+    lake = Lake(tmp_path)
+    first, second = write(lake, 1, 1, 2), write(lake, 1, 1, 2)
+    lake.commit_table("edges", 1, SCHEMA, first)
+    with pytest.raises(LakeError, match="another run"):
+        lake.commit_table("edges", 1, SCHEMA, second)
+    assert [file.path for file in lake.data_files("edges")] == [file.path for file in first]
+    lake.commit_table("edges", 1, SCHEMA, second, first, again=True)
+    assert [file.path for file in lake.data_files("edges")] == [file.path for file in second]
+
+
+def test_a_file_that_was_merged_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for number in range(1, 11):
+        lake.commit_table("edges", number, SCHEMA, write(lake, number, number))
+    read = lake.data_files("edges")
+    lake.compact(["edges"], "1970-01-02")
+    with pytest.raises(LakeError, match="edges has changed since this run read it"):
+        lake.commit_table("edges", 11, SCHEMA, write(lake, 11, 1), read)
+    assert sum(file.rows for file in lake.data_files("edges")) == 10
+
+
+def test_a_table_of_a_batch_in_progress_cannot_be_read(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.commit(lake.follow(Commit(), ()))
+    lake.commit_table("edges", 2, SCHEMA, write(lake, 2, 1))
+    with pytest.raises(LakeError, match="no table 'edges'"):
+        lake.table("edges")
+
+
 def test_leftovers_are_swept_and_files_of_the_tables_are_not(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.commit_table("edges", 1, SCHEMA, write(lake, 1, 1, 2, 3))

@@ -1,6 +1,7 @@
-"""A run of its own that kills itself so long after a stage begins: `victim.py HOME LAKE SCRATCH ROWS STAGE SECONDS`.
+"""A driver of its own that kills itself so long after a stage begins: `victim.py HOME LAKE ROWS STAGE SECONDS`.
 
-ROWS are those of a batch.
+ROWS are those of a batch. The driver uses the Java of the tests' session, named by `gateway`, which outlives it: its
+tasks go on and write files that nobody commits. `tests/faults` kills drivers together with their Java.
 """
 
 import os
@@ -9,18 +10,36 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.pipeline.conftest import QUICK
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.run import Watch, run
-from tieline.pipeline.session import start_session
+
+
+def gateway(spark: SparkSession) -> dict[str, str]:
+    """Variables by which another process finds the Java of a session."""
+    java = spark.sparkContext._gateway.java_parameters  # type: ignore[union-attr]  # it has begun
+    return {"PYSPARK_GATEWAY_PORT": str(java.port), "PYSPARK_GATEWAY_SECRET": java.auth_token}
+
+
+def attached() -> SparkSession:
+    """A session in the Java that the variables name."""
+    found = launch_gateway()
+    jvm = found.jvm
+    assert jvm is not None
+    context = jvm.org.apache.spark.api.java.JavaSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
+    conf = SparkConf(_jvm=jvm, _jconf=context.getConf())
+    return SparkSession(SparkContext(gateway=found, jsc=context, conf=conf))
 
 
 def main() -> None:
-    """Run until the stage, and die there, Spark with it."""
-    home, lake, scratch, rows, stage, seconds = sys.argv[1:]
+    """Run until the stage, and die there."""
+    home, lake, rows, stage, seconds = sys.argv[1:]
 
     def kill() -> None:
-        os.killpg(os.getpgid(0), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def die(name: str) -> None:
         if name != stage:
@@ -31,8 +50,7 @@ def main() -> None:
         else:
             kill()
 
-    spark = start_session("local[2]", scratch=Path(scratch), brief=True, settings=QUICK)
-    run(spark, Lake(Path(lake)), {"home": home}, rows_per_batch=int(rows), watch=Watch(stage=die))
+    run(attached(), Lake(Path(lake)), {"home": home}, rows_per_batch=int(rows), watch=Watch(stage=die))
 
 
 if __name__ == "__main__":
