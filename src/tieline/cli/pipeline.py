@@ -268,6 +268,13 @@ def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
             raise Failure(Exit.FAILED, f"Spark: {_first_line(error)}") from error
 
 
+def _is_little(rows: int) -> bool:
+    """Return true if so few rows are read that a brief session is better."""
+    from tieline.pipeline.flow import FEW_ROWS
+
+    return rows < FEW_ROWS
+
+
 def _first_line(error: Exception) -> str:
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
@@ -357,7 +364,7 @@ def _sql(query: str, lake: "Lake", master: str, *, json: bool) -> None:
     from tieline.cli.output import print_table
 
     _require_tables(lake)
-    with _session(master) as spark:
+    with _session(master, brief=_is_little(sum(lake.head().sizes.values()))) as spark:
         from tieline.pipeline.question import BadQuestion, ask
 
         try:
@@ -402,7 +409,7 @@ def _plain(value: Any) -> Any:
 
 
 def _rebuild(table: str | None, lake: "Lake", master: str, *, every: bool, json: bool) -> None:
-    from tieline.pipeline.catalogue import REBUILDABLE
+    from tieline.pipeline.catalogue import BRONZE, REBUILDABLE
 
     if not (every and lake.is_old()):
         _require_tables(lake)
@@ -410,7 +417,7 @@ def _rebuild(table: str | None, lake: "Lake", master: str, *, every: bool, json:
         raise Failure(Exit.USAGE, "name a table, or --all")
     if table is not None and table not in REBUILDABLE:
         raise Failure(Exit.USAGE, f"there is no table {table!r}", f"there are {', '.join(REBUILDABLE)}")
-    with _session(master) as spark:
+    with _session(master, brief=not lake.is_old() and _is_little(lake.head().rows(BRONZE))) as spark:
         from tieline.pipeline.run import rebuild, rebuild_all
 
         head = rebuild_all(spark, lake) if table is None else rebuild(spark, lake, table)
@@ -426,7 +433,7 @@ def _rewind(where: dict[str, str], lake: "Lake", master: str, *, json: bool) -> 
     import asyncio
 
     _require_tables(lake)
-    with _session(master) as spark:
+    with _session(master, brief=_is_little(sum(lake.head().position.values()))) as spark:
         from tieline.pipeline.reader import tell_position
         from tieline.pipeline.run import rewind
 
@@ -455,8 +462,8 @@ def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool)
         from tieline.pipeline.row import MAIN
         from tieline.pipeline.source import Options
 
-        Options(where).log().end(MAIN)
-        with _session(master) as spark:
+        rows = Options(where).log().end(MAIN)
+        with _session(master, brief=_is_little(rows)) as spark:
             from tieline.pipeline.verify import VerifyFinding, verify
 
             report = verify(spark, where, checkpoints)

@@ -102,6 +102,8 @@ def start_session(
         f"{'-XX:TieredStopAtLevel=1 ' if brief else ''}"
         f"-XX:ErrorFile={scratch}/java-%p.log "
         f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={scratch}",
+        # Executors of a cluster are other processes; each lives as long as the session.
+        "spark.executor.extraJavaOptions": f"-XX:+UseParallelGC{' -XX:TieredStopAtLevel=1' if brief else ''}",
         "spark.driver.extraClassPath": _first_jars(),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "spark"),
