@@ -106,5 +106,6 @@ def test_a_delivery_was_offered_by_the_wire_that_was_first(spark: SparkSession) 
         ("main", 9, 2000, "deliver", said % ("backchannel", "false")),
     ]
     bronze = spark.createDataFrame(rows, "log string, offset bigint, at_ms bigint, kind string, event string")
-    (found,) = deliveries.reached(bronze).collect()
+    bronze.createOrReplaceTempView("told_twice")
+    (found,) = spark.sql(f"SELECT * FROM {deliveries.reached('told_twice')}").collect()
     assert (found["offered_ms"], found["offered_by"], found["muted_ms"]) == (1000, "tieline", 1000)

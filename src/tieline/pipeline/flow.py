@@ -10,7 +10,8 @@ complete an interrupted batch, and does not change the tables that have the batc
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,16 +22,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tieline.pipeline.catalogue import BRONZE, GOLD, REBUILDABLE, SCHEMAS, SILVER, STORED, TIMES
-from tieline.pipeline.frames import Frames
+from tieline.pipeline.frames import Frames, frames
 from tieline.pipeline.lake import Commit, Lake, LakeError
 from tieline.pipeline.prices import Prices
 from tieline.pipeline.row import ACTIVITY, MAIN, SCHEMA
 from tieline.pipeline.session import brief_queries
 from tieline.pipeline.shape import Shape, whole_shape
 from tieline.pipeline.source import Position
+from tieline.pipeline.statements import rows_of, statement
 from tieline.pipeline.storage import FILES, DataFile, day_of, heard
-from tieline.pipeline.table import DAY_MS, HOUR_MS, Gold
-from tieline.pipeline.tables import activity, deliveries, findings, inboxes, messages, objective_events, records
+from tieline.pipeline.table import DAY_MS, HOUR_MS, Gold, gathered
+from tieline.pipeline.tables import activity, deliveries, inboxes, messages, objective_events, records
 from tieline.pipeline.tasks import BronzeWriter, FileReader, KeyFinder, Piece, TableWriter, Task
 
 Stage = Callable[[str], None]
@@ -88,6 +90,7 @@ class Flow:
         self._lake = lake
         self._prices = prices
         self._stage = stage
+        self._views: list[str] = []
 
     # A batch.
 
@@ -128,17 +131,16 @@ class Flow:
         return None
 
     def _complete(self, batch: _Batch, position: Position, told: Mapping[str, Any]) -> Commit:
-        with brief_queries(self._spark) if batch.shape.count() < FEW_ROWS else contextlib.nullcontext():
+        brief = brief_queries(self._spark) if batch.shape.count() < FEW_ROWS else contextlib.nullcontext()
+        with brief, self._own_views():
             bronze = self._read(BRONZE, self._new(batch, BRONZE))
             self._silver(batch, bronze)
             self._stage("gold")
-            frames = self._frames(batch, bronze)
-            golds = {gold.name: gold for gold in GOLD.values() if set(gold.reads) - frames.empty}
-            jobs = {
-                name: functools.partial(self._merged, batch, gold, gold.contributions(frames))
-                for name, gold in golds.items()
-            }
-            self._commit_changes(batch, jobs)
+            facts, empty = self._frames(batch, bronze), batch.shape.empty()
+            golds = {gold.name: gold for gold in GOLD.values() if set(gold.reads) - empty}
+            self._commit_changes(
+                batch, {name: functools.partial(self._merged, batch, gold, facts) for name, gold in golds.items()}
+            )
         return self._finish(batch, position=position, last_hash=batch.shape.last_hash or batch.head.last_hash, **told)
 
     def _finish(self, batch: _Batch, **changes: Any) -> Commit:
@@ -160,7 +162,7 @@ class Flow:
             self._lake.sweep(names)
         return commit
 
-    def _silver(self, batch: _Batch, bronze: DataFrame) -> None:
+    def _silver(self, batch: _Batch, bronze: str) -> None:
         self._stage("silver")
         empty, number = batch.shape.empty(), batch.number
         names = {"deliveries": {"sendings", "steps"}, "focus": {"focus"}}
@@ -173,7 +175,7 @@ class Flow:
             ),
             "records": lambda: self._change(number, "records", records.records(bronze)),
             "activity": lambda: self._change(number, "activity", self._told_activity(batch, bronze)),
-            "focus": lambda: self._merged(batch, _FOCUS, _FOCUS.in_columns(activity.markers(bronze))),
+            "focus": lambda: self._merged(batch, _FOCUS, {"bronze": bronze}),
         }
         self._commit_changes(batch, {name: job for name, job in jobs.items() if names.get(name, {name}) - empty})
 
@@ -205,28 +207,15 @@ class Flow:
             written[row["table"]].append(heard(row.asDict()))
         return written
 
-    def _frames(self, batch: _Batch, bronze: DataFrame) -> Frames:
-        touched = self._read_as(STORED["deliveries"], self._new(batch, "deliveries"))
-        new = {name: self._read(name, self._new(batch, name)) for name in SILVER if name != "deliveries"}
-        changed = new["objective_events"].select("objective").distinct()
+    def _frames(self, batch: _Batch, bronze: str) -> Frames:
+        new = {name: self._read(name, self._new(batch, name), STORED[name]) for name in SILVER}
         history = self._none("objective_events")
         if "objective_events" not in batch.shape.empty():
-            history = self._read("objective_events", self._lake.data_files("objective_events"))
-        return Frames(
-            messages=new["messages"],
-            sendings=deliveries.sendings(touched),
-            steps=deliveries.steps(touched),
-            answers=messages.answers(new["messages"], self._of_hours("messages", batch.shape.asked_hours)),
-            exchanges=new["activity"].where(f.col("kind") == activity.EXCHANGE),
-            objective_events=new["objective_events"],
-            objective_history=history.join(f.broadcast(changed), "objective", "left_semi"),
-            records=new["records"],
-            findings=findings.findings(bronze),
-            prices=self._prices,
-            empty=batch.shape.empty(),
-        )
+            known = self._read("objective_events", self._lake.data_files("objective_events"))
+            history = rows_of("objective_history", known=known, new=new["objective_events"])
+        return frames(bronze, new, self._of_hours("messages", batch.shape.asked_hours), history)
 
-    def _told_activity(self, batch: _Batch, bronze: DataFrame) -> DataFrame:
+    def _told_activity(self, batch: _Batch, bronze: str) -> str:
         focus = self._read("focus", self._lake.data_files("focus"))
         told = activity.activity(bronze, focus, self._prices)
         known = self._of_hours("activity", batch.shape.activity_hours)
@@ -234,19 +223,22 @@ class Flow:
 
     # Deliveries, whose rows change.
 
-    def _folded(self, batch: _Batch, bronze: DataFrame) -> _Change:
+    def _folded(self, batch: _Batch, bronze: str) -> _Change:
         """Add the rungs (states) that deliveries reached in this batch to the open deliveries."""
         name = deliveries.TABLE.name
         before = [file for file in self._lake.data_files(name) if file.open]
         assert batch.shape.span_ms is not None, "deliveries come from the main log"
         known = deliveries.begun(bronze)
         if before:
-            known = known.unionByName(deliveries.known(self._read(name, before)))
+            known = rows_of("open", begun=known, before=deliveries.known(self._read(name, before)))
         count = batch.shape.begun + batch.shape.count() + sum(file.rows for file in before)
-        reached = deliveries.reached(bronze)
-        if count < _HASHED_ROWS:
-            reached = reached.hint("shuffle_hash")
-        folded = deliveries.fold(self._gathered(known, count), reached, batch.shape.span_ms[1])
+        folded = deliveries.fold(
+            known,
+            deliveries.reached(bronze),
+            batch.shape.span_ms[1],
+            few=count < FEW_ROWS,
+            hashed=count < _HASHED_ROWS,
+        )
         return self._change(batch.number, name, folded, gone=before)
 
     def _fold_late(
@@ -261,24 +253,25 @@ class Flow:
         name = deliveries.TABLE.name
         steps, count = self._read(name, orphans), sum(file.rows for file in orphans)
         ranges = self._read(inboxes.TABLE.name, self._lake.data_files(inboxes.TABLE.name))
-        days = {day_of(row["day_ms"]) for row in inboxes.days(ranges, steps).collect()}
+        days = {day_of(row["day_ms"]) for row in self._spark.sql(inboxes.days(ranges, steps)).collect()}
         old = [file for file in self._lake.data_files(name) if file.open is False and file.day in days]
         if old and count <= _LATE_MAX:
-            wanted = steps.select("number", "key").toArrow()
+            wanted = self._spark.sql(statement("columns", columns="number, key", rows=steps)).toArrow()
             finder = KeyFinder(self._lake.storage, [file.path for file in old], wanted)
             old = [old[row["found"]] for row in self._numbered(len(old), finder, "found bigint").collect()]
         if not old:
             return [], [], {"late": 0, "unknown": count}
         known = self._read(name, old)
-        (found,) = deliveries.lateness(known, steps).collect()
-        folded = deliveries.fold(deliveries.known(known), steps, _ALWAYS).where(f.col("part") != deliveries.ORPHAN)
-        rows = self._gathered(folded, sum(file.rows for file in old))
+        (found,) = self._spark.sql(deliveries.lateness(known, steps)).collect()
+        few = sum(file.rows for file in old) + count < FEW_ROWS
+        folded = deliveries.fold(deliveries.known(known), steps, _ALWAYS, few=few)
+        rows = gathered(rows_of("some", rows=folded, where=f"part <> {deliveries.ORPHAN}"), few=few)
         files = self._collected(self._change(batch.number, name, rows).rows)
         return files, old, {"late": found["late"], "unknown": count - found["rows"]}
 
     # Reading and writing.
 
-    def _merged(self, batch: _Batch, gold: Gold, new: DataFrame) -> _Change:
+    def _merged(self, batch: _Batch, gold: Gold, facts: Mapping[str, Any]) -> _Change:
         """Merge new facts into a gold table (a table of sums).
 
         A fact changes the row with its keys or makes a new row.
@@ -287,23 +280,23 @@ class Flow:
         if gold.part is not None:
             files = [file for file in files if batch.shape.touches(gold.reads, file.span(gold.part), gold.part_ms)]
         count = batch.shape.count() + batch.shape.begun + sum(file.rows for file in files)
-        if files:
-            new = new.unionByName(gold.in_columns(self._read(gold.name, files)))
-        merged = gold.merge(self._gathered(new, count))
+        merged = gold.query(facts, self._read(gold.name, files) if files else None, few=count < FEW_ROWS)
         return self._change(batch.number, gold.name, merged, gold.part_ms, batch.recent_ms, gone=files)
 
     def _change(
         self,
         number: int,
         name: str,
-        rows: DataFrame,
+        rows: str,
         width_ms: int = DAY_MS,
         recent_ms: int = _ALWAYS,
         *,
         gone: Sequence[DataFile] = (),
     ) -> _Change:
         columns = [*STORED[name].fieldNames(), *(["part"] if name == deliveries.TABLE.name else [])]
-        return _Change(rows.select(*columns).mapInArrow(self._writer(name, number, width_ms, recent_ms), FILES), gone)
+        names = ", ".join(f"`{column}`" for column in columns)
+        selected = self._spark.sql(statement("columns", columns=names, rows=rows))
+        return _Change(selected.mapInArrow(self._writer(name, number, width_ms, recent_ms), FILES), gone)
 
     def _writer(self, name: str, number: int, width_ms: int = DAY_MS, recent_ms: int = _ALWAYS) -> TableWriter:
         states = deliveries.STATES if name == deliveries.TABLE.name else {}
@@ -324,20 +317,30 @@ class Flow:
         """Return the files of a table that the batch wrote."""
         return [file for file in self._lake.data_files(name) if file.is_of(batch.number)]
 
-    def _read(self, name: str, files: Sequence[DataFile]) -> DataFrame:
-        return self._read_as(SCHEMAS[name], files)
+    def _read(self, name: str, files: Sequence[DataFile], schema: StructType | None = None) -> str:
+        """Return the name of a view with the rows of files of a table."""
+        schema = schema or SCHEMAS[name]
+        if not files:
+            return self._none(name, schema)
+        rows = read_files(self._spark, self._lake, schema, files)
+        # Few rows in one partition need no shuffle.
+        rows = rows.coalesce(1) if sum(file.rows for file in files) < FEW_ROWS else rows
+        view = f"tieline_{uuid.uuid4().hex}"
+        rows.createOrReplaceTempView(view)
+        self._views.append(view)
+        return view
 
-    def _read_as(self, schema: StructType, files: Sequence[DataFile]) -> DataFrame:
-        return self._gathered(read_files(self._spark, self._lake, schema, files), sum(file.rows for file in files))
+    @contextlib.contextmanager
+    def _own_views(self) -> Iterator[None]:
+        """Drop the views that are made in the `with` block."""
+        try:
+            yield
+        finally:
+            for view in self._views:
+                self._spark.catalog.dropTempView(view)
+            self._views.clear()
 
-    def _gathered(self, rows: DataFrame, count: int) -> DataFrame:
-        """Put the rows into one partition if they were computed from few rows. Then Spark need not shuffle the rows.
-
-        `count` is the number of rows from which they were computed.
-        """
-        return rows.coalesce(1) if count < FEW_ROWS else rows
-
-    def _of_hours(self, name: str, hours: frozenset[int]) -> DataFrame:
+    def _of_hours(self, name: str, hours: frozenset[int]) -> str:
         """Return the rows of a silver table (a table of facts) from the first hour in `hours` to the last.
 
         Each hour is given by its start in milliseconds.
@@ -348,10 +351,10 @@ class Flow:
         first, last = min(hours), max(hours) + HOUR_MS - 1
         files = [file for file in self._lake.data_files(name) if _overlap(file.span(time), hours)]
         # The page index of the files tells Spark which pages have such rows.
-        return self._read(name, files).where(f.col(time).between(first, last))
+        return rows_of("some", rows=self._read(name, files), where=f"{time} BETWEEN {first} AND {last}")
 
-    def _none(self, name: str) -> DataFrame:
-        return self._read(name, ())
+    def _none(self, name: str, schema: StructType | None = None) -> str:
+        return f"({nothing(schema or SCHEMAS[name])})"
 
     # Rebuilding.
 
@@ -362,7 +365,8 @@ class Flow:
         difference, because retention deletes activity.
         """
         head = self._lake.newest()
-        mine = self._read(BRONZE, self._lake.data_files(BRONZE)).select("log", "offset", "at_ms", "hash")
+        files = self._lake.data_files(BRONZE)
+        mine = read_files(self._spark, self._lake, SCHEMAS[BRONZE], files).select("log", "offset", "at_ms", "hash")
         theirs = self._spark.read.format("tieline").options(**where).load()
         renamed = theirs.select("log", "offset", f.col("at_ms").alias("their_ms"), f.col("hash").alias("their_hash"))
         differ = ~f.col("at_ms").eqNullSafe(f.col("their_ms")) | ~f.col("hash").eqNullSafe(f.col("their_hash"))
@@ -380,13 +384,12 @@ class Flow:
         if position == head.position:
             same = all(getattr(head, name) == value for name, value in told.items())
             return head if same else self._finish(_Batch(head, Shape()), **told)
-        kept = f.lit(False)
-        for log, end in position.items():
-            kept = kept | ((f.col("log") == log) & (f.col("offset") < end))
+        kept = " OR ".join(f"log = '{log}' AND `offset` < {end}" for log, end in position.items())
         files = [one for one in self._lake.data_files(BRONZE) if one.span("offset")[1] >= min(position.values())]
-        rows = self._read(BRONZE, files).where(kept)
         self._stage(BRONZE)
-        left = self._collected(self._change(head.number + 1, BRONZE, rows).rows)
+        with self._own_views():
+            rows = rows_of("some", rows=self._read(BRONZE, files), where=kept)
+            left = self._collected(self._change(head.number + 1, BRONZE, rows).rows)
         note = {"rewound": position, "told": told}
         self._lake.commit_table(BRONZE, head.number + 1, SCHEMA, left, files, note)
         return self._complete_rewinding(head, note)
@@ -420,25 +423,28 @@ class Flow:
         The silver tables are one Spark query, and the gold tables are another. With `stored`, all silver tables are
         made anew too, and the gold tables are made from them.
         """
-        bronze, few = self._read(BRONZE, files), sum(file.rows for file in files) < FEW_ROWS
+        few = sum(file.rows for file in files) < FEW_ROWS
         silver, gold = ([name for name in names if (name in GOLD) is among] for among in (False, True))
-        if silver:
-            self._stage("silver")
-            self._commit_whole(number, {name: self._all_silver(bronze, name) for name in silver}, few=few)
-        if gold:
-            self._stage("gold")
-            frames = self._everything(bronze, stored=stored)
-            self._commit_whole(
-                number, {name: GOLD[name].merge(GOLD[name].contributions(frames)) for name in gold}, few=few
-            )
+        with self._own_views():
+            bronze = self._read(BRONZE, files)
+            if silver:
+                self._stage("silver")
+                made = {name: self._all_silver(bronze, name, few=few) for name in silver}
+                self._commit_whole(number, made, few=few)
+            if gold:
+                self._stage("gold")
+                facts: Mapping[str, Any] = self._everything(bronze, stored=stored, few=few)
+                self._commit_whole(number, {name: GOLD[name].query(facts, few=few) for name in gold}, few=few)
 
-    def _commit_whole(self, number: int, tables: Mapping[str, DataFrame], *, few: bool) -> None:
+    def _commit_whole(self, number: int, tables: Mapping[str, str], *, few: bool) -> None:
         """Replace all rows of each table in one Spark query, and commit each table."""
         changes = {}
         for name, rows in tables.items():
             time = TIMES[name]
             # Each day goes to one task, so that it becomes one file.
-            daily = rows if few or time is None else rows.repartition(f.floor(f.col(time) / DAY_MS))
+            daily = rows
+            if time is not None and not few:
+                daily = rows_of("by_day", rows=rows, time=time, day_ms=DAY_MS)
             changes[name] = self._change(number, name, daily, gone=self._lake.data_files(name))
         for name, files in self._written(changes).items():
             self._stage(name)
@@ -446,37 +452,29 @@ class Flow:
             if files or old:
                 self._lake.commit_table(name, number, to_arrow_schema(STORED[name]), files, old, again=True)
 
-    def _all_silver(self, bronze: DataFrame, name: str) -> DataFrame:
+    def _all_silver(self, bronze: str, name: str, *, few: bool) -> str:
         if name == _FOCUS.name:
-            return _FOCUS.merge(_FOCUS.in_columns(activity.markers(bronze)))
+            return _FOCUS.query({"bronze": bronze}, few=few)
         if name == deliveries.TABLE.name:
-            (found,) = bronze.where(f.col("log") == "main").agg(f.max("at_ms").alias("now_ms")).collect()
-            folded = deliveries.fold(deliveries.begun(bronze), deliveries.reached(bronze), found["now_ms"] or 0)
-            return folded.where(f.col("part") != deliveries.ORPHAN)
+            (found,) = self._spark.sql(statement("last_time", bronze=bronze)).collect()
+            folded = deliveries.fold(
+                deliveries.begun(bronze), deliveries.reached(bronze), found["now_ms"] or 0, few=few
+            )
+            return rows_of("some", rows=folded, where=f"part <> {deliveries.ORPHAN}")
         if name == activity.TABLE.name:
             return activity.activity(bronze, self._none(_FOCUS.name), self._prices)
         return {"messages": messages.messages, "objective_events": objective_events.objective_events,
                 "records": records.records}[name](bronze)  # fmt: skip
 
-    def _everything(self, bronze: DataFrame, *, stored: bool) -> Frames:
+    def _everything(self, bronze: str, *, stored: bool, few: bool) -> Frames:
         """Return all facts: those of the silver tables that were just made anew (`stored`), or of log rows."""
-        schemas = {**{name: table.schema for name, table in SILVER.items()}, "deliveries": STORED["deliveries"]}
         silver = {
-            name: self._read_as(schema, self._lake.data_files(name)) if stored else self._all_silver(bronze, name)
-            for name, schema in schemas.items()
+            name: self._read(name, self._lake.data_files(name), STORED[name])
+            if stored
+            else self._all_silver(bronze, name, few=few)
+            for name in SILVER
         }
-        return Frames(
-            messages=silver["messages"],
-            sendings=deliveries.sendings(silver["deliveries"]),
-            steps=deliveries.steps(silver["deliveries"]),
-            answers=messages.answers(silver["messages"], silver["messages"]),
-            exchanges=silver["activity"].where(f.col("kind") == activity.EXCHANGE),
-            objective_events=silver["objective_events"],
-            objective_history=silver["objective_events"],
-            records=silver["records"],
-            findings=findings.findings(bronze),
-            prices=self._prices,
-        )
+        return frames(bronze, silver, silver["messages"], silver["objective_events"])
 
 
 def read_files(spark: SparkSession, lake: Lake, schema: StructType, files: Sequence[DataFile]) -> DataFrame:
@@ -485,13 +483,17 @@ def read_files(spark: SparkSession, lake: Lake, schema: StructType, files: Seque
     For other lakes, Spark tasks read the files with delta-rs's client.
     """
     if not files:
-        # Spark sees from this form that the frame is empty, and skips every step that depends on it.
-        nulls = [f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema]
-        return spark.range(1).where(f.lit(False)).selectExpr(*nulls)
+        return spark.sql(nothing(schema))
     if lake.storage.is_local:
         return spark.read.schema(schema).parquet(*(lake.storage.url(file.path) for file in files))
     reader = FileReader(lake.storage, [file.path for file in files], to_arrow_schema(schema))
     return spark.range(0, len(files), 1, len(files)).mapInArrow(reader, schema)
+
+
+def nothing(schema: StructType) -> str:
+    """Return a query that has no rows. Spark sees this, and skips every step that depends on it."""
+    nulls = (f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema)
+    return statement("nothing", columns=", ".join(nulls))
 
 
 def _missed(head: Commit, shape: Shape, end: Position) -> dict[str, int]:

@@ -1,34 +1,46 @@
 """The facts of one batch: new rows of every silver table (facts), with which the gold tables (sums) are updated.
 
-Above: the tables. `flow.py` fills `Frames` from one batch or, to rebuild a table, from all rows that were ever read.
+Above: the tables. `flow.py` makes them from one batch or, to rebuild a table, from all rows that were ever read. Each
+frame is a text in SQL that stands for rows: the name of a view, or a query in parentheses.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from typing import TypedDict
 
-from pyspark.sql import DataFrame
-
-from tieline.pipeline.prices import Prices
+from tieline.pipeline.tables import activity, deliveries, findings, messages
 
 
-@dataclass(frozen=True)
-class Frames:
-    """The new facts of one batch, with which gold tables (sums) are updated: one Spark frame for each kind of fact."""
+class Frames(TypedDict):
+    """The new facts of one batch, with which gold tables (sums) are updated: one frame for each kind of fact."""
 
-    messages: DataFrame
-    sendings: DataFrame
+    messages: str
+    sendings: str
     """One row for each new delivery: a message and one recipient."""
-    steps: DataFrame
+    steps: str
     """One row for each rung (state) that a delivery reached. A delivery that left the backlog also has a row with the
     rung `left`.
     """
-    answers: DataFrame
+    answers: str
     """One row for each message that replies to another: the sender, the recipient, and the time that the reply took."""
-    exchanges: DataFrame
-    objective_events: DataFrame
-    objective_history: DataFrame
+    exchanges: str
+    objective_history: str
     """All events, old and new, of the objectives that have new events."""
-    records: DataFrame
-    findings: DataFrame
-    prices: Prices
-    empty: frozenset[str] = field(default_factory=frozenset)
-    """Names of the frames that have no rows."""
+    records: str
+    findings: str
+
+
+def frames(bronze: str, silver: Mapping[str, str], asked: str, history: str) -> Frames:
+    """Return the facts of a batch. `bronze` are its log rows, and `silver` the new rows of each silver table.
+
+    `asked` are the messages to which messages of the batch may reply, and `history` the events of its objectives.
+    """
+    return Frames(
+        messages=silver["messages"],
+        sendings=deliveries.sendings(silver["deliveries"]),
+        steps=deliveries.steps(silver["deliveries"]),
+        answers=messages.answers(silver["messages"], asked),
+        exchanges=activity.exchanges(silver["activity"]),
+        objective_history=history,
+        records=silver["records"],
+        findings=findings.findings(bronze),
+    )

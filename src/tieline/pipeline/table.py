@@ -1,16 +1,17 @@
 """Definition of a table: its name, its columns, and the rules by which new facts are merged into it.
 
 Above: one file per table in `tables/`. A silver table holds facts. A gold table holds sums over facts, so that a batch
-of facts can be added to the stored rows. `contribute` returns rows with the table's keys and measures (the columns that
-are summed up), possibly several for the same key. `MERGES` has the functions that merge rows of the same key into one
-row. `finish` adds columns that are computed from measures.
+of facts can be added to the stored rows. `facts` are rows with the table's keys and measures (the columns that are
+summed up), possibly several for the same key. `MERGES` has the functions that merge rows of the same key into one row.
+`finish` has columns that are computed from measures.
+
+Rules are texts in Spark SQL, and a table is one statement: a column that is made in Python takes several calls to Java,
+and each step of a frame is analysed anew, which for few rows takes longer than the work.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -22,7 +23,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tieline.pipeline.frames import Frames
+from tieline.pipeline.statements import rows_of, statement
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -61,15 +62,30 @@ def each(measure: str) -> str:
     return f"each_{measure}"
 
 
-MERGES: dict[str, Callable[[str], Column]] = {
-    "sum": f.sum,
-    "min": f.min,
-    "max": f.max,
+MERGES: dict[str, Callable[[str], str]] = {
+    "sum": lambda name: f"sum({name})",
+    "min": lambda name: f"min({name})",
+    "max": lambda name: f"max({name})",
     # All numbers, in order, so that percentiles are exact. Each new fact adds one number.
-    "sorted": lambda name: f.sort_array(f.concat(f.collect_list(each(name)), f.flatten(f.collect_list(name)))),
-    "union": lambda name: f.sort_array(f.array_distinct(f.flatten(f.collect_list(name)))),
-    "newest": lambda name: f.max_by(name, f.when(f.col(name).isNotNull(), f.col(VERSION))),
+    "sorted": lambda name: f"sort_array(concat(collect_list({each(name)}), flatten(collect_list({name}))))",
+    "union": lambda name: f"sort_array(array_distinct(flatten(collect_list({name}))))",
+    "newest": lambda name: f"max_by({name}, CASE WHEN {name} IS NOT NULL THEN {VERSION} END)",
 }
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts that a gold table counts. All texts are Spark SQL."""
+
+    of: str
+    """The rows: a frame (see `Frames`) in braces, such as `{messages}`, or a query over frames in parentheses."""
+    columns: Mapping[str, str]
+    """For each key and measure, its expression. Measures that are left out are null."""
+    where: str = "true"
+    by: Sequence[str] = ()
+    """Expressions by which rows are summed up here, before they are merged with other facts. Empty: one row is one
+    fact.
+    """
 
 
 @dataclass(frozen=True)
@@ -78,14 +94,14 @@ class Gold:
 
     name: str
     schema: StructType
-    """The stored columns: keys, measures (merged values), and the columns that `finish` adds."""
+    """The stored columns: keys, measures (merged values), and the columns of `finish`."""
     keys: tuple[str, ...]
     measures: Mapping[str, str]
     """For each measure, the rule that merges the values of rows with the same keys: a name in `MERGES`, such as `sum`.
     """
     reads: tuple[str, ...]
-    """The fields of `Frames` whose facts the table counts. A batch without such facts leaves the table unchanged."""
-    contribute: Callable[[Frames], Sequence[DataFrame]]
+    """The kinds of facts that the table counts (see `Frames`). A batch without such facts does not change the table."""
+    facts: tuple[Facts, ...]
     part: str | None = None
     """The key column with the time of a row. The table has one partition for each day of this time. `None` if the table
     has no partitions.
@@ -94,35 +110,37 @@ class Gold:
     that it changes.
     """
     part_ms: int = DAY_MS
-    finish: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    finish: Mapping[str, str] = field(default_factory=dict)
+    """For each column that is computed after the merge, its expression over keys and measures."""
 
-    def merge(self, rows: DataFrame) -> DataFrame:
-        """Merge rows with the same keys into one row."""
-        merged = rows.groupBy(*self.keys).agg(
-            *(MERGES[how](measure).alias(measure) for measure, how in self.measures.items())
+    def query(self, frames: Mapping[str, str], stored: str | None = None, *, few: bool = False) -> str:
+        """Return the rows of this table, merged from the facts in `frames` and the rows of the view `stored`.
+
+        `frames` has the rows of each frame, as SQL. If the rows are `few`, one task does it without a shuffle.
+        """
+        parts = [self._select(one.of.format_map(frames), one.columns, one.where, one.by) for one in self.facts]
+        if stored is not None:
+            parts.append(self._select(stored, {name: f"`{name}`" for name in (*self.keys, *self.measures)}))
+        merged = ", ".join(f"{MERGES[how](measure)} AS {measure}" for measure, how in self.measures.items())
+        columns = ", ".join(
+            f"CAST({self.finish[one.name]} AS {one.dataType.simpleString()}) AS `{one.name}`"
+            if one.name in self.finish
+            else f"`{one.name}`"
+            for one in self.schema
         )
-        return self.finish(merged).select(*self.schema.fieldNames())
+        keys = ", ".join(f"`{key}`" for key in self.keys)
+        rows = gathered(f"({' UNION ALL '.join(parts)})", few=few)
+        return rows_of("merged", columns=columns, keys=keys, measures=merged, rows=rows)
 
-    def contributions(self, frames: Frames) -> DataFrame:
-        """Return the facts of a batch in this table's columns. A measure for which a fact has no value is null."""
-        first, *others = self.contribute(frames)
-        rows = self.in_columns(first)
-        for other in others:
-            rows = rows.unionByName(self.in_columns(other))
-        return rows
-
-    def in_columns(self, rows: DataFrame) -> DataFrame:
-        """Convert facts, or stored rows of this table, to the columns that `merge` needs."""
+    def _select(self, rows: str, columns: Mapping[str, str], where: str = "true", by: Sequence[str] = ()) -> str:
+        """Return a query with the columns that the merge needs: keys, measures, numbers of `sorted` measures."""
         types = {name: self.schema[name].dataType for name in (*self.keys, *self.measures)}
         types |= {each(name): LongType() for name, how in self.measures.items() if how == "sorted"}
-        given = set(rows.columns)
-        # Write expressions as text: a column made in Python takes several calls to Java.
-        return rows.selectExpr(
-            *(
-                f"CAST({f'`{name}`' if name in given else 'NULL'} AS {kind.simpleString()}) AS `{name}`"
-                for name, kind in types.items()
-            )
+        selected = ", ".join(
+            f"CAST({columns.get(name, 'NULL')} AS {kind.simpleString()}) AS `{name}`" for name, kind in types.items()
         )
+        grouped = f"GROUP BY {', '.join(by)}" if by else ""
+        return statement("facts", columns=selected, rows=rows, where=where, by=grouped)
 
 
 @dataclass(frozen=True)
@@ -135,15 +153,30 @@ class Silver:
     """The column with the time of a row. It determines which files must be read."""
 
 
-def start_of(time_ms: Column, width_ms: int) -> Column:
-    """Return the start of the minute, hour or day (`width_ms`) that contains a time."""
-    return (f.floor(time_ms / width_ms) * width_ms).cast("bigint")
+def gathered(rows: str, *, few: bool) -> str:
+    """Put rows into one partition if they are `few`. Then Spark need not shuffle them."""
+    return rows_of("one_partition", rows=rows) if few else rows
 
 
-def percentile(values: Column, share: float) -> Column:
-    """Return the nearest-rank percentile of sorted numbers. It is null if there are no numbers.
+def quoted(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Return texts as a list of SQL, for `IN`."""
+    return f"({', '.join(map(quoted, texts))})"
+
+
+def start_of(time_ms: str, width_ms: int) -> str:
+    """Return the start of the minute, hour or day (`width_ms`) that contains a time, as SQL."""
+    return f"CAST(floor({time_ms} / {width_ms}) * {width_ms} AS BIGINT)"
+
+
+def percentile(values: str, share: float) -> str:
+    """Return the nearest-rank percentile of sorted numbers, as SQL. It is null if there are no numbers.
 
     `share` is the percentile as a fraction: 0.5 for the median.
     """
-    rank = f.greatest(f.lit(1), f.ceil(f.size(values) * f.lit(share))).cast("int")
-    return f.when(f.size(values) > 0, f.element_at(values, rank))
+    rank = f"CAST(greatest(1, ceil(size({values}) * {share}D)) AS INT)"
+    return f"CASE WHEN size({values}) > 0 THEN element_at({values}, {rank}) END"

@@ -1,4 +1,4 @@
-"""The tables, one file each: a schema, the meaning of a row, and pure functions from DataFrames to DataFrames.
+"""The tables, one file each: a schema, the meaning of a row, and the statement in SQL that makes its rows.
 
 Silver tables (facts): `messages`, `deliveries`, `objective_events`, `activity`, `records`. Gold tables (sums of facts):
 the others.

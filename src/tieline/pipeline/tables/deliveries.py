@@ -6,11 +6,10 @@ delivery reaches a rung late. The table `inboxes` then has the day of the delive
 the last commit of the row added, and one bit for a new delivery.
 """
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from tieline.pipeline.table import DAY_MS, Silver, columns
+from tieline.pipeline.statements import rows_of, statement
+from tieline.pipeline.table import DAY_MS, Silver, columns, gathered
 
 WATERMARK_MS = DAY_MS
 """A rung (state) counts as late if the delivery reaches it more than this time after its message. A late rung is still
@@ -42,8 +41,6 @@ _RANGE_MAX = 10_000_000
 the disk.
 """
 _KEY_MAX = 2**60  # no inbox gets there; a key beyond it was written by somebody else
-_MOVED = "number bigint, keys array<array<bigint>>, protocol string, mute boolean"
-_KINDS = ("deliver", "see", "ack", "claim", "expire", "die")
 _TIMES = ("offered_ms", "muted_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms")
 _WORDS = ("offered_by", "acked_by")
 _BITS = {name: 1 << index for index, name in enumerate((*_TIMES, "left_ms"))}
@@ -51,143 +48,122 @@ _SENT = 1 << len(_BITS)
 _RUNGS = ("offered_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms", "left_ms")
 
 
-def begun(bronze: DataFrame) -> DataFrame:
+_NONE = "''"
+_NAMES = ", ".join(f"`{name}`" for name in TABLE.schema.fieldNames())
+
+
+def begun(bronze: str) -> str:
     """Return the new deliveries in a batch, without any rung (state) yet: one row for each message and recipient.
 
     A message has no rows here if retention deleted its list of recipients.
     """
-    sent = bronze.where((f.col("log") == "main") & (f.col("kind") == "send") & f.col("keys").isNotNull())
-    each = sent.select("offset", "sender", f.col("at_ms").alias("sent_ms"), _each())
-    rows = each.select(
-        f.col("one.numbers").alias("number"),
-        f.col("one.keys").alias("key"),
-        f.coalesce("one.recipients", f.concat(f.lit("member-"), f.col("one.numbers"))).alias("recipient"),
-        "offset",
-        "sender",
-        "sent_ms",
+    given = {
+        "number": "one.numbers",
+        "key": "one.keys",
+        "recipient": "coalesce(one.recipients, concat('member-', one.numbers))",
+        "sent_ms": "at_ms",
+        "offset": "`offset`",
+        "sender": "sender",
+    }
+    selected = ", ".join(
+        f"CAST({given.get(field.name, 'NULL')} AS {field.dataType.simpleString()}) AS `{field.name}`"
+        for field in TABLE.schema
     )
-    given = set(rows.columns)
-    empty = {field.name: f.lit(None).cast(field.dataType) for field in TABLE.schema if field.name not in given}
-    return rows.withColumns(empty).select(*TABLE.schema.fieldNames(), f.lit(_SENT).alias("fresh"))
+    return rows_of("begun", columns=selected, sent=_SENT, bronze=bronze)
 
 
-def known(rows: DataFrame) -> DataFrame:
-    """Add the column `fresh`, with no bit set, to the rows of deliveries that began before this batch."""
-    return rows.select(*TABLE.schema.fieldNames(), f.lit(0).alias("fresh"))
+def known(rows: str) -> str:
+    """Return deliveries that began before this batch. No bit is set in their column `fresh`."""
+    return rows_of("known", columns=_NAMES, rows=rows)
 
 
-def _each() -> Column:
-    return f.explode(f.arrays_zip("numbers", "keys", "recipients")).alias("one")
-
-
-def reached(bronze: DataFrame) -> DataFrame:
+def reached(bronze: str) -> str:
     """Return the rungs (states) that deliveries reached in a batch, one row for each delivery.
 
     If a delivery reached a rung more than once, the first time counts.
     """
-    moved = bronze.where((f.col("log") == "main") & f.col("kind").isin(*_KINDS))
-    told = moved.select("offset", "kind", "at_ms", f.from_json("event", _MOVED).alias("said"))
-    ranges = told.select("offset", "kind", "at_ms", "said.*").withColumn("range", f.explode("keys"))
-    first, last = f.get("range", f.lit(0)), f.get("range", f.lit(1))
-    ranges = ranges.where(last.between(first, first + _RANGE_MAX) & first.between(0, _KEY_MAX))
-    each = ranges.withColumn("key", f.explode(f.sequence(first, last)))
-    at, kind, wire = f.col("at_ms"), f.col("kind"), f.coalesce("protocol", f.lit(""))
-    acked = kind.isin("ack", "claim")
-    return each.groupBy("number", "key").agg(
-        f.min(f.when(kind == "deliver", at)).alias("offered_ms"),
-        f.min(f.when((kind == "deliver") & f.col("mute"), at)).alias("muted_ms"),
-        f.min(f.when(kind == "see", at)).alias("seen_ms"),
-        f.min(f.when(acked, at)).alias("acked_ms"),
-        f.min(f.when(kind == "expire", at)).alias("expired_ms"),
-        f.min(f.when(kind == "die", at)).alias("dead_ms"),
-        f.min_by(wire, f.when(kind == "deliver", f.col("offset"))).alias("offered_by"),
-        f.min_by(wire, f.when(acked, f.col("offset"))).alias("acked_by"),
-        f.coalesce(f.max(kind == "claim"), f.lit(False)).alias("claimed"),
+    times = {
+        "offered_ms": "kind = 'deliver'",
+        "muted_ms": "kind = 'deliver' AND mute",
+        "seen_ms": "kind = 'see'",
+        "acked_ms": "kind IN ('ack', 'claim')",
+        "expired_ms": "kind = 'expire'",
+        "dead_ms": "kind = 'die'",
+    }
+    rungs = ", ".join(f"min(CASE WHEN {when} THEN at_ms END) AS {name}" for name, when in times.items())
+    wires = ", ".join(
+        f"min_by(wire, CASE WHEN {times[f'{word}_ms']} THEN `offset` END) AS {word}_by" for word in ("offered", "acked")
     )
+    return rows_of("reached", bronze=bronze, rungs=f"{rungs}, {wires}", range_max=_RANGE_MAX, key_max=_KEY_MAX)
 
 
-def fold(before: DataFrame, steps: DataFrame, now_ms: int) -> DataFrame:
+def fold(before: str, steps: str, now_ms: int, *, few: bool, hashed: bool = False) -> str:
     """Add the rungs (states) in `steps` to the deliveries in `before`, and compute the column `part` of each row.
 
     `part` is `OPEN`, `CLOSED` or `ORPHAN`. A delivery that is older than `WATERMARK_MS` at the time `now_ms` is closed.
+    If the deliveries are `few`, one task does it. With `hashed`, the rungs are few enough for a hash table in memory.
     """
-    renamed = steps.select(
-        "number", "key", *(f.col(name).alias(f"new_{name}") for name in (*_TIMES, *_WORDS, "claimed"))
+    old, new = (f"{side}." for side in ("known", "rung"))
+    both = {name: f"coalesce({old}{name}, {new}{name})" for name in (*_TIMES, *_WORDS)}
+    fresh = " + ".join(
+        [
+            f"coalesce({old}fresh, 0)",
+            *(f"if({old}{name} IS NULL AND {new}{name} IS NOT NULL, {_BITS[name]}, 0)" for name in _TIMES),
+            f"if({_left(old)} IS NULL AND {_left(new)} IS NOT NULL, {_BITS['left_ms']}, 0)",
+        ]
     )
-    both = before.join(renamed, ["number", "key"], "full_outer")
-    old_left, new_left = _left(""), _left("new_")
-    fresh = f.coalesce("fresh", f.lit(0))
-    for name in _TIMES:
-        fresh = fresh + f.when(f.col(name).isNull() & f.col(f"new_{name}").isNotNull(), _BITS[name]).otherwise(0)
-    fresh = fresh + f.when(old_left.isNull() & new_left.isNotNull(), _BITS["left_ms"]).otherwise(0)
-    settled = f.coalesce(*(f.coalesce(f.col(name), f.col(f"new_{name}")) for name in _TIMES[3:])).isNotNull()
+    settled = f"coalesce({', '.join(both[name] for name in _TIMES[3:])}) IS NOT NULL"
     part = (
-        f.when(f.col("offset").isNull(), ORPHAN)
-        .when(settled | (f.col("sent_ms") < now_ms - WATERMARK_MS), CLOSED)
-        .otherwise(OPEN)
+        f"CASE WHEN {old}`offset` IS NULL THEN {ORPHAN} "
+        f"WHEN {settled} OR {old}sent_ms < {now_ms - WATERMARK_MS} THEN {CLOSED} ELSE {OPEN} END"
     )
-    merged = {name: f.coalesce(f.col(name), f.col(f"new_{name}")) for name in (*_TIMES, *_WORDS)}
-    merged["claimed"] = f.coalesce("claimed", f.lit(False)) | f.coalesce("new_claimed", f.lit(False))
-    columns = [merged.get(name, f.col(name)).alias(name) for name in TABLE.schema.fieldNames()]
-    return both.select(*columns, fresh.cast("int").alias("fresh"), part.alias("part"))
+    both["claimed"] = f"coalesce({old}claimed, false) OR coalesce({new}claimed, false)"
+    # The keys that the join has in common.
+    both |= {"number": "number", "key": "key"}
+    selected = ", ".join(f"{both.get(name, f'{old}`{name}`')} AS `{name}`" for name in TABLE.schema.fieldNames())
+    return rows_of(
+        "folded",
+        hint="/*+ SHUFFLE_HASH(rung) */" if hashed else "",
+        columns=selected,
+        fresh=fresh,
+        part=part,
+        before=gathered(before, few=few),
+        steps=steps,
+    )
 
 
-def lateness(known: DataFrame, steps: DataFrame) -> DataFrame:
+def lateness(known: str, steps: str) -> str:
     """Count the deliveries in `known` that have a rung (state) in `steps`. The column `rows` has this number.
 
     The column `late` has the number of deliveries that reached the rung after the watermark.
     """
-    reached_ms = f.greatest(*_TIMES)
-    late = steps.select("number", "key", reached_ms.alias("at_ms"))
-    after_ms = f.col("at_ms") - f.col("sent_ms")
-    return (
-        known.select("number", "key", "sent_ms")
-        .join(f.broadcast(late), ["number", "key"])
-        .agg(f.count(f.lit(1)).alias("rows"), f.count_if(after_ms > WATERMARK_MS).alias("late"))
-    )
+    reached_ms = f"greatest({', '.join(f'steps.{name}' for name in _TIMES)})"
+    return statement("lateness", reached_ms=reached_ms, watermark_ms=WATERMARK_MS, known=known, steps=steps)
 
 
-def _left(prefix: str) -> Column:
+def _left(prefix: str) -> str:
     """Return the time when a delivery left the backlog: acknowledged, expired, dead, or sent on a wire without acks.
 
-    `prefix` is the prefix of the column names. It is empty, or `new_` for the columns of this batch.
+    `prefix` is the prefix of the column names.
     """
-    return f.least(*(f.col(f"{prefix}{name}") for name in ("acked_ms", "expired_ms", "dead_ms", "muted_ms")))
+    return f"least({', '.join(f'{prefix}{name}' for name in ('acked_ms', 'expired_ms', 'dead_ms', 'muted_ms'))})"
 
 
-def sendings(touched: DataFrame) -> DataFrame:
+def sendings(touched: str) -> str:
     """Return the deliveries that began with a commit. `touched` are the rows that the commit wrote."""
-    return touched.where(f.col("fresh").bitwiseAND(_SENT) != 0)
+    return rows_of("some", rows=touched, where=f"fresh & {_SENT} <> 0")
 
 
-def steps(touched: DataFrame) -> DataFrame:
+def steps(touched: str) -> str:
     """Return the rungs (states) that a commit added, one row for each rung, with the columns of its delivery.
 
     `touched` are the rows that the commit wrote.
     """
-    by = {"offered_ms": f.col("offered_by"), "acked_ms": f.col("acked_by")}
-    rungs = [
-        f.struct(
-            f.lit(name.removesuffix("_ms")).alias("rung"),
-            (_left("") if name == "left_ms" else f.col(name)).alias("at_ms"),
-            by.get(name, f.lit("")).alias("protocol"),
-            f.lit(_BITS[name]).alias("bit"),
-        )
+    by = {"offered_ms": "offered_by", "acked_ms": "acked_by"}
+    rungs = ", ".join(
+        f"named_struct('rung', '{name.removesuffix('_ms')}', 'at_ms', {_left('') if name == 'left_ms' else name}, "
+        f"'protocol', {by.get(name, _NONE)}, 'bit', {_BITS[name]})"
         for name in _RUNGS
-    ]
-    added = f.filter(f.array(*rungs), lambda rung: f.col("fresh").bitwiseAND(rung["bit"]) != 0)
-    each = touched.where(f.col("fresh").bitwiseAND(_SENT - 1) != 0).select(
-        "number", "key", "recipient", "offset", "sender", "sent_ms", f.explode(added).alias("step")
     )
-    return each.select(
-        "number",
-        "key",
-        "recipient",
-        "offset",
-        "sender",
-        "sent_ms",
-        "step.rung",
-        "step.at_ms",
-        "step.protocol",
-        (f.col("step.at_ms") - f.col("sent_ms")).alias("after_ms"),
-    )
+    keys = "number, key, recipient, `offset`, sender, sent_ms"
+    return rows_of("steps", keys=keys, rungs=rungs, touched=touched, any=_SENT - 1)

@@ -5,35 +5,18 @@ rows was changed, removed or moved. The kind `signature` means that the signatur
 under another name.
 """
 
-from collections.abc import Sequence
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-
-from tieline.pipeline.frames import Frames
-from tieline.pipeline.table import DAY_MS, Gold, columns, start_of
+from tieline.pipeline.statements import rows_of
+from tieline.pipeline.table import DAY_MS, Facts, Gold, columns, listed, start_of
 
 BAD_SIGNATURES = ("failed", "misnamed")
 
 
-def findings(bronze: DataFrame) -> DataFrame:
+_DAY = start_of("at_ms", DAY_MS)
+
+
+def findings(bronze: str) -> str:
     """Return the broken links of the chain and the bad signatures in a batch of log rows."""
-    main = bronze.where(f.col("log") == "main")
-    day = start_of(f.col("at_ms"), DAY_MS).alias("day_ms")
-    broken = main.where(~f.col("chained")).select(
-        day, "offset", f.lit("chain").alias("kind"), f.lit("").alias("member"), "at_ms",
-        f.concat(f.lit("row "), f.col("offset"), f.lit(" does not follow from the row before it")).alias("what"),
-    )  # fmt: skip
-    signed = main.where(f.col("signature").isin(*BAD_SIGNATURES)).select(
-        day, "offset", f.lit("signature").alias("kind"), f.col("sender").alias("member"), "at_ms",
-        f.concat(f.lit("the signature of "), f.col("id"), f.lit(" is "), f.col("signature")).alias("what"),
-    )  # fmt: skip
-    return broken.unionByName(signed)
-
-
-def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Return all findings of the batch."""
-    return [frames.findings]
+    return rows_of("findings", bronze=bronze, day=_DAY, bad=listed(BAD_SIGNATURES))
 
 
 TABLE = Gold(
@@ -42,6 +25,8 @@ TABLE = Gold(
     keys=("day_ms", "offset", "kind"),
     measures={"member": "max", "at_ms": "max", "what": "max"},
     reads=("findings",),
-    contribute=contribute,
+    facts=(
+        Facts("{findings}", {name: f"`{name}`" for name in ("day_ms", "offset", "kind", "member", "at_ms", "what")}),
+    ),
     part="day_ms",
 )

@@ -4,26 +4,15 @@ A member's keys grow with time. So this table finds the day of a delivery from i
 rung (state) of a delivery is then looked up only in the files of that day.
 """
 
-from collections.abc import Sequence
+from tieline.pipeline.statements import statement
+from tieline.pipeline.table import DAY_MS, Facts, Gold, columns, start_of
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-
-from tieline.pipeline.frames import Frames
-from tieline.pipeline.table import DAY_MS, Gold, columns, start_of
+_DAY = start_of("sent_ms", DAY_MS)
 
 
-def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Return the first and the last key of the new deliveries, by member and day."""
-    day = start_of(f.col("sent_ms"), DAY_MS).alias("day_ms")
-    return [frames.sendings.groupBy(day, "number").agg(f.min("key").alias("first_key"), f.max("key").alias("last_key"))]
-
-
-def days(inboxes: DataFrame, steps: DataFrame) -> DataFrame:
-    """Return the days (`day_ms`) of the deliveries that have a rung (state) in `steps`."""
-    wanted = f.broadcast(steps.select(f.col("number").alias("of"), "key"))
-    mine = (f.col("number") == f.col("of")) & f.col("key").between(f.col("first_key"), f.col("last_key"))
-    return inboxes.join(wanted, mine, "left_semi").select("day_ms").distinct()
+def days(inboxes: str, steps: str) -> str:
+    """Return a query for the days (`day_ms`) of the deliveries that have a rung (state) in `steps`."""
+    return statement("days", inboxes=inboxes, steps=steps)
 
 
 TABLE = Gold(
@@ -32,6 +21,12 @@ TABLE = Gold(
     keys=("day_ms", "number"),
     measures={"first_key": "min", "last_key": "max"},
     reads=("sendings",),
-    contribute=contribute,
+    facts=(
+        Facts(
+            "{sendings}",
+            {"day_ms": _DAY, "number": "number", "first_key": "min(key)", "last_key": "max(key)"},
+            by=(_DAY, "number"),
+        ),
+    ),
     part="day_ms",
 )

@@ -3,46 +3,15 @@
 Messages and deliveries count by the hub's time; model calls count on the day when they happened.
 """
 
-from collections.abc import Sequence
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
-
-from tieline.pipeline.frames import Frames
-from tieline.pipeline.table import DAY_MS, Gold, columns, start_of
+from tieline.pipeline.table import DAY_MS, Facts, Gold, columns, start_of
 
 _USED = ("input_tokens", "output_tokens", "cost_nano_usd")
 _SUMS = ("sent", "received", "offered", "acked", "refused", "exchanges", *_USED)
 
 
-def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Return the facts of each kind (sent, received, acked, refused, used) by member and day."""
-    one, rung = f.lit(1), f.col("rung")
-    advanced = frames.steps.where(rung.isin("offered", "acked"))
-    refused = frames.records.where((f.col("kind") == "refuse") & (f.col("member") != ""))
-    user = f.coalesce("member", f.concat(f.lit("member-"), f.col("number")))
-    return [
-        _facts(frames.messages, f.col("sender"), "sent_ms", sent=one),
-        _facts(frames.sendings, f.col("recipient"), "sent_ms", received=one),
-        _facts(advanced, f.col("recipient"), "at_ms", offered=rung == "offered", acked=rung == "acked"),
-        _facts(refused, f.col("member"), "at_ms", refused=f.col("count")),
-        _facts(frames.exchanges, user, "ts_ms", exchanges=one, **{name: f.col(name) for name in _USED}),
-    ]
-
-
-def _facts(facts: DataFrame, member: Column, time: str, **measures: Column) -> DataFrame:
-    return facts.select(
-        start_of(f.col(time), DAY_MS).alias("day_ms"),
-        member.alias("member"),
-        *(measure.cast("bigint").alias(name) for name, measure in measures.items()),
-        f.col(time).alias("first_ms"),
-        f.col(time).alias("last_ms"),
-    )
-
-
-def finish(rows: DataFrame) -> DataFrame:
-    """Replace null by zero in the sums. A sum is null if the member has no facts of this kind, such as model calls."""
-    return rows.fillna(0, list(_SUMS))
+def _facts(of: str, member: str, time: str, where: str = "true", **measures: str) -> Facts:
+    times = {"day_ms": start_of(time, DAY_MS), "first_ms": time, "last_ms": time}
+    return Facts(of, {**times, "member": member, **measures}, where)
 
 
 TABLE = Gold(
@@ -55,7 +24,27 @@ TABLE = Gold(
     keys=("day_ms", "member"),
     measures={**dict.fromkeys(_SUMS, "sum"), "first_ms": "min", "last_ms": "max"},
     reads=("messages", "sendings", "steps", "records", "exchanges"),
-    contribute=contribute,
+    facts=(
+        _facts("{messages}", "sender", "sent_ms", sent="1"),
+        _facts("{sendings}", "recipient", "sent_ms", received="1"),
+        _facts(
+            "{steps}",
+            "recipient",
+            "at_ms",
+            "rung IN ('offered', 'acked')",
+            offered="rung = 'offered'",
+            acked="rung = 'acked'",
+        ),
+        _facts("{records}", "member", "at_ms", "kind = 'refuse' AND member <> ''", refused="count"),
+        _facts(
+            "{exchanges}",
+            "coalesce(member, concat('member-', number))",
+            "ts_ms",
+            exchanges="1",
+            **{name: name for name in _USED},
+        ),
+    ),
     part="day_ms",
-    finish=finish,
+    # A sum is null if the member has no facts of this kind, such as model calls.
+    finish={name: f"coalesce({name}, 0)" for name in _SUMS},
 )

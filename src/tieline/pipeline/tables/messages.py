@@ -5,9 +5,7 @@ target. The other columns are null. `conversation` has the same name as in the h
 `@a+@b`, or the target.
 """
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
-
+from tieline.pipeline.statements import rows_of
 from tieline.pipeline.table import DAY_MS, Silver, columns, start_of
 
 TABLE = Silver(
@@ -21,51 +19,25 @@ TABLE = Silver(
 )
 
 
-def messages(bronze: DataFrame) -> DataFrame:
+def messages(bronze: str) -> str:
     """Return the messages in a batch of log rows."""
-    sent = bronze.where((f.col("log") == "main") & (f.col("kind") == "send"))
-    named = sent.select(
-        "offset",
-        f.col("at_ms").alias("sent_ms"),
-        _known("id"),
-        _known("sender"),
-        _known("target"),
-        f.coalesce(f.size("keys"), f.get_json_object("event", "$.recipients").try_cast("int")).alias("recipients"),
-        "protocol", "thread", "reply_to", "cause", "hops", "level", "priority", "saying", "body_bytes", "verified",
-        "signature", "wire_id",
-    )  # fmt: skip
-    return named.withColumn("conversation", _conversation()).select(*TABLE.schema.fieldNames())
+    given = {
+        "sent_ms": "at_ms",
+        **{name: f"known_{name}" for name in ("id", "sender", "target")},
+        "recipients": "coalesce(size(keys), try_cast(get_json_object(event, '$.recipients') AS INT))",
+        "conversation": _CONVERSATION,
+    }
+    selected = ", ".join(f"{given.get(name, f'`{name}`')} AS `{name}`" for name in TABLE.schema.fieldNames())
+    return rows_of("messages", columns=selected, bronze=bronze)
 
 
-def _known(name: str) -> Column:
-    return f.coalesce(f.col(name), f.get_json_object("event", f"$.{name}")).alias(name)
+_PAIR = "concat(least(concat('@', known_sender), known_target), '+', greatest(concat('@', known_sender), known_target))"
+_CONVERSATION = (
+    "CASE WHEN thread <> '' THEN concat('thread:', thread) "
+    f"WHEN startswith(known_target, '@') THEN {_PAIR} ELSE known_target END"
+)
 
 
-def _conversation() -> Column:
-    sender, target = f.concat(f.lit("@"), f.col("sender")), f.col("target")
-    pair = f.concat(f.least(sender, target), f.lit("+"), f.greatest(sender, target))
-    threaded = f.col("thread").isNotNull() & (f.col("thread") != "")
-    return (
-        f.when(threaded, f.concat(f.lit("thread:"), f.col("thread")))
-        .when(target.startswith("@"), pair)
-        .otherwise(target)
-    )
-
-
-def answers(new: DataFrame, known: DataFrame) -> DataFrame:
+def answers(new: str, known: str) -> str:
     """Return the `new` messages that reply to a `known` message of another member, with the delay of the reply."""
-    asked = known.select(
-        f.col("id").alias("reply_to"), f.col("sender").alias("recipient"), f.col("sent_ms").alias("asked_ms")
-    )
-    return (
-        new.where(f.col("reply_to").isNotNull())
-        .select("reply_to", "sender", "sent_ms")
-        .join(asked, "reply_to")
-        .where(f.col("sender") != f.col("recipient"))
-        .select(
-            start_of(f.col("sent_ms"), DAY_MS).alias("day_ms"),
-            "sender",
-            "recipient",
-            (f.col("sent_ms") - f.col("asked_ms")).alias("response_ms"),
-        )
-    )
+    return rows_of("answers", day=start_of("new.sent_ms", DAY_MS), new=new, known=known)

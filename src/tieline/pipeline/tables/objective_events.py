@@ -1,8 +1,6 @@
 """Objective events: one row for each event of an objective, with the status of the objective afterwards."""
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-
+from tieline.pipeline.statements import rows_of
 from tieline.pipeline.table import Silver, columns
 
 TABLE = Silver(
@@ -14,21 +12,7 @@ TABLE = Silver(
     time="at_ms",
 )
 
-_CHANGED = "id string, kind string, by string, status string, assignee string"
 
-
-def objective_events(bronze: DataFrame) -> DataFrame:
+def objective_events(bronze: str) -> str:
     """Return the events of objectives in a batch of log rows."""
-    changed = bronze.where((f.col("log") == "main") & (f.col("kind") == "objective"))
-    told = changed.select("offset", "at_ms", "happening", f.from_json("event", _CHANGED).alias("said"))
-    return told.select(
-        "offset",
-        "at_ms",
-        f.col("said.id").alias("objective"),
-        "said.kind",
-        f.col("said.by").alias("actor"),
-        "said.status",
-        "said.assignee",
-        f.get_json_object("happening", "$.title").alias("title"),
-        "happening",
-    )
+    return rows_of("objective_events", bronze=bronze)

@@ -5,56 +5,15 @@ While the objective is blocked, `blocked_since_ms` is the start of the current b
 of the model calls that members made while their marker events said that they worked on the objective.
 """
 
-from collections.abc import Sequence
+from tieline.pipeline.statements import rows_of
+from tieline.pipeline.table import VERSION, Facts, Gold, columns
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as f
-
-from tieline.pipeline.frames import Frames
-from tieline.pipeline.table import VERSION, Gold, columns
-
-_ENDS = ("done", "cancelled")
 _LIFE = ("title", "assignee", "status", "created_ms", "finished_ms", "blocked_ms", "blocked_since_ms", "changes")
 _COSTS = ("exchanges", "input_tokens", "output_tokens", "cost_nano_usd")
 
 
-def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Return the state of every objective with new events, and the cost of model calls for objectives."""
-    by_offset = Window.partitionBy("objective").orderBy("offset")
-    events = frames.objective_history.withColumn("next_ms", f.lead("at_ms").over(by_offset))
-    blocked = f.col("status") == "blocked"
-    lives = events.groupBy("objective").agg(
-        f.max_by("title", f.when(f.col("title").isNotNull(), f.col("offset"))).alias("title"),
-        f.max_by("assignee", "offset").alias("assignee"),
-        f.max_by("status", "offset").alias("status"),
-        f.min("at_ms").alias("created_ms"),
-        f.min(f.when(f.col("status").isin(*_ENDS), f.col("at_ms"))).alias("finished_ms"),
-        f.sum(f.when(blocked, f.coalesce(f.col("next_ms") - f.col("at_ms"), f.lit(0))).otherwise(0)).alias(
-            "blocked_ms"
-        ),
-        f.max(f.when(blocked & f.col("next_ms").isNull(), f.col("at_ms"))).alias("blocked_since_ms"),
-        f.count(f.lit(1)).alias("changes"),
-        f.max("offset").alias(VERSION),
-    )
-    # Zero means “not blocked”: the merge keeps the newest value that is not null.
-    lives = lives.withColumn("blocked_since_ms", f.coalesce("blocked_since_ms", f.lit(0)))
-    costs = frames.exchanges.where(f.col("objective").isNotNull()).select(
-        "objective", f.lit(1).alias("exchanges"), "input_tokens", "output_tokens", "cost_nano_usd"
-    )
-    return [lives, costs]
-
-
-def finish(rows: DataFrame) -> DataFrame:
-    """Add the column `cycle_ms`.
-
-    Replace missing costs by zero. Replace 0 in `blocked_since_ms` (not blocked) by null.
-    """
-    return (
-        rows.withColumn("cycle_ms", f.col("finished_ms") - f.col("created_ms"))
-        .withColumn("blocked_since_ms", f.when(f.col("blocked_since_ms") > 0, f.col("blocked_since_ms")))
-        .fillna(0, list(_COSTS))
-    )
-
+_EVENTS = rows_of("objective_steps")
+"""The events of objectives, with the time of the next event of the same objective."""
 
 TABLE = Gold(
     name="objectives",
@@ -66,6 +25,33 @@ TABLE = Gold(
     keys=("objective",),
     measures={**dict.fromkeys(_LIFE, "newest"), **dict.fromkeys(_COSTS, "sum"), "version": "max"},
     reads=("objective_events", "exchanges"),
-    contribute=contribute,
-    finish=finish,
+    facts=(
+        Facts(
+            _EVENTS,
+            {
+                "objective": "objective",
+                "title": "max_by(title, CASE WHEN title IS NOT NULL THEN `offset` END)",
+                "assignee": "max_by(assignee, `offset`)",
+                "status": "max_by(status, `offset`)",
+                "created_ms": "min(at_ms)",
+                "finished_ms": "min(CASE WHEN status IN ('done', 'cancelled') THEN at_ms END)",
+                "blocked_ms": "sum(CASE WHEN status = 'blocked' THEN coalesce(next_ms - at_ms, 0) ELSE 0 END)",
+                # Zero means “not blocked”: the merge keeps the newest value that is not null.
+                "blocked_since_ms": "coalesce(max(CASE WHEN status = 'blocked' AND next_ms IS NULL THEN at_ms END), 0)",
+                "changes": "count(*)",
+                VERSION: "max(`offset`)",
+            },
+            by=("objective",),
+        ),
+        Facts(
+            "{exchanges}",
+            {"objective": "objective", **{name: name for name in _COSTS}, "exchanges": "1"},
+            where="objective IS NOT NULL",
+        ),
+    ),
+    finish={
+        "cycle_ms": "finished_ms - created_ms",
+        "blocked_since_ms": "CASE WHEN blocked_since_ms > 0 THEN blocked_since_ms END",
+        **{name: f"coalesce({name}, 0)" for name in _COSTS},
+    },
 )

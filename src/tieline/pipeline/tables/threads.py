@@ -5,31 +5,9 @@ their channel, objective or pair of members. A conversation has the same name as
 true if only one member spoke.
 """
 
-from collections.abc import Sequence
+from tieline.pipeline.table import DAY_MS, VERSION, Facts, Gold, columns, start_of
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-
-from tieline.pipeline.frames import Frames
-from tieline.pipeline.table import DAY_MS, VERSION, Gold, columns, start_of
-
-
-def contribute(frames: Frames) -> Sequence[DataFrame]:
-    """Return the number and times of each member's messages in each conversation and day."""
-    day = start_of(f.col("sent_ms"), DAY_MS).alias("day_ms")
-    said = frames.messages.groupBy(day, "conversation", "sender").agg(
-        f.count(f.lit(1)).alias("messages"),
-        f.min("sent_ms").alias("first_ms"),
-        f.max("sent_ms").alias("last_ms"),
-        f.max("offset").alias(VERSION),
-    )
-    return [said.withColumn("participants", f.array("sender")).withColumn("last_sender", f.col("sender"))]
-
-
-def finish(rows: DataFrame) -> DataFrame:
-    """Add the column `unanswered`, true if only one member spoke."""
-    return rows.withColumn("unanswered", f.size("participants") == 1)
-
+_DAY = start_of("sent_ms", DAY_MS)
 
 TABLE = Gold(
     name="threads",
@@ -47,7 +25,22 @@ TABLE = Gold(
         "version": "max",
     },
     reads=("messages",),
-    contribute=contribute,
+    facts=(
+        Facts(
+            "{messages}",
+            {
+                "day_ms": _DAY,
+                "conversation": "conversation",
+                "messages": "count(*)",
+                "first_ms": "min(sent_ms)",
+                "last_ms": "max(sent_ms)",
+                "participants": "array(sender)",
+                "last_sender": "sender",
+                VERSION: "max(`offset`)",
+            },
+            by=(_DAY, "conversation", "sender"),
+        ),
+    ),
     part="day_ms",
-    finish=finish,
+    finish={"unanswered": "size(participants) = 1"},
 )

@@ -1,0 +1,26 @@
+"""The statements of `tables/statements.sql`, by name, with their parts filled in.
+
+Above: the tables, and `flow`. A statement in parentheses stands for its rows, so it can be a part of another one.
+"""
+
+import re
+from importlib.resources import files
+from string import Template
+
+from tieline.stores.sqlite.statements import load
+
+_COMMENT = re.compile(r"^--.*\n?", re.MULTILINE)
+_STATEMENTS = {
+    name: Template(_COMMENT.sub("", text).strip())
+    for name, text in load(files("tieline.pipeline.tables").joinpath("statements.sql").read_text("utf-8")).items()
+}
+
+
+def statement(name: str, **parts: object) -> str:
+    """Return the statement `name`. `parts` are texts in SQL for its `$names`."""
+    return _STATEMENTS[name].substitute({part: str(text) for part, text in parts.items()})
+
+
+def rows_of(name: str, **parts: object) -> str:
+    """Return the statement `name` in parentheses: the rows that it finds."""
+    return f"({statement(name, **parts)})"
