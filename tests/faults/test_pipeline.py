@@ -9,16 +9,21 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from tests.faults.processes import ROOT, SOAK, HubProcess, seed_of_the_day
+from tests.pipeline.conftest import scratch, spark  # noqa: F401 - fixtures
 from tests.pipeline.oracle import stored
 from tieline.client import connect
 from tieline.pipeline.catalogue import SCHEMAS
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.report import make_report
+from tieline.pipeline.run import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200 if SOAK else 900)]
 
@@ -129,7 +134,10 @@ def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-async def test_kills_of_the_driver_beside_a_hub_at_work_lose_nothing_and_count_nothing_twice(folder: Path) -> None:
+async def test_kills_of_the_driver_beside_a_hub_at_work_lose_nothing_and_count_nothing_twice(
+    folder: Path,
+    spark: "SparkSession",  # noqa: F811 - the fixture
+) -> None:
     chance = random.Random(seed_of_the_day())
     home, killed, whole = folder / "h", Lake(folder / "killed"), Lake(folder / "whole")
     async with team(home) as there:
@@ -143,10 +151,8 @@ async def test_kills_of_the_driver_beside_a_hub_at_work_lose_nothing_and_count_n
     assert largest < WAL_BYTES_MAX
     if SOAK:
         assert there.wals[-1].restarts > there.wals[0].restarts, "checkpoints went on"
-    async with _driver(home, folder / "scratch", killed.path, whole.path) as driver:
-        assert driver.stdout is not None
-        await driver.stdout.read()
-        assert await driver.wait() == 0
+    for lake in (killed, whole):
+        run(spark, lake, {"home": str(home)})
     assert killed.head().position == whole.head().position
     for table in SCHEMAS:
         columns = SCHEMAS[table].fieldNames()

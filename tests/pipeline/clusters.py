@@ -42,6 +42,8 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
         **os.environ,
         "SPARK_HOME": str(spark_home),
         "SPARK_DAEMON_MEMORY": "256m",
+        # They do little, and not for long.
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "SPARK_NO_DAEMONIZE": "1",
         **({"JAVA_HOME": str(java)} if java else {}),
     }

@@ -43,6 +43,8 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let processes start Spark with what is quick for small jobs, as far as the pipeline does not decide it."""
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in QUICK.items()))
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    # A session that follows a log is made for a long life, with Java's optimising compiler. Here it is short.
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 def command(*arguments: object) -> list[str]:

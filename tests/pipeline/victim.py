@@ -26,7 +26,7 @@ def gateway(spark: SparkSession) -> dict[str, str]:
 
 def attached() -> SparkSession:
     """A session in the Java that the variables name."""
-    found = launch_gateway()
+    found = launch_gateway()  # type: ignore[no-untyped-call]  # it has no types
     jvm = found.jvm
     assert jvm is not None
     context = jvm.org.apache.spark.api.java.JavaSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
