@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from bench.synth import Generator
 from tests.pipeline.oracle import Oracle, stored
 from tests.server.hubs import running_hub
-from tieline.cli.main import app
+from tieline.cli.main import make_app
 from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
 from tieline.pipeline.alerts import find_alerts
 from tieline.pipeline.catalogue import GOLD, SCHEMAS
@@ -33,7 +33,7 @@ def ask(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Run commands here, with the session that is there already."""
     monkeypatch.setattr("tieline.pipeline.session.start_session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
-    return lambda *arguments: CliRunner().invoke(app, ["pipeline", *map(str, arguments)])
+    return lambda *arguments: CliRunner().invoke(make_app(), ["pipeline", *map(str, arguments)])
 
 
 def change(database: Path, *statements: str) -> None:
