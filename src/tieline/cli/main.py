@@ -115,7 +115,7 @@ def _epilog() -> str:
     own = ("TIELINE_HOME", "TIELINE_URL", "TIELINE_AGENT", "TIELINE_TOKEN")
     variables = [own, *(extension.variables for extension in extensions() if extension.variables)]
     return (
-        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 hub not reachable, 5 timed out. "
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 hub not reachable, 5 timed out, 6 rows were missed. "
         f"Environment: {'; '.join(', '.join(names) for names in variables)}."
     )
 
