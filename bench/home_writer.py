@@ -1,6 +1,6 @@
 """A home in the making: the hub's own schema, filled by plain inserts, with a valid audit chain.
 
-Above: the generator. No hub has opened these homes yet, so the writer trades durability for speed until `close`.
+Used by: the generator. No hub has opened these homes yet, so the writer trades durability for speed until `close`.
 """
 
 from array import array

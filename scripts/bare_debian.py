@@ -1,6 +1,6 @@
 """A bare Debian 12 in a folder: the system of a person who starts with the README.
 
-Above: `fresh`, which runs the README in it. Below: debootstrap, mount, chroot. It refuses to know Tieline.
+Used by: `fresh`, which runs the README in it. Uses: debootstrap, mount, chroot. It refuses to know Tieline.
 
 Only `PACKAGES` are added to the smallest system that debootstrap makes. The host lends its access to package
 registries: apt's sources and proxies, the configuration of pip and npm, certificates, and folders that serve as a

@@ -1,6 +1,6 @@
 """`make fresh`: runs the steps of the README on a bare Debian 12, and prints a table of the results.
 
-Above: a person, or CI, as root. Below: `bare_debian`.
+Used by: a person, or CI, as root. Uses: `bare_debian`.
 
 The program runs twice. The outer program makes a folder, starts the inner program in its own namespaces for mounts and
 processes, and removes the folder. When the inner program ends for any reason, the kernel removes its mounts and ends

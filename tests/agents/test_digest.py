@@ -1,4 +1,4 @@
-"""A digest separates what is current from what has had its day."""
+"""Tests of the digest: it lists current messages apart from outdated ones."""
 
 from tieline.agents.digest import ending, excerpt, rest_line, sort_out, suspects
 from tieline.client import Item, Message, ReceiptView, StepView

@@ -104,7 +104,7 @@ async def _revoked(there: HubHarness, name: str) -> dict[str, str]:
 
 
 class Page:
-    """The page's stream: it sends a cookie, and a hello without a token."""
+    """A client that opens the stream as the console's page does: with a cookie, and a `hello` without a token."""
 
     def __init__(self, stream: ClientConnection) -> None:
         self._stream = stream

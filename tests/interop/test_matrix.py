@@ -28,7 +28,7 @@ AC7_LARGE = 65_536
 
 
 def large(sender: str) -> str:
-    """The largest body of these tests that a protocol may bring."""
+    """Return the largest body that these tests send over a protocol."""
     return "x" * (AC7_LARGE if sender == "ac7" else LARGE)
 
 

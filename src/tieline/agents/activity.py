@@ -1,7 +1,7 @@
 """The uploader: sends the activity of an agent to the hub in batches.
 
-Above: the runner, which queues events: marks for objectives that open or close, the program's telemetry, and model
-calls that passed the proxy. Below: the current session with the hub. The program never waits for the uploader. `put`
+Used by: the runner, which queues events: marks for objectives that open or close, the program's telemetry, and model
+calls that passed the proxy. Uses: the current session with the hub. The program never waits for the uploader. `put`
 returns at once. If the queue is full, the oldest events are dropped and counted. A failed upload does not disturb the
 program. The uploader redacts secrets before the upload, so that secrets never leave the process. The redaction runs on
 a thread, because long texts take time.

@@ -1,6 +1,6 @@
 """Claude Code under a runner: starts the program on this terminal, with our tools, and leaves no files behind.
 
-Above: the command line. Below: the runner and the program. The runner does not change the program's own files. It
+Used by: the command line. Uses: the runner and the program. The runner does not change the program's own files. It
 configures the program by command line options, which name files in the folder of the run, and by environment variables.
 
 Hooks of this run show messages at turn boundaries, and a waiting hook wakes an idle agent. Messages are also pushed.

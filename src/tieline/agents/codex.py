@@ -1,6 +1,7 @@
 """The client's side of Codex's app-server protocol: lines of JSON-RPC in, lines and events out.
 
-Above: `codex_session.py`, which owns the process and its pipes, and passes the time in. Below: nothing; it does no I/O.
+Used by: `codex_session.py`, which owns the process and its pipes, and passes the time in. Uses: nothing; it does no
+I/O.
 
 The wire is JSON-RPC without the `jsonrpc` field, one message per line. After `initialize` and `initialized` the client
 starts or resumes a thread. A thread, in Codex, is a conversation with the model. Then the client hands over messages

@@ -1,6 +1,6 @@
 """Codex under a runner: starts its app-server as a child process, hands it messages, and leaves no files behind.
 
-Above: the command line. Below: `codex.py`, which knows the protocol, and the runner. The program has no screen. A
+Used by: the command line. Uses: `codex.py`, which knows the protocol, and the runner. The program has no screen. A
 callback prints the agent's words, and the agent gets all its input through the hub. The program's own files are not
 changed, because its command line names our tools.
 

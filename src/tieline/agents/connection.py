@@ -1,6 +1,6 @@
 """The connection of an agent program to the hub: our entries in the settings files of the program.
 
-Above: `tieline connect` and `disconnect`. Below: `hooks`, `settings` and `toml_settings`. This module does no I/O: its
+Used by: `tieline connect` and `disconnect`. Uses: `hooks`, `settings` and `toml_settings`. This module does no I/O: its
 functions get the text of a settings file and return the changed text. Three entries connect a program: our MCP server,
 which gives the agent its tools; our hooks, which show the agent its messages; and the permission to use our tools
 without a question to the user. Claude Code also gets a variable, so that its one-shot mode waits for our tools.

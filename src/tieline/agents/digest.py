@@ -1,6 +1,6 @@
 """The digest: sorts the waiting messages of a member into current and obsolete ones.
 
-Above: `tieline inbox --digest`, `discard` and hooks. Below: nothing; it does no I/O. The digest only names obsolete
+Used by: `tieline inbox --digest`, `discard` and hooks. Uses: nothing; it does no I/O. The digest only names obsolete
 messages. A message is discarded only if somebody asks for that.
 """
 

@@ -1,6 +1,6 @@
 """The guard: a process between a runner and its program. It ends the program when the runner ends, and cleans up.
 
-Above: `program.py`, which starts the guard by its path. Below: the program. The guard runs as a script of its own. The
+Used by: `program.py`, which starts the guard by its path. Uses: the program. The guard runs as a script of its own. The
 guard imports only the standard library, and starts in a few milliseconds.
 
 A killed runner cannot clean up. The guard holds one end of a pipe, and only the runner holds the other end. When the

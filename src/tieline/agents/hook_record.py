@@ -1,6 +1,6 @@
 """The record of one session of an agent's program: the messages that our hooks have shown in it.
 
-Above: `tieline drain --hook`. Below: one small file, locked while a hook works with it. Hooks are short processes, and
+Used by: `tieline drain --hook`. Uses: one small file, locked while a hook works with it. Hooks are short processes, and
 a program runs several of them at once. Without the record, two hooks would show the same message. A message that was
 shown is not read yet. The record keeps its id until there is proof that the model has received the message. If the
 program dies before that, its record has no effect any more, and the next session shows the message again.

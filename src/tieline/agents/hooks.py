@@ -1,6 +1,6 @@
 """Hooks: settings that make an agent program run a command of ours at the boundaries of its turns.
 
-Above: `tieline hooks`, `connection`, and the runner of Claude Code. Below: `settings`. This module does no I/O: its
+Used by: `tieline hooks`, `connection`, and the runner of Claude Code. Uses: `settings`. This module does no I/O: its
 functions get the text of a settings file and return the changed text. `unread` makes the answer of our command.
 
 Some programs can also run a hook in the background, and begin a turn when the hook ends with a certain exit code. Such

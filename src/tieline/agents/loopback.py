@@ -1,6 +1,6 @@
 """The loopback: a local HTTP listener of one run. It takes the program's telemetry, or is a proxy for its API calls.
 
-Above: the runner, which gives the listener's addresses to the program and takes events from the listener. Below:
+Used by: the runner, which gives the listener's addresses to the program and takes events from the listener. Uses:
 sockets. Each run listens on the loopback address, at a port of its own. Every path begins with a secret, because other
 users of the machine can reach the port too.
 

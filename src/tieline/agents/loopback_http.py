@@ -1,6 +1,6 @@
 """One side of the proxy: an HTTP/1.1 connection whose events are passed on as they arrive.
 
-Above: `loopback.py`. Below: h11, and streams of bytes. An ordinary server collects a whole body before it passes the
+Used by: `loopback.py`. Uses: h11, and streams of bytes. An ordinary server collects a whole body before it passes the
 body on. Here every piece is an event, because programs show a model's answer while the model writes it.
 """
 

@@ -1,7 +1,7 @@
 """The MCP server on stdio, through which an agent sends messages to the hub and receives messages from it.
 
-Above: an agent's program, which starts the server as a child. Below: a backend, which is an agent session or the runner
-that started the program; `stdio`, and the codec of MCP. The server pushes each message to the agent as
+Used by: an agent's program, which starts the server as a child. Uses: a backend, which is an agent session or the
+runner that started the program; `stdio`, and the codec of MCP. The server pushes each message to the agent as
 `notifications/claude/channel`, so the agent need not poll.
 
 Programs wait only a few seconds for a server, also on a busy machine, and then work without its tools. So this module

@@ -1,6 +1,6 @@
 """Turns a call to a model's API into an activity event: `llm_exchange`, or `opaque_http` if we cannot read the call.
 
-Above: `loopback.py`, which has the bytes of the call. Below: nothing; this module does no I/O. The event has the form
+Used by: `loopback.py`, which has the bytes of the call. Uses: nothing; this module does no I/O. The event has the form
 of Anthropic's Messages, with other spellings of the field names, because clients of the activity log know this form.
 Calls to every provider get this form, and the field `provider` names the provider. Token counts have Anthropic's
 meaning: input tokens do not include tokens that were read from a cache. OpenAI's counts include them, so they are

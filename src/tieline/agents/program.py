@@ -1,6 +1,6 @@
 """A program under a guard: started for one run, and ended with the run, however the run ends.
 
-Above: the runners. Below: `guard.py`, in a process of its own between us and the program. This module does not know
+Used by: the runners. Uses: `guard.py`, in a process of its own between us and the program. This module does not know
 which program it runs, and does not look at the output.
 """
 

@@ -1,6 +1,6 @@
 """The pty that a program runs in, the process session that the program leads, and the person's own terminal.
 
-Above: `terminal`. Below: the kernel. This module does not look at the text that is printed or typed.
+Used by: `terminal`. Uses: the kernel. This module does not look at the text that is printed or typed.
 """
 
 import contextlib

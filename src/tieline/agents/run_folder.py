@@ -1,6 +1,6 @@
 """The folder of a run: the files that one run of an agent's program needs on disk, removed after the run.
 
-Above: the runners. Below: the file system. The folder is in the hub's home, and only its user can read it. The folder
+Used by: the runners. Uses: the file system. The folder is in the hub's home, and only its user can read it. The folder
 holds the runner's socket and the configuration for the program. The runner removes the folder at the end of the run.
 If the runner was killed, the guard removes the folder. If both were killed (a power failure), the next run removes the
 folder. A process that uses a folder holds a lock on the folder. The system releases the lock when the last such process

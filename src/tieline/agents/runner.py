@@ -1,8 +1,8 @@
 """The runner: gives tools and messages to one run of an agent's program, and uploads its activity.
 
-Above: `claude_code.py` and `codex_session.py`, which own the program. Below: the agent session, which talks to the hub;
-the uploader; and a socket. The program starts our MCP server, which connects to this socket. So a run has one session
-with the hub and one record of pushed messages, however often the program restarts its MCP server.
+Used by: `claude_code.py` and `codex_session.py`, which own the program. Uses: the agent session, which talks to the
+hub; the uploader; and a socket. The program starts our MCP server, which connects to this socket. So a run has one
+session with the hub and one record of pushed messages, however often the program restarts its MCP server.
 
 Only this user can use the socket. An MCP server sends requests and gets answers and notifications for the agent. If
 several MCP servers are connected, only the newest one gets messages, because otherwise the model would read them twice.

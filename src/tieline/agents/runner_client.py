@@ -1,6 +1,6 @@
 """The MCP server's end of a runner's socket: sends requests, and receives answers and notifications.
 
-Above: `agents.mcp_server`, in the process that an agent starts as its MCP server. Below: a Unix socket and
+Used by: `agents.mcp_server`, in the process that an agent starts as its MCP server. Uses: a Unix socket and
 `runner_frames`. The runner has the session with the hub. The client has no session, and ends when the runner ends.
 """
 

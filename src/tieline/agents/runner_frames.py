@@ -1,8 +1,8 @@
 """Frames between a runner and the MCP server that its agent starts: one JSON object per line.
 
-Above: `agents.mcp_server`, which an agent starts as its MCP server, and the runner, which started the agent and has the
-session with the hub. Below: nothing; it does no I/O. A request of the agent goes to the runner with a number, and the
-answer has the same number. The runner pushes notifications, and the MCP server passes them on unchanged.
+Used by: `agents.mcp_server`, which an agent starts as its MCP server, and the runner, which started the agent and has
+the session with the hub. Uses: nothing; it does no I/O. A request of the agent goes to the runner with a number, and
+the answer has the same number. The runner pushes notifications, and the MCP server passes them on unchanged.
 """
 
 from collections.abc import Iterator

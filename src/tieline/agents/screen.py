@@ -1,6 +1,6 @@
 """The screen: writes the output of a program, and prints messages between the lines of the output.
 
-Above: `terminal`, which decides when a message does not disturb the program. Below: file descriptors. A write to a
+Used by: `terminal`, which decides when a message does not disturb the program. Uses: file descriptors. A write to a
 screen can block, so one thread does all writes. A lock keeps the writes in order.
 """
 

@@ -1,7 +1,7 @@
 """The settings files of agent programs: JSON, perhaps with comments, changed in place.
 
-Above: `hooks` and `connection`. Below: nothing. The functions take a text and return the changed text. A change adds or
-removes one child of an object or array. All other text keeps its order, comments, spacing and line ends.
+Used by: `hooks` and `connection`. Uses: nothing. The functions take a text and return the changed text. A change adds
+or removes one child of an object or array. All other text keeps its order, comments, spacing and line ends.
 """
 
 import json

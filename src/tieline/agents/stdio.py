@@ -1,6 +1,6 @@
 """Lines on stdin and stdout, for a server that another program starts and talks to through pipes.
 
-Above: the MCP server. Below: two file descriptors. Reading and writing may block for long, and a file or a terminal
+Used by: the MCP server. Uses: two file descriptors. Reading and writing may block for long, and a file or a terminal
 cannot be polled. So each direction has a thread, and the process does not wait for these threads at its end.
 
 While the lines are open, file descriptor 0 is empty and file descriptor 1 leads to stderr. So no other code of this
@@ -76,7 +76,7 @@ class Stdio:
 
 @contextlib.asynccontextmanager
 async def open_stdio() -> AsyncIterator[Stdio]:
-    """Yield the lines of the program that has started this process."""
+    """Open stdin and stdout, to exchange lines with the program that has started this process."""
     reading, writing = os.dup(_STDIN), os.dup(_STDOUT)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, _STDIN)

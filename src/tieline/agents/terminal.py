@@ -1,6 +1,6 @@
 r"""The terminal: runs a program in a pty between the program and the person, and carries messages both ways.
 
-Above: `tieline run`. Below: the extractor, which finds instructions to send in the program's output. This module does
+Used by: `tieline run`. Uses: the extractor, which finds instructions to send in the program's output. This module does
 not know the hub: instructions go to a callback, and messages come from an iterator.
 
 The program runs as it would without us. The program leads a session of its own, with the pty as its controlling

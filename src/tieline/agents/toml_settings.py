@@ -1,6 +1,6 @@
 """Settings files in TOML, changed in place: one table of ours is added or removed.
 
-Above: `connection`. Below: nothing. The functions take a text and return the changed text. All other text keeps its
+Used by: `connection`. Uses: nothing. The functions take a text and return the changed text. All other text keeps its
 order, comments and spacing. Each change is checked: apart from our table, the changed text must have exactly the same
 data as the old text.
 """

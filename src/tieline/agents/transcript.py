@@ -1,8 +1,8 @@
 """Transcripts of agent programs: finds the proof that a message was shown, and that the model answered afterwards.
 
-Above: `tieline drain --hook`. Below: nothing; this module does no I/O. Programs write a transcript of each session, one
-JSON object per line, and pass the path of the file to every hook. We look only for our own frames and for the mark of a
-model's answer.
+Used by: `tieline drain --hook`. Uses: nothing; this module does no I/O. Programs write a transcript of each session,
+one JSON object per line, and pass the path of the file to every hook. We look only for our own frames and for the mark
+of a model's answer.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Makes the answer of our hook in an agent's program: the unread messages that fit, in the program's format.
 
-Above: `tieline drain --hook`. Below: `framing`, `digest`. This module does no I/O. A hook must never disturb a turn, so
-it prints nothing if there are no unread messages.
+Used by: `tieline drain --hook`. Uses: `framing`, `digest`. This module does no I/O. A hook must never disturb a turn,
+so it prints nothing if there are no unread messages.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -24,7 +24,7 @@ _BY_TOOLS = "Your tieline tools answer them, with the msg_id as reply_to."
 
 
 class Asked(Struct, frozen=True):
-    """The input that a program gives to our hook. It has only the fields that we need."""
+    """The JSON that an agent's program passes to our hook, which shows unread messages. Only the fields we need."""
 
     hook_event_name: str = ""
     stop_hook_active: bool = False

@@ -1,6 +1,6 @@
 """The command line: `tieline`, for people, scripts and agents with a shell.
 
-Above: nothing. Below: the SDK, and the server, for `serve` and for commands that work without a running hub. Each
+Used by: nothing. Uses: the SDK, and the server, for `serve` and for commands that work without a running hub. Each
 module holds the commands of one noun. Heavy imports wait until a command runs, so that `--help` and completion are
 quick.
 """

@@ -1,6 +1,6 @@
 """`tieline audit`: checks and exports the tamper-evident log in a hub's home folder.
 
-Above: the command line. Below: `core.audit`, which checks the log through a read-only view of the store (an
+Used by: the command line. Uses: `core.audit`, which checks the log through a read-only view of the store (an
 inspection). The commands read the home directly, with the hub running or not. An audit through the hub would have to
 trust the hub that it checks.
 """

@@ -1,6 +1,6 @@
 """The commands for channels: joining, leaving, listing.
 
-Above: the command line. Below: a session with a hub, or a mailbox (messages in a folder) without one.
+Used by: the command line. Uses: a session with a hub, or a mailbox (messages in a folder) without one.
 """
 
 from typing import Annotated

@@ -1,6 +1,6 @@
 """Checkpoints of the audit chain: signed records of its length and last hash, one per line of a file in the home.
 
-Above: `tieline audit`. Below: `core.checkpoints`, which signs, and `core.audit`, which compares.
+Used by: `tieline audit`. Uses: `core.checkpoints`, which signs, and `core.audit`, which compares.
 """
 
 import secrets

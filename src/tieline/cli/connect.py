@@ -1,6 +1,6 @@
 """`tieline connect` and `tieline disconnect`: connect an agent program on this machine to the hub, or disconnect it.
 
-Above: the command line. Below: `agents.connection`, which makes our entries in a program's settings;
+Used by: the command line. Uses: `agents.connection`, which makes our entries in a program's settings;
 `program_settings`, which changes the files; and `connect_canary`, which tests the connection. The command makes no
 member and writes no file before the person agrees.
 """

@@ -1,6 +1,6 @@
 """The canary of a connection: a test message that goes through the commands in a program's settings.
 
-Above: `connect`. Below: the commands themselves, read from the settings files, and started as the program starts them.
+Used by: `connect`. Uses: the commands themselves, read from the settings files, and started as the program starts them.
 The test calls no model. So the test cannot prove that the program runs the commands, or that its model reads a message.
 The printed result mentions this limit.
 

@@ -1,6 +1,6 @@
 """The context of a reader, such as a git remote. It decides which messages with a scope the reader gets.
 
-Above: `drain` and `watch`. Below: git. A sender can limit a message to a scope. Readers in another context do not get
+Used by: `drain` and `watch`. Uses: git. A sender can limit a message to a scope. Readers in another context do not get
 this message. The default context is the git remote of the current folder. Messages with a scope are rare, so git runs
 only when such a message comes.
 """

@@ -1,6 +1,6 @@
 """The digest of an inbox (its current and its obsolete messages), and the command that discards obsolete ones.
 
-Above: `inbox --digest` and `discard`. Below: a session with a hub, and `agents.digest`, which sorts the messages. A
+Used by: `inbox --digest` and `discard`. Uses: a session with a hub, and `agents.digest`, which sorts the messages. A
 member that returns after a while sees current messages first. Only the member itself can discard its messages. The
 senders see that their messages were discarded.
 """

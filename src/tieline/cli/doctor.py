@@ -1,6 +1,6 @@
 """`tieline doctor`: finds faults, says what to do, and repairs faults that can be repaired without loss.
 
-Above: a person with a question. Below: one module for each part that is checked, and the checks of the protocols.
+Used by: a person with a question. Uses: one module for each part that is checked, and the checks of the protocols.
 Without `--repair` and `--canary` it changes nothing. It works with the hub up or down.
 """
 

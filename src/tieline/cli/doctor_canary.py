@@ -1,6 +1,6 @@
 """The canary: tests each protocol with a message in each direction, between two temporary members.
 
-Above: `doctor --canary`. Below: the SDK at one end, a puppet (a small client of the protocol) at the other end. The
+Used by: `doctor --canary`. Uses: the SDK at one end, a puppet (a small client of the protocol) at the other end. The
 canary proves that messages are delivered. No check of files can prove this. Each member that the command names gets one
 status message, which asks for nothing and expires after a minute.
 """

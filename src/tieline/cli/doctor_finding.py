@@ -1,6 +1,6 @@
 """Findings of the doctor. Each says if a check passed, why a fault matters, and which command helps.
 
-Above: `doctor`, which prints findings. Below: nothing. Every check makes a finding, so that a person also sees the
+Used by: `doctor`, which prints findings. Uses: nothing. Every check makes a finding, so that a person also sees the
 checks that passed.
 """
 

@@ -1,6 +1,6 @@
 """Checks of a hub's home folder: its permissions, its files, the free disk space, and the hub's listeners.
 
-Above: `doctor`. Below: the file system and the listeners. The checks only read files and open connections. They change
+Used by: `doctor`. Uses: the file system and the listeners. The checks only read files and open connections. They change
 nothing.
 """
 

@@ -1,6 +1,6 @@
 """Checks of the installation: Python, Tieline, its libraries, and what the pipeline needs.
 
-Above: `doctor`. Below: the interpreter. The extras are optional, so a missing extra is no fault.
+Used by: `doctor`. Uses: the interpreter. The extras are optional, so a missing extra is no fault.
 """
 
 import os

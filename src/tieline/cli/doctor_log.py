@@ -1,6 +1,6 @@
 """Checks of the logs in a hub's home: their epochs and readers, their growth per message, and the space they can free.
 
-Above: `doctor`. Below: the databases, read without blocking a hub.
+Used by: `doctor`. Uses: the databases, read without blocking a hub.
 """
 
 import contextlib

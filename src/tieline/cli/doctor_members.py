@@ -1,6 +1,6 @@
 """Checks of the members of a running hub: their connections, and waiting messages that nobody reads.
 
-Above: `doctor`. Below: an operator's session, which asks and changes nothing.
+Used by: `doctor`. Uses: an operator's session, which asks and changes nothing.
 """
 
 import time

@@ -1,6 +1,6 @@
 """Extensions: the protocols' parts of the command line, such as commands, formats and checks.
 
-Above: every command that uses extensions. Below: the folder of each protocol, whose declaration makes its extension.
+Used by: every command that uses extensions. Uses: the folder of each protocol, whose declaration makes its extension.
 This module does not name any protocol.
 """
 

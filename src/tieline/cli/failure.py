@@ -1,6 +1,6 @@
 """Failures: the message and the exit code of a command that cannot do its work.
 
-Above: every command. Below: the SDK's errors. A failure prints one sentence and at most one hint on stderr. An error
+Used by: every command. Uses: the SDK's errors. A failure prints one sentence and at most one hint on stderr. An error
 that a user can cause never prints a traceback.
 """
 

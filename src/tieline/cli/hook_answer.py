@@ -1,6 +1,6 @@
 """A hook of an agent's program: shows the agent its unread messages, or waits for one and wakes the agent.
 
-Above: `tieline drain --hook`, which agent programs run. Below: `agents.unread`, which makes the answer; the record of
+Used by: `tieline drain --hook`, which agent programs run. Uses: `agents.unread`, which makes the answer; the record of
 the program's session; and a session with the hub. An error in a hook goes to stderr, and the agent's turn continues.
 
 A message is `seen` when the program's transcript has an answer of the model after the message. This proves that the

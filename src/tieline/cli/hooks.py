@@ -1,6 +1,6 @@
 """`tieline hooks`: installs our hooks in an agent program, and removes them.
 
-Above: the command line. Below: `agents.hooks`, which knows the settings of programs, and `program_settings`, which
+Used by: the command line. Uses: `agents.hooks`, which knows the settings of programs, and `program_settings`, which
 changes their files. The hooks themselves run `hook_answer`.
 """
 

@@ -1,6 +1,6 @@
 """Decides if a command works on a hub or on a spool (a folder of messages), and as which member.
 
-Above: `session`. Below: the home of a hub, and the protocol that works without one. A command uses the first of these:
+Used by: `session`. Uses: the home of a hub, and the protocol that works without one. A command uses the first of these:
 the spool that `--spool` names; the hub that an address or the home names; the hub or relay (a server that serves a
 spool) that `join` stored; the default spool. A home that has a hub's database and no running hub is an error, because
 members of that hub would miss messages in a spool.

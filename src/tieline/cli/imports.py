@@ -1,6 +1,6 @@
 """`tieline import`: imports the data of another system into a hub's home.
 
-Above: the command line. Below: the protocols that can import their system's data. Each adds its own command here.
+Used by: the command line. Uses: the protocols that can import their system's data. Each adds its own command here.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The inbox: show messages, take one, take all.
 
-Above: the command line. Below: a session with a hub, or a mailbox without one. Showing a message is evidence that it
+Used by: the command line. Uses: a session with a hub, or a mailbox without one. Showing a message is evidence that it
 was seen. Taking a message claims it, so that exactly one of a member's sessions handles it.
 """
 

@@ -1,6 +1,6 @@
 """`tieline log`: lists the hub's logs and their readers. The hub keeps rows that a reader has not read yet.
 
-Above: the command line. Below: a session with a hub.
+Used by: the command line. Uses: a session with a hub.
 """
 
 from typing import Annotated

@@ -1,8 +1,8 @@
 """A mailbox: messages without a hub, in a folder (a spool) or through a relay (a server that serves a spool).
 
-Above: `session`, which asks for a mailbox if there is no hub, and the commands that also work without a hub. Below: the
-protocol that stores such messages and has a `MailboxProvider` in its extension of the command line. This module does
-not know the content of the folder.
+Used by: `session`, which asks for a mailbox if there is no hub, and the commands that also work without a hub. Uses:
+the protocol that stores such messages and has a `MailboxProvider` in its extension of the command line. This module
+does not know the content of the folder.
 """
 
 from typing import TYPE_CHECKING, Any, Protocol

@@ -1,6 +1,6 @@
 """`tieline`: every command under its name, and the entry point.
 
-Above: the shell. Below: the modules of this folder, one for each noun. A command's module is imported only when the
+Used by: the shell. Uses: the modules of this folder, one for each noun. A command's module is imported only when the
 command line contains that command: most runs of `tieline` are short, and importing takes most of their time.
 """
 

@@ -1,6 +1,6 @@
 """`tieline mcp`: gives an agent's own program the hub's tools, and pushes messages to it.
 
-Above: the program, which starts it and speaks MCP through its stdin and stdout. Below: `agents.mcp_server`, with a
+Used by: the program, which starts it and speaks MCP through its stdin and stdout. Uses: `agents.mcp_server`, with a
 session of the member, or with the runner that started the program. Stdout carries only MCP. Other output goes to
 stderr.
 """

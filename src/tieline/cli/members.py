@@ -1,6 +1,6 @@
 """The commands for members: listing, creating and removing members, their tokens, and the ways to reach them.
 
-Above: the command line. Below: a session with a hub, or `offline` if no hub runs, or a mailbox without a hub.
+Used by: the command line. Uses: a session with a hub, or `offline` if no hub runs, or a mailbox without a hub.
 """
 
 from contextlib import AbstractAsyncContextManager

@@ -1,6 +1,6 @@
 """The commands for messages: sending, receipts, and history.
 
-Above: the command line. Below: a session with a hub, or a mailbox (messages in a folder) without one.
+Used by: the command line. Uses: a session with a hub; without a hub, a mailbox (messages in a folder).
 """
 
 import sys

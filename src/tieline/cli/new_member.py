@@ -1,6 +1,6 @@
 """New members: on the hub's machine, a command that acts under a new name first makes the member, and prints that.
 
-Above: `send`, `inbox`, `run`, `mcp` and `connect`. Below: a session of the operator, opened with the key in the home.
+Used by: `send`, `inbox`, `run`, `mcp` and `connect`. Uses: a session of the operator, opened with the key in the home.
 Only a command that uses this key makes members. A command with a token or with the address of a hub is refused if its
 name is unknown. The hub refuses reserved names, and names that differ from a member's name only in upper and lower
 case. This module refuses aliases, because their messages belong to another member. It also refuses the name of the

@@ -1,6 +1,6 @@
 """The commands for objectives: creating, changing and showing them.
 
-Above: the command line. Below: a session with a hub. Objectives need a hub, because a spool cannot store them.
+Used by: the command line. Uses: a session with a hub. Objectives need a hub, because a spool cannot store them.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Work on a hub's home while no hub runs: opens its store, and runs the broker (the hub's rules) in this process.
 
-Above: `tieline member` and `tieline import`. Below: `server`. `OfflineHub` holds the lock of the home, so that no hub
+Used by: `tieline member` and `tieline import`. Uses: `server`. `OfflineHub` holds the lock of the home, so that no hub
 starts at the same time. `OfflineHub` has the methods of the SDK's `Client` that manage members. `OfflineSession` has
 the methods of a member.
 """

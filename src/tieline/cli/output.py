@@ -1,6 +1,6 @@
 """Output of commands, for people and for programs.
 
-Above: every command. Below: the terminal. Names, titles and bodies come from other people or models, so they are not
+Used by: every command. Uses: the terminal. Names, titles and bodies come from other people or models, so they are not
 trusted. Control characters are neutralised, so that a terminal does not obey them and a body does not look like our
 output. Every line of a body is indented, so a body cannot forge a header line. JSON carries the text unchanged, because
 JSON can escape it.

@@ -1,6 +1,6 @@
 """The commands for pauses: hold the messages of a conversation, deliver them, lift its limits, and list pauses.
 
-Above: the command line. Below: a session with a hub.
+Used by: the command line. Uses: a session with a hub.
 """
 
 import shlex

@@ -1,6 +1,6 @@
 """`tieline pipeline …`: turns a hub's logs into tables, queries the tables, and checks them. It needs no running hub.
 
-Above: `main`. Below: `tieline.pipeline`, which is imported only when a command runs, because it needs more packages.
+Used by: `main`. Uses: `tieline.pipeline`, which is imported only when a command runs, because it needs more packages.
 """
 
 import contextlib

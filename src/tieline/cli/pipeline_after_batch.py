@@ -1,6 +1,6 @@
 """The work after a batch: tell the hub the position, write the report, and with `--alerts` send alerts to members.
 
-Above: `tieline pipeline run`. Below: the report and the alerts. This work runs between batches, not within them. If a
+Used by: `tieline pipeline run`. Uses: the report and the alerts. This work runs between batches, not within them. If a
 hub does not answer, no batch is lost, and the alerts are sent after a later batch.
 """
 

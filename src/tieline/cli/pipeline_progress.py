@@ -1,7 +1,7 @@
 """The progress display of `pipeline run`: events read, rate, current table, and remaining time.
 
-Above: `tieline pipeline run`. Below: the terminal, where one line is redrawn. Without a terminal, each batch prints one
-line to stderr.
+Used by: `tieline pipeline run`. Uses: the terminal, where one line is redrawn. Without a terminal, each batch prints
+one line to stderr.
 """
 
 import os

@@ -1,6 +1,6 @@
 """`tieline pipeline report`: reports on the tables, for a terminal, a program or as a page. It needs no Spark.
 
-Above: `main`. Below: the lake, read with Arrow.
+Used by: `main`. Uses: the lake, read with Arrow.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The work of `tieline pipeline run`: reads batches until the end of the log, or with `--follow` until it is stopped.
 
-Above: the command. Below: `tieline.pipeline.run`. A signal abandons the current batch, and the next run reads its rows
+Used by: the command. Uses: `tieline.pipeline.run`. A signal abandons the current batch, and the next run reads its rows
 again. A second signal ends the process at once. No data is lost by that. With `--follow`, if a remote hub goes away,
 the run waits until the hub is back, and continues after the last complete batch.
 """

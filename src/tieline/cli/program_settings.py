@@ -1,6 +1,6 @@
 """The settings files of an agent program on this machine: finds them, changes each in one step, and restores them.
 
-Above: `hooks`, `connect` and `disconnect`. Below: the file system. A settings file belongs to its user: it is changed
+Used by: `hooks`, `connect` and `disconnect`. Uses: the file system. A settings file belongs to its user: it is changed
 only on request, and only if nobody else changes it meanwhile. A copy of the original is kept beside the file until the
 change is undone. A killed process leaves the complete old file or the complete new file.
 """

@@ -1,8 +1,8 @@
 """The reaction: the command that `watch --exec` runs for a message.
 
-Above: `watch`, with a hub and without. Below: the shell, or the program itself. A message is not trusted, so no part of
-it may become code. The message is on stdin and in environment variables (`TIELINE_BODY`), which a shell does not read
-as code.
+Used by: `watch`, with a hub and without. Uses: the shell, or the program itself. A message is not trusted, so no part
+of it may become code. The message is on stdin and in environment variables (`TIELINE_BODY`), which a shell does not
+read as code.
 
 A command with templates (`{{body}}`) never goes to a shell. It is split into words here, the templates in the words are
 replaced, and the program is started with these words. Such a command is refused if it has shell syntax. It is also

@@ -1,6 +1,6 @@
 """Reconnection: opens a new session after a hub restarts, for long-running commands.
 
-Above: `watch`, `run` and `mcp`, and `send` while it waits. Below: a `Link`.
+Used by: `watch`, `run` and `mcp`, and `send` while it waits. Uses: a `Link`.
 """
 
 from collections.abc import Awaitable, Callable

@@ -1,6 +1,6 @@
 """`tieline run`: runs a program in a terminal, sends its messages to the hub, and brings messages to it.
 
-Above: a person, or a script that starts an agent. Below: `agents.terminal`, which runs the program, and
+Used by: a person, or a script that starts an agent. Uses: `agents.terminal`, which runs the program, and
 `terminal_session`, which talks to the hub; or `runners`, for programs with a better interface. If no hub is reachable,
 the command fails before the program starts. A running program continues even if the hub goes away. The exit code is
 that of the program.

@@ -1,6 +1,6 @@
 """The runners: `tieline run claude-code` and `tieline run codex`.
 
-Above: `run`. Below: `agents.claude_code` and `agents.codex_session`, in a run that `agents.runner` prepares. This
+Used by: `run`. Uses: `agents.claude_code` and `agents.codex_session`, in a run that `agents.runner` prepares. This
 module adds only the parts that come from the command line: the hub, the member, and the place to print.
 """
 

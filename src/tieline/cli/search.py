@@ -1,6 +1,6 @@
 """`tieline search`: finds messages with given words, among the messages that a member may see.
 
-Above: the command line. Below: a session with a hub.
+Used by: the command line. Uses: a session with a hub.
 """
 
 import re

@@ -1,6 +1,6 @@
 """`tieline serve`: runs the hub as a process in the foreground.
 
-Above: a person, a service manager or `make run`. Below: `server.hub`. The command adds the parts of a process: logs on
+Used by: a person, a service manager or `make run`. Uses: `server.hub`. The command adds the parts of a process: logs on
 stderr, a short overview on stdout with addresses and next steps, signals, and an exit code.
 """
 

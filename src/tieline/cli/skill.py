@@ -1,6 +1,6 @@
 """`tieline skill`: prints the rules of good behaviour on the hub, as a file for an agent to read.
 
-Above: a person who installs the file for an agent. Below: `agents/SKILL.md`.
+Used by: a person who installs the file for an agent. Uses: `agents/SKILL.md`.
 """
 
 

@@ -1,6 +1,6 @@
 """A terminal session: connects a program under `tieline run` with the hub, also through restarts of the hub.
 
-Above: `run`, which has the program in a terminal. Below: a session with a hub, renewed when the hub restarts. This
+Used by: `run`, which has the program in a terminal. Uses: a session with a hub, renewed when the hub restarts. This
 module does not know the terminal. Instructions (messages that the program prints to be sent) come in by `say`. Messages
 for the program go out by `incoming`, typed into the program or shown to the person. Lines for the person go out by
 `status_lines`.

@@ -1,6 +1,6 @@
 """`tieline watch`: prints messages as they come, or runs a command for each.
 
-Above: a person, or a script that reacts. Below: a session with a hub, renewed when the hub restarts; or a mailbox
+Used by: a person, or a script that reacts. Uses: a session with a hub, renewed when the hub restarts; or a mailbox
 without a hub. A message is claimed before it is handled, so that exactly one of several watchers handles it, once.
 """
 

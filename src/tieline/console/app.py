@@ -1,7 +1,7 @@
 """Routes of the console in addition to the hub's own protocol: files, messages and objectives with files, devices.
 
-Above: the page. Below: the hub's services. A request carries a member's bearer token, or the cookie of a login session,
-and has the rights of that member. JSON keys have the same names as in the hub's own protocol.
+Used by: the page. Uses: the hub's services. A request carries a member's bearer token, or the cookie of a login
+session, and has the rights of that member. JSON keys have the same names as in the hub's own protocol.
 """
 
 from collections.abc import Sequence

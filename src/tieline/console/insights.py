@@ -1,7 +1,7 @@
 """The pipeline's report for the console: `/api/insights`.
 
-Above: the page. Below: the file `report.json` that the pipeline writes into its lake after each run. The hub never runs
-the pipeline and never reads its tables. The hub only sends this file to members who may read the log.
+Used by: the page. Uses: the file `report.json` that the pipeline writes into its lake after each run. The hub never
+runs the pipeline and never reads its tables. The hub only sends this file to members who may read the log.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Login and logout of the console: `/api/session`, and `/api/session/code` for a code of an authenticator app.
 
-Above: the page. Below: the hub's login sessions. A visitor who logs in with a token gets a new token, in a cookie. No
+Used by: the page. Uses: the hub's login sessions. A visitor who logs in with a token gets a new token, in a cookie. No
 script can read the cookie, and pages of other sites cannot make a browser send it. So a console session is listed,
 expires and can be revoked like any other token, and the hub stores only the hash of the token. A *login link* contains
 a token that can be used for only one login.

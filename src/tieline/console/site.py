@@ -1,6 +1,6 @@
 """The console's page: serves the built files from memory. Its headers allow a browser to run only these files.
 
-Above: the hub's HTTP port. Below: `static/`, which the build of `web/` writes. The page gets all its data through the
+Used by: the hub's HTTP port. Uses: `static/`, which the build of `web/` writes. The page gets all its data through the
 hub's own protocol, as any other client does. So this module need not check permissions.
 """
 

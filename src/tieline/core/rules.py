@@ -1,6 +1,6 @@
 """Rules: a rule is a method that decides one kind of command, marked by `@decides`. The broker makes a table of them.
 
-Above: the broker. Below: the modules of single nouns, whose classes with rules inherit from `Rules`.
+Used by: the broker. Uses: the modules of single nouns, whose classes with rules inherit from `Rules`.
 """
 
 from collections.abc import Callable, Iterator

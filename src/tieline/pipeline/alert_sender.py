@@ -1,6 +1,6 @@
 """The sender of alerts: sends each alert once, as a message to a member or channel of a hub.
 
-Above: `pipeline run --alerts`. Below: the SDK. Each alert has its own wire id, so the hub recognises a repeated alert
+Used by: `pipeline run --alerts`. Uses: the SDK. Each alert has its own wire id, so the hub recognises a repeated alert
 and delivers it once. The ids of sent alerts are also stored in the lake, because a hub forgets wire ids when it deletes
 their messages.
 """

@@ -1,6 +1,6 @@
 """Alerts: problems in a report that somebody should know of, each with an id that is the same in every later report.
 
-Above: `pipeline run --alerts`, which sends them, and the page. Below: a report. The same report always results in the
+Used by: `pipeline run --alerts`, which sends them, and the page. Uses: a report. The same report always results in the
 same alerts, word for word. The hub recognises a repeated message by its wire id and its text, so no alert contains a
 number that keeps growing.
 """

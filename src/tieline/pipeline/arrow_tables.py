@@ -1,6 +1,6 @@
 """Reads the tables of a lake with Arrow, without Spark and Java, so that a report takes only a second.
 
-Above: the report. Below: the Parquet files of one commit, so that all tables are as of the same batch.
+Used by: the report. Uses: the Parquet files of one commit, so that all tables are as of the same batch.
 """
 
 from collections.abc import Sequence

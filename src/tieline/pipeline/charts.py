@@ -1,6 +1,6 @@
 """Charts as SVG text: lines, bars, a timeline and a graph, drawn for a width in pixels.
 
-Above: the page. Below: nothing. Colours are CSS classes that the page's style sheet defines, so that a chart looks
+Used by: the page. Uses: nothing. Colours are CSS classes that the page's style sheet defines, so that a chart looks
 right in light and in dark mode. Every mark has a title, which a browser shows when the pointer is over the mark. Names
 and texts come from agents, so all of them are escaped.
 """

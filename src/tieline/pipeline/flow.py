@@ -1,7 +1,7 @@
 """The flow of one batch: writes the bronze, silver and gold files, and commits them table by table.
 
-Bronze has the rows of the logs as they were read, silver has typed facts, gold has sums of facts. Above: a run, which
-adds batches, and `rebuild`. Below: the tables' functions, the tasks that write files, and the lake. Each commit of a
+Bronze has the rows of the logs as they were read, silver has typed facts, gold has sums of facts. Used by: a run, which
+adds batches, and `rebuild`. Uses: the tables' functions, the tasks that write files, and the lake. Each commit of a
 table contains the number of the batch. The commit of bronze also contains the end of the batch. So the next run can
 complete an interrupted batch, and does not change the tables that have the batch already. The last step adds a row to
 `commits`, which makes the batch visible to readers.
@@ -224,7 +224,7 @@ class Flow:
     # Deliveries, whose rows change.
 
     def _folded(self, batch: _Batch, bronze: str) -> _Change:
-        """Add the rungs (states) that deliveries reached in this batch to the open deliveries."""
+        """Update the deliveries with the states that they reached in this batch. Return the change."""
         name = deliveries.TABLE.name
         before = [file for file in self._lake.data_files(name) if file.open]
         assert batch.shape.span_ms is not None, "deliveries come from the main log"

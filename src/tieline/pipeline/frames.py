@@ -1,6 +1,6 @@
 """The facts of one batch: new rows of every silver table (facts), with which the gold tables (sums) are updated.
 
-Above: the tables. `flow.py` makes them from one batch or, to rebuild a table, from all rows that were ever read. Each
+Used by: the tables. `flow.py` makes them from one batch or, to rebuild a table, from all rows that were ever read. Each
 frame is a text in SQL that stands for rows: the name of a view, or a query in parentheses.
 """
 

@@ -1,8 +1,8 @@
 """The lake: the Delta tables of the pipeline, and the table `commits`, whose last row has the version of each table.
 
-Above: the pipeline, and all readers: Spark, DuckDB, Polars, pandas, by `deltalake` or any other reader of Delta. Below:
-a folder or an object store, through delta-rs. Spark's tasks write Parquet files, and this module commits them. Each
-commit of a table contains the number of its batch as an application transaction. So an interrupted batch can be
+Used by: the pipeline, and all readers: Spark, DuckDB, Polars, pandas, by `deltalake` or any other reader of Delta.
+Below: a folder or an object store, through delta-rs. Spark's tasks write Parquet files, and this module commits them.
+Each commit of a table contains the number of its batch as an application transaction. So an interrupted batch can be
 completed, and is counted only once. Readers use the versions in `commits`, and so see all tables as of the same batch.
 """
 

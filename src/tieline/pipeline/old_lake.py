@@ -1,6 +1,6 @@
 """A lake in the format before Delta: Parquet files, and JSON files that list the files of each table.
 
-Above: `tieline pipeline rebuild --all`, which makes Delta tables from its log rows (bronze). No other command reads
+Used by: `tieline pipeline rebuild --all`, which makes Delta tables from its log rows (bronze). No other command reads
 such a lake.
 """
 

@@ -1,6 +1,6 @@
 """The report as one page: a file that needs no network, no script and no server.
 
-Above: `tieline pipeline report --html`. Below: the report and the charts. Each chart is drawn twice, for wide and for
+Used by: `tieline pipeline report --html`. Uses: the report and the charts. Each chart is drawn twice, for wide and for
 narrow screens, and the style sheet shows the one that fits; a table beside the chart has the same facts. Names and
 titles come from agents and are escaped. A content security policy blocks anything that escaping might miss.
 """

@@ -1,6 +1,6 @@
 """Runs one SQL query on the tables and returns its rows.
 
-Above: `tieline pipeline sql`. Below: Spark. Spark's SQL can also write files anywhere, but this module runs only
+Used by: `tieline pipeline sql`. Uses: Spark. Spark's SQL can also write files anywhere, but this module runs only
 statements that read. `SHOW`, `DESCRIBE` and `EXPLAIN` are run as they are. Every other statement is put in parentheses,
 where Spark accepts only a query.
 """

@@ -1,6 +1,6 @@
 """The pipeline as a reader of a hub's logs: reports its position to the hub, which keeps all later rows for it.
 
-Above: `tieline pipeline run`, after each commit. Below: the SDK. A hub that does not run deletes nothing, so it does
+Used by: `tieline pipeline run`, after each commit. Uses: the SDK. A hub that does not run deletes nothing, so it does
 not need the position.
 """
 

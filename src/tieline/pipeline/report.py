@@ -1,7 +1,7 @@
 """The report: the contents of the tables in one document, for a terminal, a page, the console or another program.
 
-Above: `tieline pipeline report`, the page, alerts, and `report.json` in the lake, which every run writes for readers
-without Spark and Arrow. Below: gold tables (sums of facts), read with Arrow. Each list has a maximum length, and begins
+Used by: `tieline pipeline report`, the page, alerts, and `report.json` in the lake, which every run writes for readers
+without Spark and Arrow. Uses: gold tables (sums of facts), read with Arrow. Each list has a maximum length, and begins
 with the most important rows. `left_out` has the number of omitted rows of each list.
 """
 

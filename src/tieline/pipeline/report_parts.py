@@ -1,8 +1,8 @@
 """The parts of the report, as types.
 
-Above: `report`, which fills them in, the page, alerts, and the build of the console, which generates its own types from
-these types. Below: nothing. The module needs no Arrow and no Spark, so that the types also work on a machine without
-the pipeline.
+Used by: `report`, which fills them in, the page, alerts, and the build of the console, which generates its own types
+from these types. Uses: nothing. The module needs no Arrow and no Spark, so that the types also work on a machine
+without the pipeline.
 """
 
 from typing import Any

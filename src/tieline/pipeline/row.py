@@ -1,6 +1,6 @@
 """The schema of a log row as the data source returns it, and functions that turn pages of rows into Arrow batches.
 
-Above: the source. Below: pages from a hub's database or from its HTTP answer. A row contains its event as it is in the
+Used by: the source. Uses: pages from a hub's database or from its HTTP answer. A row contains its event as it is in the
 log. It also contains the message, or the change of an objective, that is stored at the same offset. Bodies stay in the
 hub, and a row has only the size of the body. When retention has deleted a message, its columns are null, except the
 thread, the answered message and the hops, which the event has too.

@@ -1,6 +1,6 @@
 """A run: adds all new rows of the logs to the lake, once or until it is stopped.
 
-Above: `tieline pipeline run`. Below: `flow`, which gets the batches. A batch is a range of offsets of each log. It is
+Used by: `tieline pipeline run`. Uses: `flow`, which gets the batches. A batch is a range of offsets of each log. It is
 cut into pieces, which Spark's tasks read. A run begins at the position of the lake's last commit.
 """
 

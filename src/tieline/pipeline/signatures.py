@@ -1,6 +1,6 @@
 """Signatures: checks the signatures that senders made for their messages again, if the secret is given.
 
-Above: the reader of a hub's database, in an audit, also in Spark's workers. Below: the protocols' signature checks.
+Used by: the reader of a hub's database, in an audit, also in Spark's workers. Uses: the protocols' signature checks.
 Secrets come from the environment and not from a source's options, because Spark shows options.
 """
 

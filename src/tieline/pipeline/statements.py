@@ -1,6 +1,6 @@
 """The statements of `tables/statements.sql`, by name, with their parts filled in.
 
-Above: the tables, and `flow`. A statement in parentheses stands for its rows, so it can be a part of another one.
+Used by: the tables, and `flow`. A statement in parentheses stands for its rows, so it can be a part of another one.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Definition of a table: its name, its columns, and the rules by which new facts are merged into it.
 
-Above: one file per table in `tables/`. A silver table holds facts. A gold table holds sums over facts, so that a batch
-of facts can be added to the stored rows. `facts` are rows with the table's keys and measures (the columns that are
-summed up), possibly several for the same key. `MERGES` has the functions that merge rows of the same key into one row.
-`finish` has columns that are computed from measures.
+Used by: one file per table in `tables/`. A silver table holds facts. A gold table holds sums over facts, so that a
+batch of facts can be added to the stored rows. `facts` are rows with the table's keys and measures (the columns that
+are summed up), possibly several for the same key. `MERGES` has the functions that merge rows of the same key into one
+row. `finish` has columns that are computed from measures.
 
 Rules are texts in Spark SQL, and a table is one statement: a column that is made in Python takes several calls to Java,
 and each step of a frame is analysed anew, which for few rows takes longer than the work.

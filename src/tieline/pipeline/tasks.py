@@ -1,8 +1,8 @@
 """The work of Spark's tasks on files: write the rows of a table, write log rows as bronze, read files of a lake.
 
-Above: `flow`, which passes these functions to `mapInArrow`. Below: the storage of the lake, and the logs. A task writes
-rows directly into the lake, and the driver gets one row for each file. If a task fails and is repeated, it writes new
-files, and the files of the failed attempt are never committed.
+Used by: `flow`, which passes these functions to `mapInArrow`. Uses: the storage of the lake, and the logs. A task
+writes rows directly into the lake, and the driver gets one row for each file. If a task fails and is repeated, it
+writes new files, and the files of the failed attempt are never committed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

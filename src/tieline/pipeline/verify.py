@@ -1,6 +1,6 @@
 """The audit of a large log: checks in parallel the main log, the data stored with it, and the checkpoints.
 
-Above: `tieline pipeline verify`. Below: the source, which splits the log into ranges. Each worker checks the hashes
+Used by: `tieline pipeline verify`. Uses: the source, which splits the log into ranges. Each worker checks the hashes
 inside its range, and that the first row matches the last row of the range before. Workers only count errors, page by
 page. The few pages with errors are then read again here, to describe the errors. The audit uses no result of an earlier
 run.

@@ -1,6 +1,6 @@
 """The wire protocols: one folder for each protocol. A folder declares its protocol; no other code names a protocol.
 
-Above: the server, the command line, the agents' programs, the pipeline. Below: `wire`. `docs/protocols.md` says how to
+Used by: the server, the command line, the agents' programs, the pipeline. Uses: `wire`. `docs/protocols.md` says how to
 add one.
 """
 

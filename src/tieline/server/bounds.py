@@ -1,6 +1,6 @@
 """HTTP/1.1 with limits: uvicorn's protocol class, with limits on the headers that a client may send.
 
-Above: the HTTP port. Below: uvicorn and its parser, which would accept headers of any size and wait for them without a
+Used by: the HTTP port. Uses: uvicorn and its parser, which would accept headers of any size and wait for them without a
 timeout. A client that breaks the rules of HTTP gets a JSON answer, as for any other error, and causes no line in the
 log.
 """

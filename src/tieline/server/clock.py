@@ -1,6 +1,6 @@
 """The hub's clock: it follows the system's time, but not at once if the system's time jumps.
 
-Below: two clocks of the system. The *wall clock* has the date and the time of day; somebody may set it. The *steady
+Uses: two clocks of the system. The *wall clock* has the date and the time of day; somebody may set it. The *steady
 clock* only counts, also while the machine sleeps, so a laptop that was closed causes no jump. While both clocks agree,
 the hub's time is the time of the wall clock. When they differ by more than `clock_step_ms`, the wall clock has jumped.
 The hub then follows the steady clock, so that the jump deletes and expires nothing. If the wall clock returns to its

@@ -1,6 +1,6 @@
 """External inboxes in the local hub: commands that settle deliveries wait until an external inbox has reserved them.
 
-Above: the local hub's main loop, in the broker's thread, which processes commands. Below: the rules in
+Used by: the local hub's main loop, in the broker's thread, which processes commands. Uses: the rules in
 `core.settlement`.
 
 A process outside the hub may take a delivery from an external inbox. So before the hub settles such a delivery, it asks

@@ -1,6 +1,6 @@
 """The hub's health: the current failures and their duration, for `/healthz`, `/metrics`, `doctor` and the log.
 
-Above: code on the event loop that shows the health. Below: threads that write to a store and report each success and
+Used by: code on the event loop that shows the health. Uses: threads that write to a store and report each success and
 failure. A fault that lasts causes only two lines in the log, one when it begins and one when it ends.
 """
 

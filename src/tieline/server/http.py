@@ -1,7 +1,7 @@
 """The HTTP port: the routes of the protocols, health, metrics, and the hub's own protocol at `/api/stream`.
 
-Above: the hub's assembly, which adds the protocols that have routes. Each protocol says which requests it answers, and
-answers them as an ASGI application. All other requests go to the hub's own pages.
+Used by: the code that assembles the hub, which adds the protocols with HTTP routes. Each protocol says which requests
+it answers, and answers them as an ASGI application. All other requests go to the console and its files.
 """
 
 import asyncio

@@ -56,7 +56,7 @@ def _store_failed(reason: str) -> Refusal:
 
 
 class _Answers:
-    """Collects the replies to commands that were decided in parts, and passes all replies to one callback."""
+    """Collects the replies of a list of commands that the broker handles in several steps. One callback gets all."""
 
     __slots__ = ("_done", "_left", "_parts")
 

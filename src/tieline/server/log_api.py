@@ -3,7 +3,7 @@
 `GET /api/log` lists the logs and their readers. `PUT /api/log/readers/{name}` sets the position of a reader, and
 `DELETE` removes the reader.
 
-Above: the HTTP port. Below: the databases. This module has its own connections to them, and its own threads, so that
+Used by: the HTTP port. Uses: the databases. This module has its own connections to them, and its own threads, so that
 the broker's thread is not used. An answer is sent in pages. A page is read from the database only when the page before
 it was sent. So a slow reader needs the memory of one page, but no thread and no transaction. An answer ends after
 `_ROWS_MAX` rows. A reader that wants more rows sends a new request from the next offset. A request needs a token with

@@ -1,6 +1,6 @@
 """The hub's own protocol over WebSocket, at `/api/stream` of the HTTP port.
 
-Above: the HTTP port, and the rooms behind it. Below: `wire.native`, which has the protocol.
+Used by: the HTTP port, and the rooms behind it. Uses: `wire.native`, which has the protocol.
 """
 
 import asyncio

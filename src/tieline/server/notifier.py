@@ -1,6 +1,6 @@
 """The notifier: runs a configured command for each message that its recipient has apparently not seen.
 
-Above: the local hub, which passes such messages on after a commit. Below: the operating system. A message is untrusted
+Used by: the local hub, which passes such messages on after a commit. Uses: the operating system. A message is untrusted
 text, so no part of it is in the command's arguments. The body is on stdin, and the rest is in environment variables.
 The command may do anything with the message. A run of the command is no evidence that the recipient saw the message.
 """

@@ -1,6 +1,6 @@
 """The recorder: runs the journal of activity on a thread of its own, so that large uploads never delay a message.
 
-Above: the local hub, on the event loop. Below: the journal. Work passes through a queue with a limit on its number of
+Used by: the local hub, on the event loop. Uses: the journal. Work passes through a queue with a limit on its number of
 items and on their size. If the queue is full, new work is refused at once. The thread takes all work that came during
 the last commit, does it and commits once. Replies and notices are sent only after the commit. If the store fails, the
 waiting work is refused and the hub continues.

@@ -1,6 +1,6 @@
 """One room: a broker (decision logic) with its store, the services, and the HTTP applications that clients reach.
 
-Above: the hub's process, which makes the common room, and `rooms`, which makes the others. Below: the core with its
+Used by: the hub's process, which makes the common room, and `rooms`, which makes the others. Uses: the core with its
 stores, and the protocols. A room knows no other room. All files of a room are in one folder, and nothing in a room can
 be reached from another room.
 """

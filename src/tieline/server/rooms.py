@@ -1,7 +1,7 @@
 """Rooms other than the common room: makes rooms, finds the room of a request, and removes rooms that nobody joined.
 
-Above: the HTTP port, for which all rooms together are one application, and protocols, which make rooms through
-`RoomMaker`. Below: `room`. A room is opened by its first request and closed when nobody has used it for a while.
+Used by: the HTTP port, for which all rooms together are one application, and protocols, which make rooms through
+`RoomMaker`. Uses: `room`. A room is opened by its first request and closed when nobody has used it for a while.
 
 Each room has a folder, with a file that holds the hash of the room's token. A folder whose name begins with a dot
 belongs to a room that is half made or half removed; the next start removes it. The room id in a request is only looked

@@ -1,6 +1,6 @@
 """The searcher: runs the search index on a thread of its own, which indexes new messages while there are no queries.
 
-Above: the local hub, on the event loop. Below: a `SearchIndex`. Queries pass through a queue of limited length. If the
+Used by: the local hub, on the event loop. Uses: a `SearchIndex`. Queries pass through a queue of limited length. If the
 queue is full, a query is refused at once. If the index fails, the query is refused and the hub continues.
 """
 

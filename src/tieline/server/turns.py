@@ -1,6 +1,6 @@
 """Turns: a fair order of commands between sessions, so that many commands of one session do not delay another session.
 
-Above: the local hub. Below: nothing. The commands of one session are decided in their order. Sessions take turns. A
+Used by: the local hub. Uses: nothing. The commands of one session are decided in their order. Sessions take turns. A
 turn ends when the total cost of its commands reaches `_SHARE`. If a new session replaces older sessions, it opens after
 all earlier commands of the older sessions. The cost of a command is the longest time that the broker (decision logic)
 may need for it. So the time for a batch is limited.

@@ -1,6 +1,6 @@
 """Watches: callbacks that get notices about messages and changes, even if these do not concern their own session.
 
-Above: the local hub, on the event loop. Below: nothing. Each watch has an `Interest`: the notices that it asks for. A
+Used by: the local hub, on the event loop. Uses: nothing. Each watch has an `Interest`: the notices that it asks for. A
 table finds the watches of a message by their interest, so other watches cost no time.
 """
 

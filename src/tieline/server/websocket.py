@@ -1,9 +1,9 @@
 """WebSockets with limits: uvicorn's WebSocket protocol, made safe against strangers.
 
-Above: the HTTP port, and the protocols that have streams on it. A protocol finds a `ClientGate` in the scope, and uses
-it to admit a client that it has identified. Below: uvicorn with the sans-I/O protocol of `websockets`. Uvicorn would
-accept a frame of any size from any client. It would also wait for ever if the library answered an opening request by
-itself.
+Used by: the HTTP port, and the protocols that have streams on it. A protocol finds a `ClientGate` in the scope, and
+uses it to admit a client that it has identified. Uses: uvicorn with the sans-I/O protocol of `websockets`. Uvicorn
+would accept a frame of any size from any client. It would also wait for ever if the library answered an opening request
+by itself.
 
 Before a client is admitted, it may send one small message with content, its greeting. After the greeting, the hub reads
 nothing until the protocol has decided; later frames wait in the socket. If the protocol does not admit the client, the

@@ -1,7 +1,7 @@
 """Enrolment of devices (RFC 8628): a program without a token gets one after a person confirms a code.
 
-Above: `devices`. The time and the source of randomness are parameters, and nothing is stored on disk. A device asks for
-a token and gets two codes. The device polls with the long code, of which the hub keeps only the hash. A member with
+Used by: `devices`. The time and the source of randomness are parameters, and nothing is stored on disk. A device asks
+for a token and gets two codes. The device polls with the long code, of which the hub keeps only the hash. A member with
 `members.manage` types in the short code. The device can fetch its token once.
 
 A restart of the hub loses all requests. A device is then told that its code has expired, and asks again. `expire`

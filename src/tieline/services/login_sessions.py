@@ -1,6 +1,6 @@
 """Login sessions of browsers, opened by a code, a token, a login link or the link of a first start.
 
-Above: the console's login, and protocols with their own logins, whose cookies hold the same sessions. Below: `logins`,
+Used by: the console's login, and protocols with their own logins, whose cookies hold the same sessions. Uses: `logins`,
 which has the rules for codes and sessions; the file of logins; and the hub. The id of a login session is a token of the
 member, and the hub treats it like any other token. So a session has the rights of its member. The session ends when the
 member is removed, when the member's tokens are replaced, or when the token is revoked in the list of tokens. A session

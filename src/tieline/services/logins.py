@@ -1,8 +1,8 @@
 """Logins of humans: a token or a code of an authenticator app opens a login session. A cookie holds the session's id.
 
-Above: `login_sessions`. Below: `totp`. The caller gives the time and the source of randomness, and writes `encode()` to
-a private file whenever a method reports a change. Only a hash of a session's id is stored, so nobody can use the file
-to log in.
+Used by: `login_sessions`. Uses: `totp`. The caller gives the time and the source of randomness, and writes `encode()`
+to a private file whenever a method reports a change. Only a hash of a session's id is stored, so nobody can use the
+file to log in.
 
 **Wrong codes never lock a member out.** An attacker may guess codes for any name, and may have the same address as the
 member (on loopback and behind a proxy, everybody has the same address). So a name with too many wrong codes is not

@@ -1,6 +1,6 @@
 """The operator: submits commands to the hub on behalf of a member that has no session yet.
 
-Above: logins and devices, which give out tokens, and the upkeep. Below: the Hub port. The operator uses the key in the
+Used by: logins and devices, which give out tokens, and the upkeep. Uses: the Hub port. The operator uses the key in the
 hub's home folder; whoever has this key may act as any member. Each request opens a session and ends it, so that no
 session with these rights stays open.
 """

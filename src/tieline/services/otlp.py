@@ -1,7 +1,7 @@
 """Converts telemetry of agents (OTLP over HTTP: logs and traces) to activity.
 
-Above: the routes `/otlp/v1/logs` and `/otlp/v1/traces`, which submit `Telemetry.events` to the hub. The hub removes
-secrets before it stores anything. Below: `telemetry_record`, which converts one record. Bodies are JSON or Protocol
+Used by: the routes `/otlp/v1/logs` and `/otlp/v1/traces`, which submit `Telemetry.events` to the hub. The hub removes
+secrets before it stores anything. Uses: `telemetry_record`, which converts one record. Bodies are JSON or Protocol
 Buffers, plain or compressed with gzip. Both formats are decoded to the same values here.
 
 A record about a model call (GenAI semantic conventions) becomes an `llm_exchange` event. A record about another HTTP

@@ -1,6 +1,6 @@
 """Reader for Protocol Buffers, with the features that telemetry needs. The result is the same as from the JSON form.
 
-Above: `otlp`. Below: nothing. A table describes a message: for each field its number, its name in JSON and its type.
+Used by: `otlp`. Uses: nothing. A table describes a message: for each field its number, its name in JSON and its type.
 Fields that are not in the table are skipped. The time is linear in the number of bytes: each byte is read once for each
 level of nesting, and the number of levels is limited.
 """

@@ -1,6 +1,6 @@
 """Converts one record of telemetry to an activity event.
 
-Above: `otlp`. Below: nothing. Attribute names come from the GenAI and HTTP semantic conventions of OpenTelemetry, and
+Used by: `otlp`. Uses: nothing. Attribute names come from the GenAI and HTTP semantic conventions of OpenTelemetry, and
 from Claude Code's own log event. Current names are tried before older names. The event of a model call (`llm_exchange`)
 has the same form for every provider of models; its field `provider` names the provider.
 

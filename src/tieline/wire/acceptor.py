@@ -1,6 +1,6 @@
 """The acceptor: accepts the waiting connections of a listening socket, also in the middle of an event loop's turn.
 
-Above: a server for which the order between a new connection and a message matters. Below: the event loop.
+Used by: a server for which the order between a new connection and a message matters. Uses: the event loop.
 
 For a client, its connection is open as soon as the kernel has queued it. An event loop accepts the connection some
 turns later. If the server reads a message of another client in between, it does not know the new client yet, and the

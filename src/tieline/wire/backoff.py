@@ -1,6 +1,6 @@
 """Backoff: computes a client's wait before each attempt to reconnect to a hub, and when the client gives up.
 
-Above: every client that reconnects by itself. This module does not know what an attempt does. Each wait is twice as
+Used by: every client that reconnects by itself. This module does not know what an attempt does. Each wait is twice as
 long as the wait before it, up to a maximum. Random jitter varies the waits, so that the clients of a restarted hub do
 not all reconnect at once.
 """

@@ -1,6 +1,6 @@
 """Extractor: finds messages to send in the output of a terminal program.
 
-Above: the wrapper that runs a program in a pty and sends the messages. Below: nothing. A protocol with a grammar for
+Used by: the wrapper that runs a program in a pty and sends the messages. Uses: nothing. A protocol with a grammar for
 such messages declares its own extractor; the base class here finds nothing. An extractor takes the program's output as
 bytes. It returns, in order, the bytes for the screen (`Passed`) and the instructions that it found between these bytes.
 """

@@ -1,11 +1,11 @@
 """Fidelity: the message fields that each wire can express, and the place for the fields that it cannot express.
 
-Above: every protocol, which declares its `Carriage`. Below: the contract. If the wire's format has a place for a field,
-the recipient finds the field there. If not, the recipient finds the field under the hub's name, in one place that only
-the hub writes (`beyond`). Some wires have free-form data but no place for a field. A sender on such a wire writes the
-field into the data, under the hub's name (`labels`). Fields that only one protocol knows go only to members of that
-protocol. Then the message has a note with the names of these fields. `docs/interop.md` is made from the `Carriage`
-tables.
+Used by: every protocol, which declares its `Carriage`. Uses: the contract. If the wire's format has a place for a
+field, the recipient finds the field there. If not, the recipient finds the field under the hub's name, in one place
+that only the hub writes (`beyond`). Some wires have free-form data but no place for a field. A sender on such a wire
+writes the field into the data, under the hub's name (`labels`). Fields that only one protocol knows go only to members
+of that protocol. Then the message has a note with the names of these fields. `docs/interop.md` is made from the
+`Carriage` tables.
 """
 
 from collections.abc import Container, Mapping

@@ -1,6 +1,6 @@
 """Folders that only our own user can change, so that no other user can redirect the files that we write.
 
-Above: code that keeps files or sockets in a folder that the user chooses. Below: the file system.
+Used by: code that keeps files or sockets in a folder that the user chooses. Uses: the file system.
 
 An attacker is a user who can write to a folder, or who owns a parent folder. Such a user can put a link in the place of
 a file that we are about to write, and so read or destroy another file of ours. So the folder must belong to us and be

@@ -1,6 +1,6 @@
 """Length-prefixed frames: four bytes of big-endian length, then that many bytes of payload.
 
-Above: the codecs of the protocols that frame this way, the hub's own among them. Below: nothing. This module knows no
+Used by: the codecs of the protocols that frame this way, the hub's own among them. Uses: nothing. This module knows no
 sockets and not the meaning of a payload: it takes bytes and returns whole payloads.
 
 A `FrameBuffer` is designed for thousands of quiet connections and a few busy ones:

@@ -1,6 +1,6 @@
 """The greeting: takes a connection from its first frame to an open session, the same way for every wire.
 
-Above: a protocol's connection, which knows the frames. Below: a `SessionPump`. This module does not know what a frame
+Used by: a protocol's connection, which knows the frames. Uses: a `SessionPump`. This module does not know what a frame
 contains. A client has `hello_ms` to identify itself. After that timeout the protocol closes the connection. While the
 hub opens the session, at most `early_bytes_max` bytes are read from the wire (by default none). The greeting queues the
 frames that were already read, in order. It also queues later frames that must wait for earlier frames.

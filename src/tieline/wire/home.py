@@ -1,7 +1,7 @@
 """The home: the folder with all files of a hub, in which local clients find the hub's addresses.
 
-Above: the server, the SDK, the command line. Below: the file system. Everything that a hub writes is under its home, so
-that a user can back up, move or delete the hub as one folder.
+Used by: the server, the SDK, the command line. Uses: the file system. Everything that a hub writes is under its home,
+so that a user can back up, move or delete the hub as one folder.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Checks the `Host` header: each port of the hub answers only requests for its own host names.
 
-Above: the HTTP port, and the other ports of protocols. Below: nothing. This module gets only the `Host` headers of a
+Used by: the HTTP port, and the other ports of protocols. Uses: nothing. This module gets only the `Host` headers of a
 request.
 
 Any site can make its own host name resolve to 127.0.0.1 (DNS rebinding). The browser then takes the hub for a part of

@@ -1,7 +1,7 @@
 """HTTP functions shared by the protocols on the hub's port: JSON answers, bearer tokens, size limits for bodies.
 
-Above: protocols with routes. Below: ASGI, so any ASGI server can serve the port. This module knows no routes. A handler
-does not send its answer itself: it returns an `Answer`, and one place sends all answers.
+Used by: protocols with routes. Uses: ASGI, so any ASGI server can serve the port. This module knows no routes. A
+handler does not send its answer itself: it returns an `Answer`, and one place sends all answers.
 """
 
 import asyncio

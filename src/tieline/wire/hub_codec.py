@@ -1,6 +1,6 @@
 """Encoding of the Hub port as bytes, for a protocol and a hub in different processes.
 
-Above: the code that transports the bytes. Below: the contract. A payload is a JSON array of pairs. Each pair has the
+Used by: the code that transports the bytes. Uses: the contract. A payload is a JSON array of pairs. Each pair has the
 name of a type in the contract, and the fields of one value of that type. So a new command or reply needs no change
 here. The format is JSON, because the data of a message may hold integers of any size, and MessagePack cannot encode
 large integers.

@@ -1,6 +1,6 @@
 """Functions on JSON text: they find strings, values and lone halves of surrogate pairs without decoding the text.
 
-Above: the codecs of protocols. Below: nothing. This module does not know what the JSON means. Any client that may
+Used by: the codecs of protocols. Uses: nothing. This module does not know what the JSON means. Any client that may
 connect can send frames of 16 MiB, so the work must be bounded. Each function reads and copies its text only a fixed
 number of times. These functions use no regular expression with a repeated group. Such a pattern would either keep a
 record of every repetition or need a possessive repeat. Python 3.11.2 has a bug in possessive repeats of groups.

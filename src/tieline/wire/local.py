@@ -1,7 +1,7 @@
 """Local addresses: listens at the path of a Unix socket, or at the name of a Windows pipe.
 
-Above: protocols whose specification allows both. Below: `unix`, or the event loop's own pipes. Only this module chooses
-between a socket and a pipe. Its callers do not know which one was chosen.
+Used by: protocols whose specification allows both. Uses: `unix`, or the event loop's own pipes. Only this module
+chooses between a socket and a pipe. Its callers do not know which one was chosen.
 """
 
 import asyncio

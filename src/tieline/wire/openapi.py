@@ -1,6 +1,6 @@
 """Makes an OpenAPI 3.1 document from a table of routes and the types of their handlers.
 
-Above: the applications that have such a table, and authors of clients. Below: `route`. The document is made only from
+Used by: the applications that have such a table, and authors of clients. Uses: `route`. The document is made only from
 the routes, so a new route is documented automatically.
 """
 

@@ -1,6 +1,6 @@
 """Reads the deliveries of an inbox in pages, one page at a time, and retries while the hub's store fails.
 
-Above: the code that writes a session's deliveries to its wire. Below: the Hub port. The caller decides which page is
+Used by: the code that writes a session's deliveries to its wire. Uses: the Hub port. The caller decides which page is
 read next. After a failure, the caller makes a new request, because it may then need another page.
 """
 

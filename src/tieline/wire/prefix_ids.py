@@ -1,6 +1,6 @@
 """Prefix ids: another form of message ids, in which the first eight characters are enough to tell messages apart.
 
-Above: wires whose clients show and accept only the beginning of an id. The hub's own ids are UUIDv7. They begin with
+Used by: wires whose clients show and accept only the beginning of an id. The hub's own ids are UUIDv7. They begin with
 the time, so all ids of about a minute begin alike. A prefix id is a UUIDv8 of the same bits, in another order: the
 random bits come first, mixed with the counter of ids within the millisecond, and the time comes last. Each form can be
 converted to the other form.

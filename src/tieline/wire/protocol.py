@@ -1,8 +1,8 @@
 """Declaration of a protocol: everything that the rest of the project knows about the protocol.
 
-Above: the server, which runs the protocol; the command line, the agents' tools, the pipeline and the tests, which find
-every declaration in `tieline.protocols`. Below: nothing. Each protocol's folder declares itself. A declaration is cheap
-to import, because its functions import the modules that they need only when they are called.
+Used by: the server, which runs the protocol; the command line, the agents' tools, the pipeline and the tests, which
+find every declaration in `tieline.protocols`. Uses: nothing. Each protocol's folder declares itself. A declaration is
+cheap to import, because its functions import the modules that they need only when they are called.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

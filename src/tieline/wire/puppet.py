@@ -1,6 +1,6 @@
 """Puppet: a test client of a protocol, with the same few methods for every protocol.
 
-Above: the demo, the doctor's canary, and the tests that connect every protocol with every other protocol. Below: the
+Used by: the demo, the doctor's canary, and the tests that connect every protocol with every other protocol. Uses: the
 client in each protocol's folder. For the hub, a puppet is a client like any other: it uses only interfaces that agents
 use, too.
 """

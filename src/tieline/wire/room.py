@@ -1,6 +1,6 @@
 """Rooms: hubs behind the same HTTP port, each with its own members and messages.
 
-Above: the server, which keeps the rooms, and protocols that make rooms or serve clients in them. Below: `http`. The
+Used by: the server, which keeps the rooms, and protocols that make rooms or serve clients in them. Uses: `http`. The
 common room is the hub itself; it has no id. A request names another room in a header, or by a token that was made in
 that room. Such a token begins with the room's id, so the hub finds the room without a table of all tokens.
 """

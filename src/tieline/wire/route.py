@@ -1,7 +1,7 @@
 """One operation over HTTP: its path, its input, its answer, and the handler that executes it.
 
-Above: the table of routes that an application declares; `route_app`, which serves the table; and `openapi`, which
-describes the table. Below: `http` and `sessions`. A handler gets a checked request and returns an answer. It never
+Used by: the table of routes that an application declares; `route_app`, which serves the table; and `openapi`, which
+describes the table. Uses: `http` and `sessions`. A handler gets a checked request and returns an answer. It never
 sees bytes.
 """
 

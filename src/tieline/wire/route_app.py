@@ -1,6 +1,6 @@
 """HTTP application for a table of routes: finds the route and the caller of a request, and sends the answer.
 
-Above: protocols and pages that have routes on the hub's port. Below: `route`. The application first runs its own check
+Used by: protocols and pages that have routes on the hub's port. Uses: `route`. The application first runs its own check
 on every request. Then it finds the caller, unless the route is open to everybody. Then it runs the route's handler.
 """
 

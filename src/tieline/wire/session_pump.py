@@ -1,8 +1,8 @@
 """The session pump moves commands and deliveries between one session's wire and the hub, the same way for every wire.
 
-Above: a protocol's server, which decodes commands and encodes deliveries, and the server's `Greeting`, which opens the
-session. Below: the Hub port. The pump keeps order, credit and back-pressure, so that no protocol has a queue or a retry
-of its own:
+Used by: a protocol's server, which decodes commands and encodes deliveries, and the server's `Greeting`, which opens
+the session. Uses: the Hub port. The pump keeps order, credit and back-pressure, so that no protocol has a queue or a
+retry of its own:
 
 - **Inbound**, at most `inflight_max` commands of a wire wait for their replies. At this limit, the pump stops reading
   from the wire. A wire that cannot tell its client about a refusal uses `submit_with_retry`: if the store fails, the

@@ -1,6 +1,6 @@
 """Server-sent events: an HTTP answer that sends one event after the other, until its reader disconnects.
 
-Above: a protocol that pushes events. Below: ASGI, and `Unsent`, which buffers events while the socket is full. A write
+Used by: a protocol that pushes events. Uses: ASGI, and `Unsent`, which buffers events while the socket is full. A write
 returns at once. If the reader is too slow, the stream calls a callback of the code that writes the events.
 """
 

@@ -1,6 +1,6 @@
 """A byte stream to one client on a Unix socket: the base class of connections that use frames or lines.
 
-Above: a subclass, which finds the end of each message. Below: an asyncio transport. This module does not know what the
+Used by: a subclass, which finds the end of each message. Uses: an asyncio transport. This module does not know what the
 bytes mean.
 
 After `hang_up`, a client that reads still gets the bytes that were written before. A client that reads nothing for

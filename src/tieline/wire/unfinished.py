@@ -1,7 +1,7 @@
 """Unfinished messages: limits the memory for incomplete frames, requests and bodies of all connections together.
 
-Above: code that reads from a connection. After each read it reports the number of incomplete bytes that it holds. This
-module knows no sockets.
+Used by: code that reads from a connection. After each read it reports the number of incomplete bytes that it holds.
+This module knows no sockets.
 
 Each connection has a `Share`. There are two limits: one for strangers (clients that are not identified yet) and one for
 members, so that strangers cannot use up the memory of members. Above a limit, the client that holds the most bytes is

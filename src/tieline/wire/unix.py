@@ -1,6 +1,6 @@
 """Unix sockets: listens at a path, even if a dead process left a socket there, and finds the user id of a client.
 
-Above: every protocol with a socket file. Below: the operating system. This module does not know what is sent on a
+Used by: every protocol with a socket file. Uses: the operating system. This module does not know what is sent on a
 socket.
 
 **A socket appears in one step.** `listen` binds to a short temporary name in the same folder, sets the permissions,

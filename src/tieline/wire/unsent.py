@@ -1,6 +1,6 @@
 """Send buffer for one reader that is slower than the hub, with callbacks when it is full and when it has drained.
 
-Above: connections to readers, which encode and send items. This module knows no sessions and no sockets. A buffer is
+Used by: connections to readers, which encode and send items. This module knows no sessions and no sockets. A buffer is
 *full* when it holds more than `bytes_max`, and *drained* when at most half of `bytes_max` is left. The source of the
 items decides what to do when the buffer is full. A `SessionPump` stops writing deliveries and stops reading, so that
 all later deliveries stay in the inbox on disk. A stream that cannot be resumed at a position ends, and its reader is

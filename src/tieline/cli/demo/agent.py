@@ -1,7 +1,8 @@
 """One agent of the demo, as a process: it takes orders on stdin and reports messages on stdout.
 
-Above: `stage`, which starts it and may kill it. Below: a puppet (a small client for tests) of its protocol, the agent's
-only way to the hub. The process ends when its stdin ends, so that it never outlives the process that started it.
+Used by: `stage`, which starts it and may kill it. Uses: a puppet (a small client for tests) of its protocol, the
+agent's only way to the hub. The process ends when its stdin ends, so that it never outlives the process that started
+it.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """`tieline demo`: the command that runs the demo.
 
-Above: a person who wants to see Tieline at work, and `make run`. Below: `stage` and `script`. The exit code is 0 only
+Used by: a person who wants to see Tieline at work, and `make run`. Uses: `stage` and `script`. The exit code is 0 only
 if every statement of the demo is true.
 """
 

@@ -1,6 +1,6 @@
 """The epilogue: after the last scene of the demo, checks the hub's receipts, its log and its audit chain.
 
-Above: `command`. Below: the SDK, and the files of the hub's home once the hub has stopped.
+Used by: `command`. Uses: the SDK, and the files of the hub's home once the hub has stopped.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The script of the demo: five agents release version 1.0 of something, in seven scenes.
 
-Above: `command`. Below: `stage`, which has the hub and the agents. In each scene, agents act through their own
+Used by: `command`. Uses: `stage`, which has the hub and the agents. In each scene, agents act through their own
 protocols, and the script makes statements about the result. `Show.check` checks each statement.
 """
 

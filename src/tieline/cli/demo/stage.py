@@ -1,6 +1,6 @@
 """The stage of the demo: a hub and the agents, each in its own process, in a temporary folder.
 
-Above: `script`. Below: `agent`, and `tieline serve`, started in the usual way but under a guard process. When the demo
+Used by: `script`. Uses: `agent`, and `tieline serve`, started in the usual way but under a guard process. When the demo
 ends, also by an error or by Ctrl-C, the stage ends every process that it started and removes the folder. If the stage
 is killed, the guard ends the hub and removes the folder. Agents end by themselves when their stdin closes.
 """

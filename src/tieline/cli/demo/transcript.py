@@ -1,7 +1,7 @@
 """The transcript: lines for the person who watches the demo, printed slowly enough to read.
 
-Above: `script`. Below: the output. A terminal gets one colour for each protocol, any other output gets plain lines. The
-name of the protocol is also on the line, so that nobody needs the colour.
+Used by: `script`. Uses: the output. A terminal gets one colour for each protocol, any other output gets plain lines.
+The name of the protocol is also on the line, so that nobody needs the colour.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The verdict: the statements of the demo about what happened, each with the expected and the found value.
 
-Above: `script`, which makes the statements, and `command`, which takes its exit code from the verdict.
+Used by: `script`, which makes the statements, and `command`, which takes its exit code from the verdict.
 """
 
 from typing import Any

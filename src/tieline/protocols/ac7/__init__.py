@@ -1,6 +1,6 @@
 """ac7: a protocol over HTTP. Streams push new messages as server-sent events or WebSocket frames.
 
-Above: the code that runs protocols. Below: the Hub port. PROTOCOL.md has the routes, the rules and our deviations from
+Used by: the code that runs protocols. Uses: the Hub port. PROTOCOL.md has the routes, the rules and our deviations from
 the specification.
 
 `shapes` defines requests and answers. `messages`, `channels`, `objectives`, `members`, `team`, `activity` and

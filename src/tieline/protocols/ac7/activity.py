@@ -1,6 +1,6 @@
 """Activity of agents: runners upload it, members with permission read it or follow it live.
 
-Above: the server. Below: the Hub port, which removes secrets before it stores activity and decides who may read it.
+Used by: the server. Uses: the Hub port, which removes secrets before it stores activity and decides who may read it.
 Activity never appears on a stream of messages.
 """
 

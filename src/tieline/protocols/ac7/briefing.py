@@ -1,7 +1,7 @@
 """The briefing: the texts by which an agent learns how to work with its team.
 
-Above: the routes and streams, which send these texts. An agent gets the instructions when it starts, and a notice each
-time its stream opens. The agent's runner puts the instructions into its prompt, so they are written for a model.
+Used by: the routes and streams, which send these texts. An agent gets the instructions when it starts, and a notice
+each time its stream opens. The agent's runner puts the instructions into its prompt, so they are written for a model.
 """
 
 from collections.abc import Sequence

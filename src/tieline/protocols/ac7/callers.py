@@ -1,6 +1,6 @@
 """The caller of a request: the member that its bearer token or its login cookie belongs to.
 
-Above: the server, which finds the caller before it reads the rest of a request. Below: the sessions that requests
+Used by: the server, which finds the caller before it reads the rest of a request. Uses: the sessions that requests
 share, and the hub's login sessions.
 """
 

@@ -1,6 +1,6 @@
 """Transports for a stream to its reader: server-sent events, or WebSocket text frames.
 
-Above: a `Stream`, whose writes return at once. Below: ASGI, and `Unsent`, which buffers messages while the socket is
+Used by: a `Stream`, whose writes return at once. Uses: ASGI, and `Unsent`, which buffers messages while the socket is
 full. When the buffer exceeds its limit, the transport tells the stream that its reader is stalled, and the stream ends.
 """
 

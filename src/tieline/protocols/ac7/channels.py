@@ -1,6 +1,6 @@
 """Channels: routes to create, list, rename and archive channels, and to change their members.
 
-Above: the server. Below: the Hub port, which checks permissions. A request names a channel by id or slug
+Used by: the server. Uses: the Hub port, which checks permissions. A request names a channel by id or slug
 (its name in ac7's form).
 """
 

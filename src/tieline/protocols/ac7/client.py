@@ -1,6 +1,6 @@
 """A client of ac7: sends requests, and reads a member's messages as server-sent events.
 
-Above: programs, and the puppet of this folder. Below: a hub's HTTP port.
+Used by: programs, and the puppet of this folder. Uses: a hub's HTTP port.
 """
 
 import asyncio

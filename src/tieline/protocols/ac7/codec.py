@@ -1,6 +1,6 @@
 """Codec: converts the hub's values to ac7's shapes.
 
-Above: the routes and streams. Below: `shapes`. Only the hub may set the keys of `data` that name the sender, the time
+Used by: the routes and streams. Uses: `shapes`. Only the hub may set the keys of `data` that name the sender, the time
 and the target. The codec removes these keys from the sender's `data`, and sets `thread` to the real target. A message
 from another protocol may have fields that ac7's nine keys cannot carry. These fields go into `data.tieline`, so that
 no field is lost silently.

@@ -1,6 +1,6 @@
 """CommandSuite, the successor of ac7: requests and events that only clients of CommandSuite send.
 
-Above: the routes of this folder. A client of CommandSuite identifies itself by a header. It uses most of ac7's routes
+Used by: the routes of this folder. A client of CommandSuite identifies itself by a header. It uses most of ac7's routes
 unchanged, so there is no second server. Where the two protocols differ, a route calls `speaks`. CommandSuite has no
 written specification. The facts in this module come from its source code, version 0.7.1.
 """

@@ -1,7 +1,7 @@
 """The cookies of ac7's logins, under the names that its clients know.
 
-Above: the routes of `/session`, and `callers`, which authenticates a request by cookie. The cookie holds the id of one
-of the hub's login sessions. The console's cookie refers to the same login sessions.
+Used by: the routes of `/session`, and `callers`, which authenticates a request by cookie. The cookie holds the id of
+one of the hub's login sessions. The console's cookie refers to the same login sessions.
 """
 
 from tieline.protocols.ac7 import PROTOCOL

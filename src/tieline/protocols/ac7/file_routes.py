@@ -1,6 +1,6 @@
 """Files over HTTP: members' home folders, files that others shared with them, and content, streamed in chunks.
 
-Above: the server. Below: the hub's files.
+Used by: the server. Uses: the hub's files.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Logins over HTTP: a code from an authenticator app opens a session, and a cookie holds its id.
 
-Above: the server. Below: the hub's login sessions. The cookie is `SameSite=Strict`. The hub's log records every failed
+Used by: the server. Uses: the hub's login sessions. The cookie is `SameSite=Strict`. The hub's log records every failed
 login.
 """
 

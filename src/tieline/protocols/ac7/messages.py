@@ -1,6 +1,6 @@
 """Messages: routes to send messages and to read the history.
 
-Above: the server. Below: the Hub port. A push is answered when its message is durable.
+Used by: the server. Uses: the Hub port. A push is answered when its message is durable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Objectives: routes to assign work, change its state and discuss it.
 
-Above: the server. Below: the Hub port, which checks permissions. In one transaction, the hub stores a change and sends
+Used by: the server. Uses: the Hub port, which checks permissions. In one transaction, the hub stores a change and sends
 a message about the change to everybody in the objective's thread.
 """
 

@@ -1,6 +1,6 @@
 """Live streams: the open message streams of members.
 
-Above: the subscribe route. Below: the Hub port and a `Carrier` for each stream. A stream carries the messages that
+Used by: the subscribe route. Uses: the Hub port and a `Carrier` for each stream. A stream carries the messages that
 arrive while it is open. A reader that reconnects names the last message it got. The stream first carries the messages
 that this reader missed. All other messages are in the history. A stream shows its member's deliveries, and the messages
 that the member itself sent, so that all devices of the member show the same messages. All messages come in the order of

@@ -1,6 +1,6 @@
 """The team: routes for its name, directive and context, and for its permission presets.
 
-Above: the server. Below: the Hub port, which checks permissions.
+Used by: the server. Uses: the Hub port, which checks permissions.
 """
 
 from tieline.contract import command as c

@@ -1,6 +1,6 @@
 """Telemetry: the routes that receive activity of agents from OpenTelemetry exporters.
 
-Above: the server. Below: the hub's activity service.
+Used by: the server. Uses: the hub's activity service.
 """
 
 from collections.abc import Callable

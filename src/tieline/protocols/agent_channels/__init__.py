@@ -1,6 +1,6 @@
 """agent-channels: channels of JSON messages over Unix sockets, and the bridges that join them.
 
-Above: the code that runs protocols, and agents that use only the library. Below: `wire`. The library gives no meaning
+Used by: the code that runs protocols, and agents that use only the library. Uses: `wire`. The library gives no meaning
 to messages, and does not know who its clients are. PROTOCOL.md has the wire, its limits and our deviations from the
 specification.
 

@@ -1,6 +1,6 @@
 """Other names of inboxes: `dm-<member>.sock` is a link to `inbox-<member>.sock`.
 
-Above: `server`. Below: the folder of the sockets. A newer version of the protocol's library writes to a member through
+Used by: `server`. Uses: the folder of the sockets. A newer version of the protocol's library writes to a member through
 `dm-<member>.sock`. It is a symbolic link, because a link, unlike a second socket, needs no open file. A channel whose
 name begins with `dm-` gets no socket. Otherwise anybody could create such a channel and receive a member's messages.
 """

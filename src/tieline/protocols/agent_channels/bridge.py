@@ -1,6 +1,6 @@
 """Bridges: a bridge connects a local channel to TCP, and forwards messages both ways.
 
-Above: agents that talk across machines. Below: `client` (a bridge is an ordinary client of its channel), `connection`
+Used by: agents that talk across machines. Uses: `client` (a bridge is an ordinary client of its channel), `connection`
 and TCP. A bridge gives no meaning to messages. It neither encrypts nor authenticates. So use a TCP bridge only on
 loopback, in a VPN or in a tunnel, because agents act on the messages that they read.
 

@@ -1,7 +1,7 @@
 """A channel: a Unix socket that forwards each message of a client to all other clients.
 
-Above: `group`, and the hub's server. The server stores each message first, and then forwards it itself.
-Below: `connection` and `wire.unix`. A channel knows no names of clients and no history, and gives no meaning to
+Used by: `group`, and the hub's server. The server stores each message first, and then forwards it itself.
+Uses: `connection` and `wire.unix`. A channel knows no names of clients and no history, and gives no meaning to
 messages. Client ids are `client-0`, `client-1`, … in the order of connection. A client cannot choose one receiver,
 because each message goes to the whole channel.
 

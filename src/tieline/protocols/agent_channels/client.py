@@ -1,6 +1,6 @@
 """A client of a channel: sends messages to it and receives the messages of the other clients.
 
-Above: agents and scripts, and `bridge`. Below: `connection` and `wire.unix`. A client does not reconnect by itself,
+Used by: agents and scripts, and `bridge`. Uses: `connection` and `wire.unix`. A client does not reconnect by itself,
 because only its user knows if missed messages matter.
 
 A client receives messages in two ways. A handler of "message" is called for each message. `async for message in client`

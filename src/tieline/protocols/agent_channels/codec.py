@@ -1,6 +1,6 @@
 """The messages of agent-channels and the frames that carry them: bytes to values and back.
 
-Above: `connection`, and programs that bring their own transport. Below: `wire.frames`. The codec uses no sockets.
+Used by: `connection`, and programs that bring their own transport. Uses: `wire.frames`. The codec uses no sockets.
 
 A message is a JSON object with a non-empty string `msg` and, if present, an object `data`. Other top-level keys are
 kept and forwarded, because a newer client may use them. The codec gives no meaning to any key.

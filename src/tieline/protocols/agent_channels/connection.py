@@ -1,6 +1,6 @@
 """One connection that sends and receives message frames over a Unix socket or TCP, for clients and servers.
 
-Above: `channel`, `client`, `bridge`; each is the `Owner` of its connections. Below: `codec` and an asyncio transport.
+Used by: `channel`, `client`, `bridge`; each is the `Owner` of its connections. Uses: `codec` and an asyncio transport.
 A connection does not know the other connections, and gives no meaning to messages.
 
 A hub has thousands of idle connections. `Connection` is therefore an asyncio protocol with slots, and has no task,

@@ -1,6 +1,6 @@
 """Named events with handlers, as the protocol's own library offers them.
 
-Above: `channel`, `client`, `bridge`. Below: nothing. This module gives no meaning to events.
+Used by: `channel`, `client`, `bridge`. Uses: nothing. This module gives no meaning to events.
 """
 
 import inspect

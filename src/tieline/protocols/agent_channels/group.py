@@ -1,6 +1,6 @@
 """A group: a folder of channels, and the `group.json` that lists the channels that are ready.
 
-Above: agents that start a conversation, and the hub's server. Below: `channel`. A group does not know the purpose of a
+Used by: agents that start a conversation, and the hub's server. Uses: `channel`. A group does not know the purpose of a
 channel. The socket of a channel is `<folder>/<name>.sock`.
 
 Readers can trust `group.json`. It is replaced atomically, and only after every channel in it listens. A channel is

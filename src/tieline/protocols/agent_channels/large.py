@@ -1,6 +1,6 @@
 """Large payloads: checks a large payload in pieces, so that no single step delays the other clients of a channel.
 
-Above: `connection`, which makes one step in each turn of the event loop. Below: `codec`, whose rules each piece must
+Used by: `connection`, which makes one step in each turn of the event loop. Uses: `codec`, whose rules each piece must
 follow.
 
 A payload of 16 MiB may hold a million small values. To decode them at once takes a second, and their objects take ten

@@ -1,6 +1,6 @@
 """Posts: converts a message that a client sent to the content of a hub message.
 
-Above: `server`. Below: `codec`, `large` and `wire.fidelity`. A client of this protocol has no name. So a `data.from`
+Used by: `server`. Uses: `codec`, `large` and `wire.fidelity`. A client of this protocol has no name. So a `data.from`
 that is the name of a member is replaced. A `data.tieline` is removed, because only the hub may set it.
 """
 

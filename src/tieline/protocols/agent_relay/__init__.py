@@ -1,6 +1,6 @@
 """agent-relay: a protocol with envelopes over a Unix socket. Terminal programs can also send messages by printing them.
 
-Above: the code that runs protocols, and the wrapper for terminal programs. Below: `wire`.
+Used by: the code that runs protocols, and the wrapper for terminal programs. Uses: `wire`.
 
 `extractor` finds the messages in a program's output. It uses `instruction` to parse them, `escapes` for escape
 sequences, `thinking` for thinking blocks, and `hold` for output that is not shown yet.

@@ -1,6 +1,6 @@
 """A client of the Agent Relay Protocol that stays connected: it reconnects, resumes its session, and loses nothing.
 
-Above: agents and scripts. Below: `lifecycle`, which decides, and `link`, which has the socket. This module knows
+Used by: agents and scripts. Uses: `lifecycle`, which decides, and `link`, which has the socket. This module knows
 nothing about the code of the hub.
 
 **Sending.** `send` returns once the hub has the message on disk, and `request` once the recipient answered. If the

@@ -1,6 +1,6 @@
 """The envelopes of the Agent Relay Protocol, and their translation to the hub's messages and back.
 
-Above: `server` and `client`. Below: `wire.frames`. This module knows nothing about sockets and sessions.
+Used by: `server` and `client`. Uses: `wire.frames`. This module knows nothing about sockets and sessions.
 
 A frame is four bytes of length and a JSON object, the envelope. The hub's messages have no field for some parts of an
 envelope: the payload's `kind`, `payload_meta`, and unknown keys of the payload. The codec stores these parts beside the

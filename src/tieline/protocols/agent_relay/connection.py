@@ -1,6 +1,6 @@
 """One client's connection to the hub: turns received bytes into commands, and deliveries into bytes.
 
-Above: the event loop and `server`, which knows all connections. Below: a `SessionPump` with the hub, and this folder's
+Used by: the event loop and `server`, which knows all connections. Uses: a `SessionPump` with the hub, and this folder's
 codec. A received frame passes these functions: `data_received` → `_read` → `_receive` (checks if the frame is allowed
 now) → `_act` (finds the kind of the frame) → one method for each kind; the module `speaking` handles SEND. If a frame
 needs several commands to the hub, a `Procedure` handles it. If the client has no session, `one_shot` handles it.

@@ -1,6 +1,6 @@
 """Escape sequences of terminals: finds the end of each one in a stream of bytes, and its effect on the cursor's line.
 
-Above: the extractor. Below: nothing. This module ignores colours, titles and keyboards. A sequence matters only if it
+Used by: the extractor. Uses: nothing. This module ignores colours, titles and keyboards. A sequence matters only if it
 moves the cursor to another line, to the left edge, or to the alternate screen and back.
 
 A sequence may be cut off before its end. It then ends where a terminal would end it. A CSI ends at the first byte that

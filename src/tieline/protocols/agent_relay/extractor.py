@@ -1,8 +1,8 @@
 r"""The extractor: finds the messages that a terminal program wants to send, in the bytes that it prints.
 
-Above: the wrapper that runs a program in a pty, and sends the messages found. Below: nothing. This module knows nothing
-about processes, terminals and clocks. It gets bytes. It returns, in order, the bytes for the screen (`Passed`) and the
-instructions found among them (`Extracted`). The result does not depend on how the bytes were cut into chunks.
+Used by: the wrapper that runs a program in a pty, and sends the messages found. Uses: nothing. This module knows
+nothing about processes, terminals and clocks. It gets bytes. It returns, in order, the bytes for the screen (`Passed`)
+and the instructions found among them (`Extracted`). The result does not depend on how the bytes were cut into chunks.
 
 The grammar
 -----------

@@ -1,7 +1,7 @@
 """The handshake: reads HELLO and RESUME, and makes the answers WELCOME and SYNC.
 
-Above: `connection`. Below: the hub's commands for sessions. This module knows nothing about sockets: it reads payloads,
-and makes commands and payloads.
+Used by: `connection`. Uses: the hub's commands for sessions. This module knows nothing about sockets: it reads
+payloads, and makes commands and payloads.
 """
 
 import msgspec

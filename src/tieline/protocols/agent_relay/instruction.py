@@ -1,6 +1,6 @@
 r"""Instructions: functions that parse the messages which a terminal program prints in order to send them.
 
-Above: the extractor, which finds the lines in the output and documents the grammar. Below: nothing. The extractor, and
+Used by: the extractor, which finds the lines in the output and documents the grammar. Uses: nothing. The extractor, and
 not this module, handles escape sequences, line ends and output that comes in chunks.
 """
 

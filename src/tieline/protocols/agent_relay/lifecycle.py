@@ -1,6 +1,6 @@
 """The state of a client, without I/O: connection states, pauses, open requests, and the memory for resuming.
 
-Above: `client`, which has the socket. Below: `codec`. This module knows nothing about sockets, clocks and tasks: the
+Used by: `client`, which has the socket. Uses: `codec`. This module knows nothing about sockets, clocks and tasks: the
 caller reports each event and the current time. The source of random numbers is a parameter, so that tests can replace
 it.
 

@@ -1,7 +1,7 @@
 """One connection of a client to the hub: sends frames, receives envelopes, and checks that the hub still answers.
 
-Above: `client`. Below: `codec`. This module knows nothing about sessions. A link is one connection: after a disconnect,
-the client makes a new link.
+Used by: `client`. Uses: `codec`. This module knows nothing about sessions. A link is one connection: after a
+disconnect, the client makes a new link.
 """
 
 import asyncio

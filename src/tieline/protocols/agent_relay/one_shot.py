@@ -1,6 +1,6 @@
 """One-shot requests: frames of clients that never send HELLO, and queries of this protocol's own tools.
 
-Above: `connection`. Below: `speaking` and `queries`, and the hub's sessions. Agent Relay's MCP server opens a
+Used by: `connection`. Uses: `speaking` and `queries`, and the hub's sessions. Agent Relay's MCP server opens a
 connection for each request and sends no HELLO. Agent Relay's command line and its dashboard send HELLO under names that
 no member can have (`codec.is_tool`). These tools may send queries, but no messages.
 

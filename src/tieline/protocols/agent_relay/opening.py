@@ -1,6 +1,6 @@
 """Opening a session: answers HELLO with WELCOME, and RESUME with SYNC. After a refused RESUME, a client may send HELLO.
 
-Above: `connection`, which becomes active when the session opens. Below: `handshake`, which reads and makes the
+Used by: `connection`, which becomes active when the session opens. Uses: `handshake`, which reads and makes the
 payloads.
 """
 

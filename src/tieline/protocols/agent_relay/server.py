@@ -1,6 +1,6 @@
 """The hub's server for the Agent Relay Protocol: it listens on one local socket and has one connection per agent.
 
-Above: the server's assembly. Below: `connection`, one for each client. This module holds the state that connections
+Used by: the server's assembly. Uses: `connection`, one for each client. This module holds the state that connections
 share: the connections under each name, the senders that wait for an answer (`sync`), and the shadows (`shadows`).
 """
 

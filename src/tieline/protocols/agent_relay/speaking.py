@@ -1,6 +1,6 @@
 """Speaking: checks a client's SEND or CHANNEL_MESSAGE, submits it to the hub, and passes the hub's answer on.
 
-Above: `connection`, and `one_shot` for clients without HELLO. Below: `codec`, and the hub's command `Send`.
+Used by: `connection`, and `one_shot` for clients without HELLO. Uses: `codec`, and the hub's command `Send`.
 """
 
 from collections.abc import Callable, Sequence

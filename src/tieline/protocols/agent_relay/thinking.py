@@ -1,6 +1,6 @@
 """Thinking blocks: the text from `<thinking>` to `</thinking>`, in which nothing is a message to send.
 
-Above: the extractor. Below: nothing. A program may forget to close a block, and must still be able to send messages
+Used by: the extractor. Uses: nothing. A program may forget to close a block, and must still be able to send messages
 later. So the block also ends with the line of the next prompt, or with the line in which it exceeds `BYTES_MAX`.
 """
 

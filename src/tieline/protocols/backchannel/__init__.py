@@ -1,6 +1,6 @@
 """backchannel: a protocol with messages as files in a folder (a Maildir spool), and with the same operations over HTTP.
 
-Above: the command line, which works on a spool without any hub, and the server, which runs protocols. Below:
+Used by: the command line, which works on a spool without any hub, and the server, which runs protocols. Uses:
 `contract` and `wire`. PROTOCOL.md describes the layout of the spool, its guarantees and our deviations.
 
 `codec` and `record` define messages and agent records, and their JSON. `spool` is the folder. `claims` takes messages

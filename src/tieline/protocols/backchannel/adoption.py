@@ -1,7 +1,7 @@
 """The adoption of a spool: connects the agents that use a spool folder with the members of a hub, both ways.
 
-Above: the server's assembly. Below: the Hub port, and the folder. Each member has a mailbox in the spool. There are two
-kinds of members. A *local agent* reads its own mailbox, and its unread files are its deliveries. A *remote* member
+Used by: the server's assembly. Uses: the Hub port, and the folder. Each member has a mailbox in the spool. There are
+two kinds of members. A *local agent* reads its own mailbox, and its unread files are its deliveries. A *remote* member
 reads its messages elsewhere, and the hub takes the files out of its mailbox. The kind is decided once: an agent is
 local if the hub did not write its record and its name was not made with a token. The mailbox stores the kind.
 

@@ -1,6 +1,6 @@
 """Arrivals: yields an agent's messages as they come. It uses notifications of the file system and regular checks.
 
-Above: `tieline watch`. Below: a spool. Some notifications get lost, and some file systems send none (a network share,
+Used by: `tieline watch`. Uses: a spool. Some notifications get lost, and some file systems send none (a network share,
 or a machine with too many watches). So the folder `new/` is also checked every few seconds.
 """
 

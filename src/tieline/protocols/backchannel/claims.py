@@ -1,6 +1,6 @@
 """Claims: takes messages out of a spool so that exactly one reader handles each message.
 
-Above: the command line, the hub. Below: `rename`, which succeeds for only one of several processes. A claimed message
+Used by: the command line, the hub. Uses: `rename`, which succeeds for only one of several processes. A claimed message
 is in `cur/` under a special name until its reader has finished with it. If a reader is killed, no message is lost,
 because its claims stay in `cur/`. The reader's lock is released when the reader ends. So other processes see that the
 claims are abandoned, and can make the messages unread again. A message that was kept on purpose is in `cur/` under its

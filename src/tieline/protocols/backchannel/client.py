@@ -1,6 +1,6 @@
 """The client of a relay (the HTTP server of backchannel): a spool's operations over HTTP, for commands.
 
-Above: the command line. Below: the standard library's HTTP client. This client blocks, so `RelayArrivals` reads its
+Used by: the command line. Uses: the standard library's HTTP client. This client blocks, so `RelayArrivals` reads its
 stream on a separate thread. The token tells the relay who the sender is, so a request does not name the sender.
 """
 

@@ -1,6 +1,6 @@
 """The message of backchannel as JSON, and the rules for its names and ids.
 
-Above: the spool, the relay. Below: nothing. This module knows nothing about files and sockets. `to` is the target as
+Used by: the spool, the relay. Uses: nothing. This module knows nothing about files and sockets. `to` is the target as
 the sender wrote it: `@agent`, a bare name, or `#channel`. Names and ids are checked here, because they become parts of
 file paths later.
 """

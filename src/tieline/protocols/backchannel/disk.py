@@ -1,7 +1,7 @@
 """The disk: makes private folders and files, syncs them so that they survive a power failure, and locks files.
 
-Above: the spool. Below: the operating system. A rename is durable once its folder is synced. After a power failure, the
-renamed file is complete only if the file was synced before the rename.
+Used by: the spool. Uses: the operating system. A rename is durable once its folder is synced. After a power failure,
+the renamed file is complete only if the file was synced before the rename.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The HTTP event stream of an agent: sends all its unread messages, then each new one, until the reader disconnects.
 
-Above: the relay. Below: a `SessionPump` for each reader. Only a full socket of the reader slows a stream down. A stream
-does not claim the messages that it sends. Until a message is claimed, each new stream sends it again.
+Used by: the relay. Uses: a `SessionPump` for each reader. Only a full socket of the reader slows a stream down. A
+stream does not claim the messages that it sends. Until a message is claimed, each new stream sends it again.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The identity: the name under which the user's commands act, and the relay that they use instead of a spool, if any.
 
-A relay is an HTTP server of backchannel. Above: the command line. Below: `config.json`. Other programs read and write
+A relay is an HTTP server of backchannel. Used by: the command line. Uses: `config.json`. Other programs read and write
 this file too, so unknown keys in it are kept. The file may contain a token, so only its owner can read it.
 """
 

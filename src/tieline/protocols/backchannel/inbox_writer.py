@@ -1,6 +1,6 @@
 """The inbox writer: writes the hub's deliveries as files into the inboxes of local agents, in rounds of many files.
 
-Above: local agents. An agent requests a round when it has deliveries. Below: the inboxes, on a thread. All files of a
+Used by: local agents. An agent requests a round when it has deliveries. Uses: the inboxes, on a thread. All files of a
 round are written before the first file is synced, because one sync of the disk's journal then covers many files.
 """
 

@@ -1,6 +1,6 @@
 """Inotify: notifications of Linux about changes in folders.
 
-Above: the folder watch. Below: the kernel, through the C library. Adding a folder takes only a few microseconds. A
+Used by: the folder watch. Uses: the kernel, through the C library. Adding a folder takes only a few microseconds. A
 library that watches a whole tree would block the interpreter for a second if there are thousands of mailboxes.
 """
 

@@ -1,6 +1,6 @@
 """The intake: sends the files that local programs put into the mailboxes of a spool to the hub, as messages.
 
-Above: the adoption, which says which mailboxes have new files. Below: the mailboxes, and the Hub port. A program that
+Used by: the adoption, which says which mailboxes have new files. Uses: the mailboxes, and the Hub port. A program that
 sends a message writes one file for each recipient, all with the same id. So each file is one delivery to the owner of
 its mailbox, and the hub adds no recipients. Files with the same id that are found together become one message of the
 hub. The wire id of this message is the id of the files, so that a repetition creates no duplicate. A file that is found
@@ -228,7 +228,7 @@ class Intake:
     async def _send(
         self, operator: SessionId, senders: FileSenders, submissions: Sequence[Submission]
     ) -> list[Submission]:
-        """Send the submissions to the hub. Return new submissions for owners that did not get their message."""
+        """Send messages to the hub. Return the messages to send again, for recipients that did not get theirs."""
         sends: list[tuple[Submission, c.Send]] = []
         for submission in submissions:
             session = await senders.session_of(submission.found.message.sender)

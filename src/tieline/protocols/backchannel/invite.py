@@ -1,6 +1,6 @@
 """Invites: an invite is one string with all data that a new agent needs to join a relay (backchannel's HTTP server).
 
-Above: the command line. Below: nothing. An invite usually contains the relay's room token, so it must be kept secret.
+Used by: the command line. Uses: nothing. An invite usually contains the relay's room token, so it must be kept secret.
 """
 
 import base64

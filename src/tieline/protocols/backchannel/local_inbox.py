@@ -1,6 +1,6 @@
 """A local inbox: the unread files of one local agent. Each file is a delivery of the hub, and any program can take it.
 
-Above: the local agent, which puts deliveries here, and reserves them for the hub before the hub settles them. Below:
+Used by: the local agent, which puts deliveries here, and reserves them for the hub before the hub settles them. Uses:
 the disk. Each inbox has one lock. It is held only for a rename or two, and makes the rename and its note in memory one
 step. Three rules make sure that each delivery is handled exactly once, even if the hub crashes:
 

@@ -5,9 +5,10 @@
     hub/<id>.json             claimed for the hub, and not yet accepted by it
     refused/<id>.<code>.json  refused by the hub, and kept for a person to look at
 
-Above: intake, inboxes. Below: the disk. Other programs do not know `hub/` and `refused/`, so they delete nothing there.
-The owner is stored in the mailbox. It is not in the agent's record, because other programs rewrite records. It is not
-in the hub's data folder, because it is a fact about this spool. The methods use the disk, so call them on threads.
+Used by: intake, inboxes. Uses: the disk. Other programs do not know `hub/` and `refused/`, so they delete nothing
+there. The owner is stored in the mailbox. It is not in the agent's record, because other programs rewrite records. It
+is not in the hub's data folder, because it is a fact about this spool. The methods use the disk, so call them on
+threads.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The ids of messages as backchannel's clients see them.
 
-Above: the relay, the intake, the local inboxes. Below: `wire.prefix_ids`. The client `bch` shows only the first eight
+Used by: the relay, the intake, the local inboxes. Uses: `wire.prefix_ids`. The client `bch` shows only the first eight
 characters of an id, and finds a message by them. The hub's ids often have the same first characters. So clients see a
 message of the hub under its prefix id, which has the random part of the id first. A message that came as a file keeps
 the id of the file, because its sender knows only this id, and looks for it in the `thread` of an answer.

@@ -1,6 +1,6 @@
 """The record of an agent as JSON: its name, its channels, and when it was last seen.
 
-Above: the spool, the relay. Below: nothing. Other programs write these files too and may store keys that we do not
+Used by: the spool, the relay. Uses: nothing. Other programs write these files too and may store keys that we do not
 know, so a record is changed key by key and never replaced by a new one.
 """
 

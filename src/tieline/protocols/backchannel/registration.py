@@ -1,6 +1,6 @@
 """Registration: a client that knows the room's token registers a name, and the hub gives the name a token.
 
-Above: the relay. Below: the Hub port, in an operator's session, because only operators make members. The room's token
+Used by: the relay. Uses: the Hub port, in an operator's session, because only operators make members. The room's token
 allows registration and nothing else. A client cannot register a name that a member already has. This is also true if
 that member is a local agent without a token. Messages may wait for this member, and a client that knows the room's
 token need not be the person at the hub's machine.

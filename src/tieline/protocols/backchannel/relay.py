@@ -1,6 +1,6 @@
 """backchannel's relay: the HTTP API of the hub under `/v1/`.
 
-Above: the server's assembly, which opens the HTTP port for it. Below: the Hub port. An agent proves its name with its
+Used by: the server's assembly, which opens the HTTP port for it. Uses: the Hub port. An agent proves its name with its
 token. The room's token is only for the registration of new agents.
 """
 

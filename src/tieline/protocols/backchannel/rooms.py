@@ -1,6 +1,6 @@
 """Rooms: makes a room for `POST /v1/rooms`, and answers requests to a room that does not exist.
 
-Above: the relay and the server of this protocol. Below: the interface of the hub that makes rooms. A room is another
+Used by: the relay and the server of this protocol. Uses: the interface of the hub that makes rooms. A room is another
 hub with its own members. The header `x-backchannel-room` of a request names the room, and the hub finds the room before
 any route sees the request.
 """

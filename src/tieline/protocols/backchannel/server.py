@@ -1,6 +1,6 @@
 """The hub's server for backchannel: it runs the HTTP API (relay), and adopts a spool.
 
-Above: the hub's server, which runs protocols. Below: `relay` and `adoption`.
+Used by: the hub's server, which runs protocols. Uses: `relay` and `adoption`.
 """
 
 import os

@@ -6,9 +6,9 @@
     spool/<agent>/new/<id>.json     unread
     spool/<agent>/cur/              claimed, or kept
 
-Above: the command line, the hub. Below: the disk. A spool works without a server: only file permissions protect it, and
-the first reader that renames a file gets the message. A message is accepted once its file in `new/` is durable: synced
-to the disk, with its name. A file that is not a valid message is skipped here, and `upkeep` reports it.
+Used by: the command line, the hub. Uses: the disk. A spool works without a server: only file permissions protect it,
+and the first reader that renames a file gets the message. A message is accepted once its file in `new/` is durable:
+synced to the disk, with its name. A file that is not a valid message is skipped here, and `upkeep` reports it.
 """
 
 import contextlib

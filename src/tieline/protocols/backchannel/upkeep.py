@@ -1,6 +1,6 @@
 """Upkeep: finds faults in a spool, and repairs the faults that can be repaired without loss.
 
-Above: `tieline doctor`. Below: a spool. Processes that were killed can leave three things:
+Used by: `tieline doctor`. Uses: a spool. Processes that were killed can leave three things:
 
 - a file in `tmp/` whose message was not accepted yet; the file is removed;
 - a claim in `cur/` whose reader had not finished; the message becomes unread again;

@@ -1,6 +1,6 @@
 """Translation between the hub and backchannel: the hub's messages and members as JSON, and JSON as the hub's content.
 
-Above: the relay. Below: `codec`, which has the keys of a message. A message from another protocol may have fields for
+Used by: the relay. Uses: `codec`, which has the keys of a message. A message from another protocol may have fields for
 which backchannel has no key. Such fields are written under the extra key `tieline`, so that nothing is lost, and
 clients can ignore them.
 """

@@ -1,6 +1,6 @@
 """MCP: gives an agent the hub's tools, and pushes the agent's messages to its program, over HTTP at `/mcp`.
 
-Above: the code that runs protocols; `tieline.agents`, which serves the same tools on stdio. Below: the hub's own
+Used by: the code that runs protocols; `tieline.agents`, which serves the same tools on stdio. Uses: the hub's own
 protocol, in process. PROTOCOL.md has the requests, the rules and our deviations from the specification.
 
 `codec` has the messages of MCP over HTTP, `server` the HTTP application, `caller` the tool calls of one token,

@@ -1,6 +1,6 @@
 """The agent session: one agent's tools and messages, through any number of sessions with the hub.
 
-Above: the MCP server, or a runner, which has the agent's program. Below: the SDK, the forwarder, the open objectives
+Used by: the MCP server, or a runner, which has the agent's program. Uses: the SDK, the forwarder, the open objectives
 and the tools. This module uses no stdio, no sockets and no processes: one callback opens a session with the hub,
 another callback notifies the program. If the hub goes away, the agent session reconnects. If the hub left a call
 unanswered, the agent session repeats the call, but only if the tool is repeatable.

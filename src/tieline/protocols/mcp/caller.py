@@ -1,6 +1,6 @@
 """The tool calls of one token. A caller has an agent session, which it keeps while the token is in use.
 
-Above: the HTTP server. Below: the agent session, over sessions in the hub's own process. The agent session receives no
+Used by: the HTTP server. Uses: the agent session, over sessions in the hub's own process. The agent session receives no
 deliveries. A call that waits for messages (`drain`) opens a second session while it waits. The second session receives
 deliveries only to notice that a message arrived, and acknowledges none.
 """

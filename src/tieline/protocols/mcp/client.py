@@ -1,7 +1,7 @@
 """A small client of MCP over HTTP. It calls the hub's tools, and reads the messages that the hub pushes.
 
-Above: programs, and the puppet of this folder. Below: the HTTP port of a hub. The client uses the newest version of MCP
-that opens a session with a handshake. Programs may use the official SDK instead.
+Used by: programs, and the puppet of this folder. Uses: the HTTP port of a hub. The client uses the newest version of
+MCP that opens a session with a handshake. Programs may use the official SDK instead.
 """
 
 import asyncio

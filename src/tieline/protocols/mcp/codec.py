@@ -1,6 +1,6 @@
 """Codec of MCP: the JSON-RPC messages, the HTTP headers that repeat parts of them, and the results of the hub.
 
-Above: the server over HTTP, and the one on stdio (`agents.mcp_server`). Below: nothing. It does no I/O. The official
+Used by: the server over HTTP, and the one on stdio (`agents.mcp_server`). Uses: nothing. It does no I/O. The official
 SDK is not used here, because it needs pydantic, which takes much memory and almost a second of processor time to
 import. The tests use the clients of the SDK (docs/adr/0013-mcp-on-stdio.md).
 

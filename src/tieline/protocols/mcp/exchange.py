@@ -2,7 +2,7 @@
 
 A quick answer is sent as JSON. A slow answer is sent as a stream of events, and its last event is the answer.
 
-Above: the HTTP server. Below: ASGI. While the request runs, the stream has notifications about its progress, if the
+Used by: the HTTP server. Uses: ASGI. While the request runs, the stream has notifications about its progress, if the
 client sent a token for them. Otherwise it has comments, which keep the connection open. If the client disconnects, the
 request is cancelled.
 """

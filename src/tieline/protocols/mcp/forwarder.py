@@ -1,6 +1,6 @@
 """The forwarder: pushes a member's deliveries to its agent, and keeps them open until there is evidence of reading.
 
-Above: the MCP server, or a runner, which provides the push callback and reports evidence. Below: sessions with a hub,
+Used by: the MCP server, or a runner, which provides the push callback and reports evidence. Uses: sessions with a hub,
 one after the other when the hub restarts.
 
 A push is no evidence: the program may drop the push, or end before its model reads it. So the hub keeps a delivery as

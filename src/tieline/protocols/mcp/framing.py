@@ -1,7 +1,7 @@
 """Framing: turns a message into the frame that an agent is shown, distinct from the words of its user.
 
-Above: the MCP servers, which push `channel_params`; the Codex runner and the hooks, which print `channel_text`. Below:
-the declarations of the protocols. It does no I/O.
+Used by: the MCP servers, which push `channel_params`; the Codex runner and the hooks, which print `channel_text`.
+Below: the declarations of the protocols. It does no I/O.
 
 Other people, often models, write the body, the names, the titles and the data of a message. None of these texts may
 close the frame, open another frame, or add to the hub's own attributes. So in a body every `<` is escaped as `&lt;`. An

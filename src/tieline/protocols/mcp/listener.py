@@ -1,6 +1,6 @@
 """Pushes to one client: the messages of its member, and notices that its tools changed.
 
-Above: the HTTP server, which opens a stream. Below: the forwarder, over a session in the hub's own process. A client
+Used by: the HTTP server, which opens a stream. Uses: the forwarder, over a session in the hub's own process. A client
 may open one stream after the other. The session receives deliveries while a stream is open. An idle stream costs the
 hub this object, a session and two tasks. It needs no timer, because one task of the server keeps all streams alive.
 

@@ -1,8 +1,9 @@
 """The open objectives of a member, fetched again after each event of an objective.
 
-Above: the agent session, which shows the open objectives in the descriptions of tools: a model reads descriptions even
-after it has forgotten older messages. Below: the hub, through a fetch callback. Events come in bursts (work is given to
-many members, or moved). So the first event starts a short wait, and one request covers all events of the burst.
+Used by: the agent session, which shows the open objectives in the descriptions of tools: a model reads descriptions
+even after it has forgotten older messages. Uses: the hub, through a fetch callback. Events come in bursts (work is
+given to many members, or moved). So the first event starts a short wait, and one request covers all events of the
+burst.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """MCP over Streamable HTTP, at `/mcp`: an HTTP application that serves the agents' tools and pushes their messages.
 
-Above: the server's assembly, which mounts it on the HTTP port. Below: `caller`, `listener` and `exchange`. Each request
-has the token of a member. The header `MCP-Protocol-Version` has the version of a request. There are two kinds of
-versions (see `codec`):
+Used by: the server's assembly, which mounts it on the HTTP port. Uses: `caller`, `listener` and `exchange`. Each
+request has the token of a member. The header `MCP-Protocol-Version` has the version of a request. There are two kinds
+of versions (see `codec`):
 
 - Handshake versions, also assumed without the header: `initialize` opens a session, `GET` opens the session's stream,
   `DELETE` ends the session. A session without requests and without a stream ends after `IDLE_SECONDS`.

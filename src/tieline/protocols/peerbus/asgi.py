@@ -1,6 +1,6 @@
 """Peers on the hub's HTTP port: accepts their WebSockets at the paths `/` and `/peerbus`.
 
-Above: the HTTP port. Below: a `PeerConnection`.
+Used by: the HTTP port. Uses: a `PeerConnection`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The canonical bytes of an envelope, which are signed: the same on every machine and in every language.
 
-Above: `codec`. Below: `wire.json_text`. This module knows nothing about sockets, and it never decodes a body.
+Used by: `codec`. Uses: `wire.json_text`. This module knows nothing about sockets, and it never decodes a body.
 
 The first implementation of peerbus signs the output of Go's `encoding/json` for a struct with seven strings and a raw
 message. So this module makes the same bytes, and escapes every string as Go does. Only two things in a body are

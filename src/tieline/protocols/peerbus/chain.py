@@ -1,6 +1,6 @@
 """The audit chain of peerbus's first implementation: makes and checks rows that its verifier accepts.
 
-The chain has three kinds of events: send, deliver and ack. Above: `tieline audit export` and `tieline import`. Below:
+The chain has three kinds of events: send, deliver and ack. Used by: `tieline audit export` and `tieline import`. Uses:
 `canonical`, because the events use Go's form of JSON. This module knows nothing about databases.
 """
 

@@ -1,9 +1,9 @@
 """The adapter: a client of a peerbus broker (server), for a host (the program that uses the adapter) written in Python.
 
-Above: the host. Below: a WebSocket. The adapter reconnects under the same name, so that the broker sends unacknowledged
-messages again. The adapter checks the signature of each message. It gives the message to the host, unless the host had
-the same id before. It acknowledges a message only when the host says that it has consumed the message. So the host gets
-each id once, even if the broker sends it several times.
+Used by: the host. Uses: a WebSocket. The adapter reconnects under the same name, so that the broker sends
+unacknowledged messages again. The adapter checks the signature of each message. It gives the message to the host,
+unless the host had the same id before. It acknowledges a message only when the host says that it has consumed the
+message. So the host gets each id once, even if the broker sends it several times.
 
 The protocol has no frame that confirms a sent message. But the broker answers a `peers` request only after all earlier
 messages on the connection are durable. So `confirm` sends a `peers` request and waits for the answer. If the connection

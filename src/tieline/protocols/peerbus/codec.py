@@ -1,6 +1,6 @@
 """The frames of peerbus, and the translation of envelopes to the hub's messages and back.
 
-Above: `connection` and `client`. Below: `canonical`. This module knows nothing about sockets and sessions.
+Used by: `connection` and `client`. Uses: `canonical`. This module knows nothing about sockets and sessions.
 
 A frame is one JSON object. It is read as the first implementation of peerbus reads it. Keys may be in upper or lower
 case. If a key is repeated, the last value counts. A field with `null` counts as absent. Half a surrogate pair in a

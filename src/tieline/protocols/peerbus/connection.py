@@ -1,6 +1,6 @@
 """The connection of one peer: handles its handshake, its messages, its deliveries and its acknowledgements.
 
-Above: a carrier (a WebSocket on either port, or a stream of lines), which receives and sends the frames. Below: a
+Used by: a carrier (a WebSocket on either port, or a stream of lines), which receives and sends the frames. Uses: a
 `SessionPump`.
 
 After the handshake, this protocol has no frame that tells a peer about a refusal. A refused frame is dropped, as in the

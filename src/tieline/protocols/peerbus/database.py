@@ -1,7 +1,7 @@
 """Reads and writes databases in the form of the first peerbus server.
 
 They are written so that peerbus's tools can check the hub's log, and read so that waiting messages can be imported.
-Above: `tieline audit export` and `tieline import`. Below: SQLite; the statements are in `database.sql`.
+Used by: `tieline audit export` and `tieline import`. Uses: SQLite; the statements are in `database.sql`.
 """
 
 import re

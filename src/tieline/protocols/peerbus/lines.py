@@ -1,6 +1,6 @@
 """Carries the frames of a peer as lines: one JSON object in each line, which ends with one newline.
 
-Above: a byte stream, such as a Unix socket. Below: a `PeerConnection`. Lines cannot tell a peer why its connection is
+Used by: a byte stream, such as a Unix socket. Uses: a `PeerConnection`. Lines cannot tell a peer why its connection is
 closed.
 """
 

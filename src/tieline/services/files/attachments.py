@@ -1,6 +1,6 @@
 """Attachments: files that a message or an objective refers to. The recipients get permission to read the files.
 
-Above: routes that send messages and create objectives. Below: `files`. The sender's description of a file is ignored:
+Used by: routes that send messages and create objectives. Uses: `files`. The sender's description of a file is ignored:
 name, size and type come from the store. A grant (permission to read a file) is made before its message is sent, so that
 a recipient can read the files as soon as the message is accepted. If the message is refused, the grant is removed. A
 grant is for one member, for everybody, or for all members of a channel or objective. So members who join later can read

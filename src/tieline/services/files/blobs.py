@@ -1,6 +1,6 @@
 """Blobs: bytes on disk, in files that are named by the hash of the bytes, so that equal bytes are stored once.
 
-Above: `files.py`, which calls this module on one thread only. Below: a folder of the hub's home. File names here are
+Used by: `files.py`, which calls this module on one thread only. Uses: a folder of the hub's home. File names here are
 made only from hashes and random numbers, never from a member's text, and links are not followed. So no path leads out
 of the folder.
 

@@ -1,6 +1,6 @@
 """Files of members: a virtual file system with an asynchronous interface.
 
-Above: `transfer`, and the routes. Below: `tree.py` with the rules. All functions of `tree.py` run on one separate
+Used by: `transfer`, and the routes. Uses: `tree.py` with the rules. All functions of `tree.py` run on one separate
 thread. So the event loop never waits for the disk, and no other operation can run between a check and the change that
 depends on it. Bytes are read and written in pieces. A whole file is never in memory.
 """

@@ -1,6 +1,6 @@
 """Files over HTTP: finds the viewer of a request, uploads and downloads in pieces, and turns refusals into answers.
 
-Above: routes for uploads and downloads. Below: `files`, and the Hub port, which knows the members of channels and
+Used by: routes for uploads and downloads. Uses: `files`, and the Hub port, which knows the members of channels and
 objectives. This module does not know the format in which an entry is shown.
 """
 

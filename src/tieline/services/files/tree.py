@@ -1,6 +1,6 @@
 """The tree of files: rules for valid paths, for read and write access, and for collisions.
 
-Above: `files.py`, which calls this module on one thread only. Below: the catalogue (the database of entries) and the
+Used by: `files.py`, which calls this module on one thread only. Uses: the catalogue (the database of entries) and the
 blobs (the bytes).
 
 A member owns everything under `/<member>`, its home. Files of an objective are under `/objectives/<id>`. All members

@@ -1,6 +1,6 @@
 """Arrivals: yields each new delivery of a member once, also if the member's session is replaced by another session.
 
-Above: the forwarder and other code that passes messages to a program. Below: the SDK. The hub sends deliveries in the
+Used by: the forwarder and other code that passes messages to a program. Uses: the SDK. The hub sends deliveries in the
 order of their keys, except held deliveries. A held delivery may come after deliveries with higher keys. So it is not
 enough to remember the last key: `DeliveredKeys` remembers all keys.
 """

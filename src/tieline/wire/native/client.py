@@ -1,8 +1,8 @@
 """The client's side of the hub's own protocol: requests as awaitables, and deliveries as an async iterator.
 
-Above: the SDK (`tieline.client`), which connects over a socket, and code inside the hub (`native.in_process`). Below: a
-carrier, which carries batches of frames to the hub. All frames of one turn of the event loop are sent together, as one
-batch.
+Used by: the SDK (`tieline.client`), which connects over a socket, and code inside the hub (`native.in_process`). Uses:
+a carrier, which carries batches of frames to the hub. All frames of one turn of the event loop are sent together, as
+one batch.
 """
 
 import asyncio

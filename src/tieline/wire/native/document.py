@@ -1,6 +1,6 @@
 """Makes the OpenAPI 3.1 document of the hub's own protocol from its frames.
 
-Above: the hub's HTTP port, and the build of the console, which makes its types from the document. Below: `frames`.
+Used by: the hub's HTTP port, and the build of the console, which makes its types from the document. Uses: `frames`.
 OpenAPI cannot describe a stream. So the document has only one path, which opens a WebSocket. The frames are schemas:
 `ClientFrame` is a frame from a client, and `HubFrame` is a frame from the hub.
 """

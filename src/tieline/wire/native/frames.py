@@ -1,9 +1,9 @@
 """The frames of the hub's own protocol.
 
-Above: the server in this folder and the SDK. Below: nothing. This module knows no sockets. A *batch* is a JSON array of
-frames; on a Unix socket it is the payload of one length-prefixed frame, on a WebSocket it is one text message. A frame
-is an object whose `t` says its type. A request carries a number `n` that the client chooses, and the answer repeats
-this number. Answers come in the order of their requests. Most frames are made from the contract, in `derived`;
+Used by: the server in this folder and the SDK. Uses: nothing. This module knows no sockets. A *batch* is a JSON array
+of frames; on a Unix socket it is the payload of one length-prefixed frame, on a WebSocket it is one text message. A
+frame is an object whose `t` says its type. A request carries a number `n` that the client chooses, and the answer
+repeats this number. Answers come in the order of their requests. Most frames are made from the contract, in `derived`;
 this module re-exports them. The other frames are defined here.
 """
 

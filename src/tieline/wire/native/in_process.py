@@ -1,6 +1,6 @@
 """A session of the hub's own protocol inside the hub: joins a `Client` to a `NativeConnection` without a socket.
 
-Above: protocols that are clients of the hub themselves, such as the tools for agents. Below: `native.client` and
+Used by: protocols that are clients of the hub themselves, such as the tools for agents. Uses: `native.client` and
 `native.server`. Requests and answers are encoded as on a socket, so the code of both sides is the same as on a socket.
 """
 

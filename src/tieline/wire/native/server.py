@@ -1,7 +1,7 @@
 """The hub's side of its own protocol: handles one client's connection, for a Unix socket and a WebSocket alike.
 
-Above: the `Transport` of the connection (Unix socket or WebSocket), which passes batches of frames in both directions.
-Below: a `SessionPump`.
+Used by: the `Transport` of the connection (Unix socket or WebSocket), which passes batches of frames in both
+directions. Uses: a `SessionPump`.
 """
 
 from collections.abc import Sequence

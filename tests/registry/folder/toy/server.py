@@ -63,7 +63,7 @@ class _Connection(Stream):
         return parcels
 
     def write_progress(self, step: Progress) -> None:
-        """Do nothing: this protocol follows no messages."""
+        """Do nothing: this protocol does not show how far its messages have got."""
 
     def end(self, why: Refusal) -> None:
         self.write(codec.encode(codec.No(why.message)))

@@ -1,6 +1,6 @@
 """agent-channels on the command line: checks of its sockets, for `tieline doctor`.
 
-Above: the command line, which finds `ChannelsCommands` through the protocol's declaration. Below: the folder of the
+Used by: the command line, which finds `ChannelsCommands` through the protocol's declaration. Uses: the folder of the
 sockets.
 """
 

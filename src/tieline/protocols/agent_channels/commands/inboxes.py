@@ -1,6 +1,6 @@
 """Check of a running hub: finds inboxes that have no socket.
 
-Above: `tieline doctor`. Below: the folder of the sockets.
+Used by: `tieline doctor`. Uses: the folder of the sockets.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """agent-relay's extension of the command line: it tells `tieline doctor` the path of the protocol's socket.
 
-Above: the command line, which finds `RelayCommands` through the protocol's declaration. Below: nothing.
+Used by: the command line, which finds `RelayCommands` through the protocol's declaration. Uses: nothing.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,6 @@
 """backchannel's extension of the command line: commands without a hub, joining a relay, and importing a spool.
 
-Above: the command line, which finds `BackchannelCommands` through the protocol's declaration. Below: the spool, the
+Used by: the command line, which finds `BackchannelCommands` through the protocol's declaration. Uses: the spool, the
 relay's client, and the hub's home. `local` runs the commands without a hub on a `postbox`. `spool_location` finds the
 spool. `joining` and `importing` have more commands. `upkeep` reports faults of the spool, and `failures` reports
 errors.

@@ -1,6 +1,6 @@
 """`tieline import backchannel`: imports the agents and messages of a spool into a hub's home.
 
-Above: the command line. Below: the spool, and a session with the hub for each sender; if no hub runs, `offline` takes
+Used by: the command line. Uses: the spool, and a session with the hub for each sender; if no hub runs, `offline` takes
 the hub's place. The hub itself sets the sender of a message, so each message is sent in its sender's own session. The
 hub also sets the id and the time. So the original id, time and target are stored in the message's data. The original id
 is also part of the wire id, so a second import creates no duplicates.

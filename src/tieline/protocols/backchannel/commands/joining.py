@@ -1,6 +1,6 @@
 """Joining: the commands that register a name, make an invite, and accept an invite.
 
-Above: the command line. Below: the spool's `config.json`, which stores the user's name, and the registration at a
+Used by: the command line. Uses: the spool's `config.json`, which stores the user's name, and the registration at a
 relay. The token of a user is stored and never printed.
 """
 

@@ -1,6 +1,6 @@
 """Local mode: runs the commands without a hub, on a spool that any number of programs share, or through a relay.
 
-Above: the commands, which call this module if there is no hub. Below: a postbox. Messages look the same as with a hub,
+Used by: the commands, which call this module if there is no hub. Uses: a postbox. Messages look the same as with a hub,
 on the screen and in JSON. Only the facts that a hub adds are missing: keys, sequence numbers, offsets, receipts. The
 sender's name comes from the file, and only file permissions protect it. So `verified` is false in JSON.
 """

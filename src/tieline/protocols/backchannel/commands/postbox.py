@@ -1,6 +1,6 @@
 """Postboxes: one interface for the two places where a command without a hub can send and find messages.
 
-The two places are a spool and a relay (backchannel's HTTP server). Above: `local`, which runs the commands. Below: the
+The two places are a spool and a relay (backchannel's HTTP server). Used by: `local`, which runs the commands. Uses: the
 spool and the relay's client.
 """
 

@@ -1,6 +1,6 @@
 """Finds the spool's folder for a command that runs without a hub, and the name under which the command acts.
 
-Above: the other commands of this folder, and the command line through `SpoolMailboxProvider`. Below: `config.json` in
+Used by: the other commands of this folder, and the command line through `SpoolMailboxProvider`. Uses: `config.json` in
 the spool's folder. If this file names a relay (an HTTP server), commands use the relay instead of the spool.
 """
 

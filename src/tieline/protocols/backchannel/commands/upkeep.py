@@ -1,6 +1,6 @@
 """The check of a spool by `tieline doctor`: finds files of killed processes, and files that the hub refused.
 
-Above: `tieline doctor`. Below: the spool's upkeep. The check changes nothing unless `repair` is set.
+Used by: `tieline doctor`. Uses: the spool's upkeep. The check changes nothing unless `repair` is set.
 """
 
 from collections.abc import Iterator

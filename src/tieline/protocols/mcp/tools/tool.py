@@ -1,6 +1,6 @@
 """A tool: a name, a description that may list the open objectives, checked arguments, and a function on the hub.
 
-Above: the tool sets, and the agent session, which serves them. Below: a client of the hub's own protocol. A tool does
+Used by: the tool sets, and the agent session, which serves them. Uses: a client of the hub's own protocol. A tool does
 not know if it is called over HTTP, over stdio or over a runner's socket. A model reads the answer of a tool. So other
 people's words in an answer are framed (`framing`). In JSON they are escaped as in a frame.
 """

@@ -1,6 +1,6 @@
 """peerbus's extension of the command line: frames through a pipe, export of the log, and import of a server's database.
 
-Above: the command line, which finds `PeerbusCommands` through the protocol's declaration. Below: the running hub's
+Used by: the command line, which finds `PeerbusCommands` through the protocol's declaration. Uses: the running hub's
 socket, or the home of a hub that does not run.
 """
 

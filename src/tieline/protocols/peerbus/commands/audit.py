@@ -1,7 +1,7 @@
 """Exports the hub's log as a database of the first peerbus server, with an audit chain.
 
-Above: `tieline audit export`. Below: a store's inspection, and `protocols.peerbus.database`. The audit chain of peerbus
-has three kinds of events: a message was sent to a recipient, delivered to the recipient, or acknowledged by the
+Used by: `tieline audit export`. Uses: a store's inspection, and `protocols.peerbus.database`. The audit chain of
+peerbus has three kinds of events: a message was sent to a recipient, delivered to the recipient, or acknowledged by the
 recipient. Other events of the hub's log are not exported. Of a message that retention has deleted, only the first kind
 of event is exported.
 """

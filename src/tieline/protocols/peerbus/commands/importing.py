@@ -1,6 +1,6 @@
 """`tieline import peerbus`: imports the peers of a peerbus broker and their unacknowledged messages.
 
-Above: the command line. Below: the database of the peerbus broker, and the hub's decision logic (`Broker`) on the
+Used by: the command line. Uses: the database of the peerbus broker, and the hub's decision logic (`Broker`) on the
 home's store; no hub may run. Each message is sent in its sender's own session, with the sender's signed bytes. Its wire
 id is the key with which the recipient acknowledges it, so a second import creates no duplicates.
 """

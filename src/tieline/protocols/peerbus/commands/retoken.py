@@ -1,6 +1,6 @@
 """`tieline peerbus retoken`: changes the token to which a peer's name belongs.
 
-Above: the command line. Below: a session with the hub, or the home of a hub that does not run.
+Used by: the command line. Uses: a session with the hub, or the home of a hub that does not run.
 """
 
 from typing import TYPE_CHECKING, Annotated

@@ -1,6 +1,6 @@
 """`tieline peerbus stdio`: the peerbus protocol over standard input and output, for programs that use a pipe.
 
-Above: such a program, or a person with a terminal. Below: the hub's Unix socket for peerbus. This module only passes
+Used by: such a program, or a person with a terminal. Uses: the hub's Unix socket for peerbus. This module only passes
 bytes on, and does not decode the frames.
 """
 
