@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tieline.protocols.agent_channels.codec import DecodeError, Message, decode, encode
 from tieline.protocols.agent_channels.large import (
     LARGE_BYTES,
+    NAMES_MAX,
     PIECE_BYTES,
     VALUES_MAX,
     LargeCheck,
@@ -108,3 +109,25 @@ def test_many_values_are_checked_in_many_steps(piece: bytes) -> None:
     # No step checks much more than a piece.
     assert steps > len(payload) // (2 * PIECE_BYTES)
     assert message.payload == payload
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("head", "tail"), [(b'{"msg":"m",', b"}"), (b'{"msg":"m","data":{', b"}}")], ids=["top", "data"]
+)
+def test_an_object_has_a_largest_number_of_names(head: bytes, tail: bytes) -> None:
+    """The check remembers the names of an open object: a million of them would hold up every client at its end."""
+    members = [b'"k%d":1' % number for number in range(NAMES_MAX + PIECE_BYTES)]
+    most = check(head + b",".join(members[: NAMES_MAX - 2]) + tail, PIECE_BYTES)
+    assert most.msg == "m"
+    with pytest.raises(DecodeError, match=f"more than {NAMES_MAX} names"):
+        check(head + b",".join(members) + tail, PIECE_BYTES)
+
+
+def test_a_long_string_is_checked_in_several_steps() -> None:
+    payload = b'{"msg":"' + rb"\u00e9" * 100_000 + b'","e":[' + b"1," * VALUES_MAX + b"1]}"
+    check, steps = LargeCheck(payload), 0
+    while check.step() is None:
+        steps += 1
+    # A piece that is a string is looked at twice as far in each step.
+    assert steps > (len(payload) // PIECE_BYTES).bit_length()

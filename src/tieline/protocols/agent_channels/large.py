@@ -10,6 +10,7 @@ are dropped. The result has the text of `msg`, and `data` as bytes. A payload wi
 decoded at once.
 """
 
+from collections.abc import Generator
 from typing import Any
 
 import msgspec
@@ -34,6 +35,10 @@ The payload is decoded in a few milliseconds, however long its values are."""
 
 PIECE_BYTES = 32 * 1024
 """Size of a piece. The check of one piece takes a few milliseconds."""
+
+NAMES_MAX = 100_000
+"""Most names (keys) in all objects together that are open at the end of a piece. The check must remember these names to
+find a repeated one. To store and to free this many takes about 10 ms. Few messages have so many."""
 
 _CUT = "\0cut"
 """Placeholder key. A piece may begin inside nested objects. Each added outer object has this key, and its value is the
@@ -98,25 +103,38 @@ class LargeCheck:
         # The checked pieces. Half surrogate pairs in them are replaced.
         self._mended: list[bytes] = []
         self._names: set[str] = set()
+        self._steps = self._check()
 
     def step(self) -> LargeMessage | None:
         """Check the next piece. If all pieces were checked, return the message. Raises `DecodeError`."""
         try:
-            if self._start <= len(self._payload):
-                self._check_piece()
-                return None
-            return self._result()
+            next(self._steps)
+        except StopIteration as end:
+            message: LargeMessage = end.value
+            return message
         except _BAD as error:
             raise DecodeError(invalid_json(self._payload)) from error
+        return None
 
-    def _check_piece(self) -> None:
-        size = self._piece_bytes
-        while (found := self._cut(size)) is None:
-            # No comma: a long string.
-            size *= 2
-        cut, outside = found
-        self._decode(mend_pairs(self._payload[self._start : cut]), outside, last=cut == len(self._payload))
-        self._start = cut + 1
+    def _check(self) -> Generator[None, None, LargeMessage]:
+        """Check the whole payload. Yield after each part of the work, so that other clients are served."""
+        while self._start <= len(self._payload):
+            size = self._piece_bytes
+            while (found := self._cut(size)) is None:
+                # No comma: a long string.
+                size *= 2
+                yield
+            cut, outside = found
+            piece = mend_pairs(self._payload[self._start : cut])
+            if len(piece) > 2 * PIECE_BYTES:
+                yield
+            self._decode(piece, outside, last=cut == len(self._payload))
+            self._start = cut + 1
+            yield
+        payload = b",".join(self._mended)
+        self._mended.clear()
+        yield
+        return self._result(payload)
 
     def _cut(self, size: int) -> tuple[int, bytes] | None:
         """Return the end position of the next piece, and the text of the piece outside strings.
@@ -193,10 +211,12 @@ class LargeCheck:
             new.append(_Open(kind, set(node) if kind == b"{"[0] else set()))
         if not before:
             self._names = new[0].names if new else set(value) if isinstance(value, dict) else set()
-        return [*kept, *new]
+        found = [*kept, *new]
+        if sum(len(one.names) for one in found) > NAMES_MAX:
+            raise DecodeError(f"more than {NAMES_MAX} names in open objects")
+        return found
 
-    def _result(self) -> LargeMessage:
-        payload = b",".join(self._mended)
+    def _result(self, payload: bytes) -> LargeMessage:
         try:
             top = msgspec.json.decode(payload, type=_Top)
         except msgspec.ValidationError as error:
