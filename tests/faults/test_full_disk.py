@@ -1,6 +1,7 @@
 """A disk that is full, or fails: nothing accepted is lost, nothing refused is stored, and no session ends."""
 
 import asyncio
+import itertools
 import json
 import random
 import shutil
@@ -88,7 +89,10 @@ class Talker:
 
     async def talk(self, there: HubHarness, carrier: str) -> None:
         client: Client | None = None
-        for number in range(MESSAGES):
+        for number in itertools.count():
+            if number >= MESSAGES and self.refused:
+                # Faults come by chance: without one, the test has shown nothing yet.
+                return
             body = f"{self.name} {number}"
             while True:
                 try:
@@ -122,12 +126,10 @@ async def test_with_commits_that_fail_now_and_then_accepted_means_stored_and_ref
             await asyncio.gather(*(talker.talk(there, carrier) for talker in talkers))
         store.odds = 0.0
         bodies = await stored(there)
-        assert store.failed > 3, "there was no fault to speak of"
     assert len(bodies) == len(set(bodies)), "nothing is stored twice"
     for talker in talkers:
         mine = [body for body in bodies if body.startswith(f"{talker.name} ")]
         assert mine == talker.accepted, "all that was accepted, in order, and nothing that was refused"
-        assert talker.refused, "something was refused"
         assert talker.codes <= {Code.STORE_FAILED, Code.UNKNOWN_SESSION}
     assert audit(folder).intact
 
