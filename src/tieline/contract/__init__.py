@@ -1,5 +1,5 @@
-"""The language of the hub: values that every other part agrees on.
+"""Data types that all parts of the hub share: commands, replies, events, messages, members and more.
 
-All other packages may import this one, and this one imports none of them. It has no code for sockets, clocks or SQL. A
-value here is frozen and valid by construction, and it means the same on every wire.
+All other packages may import this package. It imports none of them. It has no code for sockets, clocks or SQL. Its
+values are frozen (immutable) and valid by construction. A value means the same in every protocol.
 """

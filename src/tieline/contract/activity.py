@@ -1,4 +1,4 @@
-"""Activity: the record of an agent's actions, in a log of its own. It is never delivered as messages."""
+"""Type for activity: the record of an agent's actions. It has its own log, and is never delivered as messages."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from tieline.contract.identifiers import MemberName
 
 
 class ActivityRow(Struct, frozen=True, gc=False):
-    """One row of the activity log: an action that a member reported."""
+    """One row of the activity log: an event (an action) that a member reported."""
 
     offset: int
     """Position of the row in the activity log."""

@@ -44,12 +44,15 @@ def link(previous: str, at_ms: int, event: bytes) -> str:
 
 
 def link_digest(previous: bytes, at_ms: int, event: bytes) -> bytes:
-    """Return the same hash as `link`. Here the previous hash and the result are bytes, not hex text."""
+    """Return the same hash as `link`, but as bytes. `previous` is also bytes, not hex text."""
     return blake3(f"{previous.hex()}{at_ms}".encode("ascii") + event).digest()
 
 
 def check_link(previous: bytes, at_ms: int, event: bytes, own: bytes) -> Link:
-    """Check the hash `own` of a row with this time and event. `previous` is the hash of the row before it."""
+    """Check the hash `own` of a row with this time and event, and return the result.
+
+    `previous` is the hash of the row before it.
+    """
     if event[:1].isdigit():
         # Somebody moved digits from the end of the time to the start of the event. The hash stays the same then.
         return Link.BROKEN
@@ -70,17 +73,17 @@ def follows(before: Link | None, own: Link) -> bool:
 def digest(data: bytes) -> str:
     """Return the hash (hex) of a message's content.
 
-    A sender may use the same wire id twice. In this case, the hash shows if the sender repeated a message or sent other
-    content.
+    A sender may use the same wire id (its own id of a message) twice. In this case, the hash shows if the sender
+    repeated a message or sent other content.
     """
     return blake3(data).hexdigest()
 
 
 def seal(content: bytes, route: bytes, *stamps: str | int) -> str:
-    """Return the hash (hex) of a stored record.
+    """Return the hash (hex) of a stored record, which is a message, an objective or a change of an objective.
 
-    `content` is the record's encoded content, `route` its encoded recipients or parties, `stamps` the fields that the
-    hub added.
+    `content` is the encoded content of the record. `route` has the encoded recipients of a message, or the encoded
+    parties of an objective. `stamps` are the fields that the hub added.
     """
     stamped = _SEPARATOR.join(map(str, stamps)).encode()
     return blake3(b"%s\x1f%d\x1f%s\x1f%s" % (stamped, len(content), content, route)).digest().hex()
@@ -89,8 +92,8 @@ def seal(content: bytes, route: bytes, *stamps: str | int) -> str:
 def seal_stored(content: bytes, route: bytes, stamps: Stamps, signature: str, wire_id: str | None) -> str:
     """Return the seal (hash) of a stored message, from the columns in which it is stored.
 
-    If the message has a signature, the seal also covers the result of the signature check and the wire id, by which
-    recipients acknowledge.
+    If the message has a signature, the seal also covers the result of the signature check and the wire id. The wire id
+    is the sender's id of the message, and recipients acknowledge by it.
     """
     if signature:
         return seal(content, route, *stamps, signature, wire_id or "")

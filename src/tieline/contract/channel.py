@@ -33,32 +33,32 @@ class ChannelMember(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True, omit_defaults=True, tag_field="do"):
-    """Base class of all changes of a channel. In JSON, `do` names the change."""
+    """Base class of all changes of a channel. In JSON, the field `do` names the kind of change."""
 
 
 class Rename(Change, frozen=True, omit_defaults=True, tag="rename"):
-    """Rename the channel. It keeps its messages."""
+    """Change of a channel: give it a new name. The channel keeps its messages."""
 
     name: str
 
 
 class Archive(Change, frozen=True, omit_defaults=True, tag="archive"):
-    """Archive the channel: members can still read it, and nobody can write to it."""
+    """Change of a channel: archive it. Members can still read the channel, but nobody can write to it."""
 
 
 class Enter(Change, frozen=True, omit_defaults=True, tag="enter"):
-    """Join the channel: the member that gives the command enters it."""
+    """Change of a channel: the member that gives the command joins the channel."""
 
 
 class Admit(Change, frozen=True, omit_defaults=True, tag="admit"):
-    """Add a member to the channel, or change a member's role."""
+    """Change of a channel: add a member, or change the role of a member."""
 
     name: str
     role: Role = Role.MEMBER
 
 
 class Dismiss(Change, frozen=True, omit_defaults=True, tag="dismiss"):
-    """Remove a member from the channel. A member that names itself leaves it."""
+    """Change of a channel: remove a member. A member may name itself, to leave the channel."""
 
     name: str
 

@@ -1,12 +1,12 @@
 """Commands: everything that a protocol can ask the hub to do.
 
-A command contains the id of its session. The broker takes the sender from the session, so no command has a sender.
-Commands of one connection are handled in the order in which they were submitted.
+A command contains the id of its session. The broker (the hub's decision logic) takes the sender from the session, so no
+command has a sender. Commands of one connection are handled in the order in which they were submitted.
 
 The base class of a command names the type of its reply: `Claim(Request[Claimed])`. A command that a member may give
-over the hub's own protocol is a `Request`. The frames of that protocol and the methods of the SDK are generated from
-the requests, so run `make derive` after a change. The docstring of a frame is the first paragraph of the request's
-docstring. The docstring of an SDK method is all of it.
+over the hub's own protocol is a `Request`. The frames (JSON messages) of that protocol and the methods of the SDK are
+generated from the requests, so run `make derive` after a change. The docstring of a frame is the first paragraph of the
+request's docstring. The docstring of an SDK method is all of it.
 """
 
 from typing import Any, Generic, TypeVar
@@ -81,7 +81,8 @@ class Send(Request[r.Accepted], frozen=True, kw_only=True, gc=False):
     content: Content
     wire_id: str | None = None
     allow_empty: bool = False
-    """True to accept a message to a channel that has no other subscribers. The message is only kept in the log."""
+    """True to accept a message to a channel that has no other subscribers. Then the message is stored, but not
+    delivered."""
     shared_id: Internal[bool] = False
     """True if the wire id must be unique among all senders of the protocol, because recipients acknowledge by it."""
     signature: Internal[Signature] = Signature.NONE
@@ -111,8 +112,8 @@ class Offered(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
 class Advance(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
     """Report, with evidence, that deliveries of the session's own member were seen or acknowledged (`state`).
 
-    Deliveries in a final state do not change, and unknown keys are ignored. The hub's own protocol has the frames `ack`
-    and `see` for this command.
+    Deliveries in a final state do not change, and unknown keys are ignored. In the hub's own protocol, a client sends
+    `ack` or `see` for this command.
     """
 
     ranges: Keys
@@ -132,7 +133,7 @@ class AcknowledgeIds(SessionCommand[r.Done], frozen=True, kw_only=True):
 class Discard(Request[r.Done], frozen=True, kw_only=True):
     """Discard deliveries, with a reason: nobody will handle them. They become `expired`.
 
-    They must be deliveries of the session's own member.
+    They must be deliveries to the session's own member.
     """
 
     ranges: Keys
@@ -169,9 +170,10 @@ class Fetch(Request[r.Fetched], frozen=True, kw_only=True):
 
 
 class ReadStreams(SessionCommand[r.Streams], frozen=True, kw_only=True):
-    """Read the state of the member's streams, and the settled deliveries that came after the given positions.
+    """Read the state of the member's streams, and the deliveries that came after the given positions.
 
-    A stream for which no position is given continues after its last acknowledgement.
+    A stream has the messages of one sender on one topic. Only settled deliveries (acknowledged, expired or dead) are
+    returned. A stream for which no position is given continues after its last acknowledgement.
     """
 
     positions: tuple[Position, ...] = ()
@@ -224,7 +226,7 @@ class PauseThread(Request[r.Done], frozen=True, kw_only=True):
 class ResumeThread(Request[r.Done], frozen=True, kw_only=True):
     """End the pause of a conversation and deliver its held messages.
 
-    The hub counts the answers of agents in it from zero again.
+    The hub counts the answers of agents in the conversation from zero again.
     """
 
     thread: str
@@ -264,7 +266,7 @@ class RotateToken(Request[r.Issued], frozen=True, kw_only=True):
 
 
 class Retoken(Request[r.Done], frozen=True, kw_only=True):
-    """Let another shared token own a member, and close the sessions of the old token."""
+    """Let another shared token (of several members) own a member; end the old token's sessions."""
 
     name: MemberName
     token: str
@@ -278,9 +280,9 @@ class ListMembers(Request[r.Roster], frozen=True, kw_only=True):
 
 
 class ReadReceipts(Request[r.Receipts], frozen=True, kw_only=True):
-    """Read the receipts of a message.
+    """Read the receipts of a message: its state for each recipient.
 
-    Only its sender and its recipients may read them.
+    Allowed for the sender, for the recipients, and with the permission `log.read`.
     """
 
     message_id: MessageId
@@ -339,13 +341,13 @@ class ReadLog(Request[r.LogRows], frozen=True, kw_only=True):
 
 
 class ListReaders(Request[r.Readers], frozen=True, kw_only=True):
-    """List the logs and the readers for which the hub keeps their rows."""
+    """List the logs and their readers: programs for which the hub keeps unread rows."""
 
 
 class AdvanceReader(Request[r.ReaderState], frozen=True, kw_only=True):
-    """Set the position of a reader in a log.
+    """Set the position of a reader (a program) in a log.
 
-    A new name makes a new reader. Retention keeps the rows from the position on.
+    A new name makes a new reader. The hub keeps the rows from the position on, until the reader has read them.
     """
 
     name: str
@@ -359,7 +361,7 @@ class AdvanceReader(Request[r.ReaderState], frozen=True, kw_only=True):
 
 
 class ForgetReader(Request[r.Done], frozen=True, kw_only=True):
-    """Forget a reader in both logs; nothing is kept for it any more."""
+    """Delete a reader from both logs. Then the hub keeps no unread rows for this reader."""
 
     name: str
 
@@ -372,13 +374,13 @@ class ListChannels(Request[r.Channels], frozen=True, kw_only=True):
 
 
 class CreateChannel(Request[r.ChannelState], frozen=True, kw_only=True):
-    """Create a channel. The member becomes its admin."""
+    """Create a channel. The session's member becomes its admin."""
 
     name: ChannelName
 
 
 class ChangeChannel(Request[r.ChannelState], frozen=True, kw_only=True):
-    """Change a channel, given by its name or id; `do` in `change` names the change.
+    """Rename or archive a channel, or change its members; `do` in `change` says which.
 
     A change without effect is not an error.
     """
@@ -389,7 +391,7 @@ class ChangeChannel(Request[r.ChannelState], frozen=True, kw_only=True):
 
 
 class ViewChannel(Request[r.ChannelState], frozen=True, kw_only=True):
-    """Show a channel with its members, by its name or id."""
+    """Return a channel with its members. The channel is given by its name or id."""
 
     channel: str
     """The name or id of the channel. An archived channel is found by its id."""
@@ -409,9 +411,9 @@ class CreateObjective(Request[r.ObjectiveState], frozen=True, kw_only=True):
 
 
 class ChangeObjective(Request[r.ObjectiveState], frozen=True, kw_only=True):
-    """Change an objective; `do` in `change` names the change.
+    """Change an objective, for example complete it; `do` in `change` names the change.
 
-    A change without effect is not an error. To write to its thread, send a message to `obj:<id>`.
+    A change without effect is not an error. To write to the objective's thread, send to `obj:<id>`.
     """
 
     objective_id: ObjectiveId
@@ -430,9 +432,9 @@ class ListObjectives(Request[r.ObjectiveList], frozen=True, kw_only=True):
 
 
 class ViewObjective(Request[r.ObjectiveView], frozen=True, kw_only=True):
-    """Show an objective with its event log, oldest first.
+    """Return an objective with its event log, oldest entry first.
 
-    Only events with a log offset above `after` are shown; -1 shows all of them.
+    Only entries with a log offset above `after` are returned; -1 returns all of them.
     """
 
     objective_id: ObjectiveId
@@ -454,7 +456,7 @@ class UpdateMember(Request[r.MemberState], frozen=True, kw_only=True):
 class SetReach(Request[r.ReachState], frozen=True, kw_only=True):
     """Set the ways to reach a member. Without `reach`, only read them.
 
-    Allowed for the member itself and for those who manage members.
+    The ways are push, hook, pty, pull and notify. Allowed for the member itself and with `members.manage`.
     """
 
     name: MemberName
@@ -495,11 +497,11 @@ class RevokeToken(Request[r.Done], frozen=True, kw_only=True):
 
 
 class ReadTeam(Request[r.TeamState], frozen=True, kw_only=True):
-    """Read the team's name, directive, context, presets and aliases."""
+    """Read the team's name, purpose (directive), context, permission sets (presets) and aliases."""
 
 
 class UpdateTeam(Request[r.TeamState], frozen=True, kw_only=True):
-    """Change details of the team. Omitted fields stay unchanged."""
+    """Change the team's name, purpose, presets and so on. Omitted fields stay unchanged."""
 
     name: str | None = None
     directive: str | None = None
@@ -523,9 +525,9 @@ class AllowThread(Request[r.Done], frozen=True, kw_only=True):
 
 
 class RecordActivity(Request[r.Recorded], frozen=True, kw_only=True):
-    """Report activity of the member.
+    """Report activity (actions) of the session's member.
 
-    The hub keeps the activity in the activity log.
+    The hub stores the activity in the activity log.
     """
 
     events: tuple[dict[str, Any], ...]
@@ -536,7 +538,7 @@ class RecordActivity(Request[r.Recorded], frozen=True, kw_only=True):
 class ReadActivity(Request[r.Activity], frozen=True, kw_only=True):
     """Read a member's activity, newest first.
 
-    Allowed for the member itself, and with `activity.read`.
+    Allowed for the member itself, and with the permission `activity.read`.
     """
 
     member: MemberName
@@ -549,16 +551,16 @@ class ReadActivity(Request[r.Activity], frozen=True, kw_only=True):
 
 
 class FollowActivity(Request[r.Done], frozen=True, kw_only=True):
-    """Follow the activity of a member.
+    """Follow the activity of a member: get each new event of it.
 
-    From now on, `Hub.tail` gets each new activity of that member.
+    The hub passes each new event, once it is stored, to the receiver of `Hub.tail`.
     """
 
     member: MemberName
 
 
 class RecordRefusal(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Write to the main log a refusal that a protocol decided by itself. The hub logs its own refusals anyway."""
+    """Write to the main log a refusal that a protocol made by itself. The hub logs its own refusals anyway."""
 
     protocol: str
     code: Code
@@ -569,14 +571,14 @@ class RecordRefusal(AnsweredBy[r.Done], frozen=True, kw_only=True):
 
 
 class Tick(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Do the work that is due now, such as escalation and retention. The hub gives this command to itself."""
+    """Do the work that is due now, such as escalation. The hub gives this command to itself."""
 
     late: tuple[str, ...] = ()
     """Sentences about readers of the activity log that are late. The hub sends them to people as notices."""
 
 
 class Settle(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Settle deliveries of a member with an external inbox, after the inbox reserved them for the hub.
+    """Settle (acknowledge or end) deliveries of a member, after the member's external inbox reserved them for the hub.
 
     The hub gives this command to itself.
     """

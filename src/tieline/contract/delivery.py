@@ -12,7 +12,7 @@ from tieline.contract.message import Message
 
 
 class State(IntEnum):
-    """State of a delivery. A delivery moves only to a higher state. In one of the last three, it is settled."""
+    """State of a delivery. A delivery moves only to a higher state. The last three states are final (settled)."""
 
     PENDING = 0
     """The delivery is stored durably, but was not sent to any session yet."""
@@ -32,7 +32,7 @@ class State(IntEnum):
 
     @property
     def word(self) -> str:
-        """The state as a word for people: its name in lower case."""
+        """Name of the state in lower case, as people see it."""
         return self.name.lower()
 
 
@@ -80,7 +80,8 @@ class Position(Struct, frozen=True):
 class StreamCursor(Struct, frozen=True):
     """Place at which to continue a search for deliveries that a recipient missed.
 
-    The hub searches one stream after the other. In each stream, the hub goes from the newest message to older messages.
+    A stream has the messages of one sender on one topic. The hub searches one stream after the other. In each stream,
+    the hub goes from the newest message to older messages.
     """
 
     stream: str
@@ -91,7 +92,7 @@ class StreamCursor(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True):
-    """A settled delivery (acked, expired or dead) that its recipient asks to get once more."""
+    """Reference to a settled delivery (acked, expired or dead) that its recipient wants to get once more."""
 
     key: int
     offset: int
@@ -111,7 +112,10 @@ class Step(Struct, frozen=True, omit_defaults=True):
 
 
 class Fall(Struct, frozen=True):
-    """Deliveries of one member that were escalated to another way, because nothing showed that they were seen."""
+    """Record of an escalation: the hub uses another way (such as `hook`) to show deliveries to one member.
+
+    The reason is that nothing showed that the member saw the deliveries. Their keys are `first` to `last`.
+    """
 
     first: int
     last: int
@@ -122,7 +126,7 @@ class Fall(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """The state of a message for one recipient, with the steps that led to this state."""
+    """The state of a message for one recipient, with the steps (changes) that led to this state."""
 
     member: str
     key: Internal[int]

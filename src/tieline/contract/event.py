@@ -11,11 +11,11 @@ from tieline.contract.keys import Keys
 
 
 class Event(Struct, frozen=True, omit_defaults=True, tag_field="event", gc=False):
-    """Base class of all events. In JSON, the tag names the kind of event."""
+    """Base class of all events. In JSON, the field `event` names the kind of event."""
 
 
 class Sent(Event, frozen=True, omit_defaults=True, tag="send", gc=False):
-    """A message was accepted for its recipients."""
+    """Event: a message was accepted for its recipients."""
 
     id: str
     sender: str
@@ -24,8 +24,8 @@ class Sent(Event, frozen=True, omit_defaults=True, tag="send", gc=False):
     digest: str
     """Hash (hex blake3) of the message, which is stored in another table. The hash shows if the message was changed."""
     thread: str = ""
-    """The thread of the message; empty if it has none. This field, `reply_to` and `hops` stay in the log when retention
-    deletes the message. So this deletion does not change statistics about threads, answers and hops."""
+    """The thread of the message; empty if it has none. This field, `reply_to` and `hops` stay in the log when the hub
+    deletes the old message. So statistics about threads, answers and hops do not change."""
     reply_to: str = ""
     """The id of the message that this one answers, empty if there is none."""
     hops: int = 0
@@ -33,7 +33,7 @@ class Sent(Event, frozen=True, omit_defaults=True, tag="send", gc=False):
 
 
 class Moved(Event, frozen=True, omit_defaults=True, gc=False):
-    """Base class: deliveries of one member reached a new state on the ladder (pending, offered, seen, acked…)."""
+    """Base class of events: deliveries of one member reached a new state (pending, offered, seen, acked…)."""
 
     member: str
     number: int
@@ -49,39 +49,42 @@ class Moved(Event, frozen=True, omit_defaults=True, gc=False):
 
 
 class Delivered(Moved, frozen=True, omit_defaults=True, tag="deliver", gc=False):
-    """Deliveries were sent to a session of their recipient. Their state is `offered` now."""
+    """Event: deliveries were sent to a session of their recipient. Their state is `offered` now."""
 
 
 class Seen(Moved, frozen=True, omit_defaults=True, tag="see", gc=False):
-    """Evidence shows that the recipient read deliveries. Their state is `seen` now."""
+    """Event: evidence shows that the recipient read deliveries. Their state is `seen` now."""
 
 
 class Acknowledged(Moved, frozen=True, omit_defaults=True, tag="ack", gc=False):
-    """The recipient acknowledged deliveries. Their state is `acked` now."""
+    """Event: the recipient acknowledged deliveries. Their state is `acked` now."""
 
 
 class Claimed(Moved, frozen=True, omit_defaults=True, tag="claim", gc=False):
-    """One session claimed deliveries, so that no other session handles them. Their state is `acked` now."""
+    """Event: one session claimed deliveries, so that no other session handles them. Their state is `acked` now."""
 
 
 class Expired(Moved, frozen=True, omit_defaults=True, tag="expire", gc=False):
-    """Deliveries expired. The evidence says why: time to live, superseded by a message, or discarded."""
+    """Event: deliveries expired. Their state is `expired` now.
+
+    The evidence says why: the time to live is over, another message superseded them, or the recipient discarded them.
+    """
 
 
 class Died(Moved, frozen=True, omit_defaults=True, tag="die", gc=False):
-    """Deliveries can never be delivered; the evidence says why. Their state is `dead` now."""
+    """Event: deliveries can never be delivered; the evidence says why. Their state is `dead` now."""
 
 
 class Held(Moved, frozen=True, omit_defaults=True, tag="hold", gc=False):
-    """Deliveries are held: stored, but not delivered before they are released. The evidence says why."""
+    """Event: deliveries are held: stored, but not delivered before they are released. The evidence says why."""
 
 
 class Released(Moved, frozen=True, omit_defaults=True, tag="release", gc=False):
-    """Deliveries were released: they were held before, and can be delivered now."""
+    """Event: deliveries were released. They were held (not to be delivered) before, and can be delivered now."""
 
 
 class Fell(Event, frozen=True, omit_defaults=True, tag="fall", gc=False):
-    """Deliveries of one member were escalated: there was no evidence in time that the member saw them.
+    """Event: deliveries of one member were escalated, because nothing showed in time that the member saw them.
 
     The hub now uses another way (push, hook, pty, pull, notify) to reach the member.
     """
@@ -95,7 +98,7 @@ class Fell(Event, frozen=True, omit_defaults=True, tag="fall", gc=False):
 
 
 class Registered(Event, frozen=True, omit_defaults=True, tag="register", gc=False):
-    """A member was created or changed, or got or lost a token."""
+    """Event: a member was created or changed, or got or lost a token."""
 
     member: str
     by: str
@@ -103,14 +106,14 @@ class Registered(Event, frozen=True, omit_defaults=True, tag="register", gc=Fals
 
 
 class Removed(Event, frozen=True, omit_defaults=True, tag="remove", gc=False):
-    """A member was removed."""
+    """Event: a member was removed."""
 
     member: str
     by: str
 
 
 class TakenOver(Event, frozen=True, omit_defaults=True, tag="takeover", gc=False):
-    """A new session of a member ended an older session of the same member."""
+    """Event: a new session of a member ended an older session of the same member."""
 
     member: str
     session: str
@@ -118,7 +121,7 @@ class TakenOver(Event, frozen=True, omit_defaults=True, tag="takeover", gc=False
 
 
 class Refused(Event, frozen=True, omit_defaults=True, tag="refuse", gc=False):
-    """A command was refused."""
+    """Event: the hub refused a command."""
 
     code: str
     speaker: str
@@ -132,28 +135,28 @@ class Refused(Event, frozen=True, omit_defaults=True, tag="refuse", gc=False):
 
 
 class Subscribed(Event, frozen=True, omit_defaults=True, tag="subscribe", gc=False):
-    """A member joined a channel."""
+    """Event: a member joined a channel."""
 
     member: str
     channel: str
 
 
 class Unsubscribed(Event, frozen=True, omit_defaults=True, tag="unsubscribe", gc=False):
-    """A member left a channel."""
+    """Event: a member left a channel."""
 
     member: str
     channel: str
 
 
 class TeamChanged(Event, frozen=True, omit_defaults=True, tag="team", gc=False):
-    """The team's name, purpose (directive), background (context), permission sets (presets) or aliases changed."""
+    """Event: the team's name, purpose (directive), background (context), permission sets or aliases changed."""
 
     by: str
     what: str
 
 
 class ChannelChanged(Event, frozen=True, omit_defaults=True, tag="channel", gc=False):
-    """A channel was created, renamed or archived, or a role in it changed."""
+    """Event: a channel was created, renamed or archived, or a member's role in the channel changed."""
 
     id: str
     name: str
@@ -164,7 +167,10 @@ class ChannelChanged(Event, frozen=True, omit_defaults=True, tag="channel", gc=F
 
 
 class ObjectiveChanged(Event, frozen=True, omit_defaults=True, tag="objective", gc=False):
-    """An objective was created or changed. Its own event log has the details, at the same offset."""
+    """Event: an objective was created or changed.
+
+    The objective's own event log has the details, at the same offset.
+    """
 
     id: str
     kind: str
@@ -178,7 +184,7 @@ class ObjectiveChanged(Event, frozen=True, omit_defaults=True, tag="objective", 
 
 
 class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
-    """A conversation was paused, because its agents answered each other too often, or somebody asked for a pause."""
+    """Event: a conversation was paused. Its agents answered each other too often, or somebody asked for a pause."""
 
     thread: str
     message: str
@@ -187,7 +193,7 @@ class Paused(Event, frozen=True, omit_defaults=True, tag="pause", gc=False):
 
 
 class Resumed(Event, frozen=True, omit_defaults=True, tag="resume", gc=False):
-    """The pause of a conversation ended."""
+    """Event: the pause of a conversation ended."""
 
     thread: str
     by: str
@@ -195,7 +201,10 @@ class Resumed(Event, frozen=True, omit_defaults=True, tag="resume", gc=False):
 
 
 class Allowed(Event, frozen=True, omit_defaults=True, tag="allow", gc=False):
-    """Somebody turned the loop rule off for a conversation. Until `until_ms`, its agents may answer without limit."""
+    """Event: somebody lifted the limits of a conversation.
+
+    Until `until_ms`, its agents may answer each other without limit.
+    """
 
     thread: str
     by: str

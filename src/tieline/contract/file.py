@@ -1,4 +1,4 @@
-"""Files that members keep in the hub. All files and folders are entries of one tree. A port stores the entries.
+"""Files that members keep in the hub. All files and folders are entries of one tree; see `FileCatalogue`.
 
 An entry has only metadata. The bytes of a file are stored elsewhere, under their digest (hash). Entries with the same
 digest share the same stored bytes.
@@ -19,7 +19,7 @@ members of an objective's thread. No member has a name with a colon.
 
 
 class CatalogueError(Exception):
-    """The catalogue of files could not be read or written; nothing was changed."""
+    """Error: the catalogue (the store of all file entries) could not be read or written. Nothing was changed."""
 
 
 class FileKind(StrEnum):
@@ -51,7 +51,7 @@ class FileEntry(Struct, frozen=True, gc=False):
 
 
 class FileChange(Struct, frozen=True):
-    """Changes of entries. Either all changes are made or none. They are made in this order: removed, moved, put."""
+    """Request to change entries. Either all changes are made or none. The order is: removed, moved, put."""
 
     removed: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
@@ -62,7 +62,7 @@ class FileChange(Struct, frozen=True):
 
 
 class FileCatalogue(Protocol):
-    """Stores entries and shares. A share lets a viewer read an entry.
+    """Interface of the store for file entries and shares. A share is the right of a viewer to read an entry.
 
     A viewer is a member's name, `EVERYBODY`, `chan:<id>` or `obj:<id>`. A change is durable when its method returns.
     Only one thread calls the catalogue.
@@ -77,7 +77,7 @@ class FileCatalogue(Protocol):
         ...
 
     def beneath(self, path: str) -> Sequence[FileEntry]:
-        """Return all entries under a path, at any depth, without the entry at the path itself."""
+        """Return all entries under a path, at any depth. The entry at the path itself is not in the result."""
         ...
 
     def files(self, limit: int) -> Sequence[FileEntry]:

@@ -6,12 +6,12 @@ value that goes through the port can be encoded.
 
 Order:
 
-- Commands of one session are decided in the order in which they were submitted. Commands of different sessions have no
+- Commands of one session are handled in the order in which they were submitted. Commands of different sessions have no
   order, with one exception. If a new session replaces other sessions, it opens after all earlier commands of the
   replaced sessions.
-- Replies, notices and offers come in the order of the decisions. Decisions that share a commit are published together:
-  first all replies, then changes, `Said`, each message as `Posted` and then as offers, releases, progress, ends of
-  sessions. So a reply comes before the notices about the effects of its command.
+- Replies, notices and offers (new deliveries) come in the order in which the hub handled the commands. The results of
+  commands that share a commit come together: first all replies, then changes, `Said`, each message as `Posted` and then
+  as offers, releases, progress, ends of sessions. So a reply comes before the notices about the effects of its command.
 - A member may have an external inbox. A command that settles (acknowledges or ends) deliveries of such a member waits
   for the answer of the external inbox. Later commands of the same session wait behind that command. If no answer can
   come any more, the deliveries stay as they are.
@@ -101,7 +101,7 @@ Notice = Change | Posted | Said
 
 
 class Interest(Struct, frozen=True, kw_only=True):
-    """The kinds of notices that a watcher wants to get; see `Hub.watch`."""
+    """Filter for notices: the kinds of notices that a watcher wants to get; see `Hub.watch`."""
 
     members: bool = False
     """True to get `MemberAppeared` and `MemberVanished`."""
@@ -118,17 +118,20 @@ class Interest(Struct, frozen=True, kw_only=True):
 
 
 class Listener(Protocol):
-    """The callbacks of a session. The hub calls them when there is news. They must return at once and never raise."""
+    """Callbacks for one session. The hub calls them when there is news. They must return at once and never raise."""
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
         """Receive a new delivery for the session's member.
 
-        `key` is the key of the delivery, and `stream_seq` is its number in its stream. Keys ascend. If a key is
-        skipped, the delivery with that key is held.
+        `key` is the key of the delivery, and `stream_seq` is its number in its stream (the messages of one sender on
+        one topic). Keys ascend. If a key is skipped, the delivery with that key is held (not to be delivered yet).
         """
 
     def released(self, keys: Sequence[int]) -> None:
-        """Receive the keys of deliveries that were held and are released now. `Fetch` returns these deliveries."""
+        """Receive the keys of deliveries that were held (not to be delivered yet) and are released now.
+
+        `Fetch` returns these deliveries.
+        """
 
     def progress(self, step: Progress) -> None:
         """Receive a change of a delivery. The session follows the message of this delivery (`Follow`)."""
@@ -151,24 +154,33 @@ class Question(Struct, frozen=True):
 
 
 class ExternalInbox(Protocol):
-    """A place outside the hub that also holds a member's deliveries, for example as files in a folder.
+    """Interface of a place outside the hub that also has a member's deliveries, for example as files in a folder.
 
     Processes outside the hub can take deliveries from this place. A delivery belongs to the first process that takes
-    it. The hub calls the methods in the order of its decisions. They must return at once and never raise.
+    it. The hub calls the methods in the order in which it handles commands. They must return at once and never raise.
     """
 
     def asked(self, question: Question) -> None:
-        """Reserve for the hub each delivery that no process outside has taken. Report the result by `Hub.resolve`."""
+        """Reserve for the hub each delivery of the question that no process outside has taken.
+
+        Report the result by `Hub.resolve`.
+        """
 
     def finish(self, keys: Sequence[int]) -> None:
-        """Remove these deliveries from this inbox. They were reserved for the hub, and the hub has settled them."""
+        """Remove these deliveries from this inbox.
+
+        They were reserved for the hub. The hub has settled them: acknowledged or ended.
+        """
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """Let processes outside take these deliveries again. They were reserved, but the hub did not settle them."""
+        """Let processes outside take these deliveries again.
+
+        They were reserved for the hub, but the hub did not settle (acknowledge or end) them.
+        """
 
 
 class Hub(Protocol):
-    """The operations of the hub that a protocol may use."""
+    """Interface of the hub: the operations that a protocol may use."""
 
     limits: Limits
 
@@ -204,15 +216,16 @@ class Hub(Protocol):
         """
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """Ask this external inbox from now on, before the hub settles a delivery of the member. `None` removes it.
+        """Ask this external inbox from now on, before the hub settles (acknowledges or ends) a delivery of the member.
 
-        `session` is the inbox's own session. The hub does not ask about deliveries that this session itself settles.
+        `None` removes the external inbox. `session` is the inbox's own session. The hub does not ask about deliveries
+        that this session itself settles.
         """
 
     def resolve(self, question: int, reserved: Sequence[int], taken: Sequence[int]) -> None:
-        """Answer a question of the hub (`ExternalInbox.asked`). `question` is its number.
+        """Answer a question of the hub (`ExternalInbox.asked`). `question` is the number of the question.
 
         `reserved` are the keys of deliveries that the inbox keeps for the hub. Other processes have taken the
-        deliveries with the keys `taken`. The inbox knows nothing about any other delivery. The hub now decides the
+        deliveries with the keys `taken`. The inbox knows nothing about any other delivery. The hub now handles the
         commands that waited for this answer.
         """

@@ -52,7 +52,7 @@ def extend_ranges(ranges: list[Range], more: Iterable[Range]) -> None:
 
 
 def each_key(ranges: Ranges) -> Iterator[int]:
-    """Iterate over every key in these ranges."""
+    """Return an iterator over every key in these ranges."""
     return (key for first, last in ranges for key in range(first, last + 1))
 
 
@@ -62,7 +62,7 @@ def count_keys(ranges: Ranges) -> int:
 
 
 def without_keys(ranges: Ranges, gone: Ranges) -> list[Range]:
-    """Return the ranges without the keys in the ranges `gone`."""
+    """Return the ranges in `ranges`, but leave out all keys that are in the ranges `gone`."""
     left = list(ranges)
     for start, end in gone:
         parts = [part for first, last in left for part in ((first, min(last, start - 1)), (max(first, end + 1), last))]
@@ -71,5 +71,5 @@ def without_keys(ranges: Ranges, gone: Ranges) -> list[Range]:
 
 
 def split_ranges(keys: Keys, most: int) -> list[Keys]:
-    """Split the ranges into parts of at most `most` ranges each."""
+    """Split the ranges into shorter lists. Each list has `most` ranges; only the last list may have fewer."""
     return [keys[start : start + most] for start in range(0, len(keys), most)]

@@ -1,4 +1,4 @@
-"""Lifecycle messages: messages of the hub that tell the members of an objective's thread about a change of it.
+"""Lifecycle messages: the hub sends them to the members of an objective's thread when the objective changes.
 
 The structured data of such a message has the change as an object, `event`. Clients that cannot read objects find the
 same facts in plain keys beside `event`. The body describes the change for a person or a model, with one line for each
@@ -22,12 +22,15 @@ def thread_of(objective_id: str) -> Target:
 
 
 def is_lifecycle(kind: Kind, target: str, data: Mapping[str, Any] | None) -> bool:
-    """True if a message is a lifecycle message, which reports a change of an objective. Only the hub makes them."""
+    """True if a message reports a change of an objective (a lifecycle message). Only the hub sends such messages."""
     return kind is Kind.EVENT and target.startswith("obj:") and (data or {}).get("kind") == KIND
 
 
 def content_of(objective: o.Objective, happening: o.AnyHappening, actor: str) -> Content:
-    """Make the message about one change of an objective. `objective` is its state after the change by `actor`."""
+    """Return the content of the message about one change of an objective.
+
+    `objective` is the objective after the change. `actor` is the member that made the change.
+    """
     target = thread_of(objective.id)
     data = {
         "kind": KIND,
@@ -71,7 +74,7 @@ def _body(objective: o.Objective, happening: o.AnyHappening) -> str:
 
 
 def _fields(objective: o.Objective, happening: o.AnyHappening) -> dict[str, str]:
-    """Return the fields that the body shows after the title, by name. Each kind of change shows other fields."""
+    """Return the fields that the message's body shows after the title, by name. They depend on the kind of change."""
     match happening:
         case o.Assigned():
             who = {"assignee": objective.assignee, "originator": objective.originator}

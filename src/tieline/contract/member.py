@@ -9,12 +9,12 @@ from tieline.contract.internal import Internal
 
 
 class MemberKind(StrEnum):
-    """Kind of a member. Only agents answer each other without end, so the loop rule counts only replies of agents."""
+    """Kind of a member. The loop rule, which slows endless answers between agents, counts only replies of agents."""
 
     AGENT = "agent"
     HUMAN = "human"
     SCRIPT = "script"
-    """A program without a model behind it. The loop rule never slows or holds its messages."""
+    """A program without a model behind it. The loop rule (see `MemberKind`) never slows or holds its messages."""
 
 
 class Origin(StrEnum):
@@ -27,7 +27,7 @@ class Origin(StrEnum):
 
 
 class Member(Struct, frozen=True):
-    """A named participant: one name in the whole hub, many sessions."""
+    """A named participant (agent, human or script). It has one name in the whole hub, and any number of sessions."""
 
     name: MemberName
     kind: MemberKind = MemberKind.AGENT
@@ -46,7 +46,7 @@ class Member(Struct, frozen=True):
 
 
 class Presence(Struct, frozen=True):
-    """A member with its current state: sessions, backlog, busy or not."""
+    """A member with its current state: open sessions, waiting deliveries (backlog), and if it is busy."""
 
     member: Member
     sessions: tuple[str, ...]

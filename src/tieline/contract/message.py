@@ -35,7 +35,7 @@ class Level(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kind of a message. The loop rule ignores `status` and `event` messages."""
+    """Kind of a message. `status` and `event` messages do not count in the limit on answers between agents."""
 
     CHAT = "chat"
     STATUS = "status"
@@ -58,8 +58,8 @@ class Signature(StrEnum):
 _CONFINED = frozenset({Signature.FAILED, Signature.MISNAMED})
 """Bad results of the signature check.
 
-A message with such a result is delivered only to sessions of the protocol that it was sent through. Recipients on that
-protocol check the signature themselves.
+A message with such a result is delivered only to sessions of one protocol: the protocol that its sender used.
+Recipients on that protocol check the signature themselves.
 """
 
 
@@ -97,7 +97,7 @@ class Content(Struct, frozen=True, omit_defaults=True, gc=False):
     original: Internal[bytes | None] = None
     """Data that only the sender's protocol uses. If that protocol signs messages, this is the message as it came."""
     notes: tuple[str, ...] = ()
-    """One note for each part of the sender's message that could not be translated into this content."""
+    """One note for each part of the sender's message that the hub could not translate into this content."""
     supersedes: MessageId | None = None
     """An earlier message of the same sender. Recipients of this message need not handle the earlier one any more."""
 
@@ -165,7 +165,7 @@ def nested_deeper(value: Any, levels: int) -> bool:
 
 
 def check_content(content: Content, limits: Limits) -> Refusal | None:
-    """Return a refusal if the content of a message is empty or exceeds a limit; otherwise `None`."""
+    """Return a refusal if the body of a message is empty, or its content exceeds a limit; otherwise `None`."""
     if not content.body:
         return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
     ttl_ms = content.ttl_ms

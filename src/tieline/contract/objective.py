@@ -40,7 +40,7 @@ class Status(StrEnum):
 
 
 class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An objective (work for a member, with an outcome) in its current state."""
+    """An objective in its current state: work for a member (the assignee), with an outcome to reach."""
 
     id: ObjectiveId
     title: str
@@ -65,40 +65,40 @@ class Objective(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Change(Struct, frozen=True, omit_defaults=True, tag_field="do"):
-    """Base class of all changes of an objective. In JSON, `do` names the change."""
+    """Base class of all changes of an objective. In JSON, the field `do` names the kind of change."""
 
 
 class Block(Change, frozen=True, omit_defaults=True, tag="block"):
-    """Block the objective: its assignee cannot continue."""
+    """Change of an objective: block it, because its assignee cannot continue."""
 
     reason: str
 
 
 class Unblock(Change, frozen=True, omit_defaults=True, tag="unblock"):
-    """Unblock the objective: its assignee can continue."""
+    """Change of an objective: unblock it, because its assignee can continue."""
 
 
 class Complete(Change, frozen=True, omit_defaults=True, tag="complete"):
-    """Complete the objective: its outcome is reached."""
+    """Change of an objective: complete it, because its outcome is reached."""
 
     result: str
 
 
 class Cancel(Change, frozen=True, omit_defaults=True, tag="cancel"):
-    """Cancel the objective: nobody needs it any more."""
+    """Change of an objective: cancel it, because nobody needs it any more."""
 
     reason: str | None = None
 
 
 class Reassign(Change, frozen=True, omit_defaults=True, tag="reassign"):
-    """Assign the objective to another member."""
+    """Change of an objective: assign it to another member."""
 
     to: str
     note: str | None = None
 
 
 class Watch(Change, frozen=True, omit_defaults=True, tag="watch"):
-    """Add or remove watchers of the objective."""
+    """Change of an objective: add or remove watchers (members that also get the messages of its thread)."""
 
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
@@ -124,11 +124,11 @@ TERMINAL = frozenset(Status) - {status for before in TRANSITIONS.values() for st
 
 
 class Happening(Struct, frozen=True, omit_defaults=True, tag_field="kind"):
-    """Base class of all happenings (entries in an objective's event log). In JSON, the tag names the kind."""
+    """Base class of entries in an objective's event log. In JSON, the field `kind` names the kind of entry."""
 
 
 class Assigned(Happening, frozen=True, omit_defaults=True, tag="assigned"):
-    """The objective was created and assigned."""
+    """Log entry: the objective was created and assigned."""
 
     title: str
     outcome: str
@@ -137,23 +137,23 @@ class Assigned(Happening, frozen=True, omit_defaults=True, tag="assigned"):
 
 
 class Blocked(Happening, frozen=True, omit_defaults=True, tag="blocked"):
-    """The objective was blocked: its assignee cannot continue."""
+    """Log entry: the objective was blocked, because its assignee cannot continue."""
 
     reason: str
 
 
 class Unblocked(Happening, frozen=True, omit_defaults=True, tag="unblocked"):
-    """The objective was unblocked: its assignee can continue."""
+    """Log entry: the objective was unblocked, because its assignee can continue."""
 
 
 class Completed(Happening, frozen=True, omit_defaults=True, tag="completed"):
-    """The objective was completed: its outcome was reached."""
+    """Log entry: the objective was completed, because its outcome was reached."""
 
     result: str
 
 
 class Cancelled(Happening, frozen=True, omit_defaults=True, tag="cancelled"):
-    """The objective was cancelled: nobody needs it any more."""
+    """Log entry: the objective was cancelled, because nobody needs it any more."""
 
     reason: str | None = None
 
@@ -161,7 +161,7 @@ class Cancelled(Happening, frozen=True, omit_defaults=True, tag="cancelled"):
 class Reassigned(
     Happening, frozen=True, omit_defaults=True, tag="reassigned", rename={"before": "from", "after": "to"}
 ):
-    """The objective was assigned to another member."""
+    """Log entry: the objective was assigned to another member."""
 
     before: str
     after: str
@@ -169,13 +169,13 @@ class Reassigned(
 
 
 class WatcherAdded(Happening, frozen=True, omit_defaults=True, tag="watcher_added"):
-    """A watcher was added to the objective."""
+    """Log entry: a watcher was added to the objective."""
 
     name: str
 
 
 class WatcherRemoved(Happening, frozen=True, omit_defaults=True, tag="watcher_removed"):
-    """A watcher was removed from the objective."""
+    """Log entry: a watcher was removed from the objective."""
 
     name: str
 
@@ -184,12 +184,12 @@ AnyHappening = Assigned | Blocked | Unblocked | Completed | Cancelled | Reassign
 
 
 def kind_of(happening: Happening) -> str:
-    """Return the name of the kind of a happening, such as `blocked`."""
+    """Return the name of the kind of a log entry of an objective, such as `blocked`."""
     return str(happening.__struct_config__.tag)
 
 
 class ObjectiveEvent(Struct, frozen=True):
-    """One entry of an objective's event log."""
+    """One entry of an objective's event log, with its time and the member (`actor`) that made the change."""
 
     offset: int
     """Offset of the row about this change in the main log, the hub's event log."""

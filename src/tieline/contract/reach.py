@@ -25,14 +25,17 @@ class Way(StrEnum):
 
 
 class Leg(Struct, frozen=True):
-    """One way of a member, and the time after which the hub tries the next one."""
+    """One way to show messages to a member. After `wait_ms` without evidence, the hub tries the next way."""
 
     way: Way
     wait_ms: int
 
 
 class Reach(Struct, frozen=True, omit_defaults=True):
-    """The ways to reach one member, in the order in which the hub tries them. Without any, nothing is escalated."""
+    """The ways to show messages to one member, in the order in which the hub tries them.
+
+    If there are no ways, the hub escalates nothing.
+    """
 
     legs: tuple[Leg, ...] = ()
     urgent_ms: int | None = None
@@ -49,5 +52,5 @@ class Reach(Struct, frozen=True, omit_defaults=True):
         return leg_ms if not urgent or self.urgent_ms is None else min(leg_ms, self.urgent_ms)
 
     def place_of(self, way: str) -> int:
-        """Return the index of a way to reach the member; 0 if the member no longer has that way."""
+        """Return the index of a way in `legs`; 0 if the member no longer has that way."""
         return next((place for place, leg in enumerate(self.legs) if leg.way == way), 0)

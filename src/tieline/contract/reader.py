@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class Reader(Struct, frozen=True, kw_only=True):
-    """The position of one reader in one log."""
+    """Record of one reader (a program with a name), and of its position in one log."""
 
     name: str
     log: str
@@ -24,13 +24,13 @@ class Reader(Struct, frozen=True, kw_only=True):
 
 
 class LogState(Struct, frozen=True, kw_only=True):
-    """One log: its identity, and the offsets that can be read."""
+    """State of one log: its identity (`epoch`), and the offsets that can be read."""
 
     log: str
     epoch: str
     """Random id of the log, made together with the log. A new log has a new epoch, so a reader notices that its offsets
     mean other rows. A copy of the log has the same epoch."""
     kept_from: int
-    """Retention has deleted nothing at or after this offset. In the main log it deletes only messages, never rows."""
+    """The hub has deleted nothing at or after this offset. In the main log it deletes only messages, never rows."""
     end: int
     """The offset that the next row will have."""

@@ -39,7 +39,7 @@ _WORDS = frozenset(
 )
 _ENDINGS = ("_token", "_secret", "_password", "_api_key", "_apikey", "_private_key", "_cookie", "_authorization")
 _COUNTED = "token"
-"""A number under a key with this ending is not secret. It is a count of tokens, or the id of a piece of text."""
+"""A number under a key with this ending is not secret. It is a count of tokens, or the id of a part of a text."""
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _KEY_CHARS_MAX = 128
@@ -89,7 +89,7 @@ _FORM_CHARS_MIN = 10
 """Shorter texts are not searched. No secret, together with the word that it is assigned to, is shorter."""
 
 _PIECE_CHARS = 16_384
-"""Length of the pieces in which a long text is searched. One piece takes well under a millisecond."""
+"""Length of the parts in which a long text is searched. To search one part takes well under a millisecond."""
 
 
 def redact(value: Any) -> Any:
@@ -108,7 +108,7 @@ def redact(value: Any) -> Any:
 
 
 def is_secret(key: str) -> bool:
-    """True if a value under this key is secret, such as `apiKey` or `authorization`."""
+    """True if this key, such as `apiKey` or `authorization`, is the name of a secret value."""
     return len(key) <= _KEY_CHARS_MAX and _names_secret(key)
 
 
@@ -142,7 +142,10 @@ def _redact_object(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def _without(value: Any, key: str) -> Any:
-    """Replace all texts and numbers in the value of a secret key by a mark. Counts of tokens stay."""
+    """Return the value of the secret key `key`, with `[redacted]` in place of all texts and numbers.
+
+    Numbers that are counts of tokens stay.
+    """
     match value:
         case None | bool():
             return value
@@ -169,7 +172,10 @@ def _redact_piece(text: str) -> str:
 
 
 def _redact_private_keys(text: str) -> str:
-    """Replace private keys in the text by a mark. If a key has no last line, replace all text after its beginning."""
+    """Return the text with `[redacted]` in place of private keys.
+
+    If a key has no last line, replace all text after its beginning.
+    """
     kept: list[str] = []
     position = 0
     while begin := _PRIVATE_KEY_BEGIN.search(text, position):
@@ -180,7 +186,7 @@ def _redact_private_keys(text: str) -> str:
 
 
 def _redact_assigned(text: str) -> str:
-    """Replace by a mark every value that is assigned to a secret word, as in `password=…`.
+    """Return the text with `[redacted]` in place of each value that is assigned to a secret word, as in `password=…`.
 
     The function looks for the words first, because that is fast.
     """
@@ -230,7 +236,7 @@ def _is_harmless(text: str, start: int, stop: int) -> bool:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield the text in pieces. If possible, no piece ends in the middle of a word or between a key and its value."""
+    """Yield a long text in parts. If possible, no part ends in the middle of a word or between a key and its value."""
     start = 0
     while start < len(text):
         end = start + _PIECE_CHARS

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Code(StrEnum):
-    """The code of each refusal, for programs. A code never changes its meaning; a new situation gets a new code."""
+    """Code of a refusal, for programs. The meaning of a code never changes; a new situation gets a new code."""
 
     INVALID_NAME = "invalid_name"
     RESERVED_NAME = "reserved_name"

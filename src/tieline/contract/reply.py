@@ -18,11 +18,11 @@ from tieline.contract.team import Team
 
 
 class Done(Struct, frozen=True):
-    """The command was carried out."""
+    """Reply: the command was carried out."""
 
 
 class Attached(Struct, frozen=True):
-    """The session is open."""
+    """Reply to `Attach`: the session is open."""
 
     session: SessionId
     member: MemberName | None
@@ -39,9 +39,9 @@ class Attached(Struct, frozen=True):
 
 
 class Accepted(Struct, frozen=True, gc=False):
-    """The message was accepted and is stored durably.
+    """Reply to `Send`: the message was accepted and is stored durably.
 
-    Its deliveries and its audit row are stored with it.
+    The deliveries of the message and its row in the main log are stored too.
     """
 
     message_id: MessageId
@@ -56,15 +56,15 @@ class Accepted(Struct, frozen=True, gc=False):
 
 
 class Claimed(Struct, frozen=True):
-    """The claimed delivery; none if another session was first."""
+    """Reply to `Claim`: the claimed delivery, or `None` if another session claimed the message first."""
 
     delivery: Delivery | None = None
 
 
 class Fetched(Struct, frozen=True):
-    """A page of the inbox.
+    """Reply to `Fetch`: a page of the inbox.
 
-    It has deliveries that are not acknowledged, expired or dead, in key order.
+    The page has deliveries that are not acknowledged, expired or dead, in key order.
     """
 
     deliveries: tuple[Delivery, ...]
@@ -91,7 +91,7 @@ class StreamView(Struct, frozen=True):
 
 
 class Streams(Struct, frozen=True):
-    """A member's streams, by topic and peer."""
+    """Reply to `ReadStreams`: the streams of a member, sorted by topic and peer (sender)."""
 
     streams: tuple[StreamView, ...]
     replay: tuple[Replayed, ...]
@@ -103,7 +103,7 @@ class Streams(Struct, frozen=True):
 
 
 class Receipts(Struct, frozen=True):
-    """Receipts of a message, one per recipient, sorted by name."""
+    """Reply with the receipts of a message (its state for each recipient), sorted by name."""
 
     message_id: MessageId
     receipts: tuple[Receipt, ...]
@@ -113,9 +113,9 @@ class Receipts(Struct, frozen=True):
 
 
 class Issued(Struct, frozen=True):
-    """A new token, shown only once.
+    """Reply with a new token of a member. The token is shown only once.
 
-    The hub stores its hash only.
+    The hub stores only the hash of the token.
     """
 
     member: MemberName
@@ -123,9 +123,9 @@ class Issued(Struct, frozen=True):
 
 
 class TokenIssued(Struct, frozen=True):
-    """One more token, shown only once.
+    """Reply to `IssueToken`: an additional token of a member. The token is shown only once.
 
-    The hub stores its hash only.
+    The hub stores only the hash of the token.
     """
 
     member: MemberName
@@ -134,38 +134,41 @@ class TokenIssued(Struct, frozen=True):
 
 
 class Tokens(Struct, frozen=True):
-    """Tokens of a member, oldest first."""
+    """Reply to `ListTokens`: details of a member's tokens, oldest first."""
 
     tokens: tuple[TokenView, ...]
 
 
 class MemberState(Struct, frozen=True):
-    """A member, as it is after the command."""
+    """Reply with a member, as it is after the command."""
 
     member: Member
 
 
 class ReachState(Struct, frozen=True):
-    """The ways to reach a member, after the command."""
+    """Reply to `SetReach`: the ways to reach a member, as they are after the command."""
 
     member: MemberName
     reach: Reach
 
 
 class TeamState(Struct, frozen=True):
-    """The team, as it is after the command."""
+    """Reply with the team, as it is after the command."""
 
     team: Team
 
 
 class Roster(Struct, frozen=True):
-    """All members, by name."""
+    """Reply to `ListMembers`: the members and their current state, sorted by name."""
 
     members: tuple[Presence, ...]
 
 
 class ChannelView(Struct, frozen=True):
-    """A channel and its subscribers. Every member is in `#general` without joining."""
+    """Description of a channel and its subscribers.
+
+    Every member is in `#general` without joining.
+    """
 
     name: ChannelName
     subscribers: tuple[MemberName, ...]
@@ -180,38 +183,38 @@ class ChannelView(Struct, frozen=True):
 
 
 class ChannelState(Struct, frozen=True):
-    """A channel, as it is after the command."""
+    """Reply with a channel, as it is after the command."""
 
     channel: ChannelView
 
 
 class Channels(Struct, frozen=True):
-    """All channels, by name."""
+    """Reply to `ListChannels`: the channels, sorted by name."""
 
     channels: tuple[ChannelView, ...]
 
 
 class History(Struct, frozen=True):
-    """Messages, newest first."""
+    """Reply with messages, newest first. If the command has `forward` set, the oldest comes first."""
 
     messages: tuple[Message, ...]
 
 
 class SeenObjective(Objective, frozen=True, kw_only=True, omit_defaults=True):
-    """An objective, with the changes that the session of the command may make to it."""
+    """An objective, with the changes (`may`) that the session of the command may make to it."""
 
     may: tuple[str, ...] = ()
     """The changes that the session may make now, each by its `do` word."""
 
 
 class ObjectiveState(Struct, frozen=True):
-    """An objective, as it is after the command."""
+    """Reply with an objective, as it is after the command."""
 
     objective: SeenObjective
 
 
 class ObjectiveList(Struct, frozen=True):
-    """Objectives, newest first."""
+    """Reply to `ListObjectives`: objectives, newest first."""
 
     objectives: tuple[SeenObjective, ...]
     complete: bool
@@ -219,7 +222,7 @@ class ObjectiveList(Struct, frozen=True):
 
 
 class ObjectiveView(Struct, frozen=True):
-    """An objective with its event log, oldest first."""
+    """Reply to `ViewObjective`: an objective with its event log, oldest entry first."""
 
     objective: SeenObjective
     events: tuple[ObjectiveEvent, ...]
@@ -228,7 +231,7 @@ class ObjectiveView(Struct, frozen=True):
 
 
 class LogRows(Struct, frozen=True):
-    """Consecutive rows of a log. The next read starts at `next`."""
+    """Reply to `ReadLog`: consecutive rows of a log. The next read starts at `next`."""
 
     rows: tuple[LogRow, ...]
     end: int
@@ -237,7 +240,7 @@ class LogRows(Struct, frozen=True):
     """Random id of the log, made together with the log. If the reader knows another epoch, its offsets mean other
     rows."""
     kept_from: int = 0
-    """Retention has deleted nothing at or after this offset. In the main log it deletes only messages, never rows."""
+    """The hub has deleted nothing at or after this offset. In the main log it deletes only messages, never rows."""
 
     @property
     def next(self) -> int:
@@ -246,7 +249,7 @@ class LogRows(Struct, frozen=True):
 
 
 class Readers(Struct, frozen=True):
-    """The logs, and the readers for which the hub keeps their rows."""
+    """Reply to `ListReaders`: the logs, and the readers (programs) for which the hub keeps unread rows."""
 
     logs: tuple[LogState, ...]
     readers: tuple[Reader, ...]
@@ -254,9 +257,9 @@ class Readers(Struct, frozen=True):
 
 
 class ReaderState(Struct, frozen=True):
-    """A reader of a log after a change, and the log.
+    """Reply to `AdvanceReader`: the reader after the change, and the state of the log.
 
-    If the reader is at an offset before the log's `kept_from`, rows that it has not read are gone.
+    If the reader's position is before the log's `kept_from`, the hub has deleted rows that the reader has not read.
     """
 
     reader: Reader
@@ -264,19 +267,22 @@ class ReaderState(Struct, frozen=True):
 
 
 class Recorded(Struct, frozen=True):
-    """The activity is stored durably; `count` is the number of its events."""
+    """Reply to `RecordActivity`: the activity is stored durably; `count` is the number of its events."""
 
     count: int
 
 
 class Activity(Struct, frozen=True):
-    """Activity of a member, newest first."""
+    """Reply to `ReadActivity`: the activity of a member, newest first."""
 
     rows: tuple[ActivityRow, ...]
 
 
 class Progress(Struct, frozen=True):
-    """A change of one delivery (a new state, or an escalation), for the session that follows its message."""
+    """News for a session that follows a message (`Follow`): one delivery of the message changed.
+
+    The delivery has a new state, or was escalated to another way of reaching the member.
+    """
 
     message_id: MessageId
     member: MemberName
@@ -287,7 +293,7 @@ class Progress(Struct, frozen=True):
 
 
 class Pause(Struct, frozen=True):
-    """A conversation that is paused, or in which agents may answer each other without limit."""
+    """Description of a conversation that is paused, or in which agents may answer each other without limit."""
 
     conversation: str
     until_ms: int
@@ -304,9 +310,9 @@ class Pause(Struct, frozen=True):
 
 
 class Pauses(Struct, frozen=True):
-    """Conversations that are paused, or in which agents may answer each other without limit.
+    """Reply to `ListPauses`: conversations that are paused, or in which agents may answer without limit.
 
-    The one whose pause or permission ends first comes first.
+    They are sorted by the time at which the pause or the permission ends.
     """
 
     pauses: tuple[Pause, ...]

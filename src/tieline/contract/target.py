@@ -30,7 +30,7 @@ _PREFIXES = {
 
 
 class Target(Struct, frozen=True, gc=False):
-    """A checked target. Build it with `to_member`, `to_channel` or `parse_target`."""
+    """Target of a message, already checked. Build it with `to_member`, `to_channel` or `parse_target`."""
 
     kind: TargetKind
     name: str = ""
@@ -43,12 +43,12 @@ EVERYBODY = Target(TargetKind.EVERYBODY)
 
 
 def to_member(name: MemberName) -> Target:
-    """Make the target for one member."""
+    """Return the target for one member."""
     return Target(TargetKind.MEMBER, name)
 
 
 def to_channel(name: ChannelName) -> Target:
-    """Make the target for the subscribers of a channel."""
+    """Return the target for the subscribers of a channel."""
     return Target(TargetKind.CHANNEL, name)
 
 
@@ -57,7 +57,7 @@ _TEXT_MAX = 140
 
 
 def parse_target(text: str) -> Target | Refusal:
-    """Parse a target such as `@bob`, `#dev`, `*` or `obj:<id>`. Return a refusal if the text is not a target."""
+    """Return the target for a text such as `@bob`, `#dev`, `*` or `obj:<id>`, or a refusal if the text is no target."""
     if len(text) > _TEXT_MAX:
         return Refusal(Code.INVALID_TARGET, f"a target has at most {_TEXT_MAX} characters")
     return _parse(text)

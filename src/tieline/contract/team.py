@@ -8,7 +8,7 @@ from tieline.contract.permission import KNOWN
 
 
 class Team(Struct, frozen=True, omit_defaults=True):
-    """The team of a hub: its name and purpose, which every member learns, and sets of permissions."""
+    """Record of the hub's team: its name and purpose, which every member learns, and named sets of permissions."""
 
     name: str = ""
     directive: str = ""
@@ -22,11 +22,11 @@ class Team(Struct, frozen=True, omit_defaults=True):
     """Other names for members. The key is the alias, and the value is the member's own name."""
 
     def presets_among(self, words: Iterable[str]) -> tuple[str, ...]:
-        """Return the words that are names of presets."""
+        """Return those of the words that are names of presets (named sets of permissions)."""
         return tuple(word for word in words if word in self.presets and word not in KNOWN)
 
     def permissions_of(self, words: Iterable[str]) -> tuple[str, ...]:
-        """Return the permissions that these words give. A word is a permission or the name of a preset."""
+        """Return all permissions that these words give. A word is a permission, or a preset (set of permissions)."""
         words = set(words)
         named = self.presets_among(words)
         given = {permission for preset in named for permission in self.presets[preset]}

@@ -1,6 +1,6 @@
 """Makes text from other members safe to print: escapes control characters and invisible characters.
 
-Code that prints or types names, titles and bodies uses this module, and so do the frames that agents read.
+Code that prints or types names, titles and bodies uses this module. Code that shows messages to agents uses it too.
 
 All format characters of Unicode (category Cf) and all characters that are invisible by default are escaped. Such
 characters can reorder a line, hide words between visible ones, or make two different words look alike. Two kinds stay,

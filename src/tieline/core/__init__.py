@@ -1,5 +1,6 @@
-"""The hub's decision logic. The broker passes each command to its rule, and uses the Store port for durable storage.
+"""The hub's decision logic. The broker passes each command to the rule (a method) that decides this kind of command.
 
 No module here does I/O, reads a clock or makes random numbers. Time, randomness and the store are parameters, so that a
-simulation can run years in a second. The broker is single-threaded by design: it decides one command after the other.
+simulation can run years in a second. The broker is single-threaded by design: it handles one command after the other.
+It uses the Store port (an interface) for durable storage.
 """

@@ -19,7 +19,7 @@ _DONE = Done()
 
 
 class ActivityRules(Rules):
-    """Decides who may report and read activity."""
+    """Rules for the commands that report, read and follow activity (the record of an agent's actions)."""
 
     def __init__(self, batch: Batch, directory: Directory) -> None:
         self._batch = batch
@@ -28,7 +28,10 @@ class ActivityRules(Rules):
 
     @decides(c.RecordActivity)
     def record(self, session: Session, command: c.RecordActivity) -> Reply | Deferred:
-        """Check a report of activity by the session's member, and pass it to the journal, which replies later."""
+        """Check a report of activity by the session's member.
+
+        If the report is valid, the journal (the thread for activity) stores it and replies later.
+        """
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can report activity")
@@ -39,7 +42,10 @@ class ActivityRules(Rules):
 
     @decides(c.ReadActivity)
     def read(self, session: Session, command: c.ReadActivity) -> Reply | Deferred:
-        """Check that the session may read a member's activity. The journal reads the activity and replies later."""
+        """Check that the session may read a member's activity.
+
+        If it may, the journal (the thread for activity) reads the activity and replies later.
+        """
         account = self._directory.find_for(session, ACTIVITY_READ, command.member)
         if isinstance(account, Refusal):
             return account

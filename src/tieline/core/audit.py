@@ -31,7 +31,7 @@ FINDINGS_MAX = 100
 
 
 class StoredMessage(Struct, frozen=True):
-    """A stored message, with the fields that the audit checks."""
+    """Record of a stored message, with the fields that the audit checks."""
 
     offset: int
     id: str
@@ -52,7 +52,7 @@ class StoredMessage(Struct, frozen=True):
 
 
 class StoredStep(Struct, frozen=True):
-    """A stored status change of one member's deliveries.
+    """Record of a stored status change of one member's deliveries.
 
     `number` is the member's number. The deliveries with the keys `first` to `last` changed. `offset` is the offset of
     the log row that made the change.
@@ -66,7 +66,7 @@ class StoredStep(Struct, frozen=True):
 
 
 class StoredObjective(Struct, frozen=True):
-    """The stored state of an objective, with the log offset of its last change."""
+    """Record of the stored state of an objective. `offset` is the log offset of its last change."""
 
     offset: int
     id: str
@@ -76,7 +76,10 @@ class StoredObjective(Struct, frozen=True):
 
 
 class StoredObjectiveEvent(Struct, frozen=True):
-    """A stored entry of an objective's event log. `offset` is the offset of the main log row about the same change."""
+    """Record of a stored entry of an objective's event log.
+
+    `offset` is the offset of the main log row about the same change.
+    """
 
     offset: int
     id: str
@@ -86,7 +89,10 @@ class StoredObjectiveEvent(Struct, frozen=True):
 
 
 class Inspection(Protocol):
-    """Read access to a hub's store for the audit. All methods read the same state, even if the hub writes meanwhile."""
+    """Interface to read a hub's store for the audit.
+
+    All methods read the same state, even if the hub writes at the same time.
+    """
 
     def objectives(self) -> Iterator[StoredObjective]:
         """Yield all objectives, ordered by the log offset of their last change."""
@@ -111,7 +117,7 @@ class Inspection(Protocol):
 
 
 class AuditFinding(Struct, frozen=True):
-    """A fault that the audit found: the offset of the log row, and a sentence that says what is wrong."""
+    """One fault that the audit found: the offset of the log row, and a sentence that says what is wrong."""
 
     offset: int
     """The offset of the log row with the fault."""
@@ -119,7 +125,7 @@ class AuditFinding(Struct, frozen=True):
 
 
 class AuditReport(Struct, frozen=True):
-    """The result of an audit: how many log rows and messages were checked, and the faults that were found."""
+    """Result of an audit: the numbers of log rows and messages that were checked, and the faults."""
 
     rows: int
     messages: int
@@ -138,7 +144,7 @@ class AuditReport(Struct, frozen=True):
 
 
 class _Ranges:
-    """The settled deliveries of one member according to the log, as ranges of keys."""
+    """The settled deliveries (acked, expired or dead) of one member according to the log, as ranges of keys."""
 
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
@@ -178,7 +184,10 @@ class _Audit:
             self.findings.append(AuditFinding(offset, what))
 
     def look_at(self, row: LogRow) -> None:
-        """Compare a log row with the messages, status changes and objectives stored beside the log. Note each fault."""
+        """Compare a log row with the messages, status changes and objectives that are stored beside the log.
+
+        Add each fault to `findings`.
+        """
         try:
             event = ledger.decode_event(row.event)
         except MsgspecError as error:
@@ -242,7 +251,7 @@ class _Audit:
             self._objective = next(self._objectives, None)
 
     def finish(self, inspection: Inspection, end: int) -> None:
-        """Report stored items without a row in the log, and check the snapshot.
+        """Add findings for stored items without a row in the log, and for faults in the snapshot.
 
         `end` is the offset after the last log row.
         """

@@ -1,7 +1,7 @@
-"""The batch: the commands that the broker decides together, with their time, outcome and uncommitted writes.
+"""The batch: the commands that the broker handles together, with their time, outcome and uncommitted writes.
 
-Every rule gets the batch and those parts of memory that the rule works with. Only `core.memory` commits a batch or
-rolls it back.
+Every rule (a method that decides one kind of command) gets the batch, and those parts of memory that the rule works
+with. Only `core.memory` commits a batch or rolls it back.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from tieline.core.outcome import Outcome
 from tieline.core.store import Grant, Store
 
 Work = Move | tuple[Event, int] | Grant
-"""A change whose commit no client waits for.
+"""A change that is committed together with later changes, because no client waits for its commit.
 
 It is a status change of deliveries (`Move`), an event with its time, or a changed right to resume a session (`Grant`).
 """
 
 
 class Batch:
-    """State that the rules share while they decide a batch of commands: its time, outcome and uncommitted writes.
+    """State that the rules share while they handle a batch of commands: its time, outcome and uncommitted writes.
 
     A broker uses this one object for all its batches.
     """
@@ -55,7 +55,7 @@ class Batch:
         self.start_over(Ledger())
 
     def start_over(self, ledger: Ledger) -> None:
-        """Drop the outcome and the collected status changes, for example after a rollback.
+        """Forget the outcome and the collected status changes, for example after a rollback.
 
         `ledger` is the end of the committed log.
         """
@@ -80,7 +80,7 @@ class Batch:
             self.lazy.append((event, self.now_ms))
 
     def keep_grant(self, grant: Grant) -> None:
-        """Store a changed grant (right to resume a session). No client waits for the commit."""
+        """Store a changed grant (the right to resume a session). No client waits for the commit."""
         self.changed = self.dirty = True
         self.store.save_grant(grant)
         self.lazy.append(grant)

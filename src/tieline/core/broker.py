@@ -1,14 +1,14 @@
-"""The broker (the hub's decision logic): decides every command, one after the other, and buffers the writes to commit.
+"""The broker (the hub's decision logic): handles every command, one after the other, and buffers the writes to commit.
 
 The caller is the local hub (the implementation of the Hub port) or a test. The broker uses the Store port. `handle`
-changes memory and buffers writes. `commit` makes the writes durable. Only then may the caller publish the outcome, with
-one exception. If no client waits for the commit, the caller may call `mark_published` and publish the outcome before
-the commit. After `mark_published`, a rollback keeps the changes of this outcome. If a commit fails, `roll_back`
-restores memory to the last state that was committed or published, and sessions stay open. If a command raises, only
-that command is refused; see `handle`.
+changes memory and buffers writes. `commit` makes the writes durable. Only then may the caller publish the outcome (tell
+it to clients), with one exception. If no client waits for the commit, the caller may call `mark_published` and publish
+the outcome before the commit. After `mark_published`, a rollback keeps the changes of this outcome. If a commit fails,
+`roll_back` restores memory to the last state that was committed or published, and sessions stay open. If a command
+raises, only that command is refused; see `handle`.
 
-The broker looks up the session of a command once, and passes both to the rule of the command. A rule gets the parts of
-memory that it works with, and never the broker itself.
+The broker looks up the session of a command once, and passes both to the rule (method) for this kind of command. A rule
+gets the parts of memory that it works with, and never the broker itself.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +77,7 @@ Without the delay, the chore could fail in every batch and cause a rollback each
 """
 
 _CHORES_MAX = 2048
-"""Largest number of deliveries that one batch expires, and largest number of deliveries that it releases.
+"""Largest number of deliveries that one batch marks as expired, and of held deliveries that it releases.
 
 This many deliveries take about ten milliseconds. The next batch continues with the remaining deliveries.
 """
@@ -93,7 +93,7 @@ _IDLE = frozenset({c.Offered, c.Detach})
 
 
 class Broker(Memory):
-    """Decides all commands of one hub, and keeps its state in one store. Not thread-safe: one caller at a time."""
+    """Handles all commands of one hub, and keeps its state in one store. Not thread-safe: one caller at a time."""
 
     def __init__(
         self,
@@ -166,7 +166,10 @@ class Broker(Memory):
         self._rules = {kind: rule for owner in self._make_rules(sessions) for kind, rule in owner.rules()}
 
     def _make_rules(self, sessions: Sessions) -> Iterator[Rules]:
-        """Yield all objects that have rules. Each gets the parts of memory that it works with."""
+        """Yield all objects that have rules (methods that decide one kind of command each).
+
+        Each object gets the parts of memory that it works with.
+        """
         batch, directory = self.batch, self.directory
         yield self._sessions
         yield self._evidence
@@ -210,13 +213,14 @@ class Broker(Memory):
         yield ActivityRules(batch, directory)
 
     def handle(self, commands: Sequence[c.Command], *, releases: bool = True) -> Outcome:
-        """Decide commands in turn, and return their outcome.
+        """Handle commands one after the other, and return their outcome.
 
-        Publish the outcome only after `commit`. An outcome that is not urgent may also be published after
-        `mark_published`. If a command raises, it is refused and its changes are undone. If it had already begun to
-        change stored state, the broker rolls back and decides the commands before it again. The commands after it are
-        not decided, so the outcome has fewer replies than there are commands. The caller must pass the undecided
-        commands again in the next call. With `releases`, the batch also releases held deliveries that are due.
+        Publish the outcome (tell it to clients) only after `commit`. An outcome that is not urgent may also be
+        published after `mark_published`. If a command raises, it is refused and its changes are undone. If it had
+        already begun to change stored state, the broker rolls back and handles the commands before it again. The
+        commands after it are not handled, so the outcome has fewer replies than there are commands. The caller must
+        pass the remaining commands again in the next call. With `releases`, the batch also releases held deliveries
+        that are due.
         """
         self.batch.now_ms = self.clock_and_ids.now_ms()
         step_ms = self.clock_and_ids.take_step_ms()
@@ -240,9 +244,9 @@ class Broker(Memory):
         return self.batch.outcome
 
     def _decide_all(self, commands: Sequence[c.Command]) -> Fault | None:
-        """Decide commands in turn. Return `None` if all of them are decided.
+        """Handle commands one after the other. Return `None` if all of them are handled.
 
-        If a command raises after it has begun to change stored state, do not decide the later commands, and return the
+        If a command raises after it has begun to change stored state, do not handle the later commands, and return the
         fault.
         """
         batch = self.batch
@@ -279,7 +283,7 @@ class Broker(Memory):
         return None
 
     def _decide(self, command: c.Command) -> Reply | Deferred:
-        """Find the session of a command, and pass both to the rule of the command."""
+        """Find the session of a command, pass both to the rule (method) for the command, and return its reply."""
         rule = self._rules.get(type(command))
         if rule is None:
             return self._decide_sessionless(command)
@@ -310,7 +314,7 @@ class Broker(Memory):
     def replaced(self, command: c.Attach) -> list[SessionId]:
         """Return the sessions that may end when `command` opens a new session. Empty if its credential is not valid.
 
-        The caller must let the broker decide the earlier commands of these sessions before it passes `command` to the
+        The caller must let the broker handle the earlier commands of these sessions before it passes `command` to the
         broker.
         """
         return self._sessions.replaced(command)
@@ -332,7 +336,7 @@ class Broker(Memory):
         return _DONE
 
     def _expire(self) -> bool:
-        """Expire due deliveries. Return true if due deliveries are left for the next batch.
+        """Mark due deliveries as expired. Return true if due deliveries are left for the next batch.
 
         If this raises an error, note the fault and roll back. Then the deliveries are tried again later.
         """
@@ -347,7 +351,7 @@ class Broker(Memory):
             return False
 
     def _prefetch(self, commands: Sequence[c.Command]) -> None:
-        """Tell the store to look up the wire ids of all commands at once, which saves time.
+        """Tell the store to look up the wire ids (senders' ids of messages) of all commands at once, which saves time.
 
         If this fails, each command looks up its own wire id.
         """
@@ -359,9 +363,10 @@ class Broker(Memory):
                 self.roll_back()
 
     def _release_due(self, place: int) -> Fault | None:
-        """Release held deliveries that are due. If this fails, return the fault, with `place` as its index.
+        """Release held deliveries (not delivered yet) that are due. Return `None`, or the fault if this fails.
 
-        This runs after all commands of the batch, so that no reply of the batch depends on a released delivery.
+        `place` becomes the index of the fault. This runs after all commands of the batch, so that no reply of the batch
+        depends on a released delivery.
         """
         if self._resting("holds"):
             return None

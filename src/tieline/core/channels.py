@@ -27,7 +27,7 @@ from tieline.core.rules import Rules, decides
 from tieline.core.store import ChannelRow, Span, StoredState, Subscription
 
 IMPLICIT = (GENERAL, USERS)
-"""Channels that members are in automatically. Nobody joins or leaves them."""
+"""Channels that members are in automatically. Nobody can join or leave these channels."""
 
 
 class Channel:
@@ -59,7 +59,7 @@ class Channel:
 
 
 class Channels:
-    """All channels, in the broker's memory. Only the broker changes them."""
+    """All channels, in the broker's memory. Only the broker changes this object."""
 
     def __init__(self, stored_state: StoredState, directory: Directory) -> None:
         self._by_id = {row.id: Channel(row) for row in stored_state.channels}
@@ -103,7 +103,10 @@ class Channels:
         return None
 
     def spans_of(self, account: Account) -> Iterator[Span]:
-        """Yield the spans (parts of the log) with the messages of a member's channels, including archived channels."""
+        """Yield the spans (parts of the log) that have the messages of a member's channels.
+
+        Archived channels are included.
+        """
         everybody, humans = (Span(f"#{name}") for name in IMPLICIT)
         yield everybody
         if account.member.kind is MemberKind.HUMAN:
@@ -116,11 +119,14 @@ class Channels:
         return list(self._of.get(account.number, {}).values())
 
     def made_by(self, name: str) -> int:
-        """Return how many channels the member with this name has created, including archived ones."""
+        """Return the number of channels that the member with this name has created, including archived channels."""
         return self._made[name]
 
     def note_subscription(self, channel: Channel, one: Subscription) -> None:
-        """Remember that a member joined a channel, or has a new role in it. `one` is the member's subscription."""
+        """Remember that a member joined a channel, or has a new role in the channel.
+
+        `one` is the member's subscription.
+        """
         channel.subscriptions[one.number] = one
         self._of.setdefault(one.number, {})[channel.row.id] = channel
 
@@ -133,7 +139,10 @@ class Channels:
             del self._of[number]
 
     def note_spans(self, channel: Channel) -> None:
-        """Remember for each former name of a channel at which log offset the channel stopped using it; see `freed`."""
+        """Remember, for each former name of a channel, the log offset at which the channel stopped using the name.
+
+        `freed_offset` returns this offset.
+        """
         for span in channel.row.spans:
             if span.end is not None:
                 self._ends[span.target] = max(span.end, self._ends.get(span.target, 0))
@@ -178,9 +187,9 @@ class Channels:
                 self.note_spans(other)
 
     def describe(self, name: ChannelName) -> ChannelView:
-        """Return the view of the active channel with this name.
+        """Return the data of the active channel with this name.
 
-        If there is no such channel, the view has only the name and the subscribers.
+        If there is no such channel, the result has only the name and the subscribers.
         """
         channel = self._by_name.get(name)
         if channel is not None:
@@ -191,7 +200,7 @@ class Channels:
         )
 
     def view(self, channel: Channel) -> ChannelView:
-        """Return the view of a channel, with all its data."""
+        """Return all data of a channel, for a reply to a client."""
         accounts = self._directory.accounts
         found = [(accounts[number], one) for number, one in channel.subscriptions.items()]
         found.sort(key=lambda pair: (pair[1].role is not ch.Role.ADMIN, pair[1].joined_at_ms, pair[0].number))
@@ -210,7 +219,7 @@ class Channels:
 
 
 class ChannelRules(Rules):
-    """Decides how channels are created, changed and removed."""
+    """Rules for the commands that create, show and change channels, and for members that join or leave a channel."""
 
     def __init__(self, batch: Batch, directory: Directory, channels: Channels) -> None:
         self._batch = batch
@@ -263,7 +272,10 @@ class ChannelRules(Rules):
         return self._directory.find_for(session, MEMBERS_MANAGE, other)
 
     def _join(self, name: ChannelName, account: Account) -> Reply:
-        """Subscribe a member. The first subscriber creates the channel."""
+        """Add a member to the channel with this name. If there is no such channel, create it.
+
+        Return the reply to the command.
+        """
         channel = self._channels.named(name)
         if channel is None:
             made = self._make(name, account, start=self._channels.freed_offset(name))
@@ -305,7 +317,10 @@ class ChannelRules(Rules):
         return None
 
     def _enter(self, channel: Channel, account: Account, role: ch.Role = ch.Role.MEMBER) -> Refusal | None:
-        """Add a member to an existing channel. Return a refusal if the member is already in too many channels."""
+        """Add a member to an existing channel. Return `None`, or a refusal if the member is in too many channels.
+
+        If the member is already in the channel, change nothing.
+        """
         if account.number in channel.subscriptions:
             return None
         refusal = self._refuse_more(account)
@@ -348,7 +363,10 @@ class ChannelRules(Rules):
 
     @decides(c.CreateChannel)
     def create(self, session: Session, command: c.CreateChannel) -> Reply:
-        """Create a channel. Earlier messages under the same name do not belong to the new channel."""
+        """Create a channel, and reply with it.
+
+        Earlier messages to a channel of the same name do not belong to the new channel.
+        """
         if session.account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member can make a channel")
         name = self._free_name(command.name)
@@ -384,7 +402,7 @@ class ChannelRules(Rules):
 
     @decides(c.ChangeChannel)
     def change(self, session: Session, command: c.ChangeChannel) -> Reply:
-        """Change a channel, for example rename or archive it."""
+        """Change a channel, for example rename or archive it. Reply with the changed channel."""
         if command.channel in IMPLICIT:
             return Refusal(Code.RESERVED_NAME, f"#{command.channel} holds its members by itself, and stays as it is")
         channel = self._channels.find(command.channel)

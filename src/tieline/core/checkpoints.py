@@ -37,7 +37,7 @@ class Checkpoint(Struct, frozen=True):
 
 
 def sign(key: bytes, rows: int, head: str, at_ms: int, previous: str) -> Checkpoint:
-    """Create a checkpoint signed with `key`. `previous` is the `mac` of the checkpoint before it, or empty."""
+    """Return a new checkpoint, signed with `key`. `previous` is the `mac` of the checkpoint before it, or empty."""
     return Checkpoint(rows, head, at_ms, _mac(key, rows, head, at_ms, previous), previous)
 
 

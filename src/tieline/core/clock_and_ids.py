@@ -6,7 +6,10 @@ from tieline.contract.identifiers import MessageId, SessionId
 
 
 class ClockAndIds(Protocol):
-    """Supplies the broker with the time, new ids and new tokens. The server and the tests implement it differently."""
+    """Interface that gives the broker the time, new ids and new tokens.
+
+    The server and the tests implement it differently.
+    """
 
     def now_ms(self) -> int:
         """Return the current time in milliseconds since 1970.

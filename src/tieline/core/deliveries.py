@@ -1,4 +1,4 @@
-"""Deliveries: moves them up the ladder of states, from `pending` to `acked`, `expired` or `dead`.
+"""Changes the states of deliveries, from `pending` to `acked`, `expired` or `dead`.
 
 Every rule that has evidence about a delivery calls this module. It changes the inboxes, and collects the moves (status
 changes) for the log. It informs the followers, the loop rule and the holds about each move. If a member has an external
@@ -17,11 +17,11 @@ from tieline.core.holds import Holds
 from tieline.core.loops import Loops
 
 _NEWEST = 8
-"""For each range of keys, the loop rule is informed only about this many of the newest deliveries."""
+"""The loop rule (`core.loops`) is informed only about this many of the newest deliveries in each range of keys."""
 
 
 class Deliveries:
-    """Moves deliveries up the ladder of states, and informs other parts of the broker about each move."""
+    """Changes the states of deliveries, and informs other parts of the broker about each change."""
 
     __slots__ = ("_batch", "_directory", "_external_inboxes", "_followers", "_holds", "_loops")
 
@@ -52,12 +52,12 @@ class Deliveries:
         claimed: bool = False,
         ackless: bool = False,
     ) -> bool:
-        """Move deliveries of a member (`ranges` of keys) to a state. Return true if any of them moved.
+        """Change the state of deliveries of a member (`ranges` of keys). Return true if any delivery changed.
 
-        `session` is the session that gave the `evidence`, or `None` if the hub itself moves the deliveries. With
-        `claimed`, the log says that the session claimed them. With `ackless`, they were offered on a wire without
-        acknowledgement. If the member has an external inbox, a delivery is settled only if the external inbox has
-        reserved it for the hub.
+        `session` is the session that gave the `evidence`, or `None` if the hub itself makes the change. With `claimed`,
+        the log says that the session claimed the deliveries. With `ackless`, the deliveries were offered on a wire
+        without acknowledgement. If the member has an external inbox, a delivery becomes acked, expired or dead only if
+        the external inbox has reserved it for the hub.
         """
         if self._external_inboxes.sessions and state in SETTLED:
             inbox_session = self._external_inboxes.session_to_ask(account, session)
@@ -79,7 +79,7 @@ class Deliveries:
         claimed: bool = False,
         ackless: bool = False,
     ) -> bool:
-        """Move deliveries to a state, like `move`, but without asking an external inbox."""
+        """Change the state of deliveries, like `move`, but without asking an external inbox."""
         batch = self._batch
         now_ms, followers = batch.now_ms, self._followers
         ackless = state is State.OFFERED and (ackless or (session is not None and not session.acknowledges))

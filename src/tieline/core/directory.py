@@ -37,7 +37,10 @@ def token_digest(token: str) -> bytes:
 
 
 class Account:
-    """A member in the broker's memory, with its inbox, streams and sessions."""
+    """A member in the broker's memory, with its inbox, streams and sessions.
+
+    A stream has the messages of one sender on one topic, with numbers.
+    """
 
     __slots__ = (
         "busy_until_ms",
@@ -86,7 +89,7 @@ class Account:
         self.changed = True
 
     def row(self) -> MemberRow:
-        """Make the row of this member for the store."""
+        """Return the row of this member, to save in the store."""
         return MemberRow(self.number, replace(self.member, permissions=self.words, presets=()), self.since)
 
     def image(self) -> MemberImage:
@@ -134,7 +137,7 @@ class Session:
         self.resume_id: str | None = None
 
     def may(self, permission: str) -> bool:
-        """True if the session has a permission."""
+        """True if the session has this permission."""
         return self.operator or (self.account is not None and permission in self.account.member.permissions)
 
     def said(self, message: Message) -> bool:
@@ -152,7 +155,7 @@ class Session:
 
 
 class Directory:
-    """Members, channels, tokens and sessions. Only the broker changes them."""
+    """The members, channel recipients, tokens and open sessions, in memory. Only the broker changes this object."""
 
     def __init__(self, stored_state: StoredState, team: Team) -> None:
         self.sessions: dict[SessionId, Session] = {}
@@ -244,7 +247,7 @@ class Directory:
         return tuple(by_lower[match] for match in get_close_matches(name.lower(), by_lower, _NEAR_MAX))
 
     def add(self, member: Member, since: int) -> MemberRow:
-        """Add a new member, and return its row. `since` is the log offset at which the member is created."""
+        """Add a new member, and return its row for the store. `since` is the log offset at which it is created."""
         row = MemberRow(self._next_number, member, since)
         self._next_number += 1
         self._enter(row).changed = True
@@ -321,7 +324,7 @@ class Directory:
         return account.number in self._tokens_of
 
     def token_known(self, digest: bytes) -> bool:
-        """True if any member has the token with this hash."""
+        """True if some member has the token with this hash."""
         return digest in self._tokens
 
     def subscribers(self, channel: ChannelName) -> dict[int, Account] | None:

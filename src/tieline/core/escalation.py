@@ -44,9 +44,10 @@ _reach_decoder = msgspec.json.Decoder(Reach)
 
 
 class _Wait(msgspec.Struct, order=True):
-    """Deliveries of one member, `first` to `last`, that wait at one way until they are seen or escalated.
+    """Entry for deliveries of one member, with keys `first` to `last`, that are waiting to be seen.
 
-    `place` is the index of the way in the member's list of ways. Some of the deliveries may already have been seen.
+    If they are not seen before the deadline, the hub tries the next way to reach the member. `place` is the index of
+    the current way in the member's list of ways. Some of the deliveries may already have been seen.
     """
 
     deadline_ms: int
@@ -60,12 +61,18 @@ class _Wait(msgspec.Struct, order=True):
 
     @property
     def moment(self) -> tuple[int, int, int, bool]:
-        """Deadline, member, way and urgency. Entries with the same four values are escalated together, by one event."""
+        """Deadline, member number, index of the way, and urgency.
+
+        Entries with the same four values are escalated together, by one event.
+        """
         return self.deadline_ms, self.number, self.place, self.urgent
 
 
 class Escalation:
-    """The ways to reach each member, and the deliveries that wait at a way until they are seen or escalated."""
+    """The ways (push, hook, pty, pull, notify) to reach each member, and the deliveries that wait to be seen.
+
+    If a delivery is not seen in time, the hub escalates it: it tries the next way.
+    """
 
     __slots__ = ("_batch", "_directory", "_followers", "_latest", "_limits", "_store", "_waits", "reaches")
 
@@ -82,9 +89,9 @@ class Escalation:
         self._latest: dict[tuple[int, bool], _Wait] = {}
 
     def restore(self, settings: Mapping[str, bytes], now_ms: int, before: "Escalation | None" = None) -> None:
-        """Restore the ways of members from the stored `settings`.
+        """Restore the ways to reach members from the stored `settings`.
 
-        In a rollback, `before` is the state from before the rollback. A member whose ways did not change keeps its
+        In a rollback, `before` is the object from before the rollback. A member whose ways did not change keeps its
         deadlines.
         """
         waits: dict[int, list[_Wait]] = {}
@@ -109,7 +116,10 @@ class Escalation:
             self._latest[wait.number, wait.urgent] = wait
 
     def expect(self, post: Post, *, urgent: bool) -> None:
-        """Begin to wait for evidence that new deliveries are seen, at the first way of each recipient."""
+        """Begin to wait for evidence that the new deliveries of a message are seen.
+
+        Each delivery starts at the first way to reach its recipient.
+        """
         now_ms = self._batch.now_ms
         for number, key in zip(post.numbers, post.keys, strict=True):
             reach = self.reaches.get(number)
@@ -138,9 +148,9 @@ class Escalation:
         heapq.heappush(self._waits, entry)
 
     def _take_up(self, account: Account, now_ms: int) -> None:
-        """Begin to wait for evidence about each unsettled delivery of a member.
+        """Begin to wait for evidence about each unsettled delivery (not acked, expired or dead) of a member.
 
-        Each delivery waits at the way to which it was last escalated.
+        Each delivery continues with the way to which it was last escalated.
         """
         reach, inbox = self.reaches[account.number], account.inbox
         start, end = inbox.first_unsettled, inbox.next_key
@@ -159,7 +169,10 @@ class Escalation:
             key += count
 
     def set(self, account: Account, reach: Reach) -> None:
-        """Set and store the ways to reach a member. Its unsettled deliveries get the full time of their way again."""
+        """Set and store the ways to reach a member.
+
+        Each delivery that is not acked, expired or dead gets the full time of its current way again.
+        """
         number = account.number
         self._waits = [wait for wait in self._waits if wait.number != number]
         heapq.heapify(self._waits)
@@ -219,8 +232,8 @@ class Escalation:
     ) -> None:
         """Escalate unseen deliveries of a member from the way of `wait` to the next way. One event covers all of them.
 
-        `reach` has the ways of the member. `unseen` has a list of key ranges for each waiting entry. If the next way is
-        `notify`, call `tell_unseen`.
+        `reach` has the ways to reach the member. `unseen` has a list of key ranges for each waiting entry. If the next
+        way is `notify`, call `tell_unseen`.
         """
         ranges = list(chain.from_iterable(unseen))
         after, way = reach.legs[wait.place].way, reach.legs[wait.place + 1].way
@@ -243,10 +256,10 @@ class Escalation:
             self.set(account, Reach())
 
     def way_of(self, number: int, key: int, fallen: str) -> str:
-        """Return the current way of the delivery `key` of the member with this number.
+        """Return the current way (such as `hook`) to reach a member for one delivery.
 
-        `fallen` is the way that the delivery was last escalated to. The result is empty if the member has no ways, or
-        if the delivery was seen.
+        `number` is the member's number, and `key` is the key of the delivery. `fallen` is the way that the delivery was
+        last escalated to. The result is empty if the member has no ways, or if the delivery was seen.
         """
         reach, account = self.reaches.get(number), self._directory.accounts.get(number)
         if reach is None or account is None or not account.inbox.unseen(key, key):
@@ -255,7 +268,7 @@ class Escalation:
 
 
 class ReachRules(Rules):
-    """Decides the command `SetReach`, which sets or reads the ways to reach a member."""
+    """Rule for the command `SetReach`, which sets or reads the ways to reach a member."""
 
     def __init__(self, batch: Batch, directory: Directory, escalation: Escalation, notifies: bool) -> None:
         self._batch = batch
@@ -267,7 +280,10 @@ class ReachRules(Rules):
 
     @decides(c.SetReach)
     def set_reach(self, session: Session, command: c.SetReach) -> Reply:
-        """Set or read the ways to reach a member. Only the member itself and members who manage members may do that."""
+        """Set or read the ways to reach a member, and reply with them.
+
+        Only the member itself and members who manage members may do that.
+        """
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account

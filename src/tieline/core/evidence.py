@@ -25,7 +25,10 @@ _DONE = Done()
 
 
 class EvidenceRules(Rules):
-    """Decides the reports of a session about the deliveries of the session's member."""
+    """Rules for a session's reports about deliveries of its member.
+
+    The reports say that deliveries were offered, seen, acknowledged, given up or claimed.
+    """
 
     def __init__(self, batch: Batch, deliveries: Deliveries, loops: Loops, notices: Notices) -> None:
         self._batch = batch
@@ -73,7 +76,10 @@ class EvidenceRules(Rules):
 
     @decides(c.Claim)
     def claim(self, session: Session, command: c.Claim) -> Reply:
-        """Claim one delivery, so that no other session can claim it. The claim also acknowledges it."""
+        """Claim one delivery, so that no other session can claim it, and reply with the delivery.
+
+        The claim also acknowledges the delivery.
+        """
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can claim a delivery")
@@ -88,9 +94,9 @@ class EvidenceRules(Rules):
         return Claimed(Delivery(delivery.key, delivery.stream_seq, State.ACKED, delivery.message))
 
     def find_unsettled(self, account: Account, message_id: MessageId) -> Delivery | None:
-        """Return the unsettled delivery of a message to a member.
+        """Return the delivery of a message to a member, if it is not settled yet (not acked, expired or dead).
 
-        Return `None` if there is no such delivery, or if the delivery is held.
+        Return `None` if there is no such delivery, or if the delivery is held (not to be delivered yet).
         """
         found = self._store.find_message(message_id)
         if found is None:

@@ -13,7 +13,7 @@ from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Directory
 
 Deadline = tuple[int, int, int]
-"""(time, member number, key) of a delivery that can expire."""
+"""Deadline of a delivery that can expire: the time, the member number and the key."""
 
 _REST_MS_MIN = 60_000
 _REST_MS_MAX = 3_600_000
@@ -21,7 +21,7 @@ _REST_MS_MAX = 3_600_000
 
 
 class Expiry:
-    """Expires deliveries. Remembers the deliveries that failed to expire, and tries them again later."""
+    """Marks deliveries as expired. Remembers the deliveries for which this failed, and tries them again later."""
 
     __slots__ = ("_stuck",)
 
@@ -32,9 +32,10 @@ class Expiry:
     def work(
         self, deadlines: list[Deadline], directory: Directory, deliveries: Deliveries, now_ms: int, most: int
     ) -> bool:
-        """Expire at most `most` due deliveries. Return true if some may be left for the next batch.
+        """Mark due deliveries as expired. Return true if some may be left for the next batch.
 
-        `deadlines` is a heap. If a delivery fails to expire, note it for a later retry and raise the exception.
+        `deadlines` is a heap. `most` is the largest number of deadlines to handle in this call. If a delivery fails to
+        expire, note it for a later retry and raise the exception.
         """
         for _ in range(most):
             if not deadlines or deadlines[0][0] > now_ms:

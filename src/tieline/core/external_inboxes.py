@@ -33,7 +33,7 @@ Reserved = tuple[MemberName, int]
 class Answers:
     """Answers of external inboxes: which deliveries are reserved for the hub, and which were taken outside.
 
-    The broker uses the answers for the commands that it decides next.
+    The broker uses the answers for the commands that it handles next.
     """
 
     __slots__ = ("asked_through", "by_delivery")
@@ -46,7 +46,7 @@ class Answers:
         self.asked_through: dict[MemberName, int] = {}
 
     def reserved(self) -> list[Reserved]:
-        """Return the deliveries that are reserved for the hub, so that it may settle them."""
+        """Return the deliveries that are reserved for the hub, so that it may settle (acknowledge or end) them."""
         return [delivery for delivery, answer in self.by_delivery.items() if answer]
 
 
@@ -64,7 +64,10 @@ class ExternalInboxes:
         self.start_over()
 
     def start_over(self) -> None:
-        """Forget all deliveries that were reserved for the hub, for example at a start."""
+        """Forget all deliveries that were reserved for the hub.
+
+        Call this when the hub starts or loads its state again.
+        """
         self._reserved: list[Reserved] = []
         # Number of deliveries, from the start of the list `_reserved`, that a rollback must keep; see `mark_published`.
         self._published_count = 0
@@ -72,9 +75,10 @@ class ExternalInboxes:
         self.finished: list[Reserved] = []
 
     def session_to_ask(self, account: Account, session: Session | None) -> SessionId | None:
-        """Return the session of this member's external inbox, if the hub must ask the external inbox before it settles.
+        """Return the session of the external inbox that the hub must ask before it settles a delivery of this member.
 
-        Return `None` if the member has no external inbox, or if `session` is the session of the external inbox itself.
+        To settle means to acknowledge or end. Return `None` if the member has no external inbox, or if `session` is the
+        session of the external inbox itself.
         """
         inbox_session = self.sessions.get(account.name)
         return None if session is not None and session.id == inbox_session else inbox_session
@@ -84,9 +88,10 @@ class ExternalInboxes:
     ) -> tuple[Ranges, Ranges]:
         """Return the deliveries in `ranges` that the hub may settle, and the deliveries that were taken outside.
 
-        The answers of the external inbox decide this. A delivery without an answer is in neither result. If the hub
-        itself settles deliveries (`session` is `None`), a delivery without an answer is added to the outcome, so that
-        the external inbox is asked. `state` and `why` are the state and the evidence for settling it after the answer.
+        To settle means to acknowledge or end. The answers of the external inbox decide this. A delivery without an
+        answer is in neither result. If the hub itself settles deliveries (`session` is `None`), a delivery without an
+        answer is added to the outcome, so that the external inbox is asked. `state` and `why` are the state and the
+        evidence for settling that delivery after the answer.
         """
         # The external inbox does not have a held delivery yet, so the hub may settle it.
         reserved = [key for first, last in ranges for key in _held(account, first, last)]
@@ -110,23 +115,32 @@ class ExternalInboxes:
     def mark_published(self) -> None:
         """Make a rollback keep the deliveries that were reserved for the hub so far.
 
-        Clients were already told that these deliveries are settled, but this is not committed yet.
+        Clients were already told that these deliveries are acknowledged or ended, but this is not committed yet.
         """
         self._published_count = len(self._reserved)
 
     def commit(self) -> None:
-        """Add the deliveries that were reserved so far to `finished`, because their settlement is committed."""
+        """Add the deliveries that were reserved so far to `finished`.
+
+        A commit has stored that these deliveries are acknowledged or ended.
+        """
         self._published_count = 0
         self.finished += self._reserved
         self._reserved.clear()
 
     def roll_back(self) -> None:
-        """Forget the deliveries reserved since the last `mark_published`: a rollback undid their settlement."""
+        """Forget the deliveries that were reserved since the last `mark_published`.
+
+        A rollback undid the change that acknowledged or ended them.
+        """
         del self._reserved[self._published_count :]
 
 
 def each_unsettled(account: Account, ranges: Ranges) -> Iterator[Entry]:
-    """Yield a member's deliveries in these ranges that are neither settled nor held."""
+    """Yield a member's deliveries in these ranges that are neither settled nor held.
+
+    Settled means acked, expired or dead. Held means not to be delivered yet.
+    """
     for first, last in ranges:
         after = first - 1
         while after < last:

@@ -33,8 +33,8 @@ class Followers:
     def follow(self, session: Session, message: Message, unsettled: set[int]) -> Refusal | None:
         """From now on, inform a session about each status change of a message's deliveries.
 
-        Return a refusal if too many messages are followed. `unsettled` has the numbers of the recipients whose delivery
-        is not settled yet.
+        Return a refusal if too many messages are followed; otherwise `None`. `unsettled` has the numbers of the
+        recipients whose delivery is not acked, expired or dead yet.
         """
         followers, limits = self.by_offset, self._limits
         own = sum(session.id in other.sessions for other in followers.values())
@@ -49,7 +49,7 @@ class Followers:
         return None
 
     def drop(self, session: Session) -> None:
-        """Stop informing a session about the messages that it follows."""
+        """Stop informing a session about the messages that it follows, for example because it ends."""
         followers = self.by_offset
         for offset in [offset for offset, one in followers.items() if session.id in one.sessions]:
             followed = followers[offset]
@@ -84,7 +84,7 @@ class Followers:
                     del followers[entry.offset]
 
     def tell_fall(self, account: Account, ranges: Ranges, way: Way) -> None:
-        """Tell followers that unseen deliveries of a member (`ranges` of keys) were escalated to `way`."""
+        """Tell followers that unseen deliveries of a member (`ranges` of keys) were escalated to another way, `way`."""
         for key in each_key(ranges):
             entry = account.inbox.entry(key)
             followed = self.by_offset.get(entry.offset) if entry else None

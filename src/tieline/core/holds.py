@@ -56,7 +56,10 @@ _BEHIND = "an earlier message of the same sender is held, and order is kept"
 
 
 class _StoredPause(Struct, array_like=True):
-    """A conversation that is paused, or (with `allowed`) whose limits are lifted, in its stored form."""
+    """Stored record of a conversation that is paused, or (with `allowed`) whose limits are lifted.
+
+    The limits are those on the number of answers between agents.
+    """
 
     name: str
     until_ms: int
@@ -69,7 +72,7 @@ _decoder = msgspec.json.Decoder(list[_StoredPause])
 
 
 class Verdict(Struct, frozen=True):
-    """The decision to hold a message: the reason, and the pause or the time that the message waits for."""
+    """Decision to hold a message: the reason, and the pause or the time until which the message is held."""
 
     reason: str
     name: str = ""
@@ -79,7 +82,7 @@ class Verdict(Struct, frozen=True):
 
 
 class _Segment:
-    """Neighbouring deliveries in the queue of a stream. All of them wait for the same pause or the same time."""
+    """Part of the queue of a stream: deliveries that wait for the same pause or the same time."""
 
     __slots__ = ("due_ms", "keys", "name", "start")
 
@@ -101,7 +104,10 @@ def command(word: str, conversation: str) -> str:
 
 
 class Holds:
-    """The conversations that are paused or whose limits are lifted, and the deliveries that are held."""
+    """The conversations that are paused or whose limits are lifted, and the deliveries that are held.
+
+    A held delivery is stored, but not delivered before it is released.
+    """
 
     __slots__ = (
         "_batch",
@@ -153,7 +159,7 @@ class Holds:
     def restore(self, settings: Mapping[str, bytes], before: "Holds | None") -> None:
         """Restore pauses from the stored `settings`, and the queues of held deliveries from the inboxes.
 
-        In a rollback, `before` is the state from before the rollback. Deliveries that were held in `before` keep their
+        In a rollback, `before` is the object from before the rollback. Deliveries that were held in `before` keep their
         pause or due time.
         """
         self._unsaved_ms = before._unsaved_ms if before else 0
@@ -172,8 +178,8 @@ class Holds:
     def _restore_queues(self, account: Account, known: dict[int, tuple[str, _Segment]]) -> None:
         """Restore the queues of a member's held deliveries.
 
-        `known` has, by key, the stream of a delivery and its segment of the queue. For other keys, read the messages
-        first.
+        `known` has, by key, the stream of a delivery and its segment of the queue. For keys that are not in `known`,
+        read the messages from the store first.
         """
         entries = list(account.inbox.held_entries())
         self._read([entry for entry in entries if entry.key not in known], known)
@@ -185,7 +191,7 @@ class Holds:
             self._recheck.add(stream)
 
     def _read(self, entries: list[Entry], known: dict[int, tuple[str, _Segment]]) -> None:
-        """Read the stream and the conversation of held deliveries from the store, and add them to `known`.
+        """Read the messages of held deliveries from the store, and add their streams and conversations to `known`.
 
         Due times are not stored, so these deliveries are due at once.
         """
@@ -204,11 +210,14 @@ class Holds:
 
     @property
     def any(self) -> bool:
-        """True if any delivery is held."""
+        """True if any delivery is held: stored, but not to be delivered yet."""
         return bool(self._queues)
 
     def allows(self, content: Content, sender: str, now_ms: int) -> bool:
-        """True if somebody has lifted the limits of the conversation to which this message belongs."""
+        """True if somebody has lifted the limits of the conversation to which this message belongs.
+
+        Then its agents may answer each other without limit.
+        """
         stored = self._pauses.get(conversation(content, sender)) if self._pauses else None
         return stored is not None and stored.allowed and stored.until_ms > now_ms
 
@@ -220,8 +229,8 @@ class Holds:
     def verdict(self, name: str, *, agent: bool) -> Verdict | None:
         """Return the decision to hold a message, if its conversation `name` is paused; otherwise `None`.
 
-        If the loop rule paused the conversation, only messages of agents are held. `agent` is true if an agent sent the
-        message.
+        If the loop rule (the limit on answers between agents) paused the conversation, only messages of agents are
+        held. `agent` is true if an agent sent the message.
         """
         stored = self._pauses.get(name)
         if stored is None or stored.allowed or not (agent or stored.by):
@@ -229,11 +238,12 @@ class Holds:
         return Verdict(stored.reason, name)
 
     def keep(self, post: Post, stream: str, verdict: Verdict | None) -> str:
-        """Hold the deliveries of a message that must wait. Return the reason, or an empty string if none is held.
+        """Hold the deliveries of a message that must wait: they are stored, but not delivered yet.
 
-        With a `verdict`, all deliveries must wait. Without a `verdict`, a delivery waits only if its `stream` has held
-        deliveries for the same recipient. A delivery to a member with an external inbox is never held, because other
-        processes take deliveries from the external inbox in the order of keys.
+        Return the reason, or an empty string if none is held. With a `verdict`, all deliveries must wait. Without a
+        `verdict`, a delivery waits only if its `stream` has held deliveries for the same recipient. A delivery to a
+        member with an external inbox is never held, because other processes take deliveries from the external inbox in
+        the order of keys.
         """
         reason = ""
         for name, number, key in zip(post.recipients, post.numbers, post.keys, strict=True):
@@ -268,8 +278,8 @@ class Holds:
     def pause(self, name: str, by: str, reason: str = "", judgement: Judgement | None = None) -> None:
         """Pause a conversation. New messages in the conversation are held from now on.
 
-        `by` is the member who asked for the pause. `by` is empty if the loop rule pauses the conversation. `judgement`
-        then has the reason: the hops of a message.
+        `by` is the member who asked for the pause. `by` is empty if the loop rule (the limit on answers between agents)
+        pauses the conversation. Then `judgement` is the result of the loop rule for the message that led to the pause.
         """
         reason = reason or f"{HELD}{by} paused {name}{REMEDY}delivers it: {command('resume', name)}"
         self._set_pause(_StoredPause(name, self._batch.now_ms + self._limits.pause_ms, by, reason))
@@ -277,7 +287,10 @@ class Holds:
         self._batch.record(Paused(name, (judgement.cause if judgement else None) or "", by), urgent=bool(by))
 
     def allow(self, name: str, by: str, until_ms: int) -> None:
-        """Lift the limits of a conversation until `until_ms`, and release its held deliveries."""
+        """Lift the limits of a conversation until `until_ms`, and release its held deliveries.
+
+        Then its agents may answer each other without limit.
+        """
         self.resume(name, by)
         self._set_pause(_StoredPause(name, until_ms, by, allowed=True))
         self._change()
@@ -286,8 +299,8 @@ class Holds:
     def resume(self, name: str, by: str = "") -> None:
         """End the pause of a conversation, or apply its limits again if they were lifted.
 
-        `by` is the member who asked for this; empty if the time is over. If neither a pause nor lifted limits exist, do
-        nothing.
+        `by` is the member who asked for this; empty if the time is over. If the conversation is neither paused nor
+        without limits, change nothing.
         """
         stored = self._pauses.pop(name, None)
         if stored is None:
@@ -369,9 +382,10 @@ class Holds:
         self._recheck_members.add(account.number)
 
     def work(self, most: int) -> bool:
-        """Release at most `most` due deliveries. Return true if some may be left for the next batch.
+        """Release held deliveries that are due. Return true if some may be left for the next batch.
 
-        This runs after all commands of a batch, so that no reply of the batch depends on a released delivery.
+        `most` is the largest number of deliveries to release in this call. This runs after all commands of a batch, so
+        that no reply of the batch depends on a released delivery.
         """
         if self._recheck_members:
             self._recheck.update(stream for stream in self._queues if stream[0] in self._recheck_members)
@@ -392,7 +406,10 @@ class Holds:
         return self._release_streams(left) <= 0
 
     def _release_streams(self, most: int) -> int:
-        """Release at most `most` due deliveries of the streams in `_recheck`. Return `most` minus their number."""
+        """Release due deliveries of the streams in `_recheck`.
+
+        `most` is the largest number of deliveries to release. Return the part of `most` that is left.
+        """
         while self._recheck and most > 0:
             stream = self._recheck.pop()
             most -= self._release_stream(stream, most)
@@ -403,7 +420,8 @@ class Holds:
     def _end(self, stored: _StoredPause) -> None:
         """End a pause whose time is over.
 
-        If the loop rule made the pause and deliveries still wait, release one delivery and pause again.
+        If the loop rule (the limit on answers between agents) made the pause and deliveries still wait, release one
+        delivery and pause again.
         """
         waiting = self._waiting.get(stored.name, {})
         if stored.by or not waiting:
@@ -425,9 +443,9 @@ class Holds:
         return segment.keys[segment.start]
 
     def _release_stream(self, stream: _Stream, most: int) -> int:
-        """Release at most `most` deliveries of a stream, in order. Stop at the first one that must still wait.
+        """Release deliveries of a stream, in order. Stop at the first delivery that must still wait.
 
-        Return the number of released deliveries.
+        `most` is the largest number of deliveries to release. Return the number of released deliveries.
         """
         account = self._directory.accounts.get(stream[0])
         released = 0

@@ -3,8 +3,8 @@
 Keys count 1, 2, 3… and are never used twice. The oldest deliveries are dropped from memory when they are settled, so
 memory grows with the backlog and not with the history. One delivery takes 17 bytes in three parallel arrays.
 
-The rung (state) of a delivery is stored as the number `2 × State`. Two special cases are stored as `2 × State + 1`.
-First, a delivery was offered on a wire without acknowledgement: it stays readable, but it is not backlog, because
+The state of a delivery is stored as the number `2 × State`, its *rung*. Two special cases are stored as `2 × State +
+1`. First, a delivery was offered on a wire without acknowledgement: it stays readable, but it is not backlog, because
 nobody can acknowledge it there. Second, a pending delivery is *held*: it is backlog, but no session can read, claim or
 acknowledge it before it is released (`core.holds`).
 """
@@ -29,13 +29,14 @@ _COMPACT_AT = 256
 _LOOKED_AT = 4096
 """One `read` scans at most this many deliveries, plus four times its limit. The next `read` continues after them."""
 _IS_AWAITED = bytes(rung < _SETTLED and rung != _ACKLESS for rung in range(256))
-"""For each stored rung (state): 1 if somebody may still acknowledge a delivery in this state, otherwise 0."""
+"""For each number of a stored state: 1 if somebody may still acknowledge a delivery in this state, otherwise 0."""
 
 
 class Image(Struct, frozen=True):
-    """An inbox as bytes, for a snapshot.
+    """Copy of an inbox as bytes, for a snapshot.
 
-    `base` is the key of the first delivery. Each of the other fields has one value for each delivery.
+    `base` is the key of the first delivery. Each of the other fields has one value for each delivery. `rungs` has the
+    states, as numbers.
     """
 
     base: int
@@ -45,7 +46,7 @@ class Image(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One unsettled delivery. `offset` is the log offset of its message."""
+    """One delivery that is not settled (acked, expired or dead). `offset` is the log offset of its message."""
 
     key: int
     offset: int
@@ -54,7 +55,7 @@ class Entry(Struct, frozen=True):
 
 
 class Inbox:
-    """The deliveries of one member. Only the broker changes them."""
+    """The deliveries of one member. Only the broker changes this object."""
 
     __slots__ = ("_base", "_head", "_offsets", "_rungs", "_stream_seqs", "backlog", "held")
 
@@ -78,7 +79,7 @@ class Inbox:
 
     @property
     def first_unsettled(self) -> int:
-        """The lowest key that may be unsettled. Every key below it is settled."""
+        """The lowest key that may be unsettled. Every delivery with a lower key is acked, expired or dead."""
         return self._base + self._head
 
     @property
@@ -98,7 +99,8 @@ class Inbox:
     def state(self, key: int) -> State | None:
         """Return the state of a delivery.
 
-        Return `None` if the delivery is settled and dropped from memory, or if no delivery has this key yet.
+        Return `None` if the delivery is settled (acked, expired or dead) and no longer in memory, or if no delivery has
+        this key yet.
         """
         index = key - self._base
         if index < self._head or index >= len(self._rungs):
@@ -111,7 +113,7 @@ class Inbox:
         return self._offsets[index] if self._head <= index < len(self._rungs) else None
 
     def entry(self, key: int) -> Entry | None:
-        """Return the delivery with this key; `None` if it is settled or unknown."""
+        """Return the delivery with this key; `None` if it is acked, expired, dead or unknown."""
         state = self.state(key)
         if state is None or state >= State.ACKED:
             return None
@@ -119,7 +121,10 @@ class Inbox:
         return Entry(key, self._offsets[index], self._stream_seqs[index], state)
 
     def find(self, offset: int) -> int | None:
-        """Return the key of the delivery of the message at this log offset; `None` if it is settled or unknown."""
+        """Return the key of the delivery of the message at this log offset.
+
+        Return `None` if the delivery is acked, expired, dead or unknown.
+        """
         # Offsets grow with keys.
         index = bisect_left(self._offsets, offset, self._head)
         if index == len(self._offsets) or self._offsets[index] != offset or self._rungs[index] >= _SETTLED:
@@ -127,11 +132,11 @@ class Inbox:
         return self._base + index
 
     def move(self, first: int, last: int, state: State, *, ackless: bool = False) -> list[Range]:
-        """Move the deliveries with keys `first` to `last` to `state`. Return the ranges of keys that really moved.
+        """Change the state of the deliveries with keys `first` to `last`. Return the ranges of keys that changed.
 
-        A delivery moves only to a higher state and never out of a settled state, so a second equal move changes
-        nothing. With `ackless`, the deliveries were offered on a wire without acknowledgement. A held delivery can only
-        become `expired` or `dead`, because nobody has received it.
+        A delivery moves only to a higher state and never out of a settled state (acked, expired, dead), so a second
+        equal call changes nothing. With `ackless`, the deliveries were offered on a wire without acknowledgement. A
+        held delivery can only become `expired` or `dead`, because nobody has received it.
         """
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
@@ -156,7 +161,7 @@ class Inbox:
     def hold(self, first: int, last: int, *, held: bool = True) -> list[Range]:
         """Hold the pending deliveries with keys `first` to `last`. With `held=False`, release the held deliveries.
 
-        Return the ranges of keys that changed.
+        No session can read a held delivery. Return the ranges of keys that changed.
         """
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
@@ -169,12 +174,12 @@ class Inbox:
         return ranges
 
     def is_held(self, key: int) -> bool:
-        """True if a delivery is held."""
+        """True if the delivery with this key is held: no session can read it before it is released."""
         index = key - self._base
         return self._head <= index < len(self._rungs) and self._rungs[index] == _HELD
 
     def is_held_at(self, offset: int) -> bool:
-        """True if the delivery of the message at this log offset is held."""
+        """True if the delivery of the message at this log offset is held (see `is_held`)."""
         if not self.held:
             return False
         key = self.find(offset)
@@ -211,11 +216,12 @@ class Inbox:
     def read(
         self, after: int, limit: int, *, last: int | None = None, unoffered_until: int = 0, unseen: bool = False
     ) -> tuple[list[Entry], int]:
-        """Return at most `limit` deliveries with keys above `after`, and the last key that was scanned.
+        """Return deliveries with keys above `after`, and the last key that was scanned.
 
-        Deliveries that are settled or held are left out. With `last`, no key above `last` is scanned. Deliveries with
-        keys below `unoffered_until` are returned only if they were not offered yet. With `unseen`, deliveries are
-        returned only if nothing proves that they were seen.
+        The result has no more than `limit` deliveries. Deliveries that are settled (acked, expired, dead) or held (not
+        to be delivered yet) are left out. With `last`, no key above `last` is scanned. Deliveries with keys below
+        `unoffered_until` are returned only if they were not offered yet. With `unseen`, deliveries are returned only if
+        nothing proves that they were seen.
         """
         entries: list[Entry] = []
         index = max(after + 1 - self._base, self._head)
@@ -233,7 +239,10 @@ class Inbox:
         return entries, self._base + index - 1
 
     def unseen(self, first: int, last: int) -> list[Range]:
-        """Return the ranges of keys from `first` to `last` whose deliveries are not held and not known to be seen."""
+        """Return the ranges of keys from `first` to `last` whose deliveries are not known to be seen.
+
+        Held deliveries (not to be delivered yet) are left out.
+        """
         low = max(first - self._base, self._head)
         high = min(last - self._base + 1, len(self._rungs))
         if low >= high:
@@ -251,9 +260,10 @@ class Inbox:
         yield from compress(self._offsets[self._head :], awaited)
 
     def ackless_until(self, offset: int) -> list[Range]:
-        """Return the keys of ackless deliveries whose messages are at or before a log offset, as ranges.
+        """Return ranges of keys: deliveries on a wire without acknowledgement, for messages up to a log offset.
 
-        For ackless, see `is_ackless`. Such a delivery expires when retention deletes its message.
+        Only deliveries for which `is_ackless` is true count. Such a delivery expires when the hub deletes its old
+        message.
         """
         keys: list[Range] = []
         # Offsets grow with keys.
@@ -265,7 +275,7 @@ class Inbox:
         return keys
 
     def image(self) -> Image:
-        """Return the inbox as bytes, for a snapshot."""
+        """Return a copy of the inbox as bytes, for a snapshot."""
         head = self._head
         return Image(
             self._base + head,
@@ -276,7 +286,7 @@ class Inbox:
 
     @classmethod
     def from_image(cls, image: Image) -> "Inbox":
-        """Build an inbox from its image."""
+        """Return a new inbox that is built from the copy in a snapshot."""
         inbox = cls()
         inbox._base = image.base
         inbox._offsets.frombytes(image.offsets)
@@ -289,9 +299,10 @@ class Inbox:
 
 
 def _runs(segment: bytearray, below: int, exception: int, base: int, *, without: int = -1) -> Iterator[Range]:
-    """Yield the ranges of keys whose stored rung is below `below` and not `without`, or equal to `exception`.
+    """Yield the ranges of keys of those deliveries whose stored state matches.
 
-    `segment` has the stored rungs of deliveries with consecutive keys. `base` is the key of the first delivery.
+    `segment` has the states of deliveries with consecutive keys, as numbers. `base` is the key of the first delivery. A
+    state matches if its number is lower than `below` and not equal to `without`, or if it equals `exception`.
     """
     # The regular expression runs in C. A member may have a million deliveries.
     for run in _RUN.finditer(segment.translate(_moving(below, exception, without))):
@@ -300,8 +311,8 @@ def _runs(segment: bytearray, below: int, exception: int, base: int, *, without:
 
 @cache
 def _moving(below: int, exception: int, without: int) -> bytes:
-    """Return a table for `bytes.translate`: for each stored rung (state of a delivery) 1 if it matches, else 0.
+    """Return a table for `bytes.translate`: for each number of a stored state 1 if it matches, else 0.
 
-    A rung matches if it is below `below` and not `without`, or if it equals `exception`.
+    A number matches if it is lower than `below` and not equal to `without`, or if it equals `exception`.
     """
     return bytes((rung < below and rung != without) or rung == exception for rung in range(256))

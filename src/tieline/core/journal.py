@@ -26,13 +26,13 @@ from tieline.core.store import ACTIVITY, ActivityEntry, ActivityQuery, ActivityS
 PRUNE_MAX = 500
 """Largest number of rows that are deleted in one step. One step takes a few milliseconds, even if rows are large."""
 _YIELD_BYTES = 16 * 1024
-"""After this many bytes of events, other threads may run. To process them takes well under a millisecond."""
+"""After this many bytes of events, the journal lets other threads run. These bytes take well under a millisecond."""
 _KIND_CHARS_MAX = 64  # a kind is one word, and the store indexes it
 _NUMBER_MAX = 2**63 - 1  # the largest integer in the database
 
 
 class Record(Struct, frozen=True):
-    """Request to store activity of a member."""
+    """Request to the journal to store activity of a member."""
 
     number: int
     member: MemberName
@@ -42,38 +42,41 @@ class Record(Struct, frozen=True):
 
 
 class Select(Struct, frozen=True):
-    """Request to find activity of a member."""
+    """Request to the journal to find activity of a member."""
 
     member: MemberName
     query: ActivityQuery
 
 
 class ReadRows(Struct, frozen=True):
-    """Request to read the activity log from an offset on."""
+    """Request to the journal to read rows of the activity log, from the offset `start` on."""
 
     start: int
     limit: int
 
 
 class Prune(Struct, frozen=True):
-    """Request, from the hub itself, to delete some rows that are older than the retention time."""
+    """Request, from the hub itself, to delete some rows of the activity log that are older than the retention time."""
 
     at_ms: int
 
 
 class FreeSpace(Struct, frozen=True):
-    """Request, from the hub itself, to return some free space of the database to the file system."""
+    """Request, from the hub itself, to return some free space of the journal's database to the file system."""
 
 
 class ListReaders(Struct, frozen=True):
-    """Request to add the activity log and its readers to a list that already has the main log and its readers."""
+    """Request to list both logs and their readers.
+
+    `log` and `readers` describe the main log. The journal adds the activity log and its readers.
+    """
 
     log: LogState
     readers: tuple[Reader, ...]
 
 
 class AdvanceReader(Struct, frozen=True):
-    """Request to set the position of a reader of the activity log; see `Readers.advance`."""
+    """Request to set the position of a reader of the activity log. For the fields, see `Readers.advance`."""
 
     wish: Reader
     epoch: str
@@ -105,7 +108,10 @@ class Journal:
         self.restore()
 
     def carry_out(self, work: Work) -> tuple[Reply, Sequence[ActivityRow]]:
-        """Carry out a request. Return the reply, and the new rows for followers. Publish both only after `commit`."""
+        """Carry out a request. Return the reply, and the new rows for sessions that follow the activity.
+
+        Publish both (tell them to clients) only after `commit`.
+        """
         match work:
             case Record():
                 return self._record(work)
@@ -149,14 +155,14 @@ class Journal:
         self._store.retry()
 
     def restore(self) -> None:
-        """Drop uncommitted work, and continue after the last committed row."""
+        """Forget uncommitted work, and load the state after the last committed row from the store."""
         self._end = self._store.restore()
         self.dirty = False
         self.late = ()
         self._readers = Readers(ACTIVITY, self._store.readers, self._limits, self._limits.activity_retention_ms)
 
     def _prune(self, at_ms: int) -> int:
-        """Delete some rows that are too old, and return how many."""
+        """Delete some rows that are too old, and return the number of deleted rows."""
         late = self._readers.late(at_ms)
         deleted = self._store.prune(self._readers.cutoff(at_ms), PRUNE_MAX)
         self._readers.passed(deleted)
@@ -165,7 +171,7 @@ class Journal:
         return len(deleted)
 
     def close(self) -> None:
-        """Release the store."""
+        """Close the journal's store."""
         self._store.close()
 
     def _record(self, work: Record) -> tuple[Reply, Sequence[ActivityRow]]:

@@ -1,4 +1,4 @@
-"""The ladder: collects the moves (status changes) of deliveries, so that one log row covers many of them."""
+"""The ladder: collects the status changes (moves) of deliveries, so that one log row covers many of them."""
 
 from collections.abc import Iterator
 
@@ -48,7 +48,7 @@ class Move:
         extend_ranges(self.ranges, ranges)
 
     def event(self) -> Moved:
-        """Build the event of the main log that records this status change."""
+        """Return the event for the main log that records this status change."""
         step = self.step
         keys: Keys = tuple(self.ranges)
         name, number = self.account.member.name, self.account.number
@@ -57,7 +57,7 @@ class Move:
 
 
 class Ladder:
-    """The moves (status changes) of deliveries in this batch that are not written to the log yet."""
+    """Collection of the status changes (moves) of deliveries in this batch that are not written to the log yet."""
 
     __slots__ = ("_moves",)
 
@@ -76,7 +76,7 @@ class Ladder:
         *,
         ackless: bool = False,
     ) -> None:
-        """Collect a move: deliveries of a member (`ranges` of keys) reached the state of `step`.
+        """Collect a status change: deliveries of a member (`ranges` of keys) reached the state of `step`.
 
         `kind` is the type of the log event. Without `kind`, the event is the default event of the state. With
         `ackless`, the deliveries were offered on a wire without acknowledgement.
@@ -89,6 +89,6 @@ class Ladder:
         move.add(ranges)
 
     def take(self) -> Iterator[Move]:
-        """Return all collected moves, oldest first, and remove them from the ladder."""
+        """Return all collected status changes, oldest first, and remove them from this object."""
         moves, self._moves = self._moves, {}
         return iter(moves.values())

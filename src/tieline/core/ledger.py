@@ -18,27 +18,27 @@ _event_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 def encode_content(content: Content) -> bytes:
-    """Encode the content of a message for storage and for its hash."""
+    """Return the content of a message as JSON bytes, for storage and for its hash."""
     return _encoder.encode(content)
 
 
 def encode_activity(event: dict[str, Any]) -> bytes:
-    """Encode an activity event for storage."""
+    """Return an activity event as JSON bytes, for storage."""
     return _encoder.encode(event)
 
 
 def encode_struct(value: Struct) -> bytes:
-    """Encode a small value for storage and for its hash."""
+    """Return a small value as JSON bytes, for storage and for its hash."""
     return _encoder.encode(value)
 
 
 def encode_numbers(numbers: tuple[int, ...]) -> bytes:
-    """Encode member numbers for storage and for their hash."""
+    """Return member numbers as JSON bytes, for storage and for their hash."""
     return _encoder.encode(numbers)
 
 
 def decode_event(event: bytes) -> AnyEvent:
-    """Decode an event of the main log."""
+    """Return the event that is encoded in a row of the main log."""
     return _event_decoder.decode(event)
 
 

@@ -31,7 +31,10 @@ class LogRules(Rules):
 
     @decides(c.ReadLog)
     def read(self, session: Session, command: c.ReadLog) -> Reply | Deferred:
-        """Reply with committed rows of the main log or the activity log."""
+        """Reply with committed rows of the main log or the activity log.
+
+        For the activity log, the journal replies later.
+        """
         refusal = _refusal(session, command.log)
         if refusal is not None:
             return refusal
@@ -57,7 +60,10 @@ class LogRules(Rules):
 
     @decides(c.AdvanceReader)
     def advance(self, session: Session, command: c.AdvanceReader) -> Reply | Deferred:
-        """Set a reader's position in one log."""
+        """Set a reader's position in one log, and reply with the reader.
+
+        For the activity log, the journal does this and replies later.
+        """
         refusal = _refusal(session, command.log)
         if refusal is not None:
             return refusal
@@ -79,7 +85,10 @@ class LogRules(Rules):
 
     @decides(c.ForgetReader)
     def forget(self, session: Session, command: c.ForgetReader) -> Reply | Deferred:
-        """ForgetReader a reader in both logs."""
+        """Delete a reader from both logs.
+
+        This method deletes it from the main log. The journal deletes it from the activity log, and replies later.
+        """
         refusal = session.refuse_without(READ_LOG)
         if refusal is not None:
             return refusal

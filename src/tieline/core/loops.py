@@ -55,7 +55,10 @@ A member with more unanswered messages does not answer each of them.
 
 
 class RecentMessage(Struct, frozen=True, gc=False):
-    """A recent message, with the fields that the loop rule needs: its sender, target, hops and cause."""
+    """A recent message, with the fields that the loop rule needs: its sender, target, hops and cause.
+
+    The hops are the number of answers of agents, one caused by the other, that led to the message.
+    """
 
     id: MessageId
     offset: int
@@ -69,8 +72,8 @@ class RecentMessage(Struct, frozen=True, gc=False):
     parent: MessageId | None
     """The message that caused this one. The cause may be a guess."""
     answers: bool
-    """True if the message was sent to the place that its cause came from. Then it is part of a dialogue, not of a
-    ring."""
+    """True if the message was sent to the place that its cause came from. Then it is part of a dialogue. It is not part
+    of a ring (A to B, B to C, C to A)."""
 
     @property
     def place(self) -> str:
@@ -84,7 +87,7 @@ class RecentMessage(Struct, frozen=True, gc=False):
 
 
 class _Heard:
-    """A message that reached a member: the time at which it did, and if the member has read it and answered it."""
+    """Record that a message reached a member: the time, and if the member has read and answered the message."""
 
     __slots__ = ("answered", "at_ms", "message", "seen")
 
@@ -99,7 +102,7 @@ class _Heard:
 
 
 class _Place:
-    """Messages from one place (a member or a channel) that a member has read and not answered.
+    """The messages from one place (a member or a channel) that a member has read and not answered.
 
     The next message of the member to this place answers all of them.
     """
@@ -116,7 +119,10 @@ class _Place:
 
 
 class Judgement(Struct, frozen=True, gc=False):
-    """The result of the loop rule for a new message: the message that caused it, and its number of hops."""
+    """Result of the loop rule for a new message: the message that caused it, and its hops.
+
+    The hops are the number of answers of agents, one caused by the other, that led to the message.
+    """
 
     hops: int
     cause: MessageId | None
@@ -141,7 +147,10 @@ def conversation(content: Content, sender: str) -> str:
 
 
 def find_conversation(name: str) -> str | Refusal:
-    """Check the name of a conversation, such as `#channel` or `@b+@a`, and return it. A pair is sorted: `@a+@b`."""
+    """Check the name of a conversation, such as `#channel` or `@b+@a`, and return it, or a refusal if it is invalid.
+
+    A pair of members is sorted: `@b+@a` becomes `@a+@b`.
+    """
     parts = name.split("+")
     if len(parts) == _PAIR and all(part.startswith("@") and len(part) > 1 for part in parts):
         return "+".join(sorted(parts))
@@ -193,7 +202,10 @@ class _Memory(Generic[_Key, _Value]):
 
 
 class Loops:
-    """The loop rule's memory: recent messages, and the messages that each member has read and not answered yet."""
+    """Memory of the loop rule, which limits answers between agents.
+
+    It has recent messages, and the messages that each member has read and not answered yet.
+    """
 
     __slots__ = ("_by_id", "_by_offset", "_heard", "_latest", "_limits", "_places", "_told", "_undo")
 
@@ -216,10 +228,10 @@ class Loops:
     # Judging new messages.
 
     def judge(self, content: Content, sender: str, now_ms: int, *, counts: bool) -> Judgement:
-        """Find the cause and the hops of a message before it is accepted.
+        """Return the cause and the hops of a message, before the message is accepted.
 
-        If `counts` is false, the hops are zero. The caller sets it to false if the sender is no agent, or if the limits
-        of the conversation are lifted.
+        The hops are the number of answers of agents that led to it. If `counts` is false, the hops are zero. The caller
+        sets it to false if the sender is no agent, or if the limits of the conversation are lifted.
         """
         if content.kind is not Kind.CHAT:
             return INNOCENT
@@ -243,9 +255,10 @@ class Loops:
         return self._judge_guess(content, target, sender, guess)
 
     def _judge_guess(self, content: Content, target: str, sender: str, guess: _Heard) -> Judgement:
-        """Judge a message that may be caused by `guess`, the last message that its sender read.
+        """Return the result of the loop rule for a message that may be caused by `guess`.
 
-        The message has hops only if the messages form a ring.
+        `guess` is the last message that the sender read. The message has hops (counts as an answer) only if the
+        messages form a ring, such as A to B, B to C, C to A.
         """
         last = guess.message
         before, steps = self._round_before(sender, target, last)
@@ -258,8 +271,8 @@ class Loops:
     def _round_before(self, sender: str, target: str, last: RecentMessage) -> tuple[RecentMessage | None, int]:
         """Search back from `last`, from cause to cause, for a message of this sender to this target.
 
-        If there is such a message a few steps back, the messages form a ring. Then return this message and the number
-        of steps. Otherwise return `None` and 0.
+        If there is such a message a few steps back, the messages form a ring (A to B, B to C, C to A). Then return this
+        message and the number of steps. Otherwise return `None` and 0.
         """
         recent: RecentMessage | None = last
         for steps in range(1, _RING_MAX + 1):
@@ -315,9 +328,9 @@ class Loops:
         return self._limits.hop_ms_min <= now_ms - heard.at_ms <= self._limits.reply_window_ms
 
     def _best(self, causes: list[_Heard]) -> _Heard | None:
-        """Choose the cause whose chain the new message continues.
+        """Return the cause whose chain of answers the new message continues; `None` if there are no causes.
 
-        Take the longest chain of each sender. Of these chains, choose the shortest that has hops.
+        Take the longest chain of each sender. Of these chains, choose the shortest that has hops (counted answers).
         """
         longest: dict[str, _Heard] = {}
         for heard in causes:
@@ -332,7 +345,7 @@ class Loops:
     def note(
         self, message_id: MessageId, offset: int, content: Content, sender: str, judgement: Judgement, at_ms: int
     ) -> None:
-        """Remember an accepted message and its judgement."""
+        """Remember an accepted message, with its cause and its hops (number of answers that led to it; `judgement`)."""
         if content.kind is not Kind.CHAT:
             return
         target, hops = str(content.target), judgement.hops
@@ -367,12 +380,12 @@ class Loops:
             place.heard = place.unanswered()[-_UNANSWERED_MAX // 2 :]
 
     def offset_of(self, message_id: MessageId) -> int | None:
-        """Return the log offset of a recent message, or `None` if it is not remembered."""
+        """Return the log offset of a recent message; `None` if the loop rule does not remember the message."""
         recent = self._by_id.get(message_id)
         return recent.offset if recent is not None else None
 
     def sender_of(self, message_id: MessageId | None) -> str:
-        """Return the sender of a recent message, or an empty string if it is not remembered."""
+        """Return the sender of a recent message; empty if the loop rule does not remember the message."""
         recent = self._by_id.get(message_id) if message_id is not None else None
         return recent.sender if recent is not None else ""
 
@@ -395,7 +408,10 @@ class Loops:
         self._by_offset.forget(recent.offset for recent in gone)
 
     def forget(self, name: str) -> None:
-        """Forget the chains of messages that went through this conversation, so that they start again at zero hops."""
+        """Forget the chains of answers that went through the conversation `name`.
+
+        Then the number of answers (hops) is counted from zero again.
+        """
         chains = {recent.chain for recent in self._by_offset.values() if recent.conversation == name}
         gone = [recent for recent in self._by_offset.values() if recent.chain in chains]
         self._by_id.forget(recent.id for recent in gone)

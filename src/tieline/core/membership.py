@@ -23,7 +23,7 @@ from tieline.core.tokens import TokenRules
 
 
 class MembershipRules(Rules):
-    """Decides which members are added and removed, and replaces their tokens."""
+    """Rules for the commands that add and remove members, and replace their tokens."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class MembershipRules(Rules):
 
     @decides(c.AddMember)
     def add(self, session: Session, command: c.AddMember) -> Reply:
-        """Add a member with a token."""
+        """Create a member, and reply with the member's first token."""
         refusal = session.refuse_without(MEMBERS_MANAGE)
         if refusal is not None:
             return refusal
@@ -77,7 +77,7 @@ class MembershipRules(Rules):
         return self._issue(self._directory.accounts[row.number], session, command.token, "member")
 
     def _ownerless(self, account: Account) -> bool:
-        """True if the member has no token, so that anybody who can open a local socket may use its name."""
+        """True if the member has no token. Then any client that can open a local socket may use the member's name."""
         return account.member.origin is Origin.LOCAL and not self._directory.has_token(account)
 
     def _adopt(self, account: Account, session: Session) -> Issued:
@@ -93,7 +93,7 @@ class MembershipRules(Rules):
 
     @decides(c.RotateToken)
     def rotate(self, session: Session, command: c.RotateToken) -> Reply:
-        """Issue a new token for a member. All its old tokens become invalid at once."""
+        """Issue a new token for a member, and reply with it. All old tokens of the member become invalid at once."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account
@@ -104,9 +104,9 @@ class MembershipRules(Rules):
         return self._issue(account, session, None, "token")
 
     def _issue(self, account: Account, session: Session, token: str | None, what: str) -> Issued:
-        """Issue a token, and delete all other tokens of the member. `what` describes the change in the log.
+        """Issue a token, and delete all other tokens of the member. Return the reply with the token.
 
-        Without `token`, create a random one.
+        Without `token`, create a random one. `what` describes the change in the log.
         """
         for old in self._directory.tokens_of(account):
             self._tokens.drop(old)
@@ -117,7 +117,10 @@ class MembershipRules(Rules):
 
     @decides(c.RemoveMember)
     def remove(self, session: Session, command: c.RemoveMember) -> Reply:
-        """Remove a member. Its unsettled deliveries become dead, because nothing can reach the member."""
+        """Remove a member.
+
+        Its deliveries that are not acked or expired become dead, because nothing can reach the member.
+        """
         account = self._directory.find_managed(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account

@@ -76,7 +76,7 @@ class Memory:
         self._load(None, None)
 
     def roll_back(self) -> None:
-        """Undo all changes that were neither committed nor published; see `mark_published`.
+        """Undo all changes that were neither committed nor published (told to clients); see `mark_published`.
 
         Sessions, and other state that is only in memory, are kept. If this method raises, this object cannot be used
         any more.
@@ -102,7 +102,11 @@ class Memory:
         return Retention(self.batch, self.snapshot)
 
     def _load(self, escalation: Escalation | None, holds: Holds | None) -> None:
-        """Load the state from the store. In a rollback, keep the waiting times of the old `escalation` and `holds`."""
+        """Load the state from the store.
+
+        In a rollback, `escalation` and `holds` are the objects from before the rollback. The new state keeps their
+        waiting times.
+        """
         stored_state = self.store.restore()
         assert stored_state.snapshot_end <= stored_state.log_end, "a snapshot of what was never committed"
         batch, limits = self.batch, self.limits
@@ -139,7 +143,7 @@ class Memory:
                                 account.inbox.move(first, last, event.state, ackless=event.ackless)
 
     def _read_deadlines(self) -> list[Deadline]:
-        """Read the deadlines of all deliveries with a time to live, as a heap."""
+        """Return the deadlines of all deliveries that can still expire, as a heap."""
         accounts = self.directory.accounts
         deadlines: list[Deadline] = [
             (deadline_ms, number, key)
@@ -151,7 +155,10 @@ class Memory:
         return deadlines
 
     def _do_again(self, work: Work) -> None:
-        """Apply a change again after a rollback. The change was published before its commit, so it must not be lost."""
+        """Apply a change again after a rollback.
+
+        Clients were told of the change before its commit (it was published), so the change must not be lost.
+        """
         batch = self.batch
         batch.dirty = True
         match work:
@@ -182,7 +189,7 @@ class Memory:
             account.changed = True
 
     def commit(self) -> None:
-        """Make everything decided so far durable."""
+        """Write all changes since the last commit durably to the store."""
         batch = self.batch
         batch.write_moves()
         self.holds.save(self.store)
@@ -197,7 +204,10 @@ class Memory:
         self.external_inboxes.commit()
 
     def mark_published(self) -> None:
-        """Make rollbacks keep the changes so far. Call this before you publish an outcome that is not committed."""
+        """Make rollbacks keep the changes so far, though they are not committed.
+
+        Call this before you publish their outcome, that is, tell clients about it.
+        """
         batch = self.batch
         batch.write_moves()
         batch.undo.clear()
@@ -206,7 +216,7 @@ class Memory:
         self.external_inboxes.mark_published()
 
     def close(self) -> None:
-        """Commit the remaining writes with a snapshot, so that the next start replays nothing."""
+        """Commit the remaining writes with a snapshot, so that the next start replays nothing. Then close the store."""
         self.refusals.finish()
         self.batch.write_moves()
         self.holds.save(self.store)

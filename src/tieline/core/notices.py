@@ -27,7 +27,7 @@ _HUMANS_MAX = 16
 """Largest number of people who get a notice about a loop. This many are enough, because one person is enough to
 react."""
 _LETTERS_MAX = 64
-"""Largest number of notices to senders, if one command marks many deliveries as `dead`."""
+"""Largest number of notices to senders that one command causes, if it marks many deliveries as `dead`."""
 _UNSEEN_MAX = 20
 """Largest number of unseen messages whose ids are in a notice. The notice also has the number of all unseen
 messages."""
@@ -71,7 +71,7 @@ class Notices:
         self.tell(self.people().values(), "conversation slowed", body, data)
 
     def held(self, conversation: str, reason: str, speakers: tuple[str, str], recipients: Collection[Account]) -> None:
-        """Tell people and the agents involved that a conversation is held.
+        """Tell people and the agents involved that a conversation is held: its messages are not delivered yet.
 
         The notice has the commands that release the conversation. `speakers` are the sender of the held message, and
         the sender of the message that caused it.
@@ -90,9 +90,9 @@ class Notices:
         self.tell((told | self.people()).values(), "conversation held", body, data)
 
     def late_readers(self, sentences: Sequence[str]) -> None:
-        """Tell people that retention will soon delete rows that readers of the logs have not read.
+        """Tell people that old rows, which readers of the logs have not read, will soon be deleted.
 
-        Each of `sentences` is sent as a notice, and is also written to the log of the program.
+        Each of `sentences` is sent as a notice, and is also added to the warnings of the outcome.
         """
         for sentence in sentences:
             self._batch.outcome.warnings.append(sentence)
@@ -120,21 +120,21 @@ class Notices:
         self.tell((human,), "messages not seen", body, data)
 
     def first_messages(self, account: Account, ranges: Ranges) -> list[Message]:
-        """Return the messages of the deliveries in `ranges`: only the first few.
+        """Return the messages of the first deliveries in `ranges`, at most `_LETTERS_MAX` of them.
 
         A session is about to give up these deliveries. The senders of the messages will get a notice.
         """
         return self._messages(account, ranges, _LETTERS_MAX)
 
     def _messages(self, account: Account, ranges: Ranges, most: int) -> list[Message]:
-        """Return the stored messages of the deliveries in `ranges`: only the first `most` deliveries count."""
+        """Return the stored messages of the first `most` deliveries in `ranges`."""
         offsets = [account.inbox.offset(key) for key in islice(each_key(ranges), most)]
         known = [offset for offset in offsets if offset is not None]
         found, _ = self._store.messages(known, self._limits.page_bytes_max)
         return [found[offset] for offset in known if offset in found]
 
     def given_up(self, account: Account, messages: Iterable[Message], reason: str) -> None:
-        """Send the senders of these messages a notice that a recipient, `account`, will never get them."""
+        """Tell the senders of these messages, by a notice, that the recipient `account` will never get them."""
         for message in messages:
             sender = self._directory.find(message.sender)
             if sender is not None:
@@ -147,5 +147,5 @@ class Notices:
 
 
 def duration(ms: int) -> str:
-    """Format a duration for people, in minutes or seconds."""
+    """Return a duration as text for people, in minutes or seconds."""
     return f"{ms / 60_000:g} min" if ms % 60_000 == 0 else f"{ms / 1000:g} s"

@@ -73,7 +73,8 @@ RIGHTS: dict[type[o.Change], Right] = {
 def rights_of(row: ObjectiveRow, session: Session) -> tuple[str, ...]:
     """Return the names of the changes that a session may make to an objective now, in the order of `RIGHTS`.
 
-    A client offers its user exactly these changes, so it needs no rules itself. A change without effect is left out.
+    A client offers its user exactly these changes, so the client needs no rules of its own. A change without effect is
+    left out.
     """
     if session.account is None:
         return ()
@@ -92,7 +93,7 @@ def _seen(row: ObjectiveRow, session: Session) -> SeenObjective:
 
 
 class _Step(Struct, frozen=True):
-    """One change of an objective: the entry for its event log, and the objective after the change."""
+    """One change of an objective: the objective after the change (`row`), and the entry for its event log."""
 
     row: ObjectiveRow
     happening: o.AnyHappening
@@ -102,7 +103,7 @@ class _Step(Struct, frozen=True):
 
 
 class Objectives:
-    """The open objectives: neither done nor cancelled. Only the broker changes them."""
+    """The open objectives (neither done nor cancelled), in memory. Only the broker changes this object."""
 
     def __init__(self, stored_state: StoredState, store: Store) -> None:
         self._open = {row.objective.id: row for row in stored_state.objectives}
@@ -131,7 +132,7 @@ class Objectives:
         return self._next_serial - 1
 
     def keep(self, row: ObjectiveRow) -> None:
-        """Keep the current state of an objective in memory. If it is done or cancelled, remove it from memory."""
+        """Store the current state of an objective in memory. If it is done or cancelled, remove it from memory."""
         if row.objective.status in o.TERMINAL:
             self._open.pop(row.objective.id, None)
         else:
@@ -161,7 +162,7 @@ def unknown(objective_id: str) -> Refusal:
 
 
 class ObjectiveRules(Rules):
-    """Decides who may create, change and read objectives."""
+    """Rules for the commands that create, change and read objectives."""
 
     def __init__(
         self, batch: Batch, directory: Directory, objectives: Objectives, posting: Posting, deliveries: Deliveries
@@ -178,7 +179,7 @@ class ObjectiveRules(Rules):
 
     @decides(c.CreateObjective)
     def create(self, session: Session, command: c.CreateObjective) -> Reply:
-        """Create an objective and assign it."""
+        """Create an objective, assign it to a member, and reply with it."""
         account = session.account
         if account is None:
             return _NO_ACTOR
@@ -214,7 +215,7 @@ class ObjectiveRules(Rules):
 
     @decides(c.ChangeObjective)
     def change(self, session: Session, command: c.ChangeObjective) -> Reply:
-        """Change an objective, for example block, complete or reassign it."""
+        """Change an objective, for example block, complete or reassign it. Reply with the changed objective."""
         if session.account is None:
             return _NO_ACTOR
         row = self._visible(session, command.objective_id)
@@ -234,7 +235,10 @@ class ObjectiveRules(Rules):
         return self._carry_out(session, steps) if steps else ObjectiveState(_seen(row, session))
 
     def _steps(self, row: ObjectiveRow, status: o.Status | None, change: o.AnyChange) -> Sequence[_Step] | Refusal:
-        """Return the steps of a change to a new `status`. Empty if the change has no effect."""
+        """Return the single steps of a change, or a refusal. `status` is the status after the change.
+
+        The result is empty if the change has no effect.
+        """
         refusal = self._check_change(change)
         if refusal is not None:
             return refusal
@@ -274,7 +278,7 @@ class ObjectiveRules(Rules):
         return [_Step(kept, o.Reassigned(before, account.name, note), leaving=row.assignee)]
 
     def _watch(self, row: ObjectiveRow, add: Sequence[str], remove: Sequence[str]) -> Sequence[_Step] | Refusal:
-        """Return one step for each watcher that is really added or removed."""
+        """Return one step for each watcher that is really added or removed, or a refusal."""
         added = self._find_all(add)
         if isinstance(added, Refusal):
             return added
@@ -301,7 +305,7 @@ class ObjectiveRules(Rules):
         return steps
 
     def _carry_out(self, session: Session, steps: Sequence[_Step]) -> Reply:
-        """Store each step of a change, and send a message about each step to the thread.
+        """Store each step of a change, and send a message about each step to the thread. Return the reply.
 
         All steps are in one transaction.
         """
@@ -335,9 +339,10 @@ class ObjectiveRules(Rules):
         return ObjectiveState(_seen(steps[-1].row, session))
 
     def _tell_actor(self, session: Session, post: Post) -> None:
-        """Mark the lifecycle message to the session's own member as offered, if the session cannot acknowledge.
+        """Mark a message about a change of an objective as offered to the member who made the change.
 
-        This member made the change. The reply to its command has the same content as the message.
+        Do this only if the session of this member cannot acknowledge. The reply to its command has the same content as
+        the message.
         """
         account = session.account
         assert account is not None, "only a member changes an objective"
@@ -379,7 +384,7 @@ class ObjectiveRules(Rules):
 
     @decides(c.ListObjectives)
     def select(self, session: Session, command: c.ListObjectives) -> Reply:
-        """List objectives.
+        """Reply with a page of objectives.
 
         A session that may create objectives sees all objectives. Any other session sees only the objectives in which
         its member takes part.
@@ -438,7 +443,10 @@ class ObjectiveRules(Rules):
                 assert_never(change)
 
     def _check_attachments(self, attachments: tuple[Attachment, ...]) -> Refusal | None:
-        """Check the attachments of an objective. They have the same limits as the attachments of a message."""
+        """Return a refusal if the attachments of an objective exceed a limit; otherwise `None`.
+
+        They have the same limits as the attachments of a message.
+        """
         said = replace(_NOTHING, attachments=attachments)
         return check_content(said, self._limits)
 

@@ -1,4 +1,7 @@
-"""The outcome of a batch of commands: the replies, and the news for other sessions. Published after the commit."""
+"""The outcome of a batch of commands: the replies, and the news for other sessions.
+
+It is published (told to clients) after the commit.
+"""
 
 from collections.abc import Sequence
 
@@ -18,7 +21,7 @@ from tieline.core.search_query import SearchQuery
 
 
 class Post(Struct):
-    """An accepted message with its deliveries. `origin` is the session that sent it.
+    """Record of an accepted message with its deliveries. `origin` is the session that sent it.
 
     The four lists have one value for each recipient, in the same order: the name, the member number, the key of the
     delivery, and the number of the message in its stream.
@@ -42,16 +45,16 @@ class Unseen(Struct, frozen=True):
 
 
 class Followed(Struct):
-    """A message, and the sessions that are informed about each status change of its deliveries."""
+    """Record of a message, and of the sessions that are informed about each status change of its deliveries."""
 
     message_id: MessageId
     sessions: set[SessionId]
     unsettled: set[int]
-    """Numbers of the recipients whose delivery is not settled."""
+    """Numbers of the recipients whose delivery is not settled: not acked, expired or dead."""
 
 
 class Fault(Struct, frozen=True):
-    """An exception in a command or in a regular task of the hub, and the refusal that is the reply to the command."""
+    """Record of an exception in a command or in a regular task of the hub. `refusal` is the reply to the command."""
 
     index: int
     """Index of the command in its batch. For a task that runs after all commands, it is the number of commands."""
@@ -61,15 +64,19 @@ class Fault(Struct, frozen=True):
 
 
 class Deferred(Struct, frozen=True):
-    """Placeholder for a reply that comes later, from the journal or the search index. It is the result of `work`."""
+    """Placeholder for a reply that comes later, from the journal or the search index.
+
+    `work` is the request that the journal or the search index carries out.
+    """
 
     work: Work | SearchQuery
 
 
 class Outcome(Struct):
-    """Everything that a batch of commands decided: replies, new messages, changes that others must know, faults.
+    """Results of a batch of commands: replies, new messages, changes that others must know, faults.
 
-    Publish it after the commit, in this order: replies, changes, posts, released, progress, unseen, ended.
+    Publish them (tell clients) after the commit, in this order: replies, changes, posts, released, progress, unseen,
+    ended.
     """
 
     replies: list[Reply | Deferred] = field(default_factory=list)
@@ -85,7 +92,7 @@ class Outcome(Struct):
     """Keys of deliveries to settle, by member, state and evidence. The external inbox of the member must be asked
     first."""
     warnings: list[str] = field(default_factory=list)
-    """Sentences for the person who runs the hub. They are written to the log of the program."""
+    """Sentences for the person who runs the hub. The hub's process writes them to its diagnostic log."""
     faults: list[Fault] = field(default_factory=list)
     """Exceptions of commands and of regular tasks. The commands were refused."""
     awaited: list[int] = field(default_factory=list)
@@ -96,7 +103,10 @@ class Outcome(Struct):
     """True if a client waits for the commit. Otherwise the commit may wait briefly for more batches."""
 
     def settle_commands(self) -> list[c.Settle]:
-        """Return commands that settle the `unsettled` deliveries. Ask the external inboxes before that."""
+        """Return commands that acknowledge or end (settle) the deliveries in `unsettled`.
+
+        Ask the external inboxes before you pass these commands to the broker.
+        """
         return [
             c.Settle(member=member, ranges=join_keys(keys), state=state, evidence=evidence)
             for (member, state, evidence), keys in self.unsettled.items()
@@ -105,8 +115,8 @@ class Outcome(Struct):
     def with_undecided(self, places: Sequence[int], count: int, refusal: Refusal) -> "Outcome":
         """Return a copy of this outcome with `count` replies.
 
-        Use this if only some of `count` commands were decided: the commands at the indexes `places`. These commands get
-        the replies of this outcome, in order. All other commands get `refusal`.
+        Use this if the broker handled only some of `count` commands: the commands at the indexes `places`. These
+        commands get the replies of this outcome, in order. All other commands get `refusal`.
         """
         replies: list[Reply | Deferred] = [refusal] * count
         for place, reply in zip(places, self.replies, strict=True):

@@ -21,7 +21,7 @@ from tieline.core.objectives import Objectives, thread
 
 
 class Pacing:
-    """Decides for each new message if it is delivered at once, slowed or held."""
+    """Decides for each new message: deliver it at once, slow it (deliver it a little later), or hold it."""
 
     __slots__ = ("_batch", "_directory", "_holds", "_limits", "_loops", "_notices", "_objectives")
 
@@ -37,9 +37,10 @@ class Pacing:
         self._notices = notices
 
     def judge(self, session: Session, content: Content, found: Collection[Account]) -> tuple[Judgement, Verdict | None]:
-        """Find the cause and the hops of a message to the recipients `found`, and decide if it is slowed or held.
+        """Return the cause and the hops of a message, and the decision to slow or hold it (`None`: deliver at once).
 
-        `core.holds` decides later if the message must wait behind a held message of the same stream.
+        The hops are the number of answers of agents that led to the message. `found` are its recipients. `core.holds`
+        decides later if the message must wait behind a held message of the same stream.
         """
         account, sender, now_ms = session.account, session.speaker, self._batch.now_ms
         agent = account is not None and account.member.kind is MemberKind.AGENT
@@ -56,10 +57,10 @@ class Pacing:
     def _verdict(
         self, session: Session, content: Content, name: str, judgement: Judgement, found: Collection[Account]
     ) -> Verdict | None:
-        """Return the decision to hold or slow a message of the conversation `name` because of its hops, or `None`.
+        """Return the decision to hold or slow a message because of its hops; `None` if it is delivered at once.
 
-        If the message is held, also pause the conversation, and send a notice to people and to the agents involved.
-        `found` are the recipients of the message.
+        The hops are the number of answers of agents that led to the message. If the message is held, also pause its
+        conversation (`name`), and send a notice to people and to the agents involved. `found` are the recipients.
         """
         limits = self._limits
         soft, hard = self._limits_of(session, content)
@@ -84,7 +85,7 @@ class Pacing:
         return Verdict(reason, due_ms=due_ms) if due_ms > self._batch.now_ms else None
 
     def _limits_of(self, session: Session, content: Content) -> tuple[int, int]:
-        """Return the soft and the hard limit of hops for a message.
+        """Return the soft and the hard limit of hops (answers of agents in a row) for a message.
 
         Above the soft limit the message is slowed. Above the hard limit it is held.
         """
@@ -102,7 +103,7 @@ class Pacing:
 def _space_ms(limits: Limits, hops: int, soft: int, hard: int) -> int:
     """Return the delay of a slowed message, counted from the time when its cause reached the sender.
 
-    More hops make the delay longer.
+    The more hops (answers of agents in a row) the message has, the longer is the delay.
     """
     more_ms = limits.space_ms_max - limits.space_ms_min
     return limits.space_ms_min + more_ms * (hops - soft - 1) // max(1, hard - soft - 1)

@@ -17,7 +17,7 @@ from tieline.core.rules import Rules, decides
 
 
 class PauseRules(Rules):
-    """Decides commands about paused conversations."""
+    """Rules for the commands that pause a conversation, resume it, lift its limits, or list such conversations."""
 
     def __init__(self, batch: Batch, holds: Holds) -> None:
         self._batch = batch
@@ -35,7 +35,7 @@ class PauseRules(Rules):
 
     @decides(c.PauseThread)
     def pause(self, session: Session, command: c.PauseThread) -> Reply:
-        """Pause a conversation: its messages are held until the pause ends."""
+        """Pause a conversation: its messages are stored, but not delivered until the pause ends."""
         name = self._named(session, command.thread)
         if isinstance(name, Refusal):
             return name
@@ -56,11 +56,11 @@ class PauseRules(Rules):
 
     @decides(c.ListPauses)
     def select(self, session: Session, _: c.ListPauses) -> Reply:
-        """List the conversations that are paused, or whose limits are lifted."""
+        """Reply with the conversations that are paused, or in which agents may answer without limit."""
         return _refuse(session) or Pauses(self._holds.list(self._batch.now_ms))
 
     def _named(self, session: Session, thread: str) -> str | Refusal:
-        """Return the name of the conversation. Refuse an invalid name, or a session that may not pause and resume."""
+        """Return the name of the conversation. Return a refusal if it is invalid, or if the session lacks the right."""
         return _refuse(session) or find_conversation(thread)
 
 

@@ -50,7 +50,10 @@ class Posting:
         self._signing = signing
 
     def post(self, session: Session, content: Content, accounts: Collection[Account]) -> Post:
-        """Send these members a message that the hub itself wrote. The message gets the sender name of `session`."""
+        """Send these members a message that the hub itself wrote. Return the message with its deliveries.
+
+        The message gets the sender name of `session`.
+        """
         encoded, stream = ledger.encode_content(content), stream_name(session.speaker, content.topic)
         return self.accept(c.Send(session.id, content=content), session, encoded, stream, accounts, INNOCENT)[0]
 
@@ -67,7 +70,8 @@ class Posting:
         """Store a message with its deliveries. Return both, and the reason if a delivery is held (otherwise empty).
 
         `encoded` is the content as it is stored, `stream` is the name of the message's stream, and `found` are the
-        recipients. `judgement` has the cause and the hops of the message. With a `verdict`, the message is held.
+        recipients. `judgement` has the cause of the message and its hops (number of answers of agents that led to it).
+        With a `verdict`, the message is held: stored, but not delivered yet.
         """
         batch, holds = self._batch, self._holds
         now_ms, outcome = batch.now_ms, batch.outcome

@@ -1,4 +1,4 @@
-"""Readers of a log: their positions, and the rows that retention must keep for them.
+"""Readers of a log: their positions, and the rows that retention (the deletion of old rows) must keep for them.
 
 Retention keeps rows for the slowest reader, but not for ever. It deletes unread rows when they are too old or when the
 database is too large. People are told once before that. The hub counts, for each reader, the rows that were deleted
@@ -20,12 +20,12 @@ from tieline.contract.refusal import Code, Refusal
 OFFSET_MAX = 2**63 - 1
 """An offset after the end of every log."""
 WARN_SHARE = 0.8
-"""People are warned about a reader that has used up this share of the allowed time or database size.
+"""People are warned about a reader that has used up this fraction of the allowed time or database size.
 
 After the warning, they can start the reader again before rows are deleted.
 """
 _CALM_SHARE = 0.5
-"""A reader has caught up when its share (see `Waiting`) is below this value.
+"""A reader has caught up when its `Waiting.share` (used fraction of a limit) is below this value.
 
 If it is late again after that, people are warned again.
 """
@@ -33,7 +33,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class Cutoff(Struct, frozen=True):
-    """Decides which rows retention may delete: rows that are old enough.
+    """Rule that says which rows of a log are old enough to be deleted.
 
     A row that some reader has not read must be older than `unread_before_ms`, any other row older than `before_ms`.
     """
@@ -49,7 +49,10 @@ class Cutoff(Struct, frozen=True):
 
 
 class ReaderStore(Protocol):
-    """The part of a store that has the readers of its log. Its writes are committed together with all other writes."""
+    """Interface to the part of a store that has the readers of its log.
+
+    Its writes are committed together with all other writes of the store.
+    """
 
     @property
     def epoch(self) -> str:
@@ -57,10 +60,10 @@ class ReaderStore(Protocol):
 
     @property
     def kept_from(self) -> int:
-        """Retention has deleted nothing at or after this offset."""
+        """The offset from which on the hub has deleted nothing."""
 
     def rows(self) -> Sequence[Reader]:
-        """Return all readers of this log, by name."""
+        """Return all readers of this log, sorted by name."""
 
     def save(self, reader: Reader) -> None:
         """Store a new or changed reader."""
@@ -77,13 +80,13 @@ class ReaderStore(Protocol):
     def free_space(self) -> bool:
         """Return some free space of the database to the file system, in a few milliseconds.
 
-        The result is false if there was too little free space to return. A store whose database frees space by itself
-        always returns false.
+        The method returns false if there was too little free space. A store whose database frees space by itself always
+        returns false.
         """
 
 
 class Readers:
-    """The readers of one log, loaded from its store."""
+    """The readers (programs with a position) of one log, loaded from its store."""
 
     def __init__(self, log: str, store: ReaderStore, limits: Limits, retention_ms: int) -> None:
         self.log = log
@@ -96,18 +99,18 @@ class Readers:
 
     @property
     def rows(self) -> tuple[Reader, ...]:
-        """All readers of this log, by name."""
+        """All readers of this log, sorted by name."""
         return tuple(self._rows[name] for name in sorted(self._rows))
 
     def state(self, end: int) -> LogState:
-        """Return the identity of the log and the offsets that can be read. The log ends at `end`."""
+        """Return the state of the log: its identity and the offsets that can be read. The log ends at `end`."""
         return LogState(log=self.log, epoch=self.epoch, kept_from=self._store.kept_from, end=end)
 
     def advance(self, wish: Reader, end: int, epoch: str, *, rewind: bool) -> Reader | Refusal:
-        """Store a reader's new position, which is in `wish`. If the reader is new, create it. The log ends at `end`.
+        """Store a reader's new position, which is in `wish`. Return the stored reader, or a refusal.
 
-        `epoch` is the epoch of the log as the reader knows it, or empty. Without `rewind`, a position before the
-        current one is refused.
+        If the reader is new, create it. The log ends at `end`. `epoch` is the epoch (random id) of the log as the
+        reader knows it, or empty. Without `rewind`, a position before the current one is refused.
         """
         known = self._rows.get(wish.name)
         if not _NAME.fullmatch(wish.name):
@@ -136,7 +139,7 @@ class Readers:
         return True
 
     def cutoff(self, now_ms: int) -> Cutoff:
-        """Return the rule that says which rows retention may delete at this time."""
+        """Return the rule that says which rows may be deleted at this time."""
         before_ms = now_ms - self._retention_ms
         if not self._rows:
             return Cutoff(before_ms)
@@ -172,7 +175,7 @@ class Readers:
         return told
 
     def waiting(self, row: Reader, now_ms: int) -> "Waiting":
-        """Return the shares of the allowed time and database size that are used up by keeping rows for a reader."""
+        """Return the used fractions of the time and of the database size for which the hub keeps rows for a reader."""
         since_ms = self._store.time_of(row.position)
         kept_ms = 0 if since_ms is None else max(0, now_ms - since_ms - self._retention_ms)
         if not kept_ms:
@@ -188,14 +191,14 @@ class Readers:
 
 
 class Waiting(Struct, frozen=True):
-    """The shares of the allowed time and of the allowed database size that are used up by keeping rows for a reader."""
+    """Used fractions of the allowed time and of the allowed database size for keeping rows for one reader."""
 
     time: float
     size: float
 
     @property
     def share(self) -> float:
-        """The larger of the two shares. If it is 1 or more, retention deletes rows that the reader has not read."""
+        """The larger of the two fractions. If it is 1 or more, the hub deletes rows that the reader has not read."""
         return max(self.time, self.size)
 
 

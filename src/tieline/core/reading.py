@@ -1,4 +1,4 @@
-"""Reading: the rules for reading inboxes, receipts, history, members, channels and the logs."""
+"""Reading: the rules for reading inboxes, receipts, history, members and channels."""
 
 from collections.abc import Collection, Sequence
 
@@ -30,7 +30,7 @@ READ_LOG = "log.read"
 
 
 class ReadingRules(Rules):
-    """Decides who may read inboxes, receipts, history and the logs."""
+    """Rules for the commands that read inboxes, receipts, history, members and channels."""
 
     def __init__(
         self,
@@ -56,7 +56,10 @@ class ReadingRules(Rules):
 
     @decides(c.Fetch)
     def fetch(self, session: Session, command: c.Fetch) -> Reply:
-        """Reply with a page of the unsettled deliveries in the inbox of the session's member."""
+        """Reply with a page of the inbox of the session's member.
+
+        The page has deliveries that are not settled, that is, not acked, expired or dead.
+        """
         if session.account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member has an inbox")
         limit = max(1, min(command.limit, self._limits.read_max))
@@ -138,9 +141,10 @@ class ReadingRules(Rules):
         return self._receipts(*found, command.after, command.members)
 
     def _visible(self, session: Session, message_id: MessageId) -> tuple[Message, DeliveryRoute] | Refusal:
-        """Return a message and its deliveries, if the session's member sent or received it, or may read the log.
+        """Return a message and its deliveries (route), if the session may see the message; otherwise a refusal.
 
-        Otherwise refuse the message as unknown.
+        The session's member must have sent or received the message, or must have the permission `log.read`. The refusal
+        says that the message is unknown.
         """
         found = self._store.find_message(message_id)
         if found is not None:
@@ -185,7 +189,7 @@ class ReadingRules(Rules):
         return Receipts(message.id, tuple(made), len(page) < len(wanted))
 
     def _hold_of(self, number: int, key: int, steps: Sequence[Step]) -> str:
-        """Return the reason why a delivery is held, or an empty string if it is not held."""
+        """Return the reason why a delivery is held (not delivered yet), or an empty string if it is not held."""
         account = self._directory.accounts.get(number)
         if account is None or not account.inbox.is_held(key):
             return ""
@@ -193,7 +197,7 @@ class ReadingRules(Rules):
 
     @decides(c.ListMembers)
     def members(self, session: Session, command: c.ListMembers) -> Reply:
-        """Reply with all members, or with the one that the command names."""
+        """Reply with all members, or with the member that the command names."""
         roster = self._directory.roster(command.name, self._batch.now_ms)
         if session.may(MEMBERS_MANAGE):
             return Roster(roster)
@@ -201,7 +205,7 @@ class ReadingRules(Rules):
 
     @decides(c.ListChannels)
     def channels(self, session: Session, command: c.ListChannels) -> Reply:
-        """Reply with all channels, or with the one that the command names."""
+        """Reply with all channels, or with the channel that the command names."""
         names = sorted({GENERAL, *self._directory.channels}) if command.channel is None else [command.channel]
         return ChannelList(tuple(map(self._channels.describe, names)))
 
@@ -236,13 +240,13 @@ class ReadingRules(Rules):
         return History(tuple(found))
 
     def _offer(self, session: Session, account: Account, messages: Sequence[Message]) -> None:
-        """Mark the deliveries of these messages as offered, because the messages are sent on the session's wire."""
+        """Mark a member's deliveries of these messages as offered, because the messages are sent to the session."""
         keys = [key for one in messages if (key := account.inbox.find(one.offset)) is not None]
         if keys:
             self._deliveries.move(account, join_keys(keys), State.OFFERED, session=session)
 
     def view_of(self, account: Account | None, peer: str | None, limit: int) -> HistoryQuery:
-        """Make the query for the messages that a member may see. Without a member, the query is for all messages.
+        """Return the query for the messages that a member may see. Without a member, it is for all messages.
 
         `peer` limits the query to messages with one other member, in one channel, or about one objective.
         """
@@ -263,11 +267,11 @@ class ReadingRules(Rules):
     def _past(
         self, session: Session, history_query: HistoryQuery, *, everything: bool, offered_to: Account | None
     ) -> list[Message]:
-        """Read a page of history, without messages that the session may not get.
+        """Return a page of past messages, without messages that the session may not get.
 
         A message with a bad signature is left out, unless `everything` is set, or the session's member sent the
         message, or the message came through the protocol of the session. A message is also left out if its delivery to
-        the member `offered_to` is held.
+        the member `offered_to` is held (not to be delivered yet).
         """
         found: list[Message] = []
         for _ in range(_PAGES_MAX):
@@ -289,7 +293,7 @@ class ReadingRules(Rules):
         return found
 
     def _places(self, account: Account | None, peer: str) -> Sequence[Span]:
-        """Return the spans of the log with the messages of the channel or thread `peer`.
+        """Return the spans (parts of the log) with the messages of the channel or thread `peer`.
 
         The result is empty if the member is not in the channel or thread.
         """
@@ -323,9 +327,10 @@ def _entries(inbox: Inbox, command: c.Fetch, limit: int) -> tuple[list[Entry], i
 
 
 def _held_no_more(step: Step) -> Step:
-    """Rewrite the reason of a hold for a delivery that is no longer held.
+    """Return the step with a new reason text, if the step says that a delivery is held.
 
-    The reason then says "was held", and does not name the command that releases the delivery.
+    Use this for a delivery that is no longer held. The new text says "was held", and does not name the command that
+    releases the delivery.
     """
     if step.state is not State.PENDING or not step.evidence.startswith((HELD, SLOWED)):
         return step
@@ -333,7 +338,7 @@ def _held_no_more(step: Step) -> Step:
 
 
 def _without_instructions(presence: Presence, session: Session) -> Presence:
-    """Hide the instructions of a member, unless the session belongs to this member."""
+    """Return the member without its instructions, unless the session belongs to this member."""
     member = presence.member
     if not member.instructions or member.name == session.speaker:
         return presence

@@ -64,7 +64,7 @@ class Refusals:
         self._swept_at_ms = 0
 
     def record(self, command: c.Command, session: Session | None, code: Code) -> None:
-        """Write a refused command to the log, or count it for a later row."""
+        """Write a row about a refused command to the log, or count the refusal for a later row."""
         speaker = claimed = ""
         if session is None:
             claimed, protocol = str(getattr(command, "member", "") or ""), str(getattr(command, "protocol", ""))
@@ -97,7 +97,7 @@ class Refusals:
                 del self._kinds[kind]
 
     def _remember(self, kind: _Kind) -> None:
-        """Remember the current state of this kind, so that it is restored if the batch fails."""
+        """Note how to restore the counter of this kind of refusal, for the case that the batch fails."""
         unwritten = self._kinds.get(kind)
         before = None if unwritten is None else replace(unwritten)
         self._batch.undo.append(partial(self._put_back, kind, before, self._rows.get(kind[1], 0)))
@@ -116,7 +116,10 @@ class Refusals:
                 self._batch.record(self._row(kind, unwritten, self._batch.now_ms), urgent=False)
 
     def _note(self, kind: _Kind, name: str, now_ms: int) -> Refused | None:
-        """Count a refusal. Return a log row if one is due. `name` is the name that an unknown client gave, or empty."""
+        """Count a refusal. Return the event for a log row if a row is due; otherwise `None`.
+
+        `name` is the name that an unknown client gave, or empty.
+        """
         unwritten = self._kinds.get(kind)
         due = unwritten is None or now_ms - unwritten.row_at_ms >= self._window_ms(kind, now_ms)
         if unwritten is None:
@@ -144,5 +147,5 @@ class Refusals:
 
 
 def _readable(name: str) -> str:
-    """Shorten the name that a stranger gave for itself, and replace characters that cannot be encoded."""
+    """Return the name that a stranger gave for itself, shortened, without characters that cannot be encoded."""
     return name[:_CLAIMED_CHARS_MAX].encode("utf-8", "replace").decode()

@@ -14,7 +14,10 @@ _REFUSED = Refusal(Code.RESUME_REFUSED, "the resume token is unknown, expired, u
 
 
 class Resumption:
-    """All grants. A grant is a member's right to resume a lost session by a token. Only the broker changes them."""
+    """All grants, in memory. Only the broker changes this object.
+
+    A grant is the right of a member to resume a lost session by a token.
+    """
 
     def __init__(self, grants: Sequence[Grant]) -> None:
         self._by_id = {grant.id: grant for grant in grants}
@@ -28,11 +31,17 @@ class Resumption:
             self._by_digest[grant.previous] = grant
 
     def of_token(self, digest: bytes, number: int, now_ms: int) -> Grant | Refusal:
-        """Return the grant of the token with this hash, or a refusal if the member `number` may not use it now."""
+        """Return the grant (the right to resume a session) of the token with this hash.
+
+        Return a refusal if the member with this `number` may not use it now.
+        """
         return self._usable(self._by_digest.get(digest), number, now_ms)
 
     def of_id(self, resume_id: str, number: int, now_ms: int) -> Grant | Refusal:
-        """Return the grant for the session with this id, or a refusal if the member `number` may not use it now."""
+        """Return the grant (the right to resume a session) for the session with this id.
+
+        Return a refusal if the member with this `number` may not use it now.
+        """
         return self._usable(self._by_id.get(resume_id), number, now_ms)
 
     def _usable(self, grant: Grant | None, number: int, now_ms: int) -> Grant | Refusal:
@@ -41,7 +50,10 @@ class Resumption:
         return grant
 
     def issue(self, resume_id: str, number: int, digest: bytes, expires_at_ms: int) -> Grant:
-        """Add the hash `digest` of a session's next resume token. The previous token stays valid until `confirm`."""
+        """Add and return a new grant (the right to resume a session), with the hash `digest` of its next resume token.
+
+        The previous token stays valid until `confirm`.
+        """
         before = self._by_id.get(resume_id)
         grant = Grant(resume_id, number, digest, before.digest if before else None, expires_at_ms)
         if before is not None and before.previous is not None:
@@ -51,7 +63,10 @@ class Resumption:
         return grant
 
     def confirm(self, resume_id: str) -> Grant | None:
-        """Make the previous token invalid, because the client has the new one. Return the grant if it changed."""
+        """Make the previous resume token of a session invalid, because the client has the new one.
+
+        Return the changed grant (the right to resume the session), or `None` if nothing changed.
+        """
         before = self._by_id.get(resume_id)
         if before is None or before.previous is None:
             return None
@@ -60,7 +75,7 @@ class Resumption:
         return grant
 
     def keep(self, grant: Grant) -> None:
-        """Store this grant in memory. It replaces the earlier grant with the same id."""
+        """Put a grant (the right to resume a session) into memory. It replaces the grant with the same id."""
         self._replace(self._by_id.get(grant.id), grant)
 
     def _replace(self, before: Grant | None, grant: Grant) -> None:
@@ -72,7 +87,7 @@ class Resumption:
         self._index(grant)
 
     def drop_member(self, number: int) -> None:
-        """Delete all grants of the removed member with this number."""
+        """Delete all grants (rights to resume a session) of the removed member with this number."""
         for grant in [grant for grant in self._by_id.values() if grant.number == number]:
             del self._by_id[grant.id]
             self._by_digest = {digest: other for digest, other in self._by_digest.items() if other is not grant}

@@ -52,7 +52,10 @@ class Retention:
         self._start = 0
 
     def start_over(self) -> None:
-        """Stop the running pass, and begin a new one soon. A rollback may have made deliveries unsettled again."""
+        """Stop the running pass over the messages, and begin a new one soon.
+
+        The reason is a rollback. After it, the hub may still need messages that the pass would delete.
+        """
         if self._keep is not None:
             self._keep = None
             self._next_pass_ms = 0

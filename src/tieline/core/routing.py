@@ -69,7 +69,7 @@ class Routing:
         return found
 
     def _audience(self, command: Send, target: Target, sender: Account | None) -> Collection[Account] | Refusal:
-        """Return the recipients of a message to everybody or to a channel, without the sender."""
+        """Return the recipients of a message to everybody or to a channel, without the sender; or a refusal."""
         directory = self._directory
         if target.kind is TargetKind.EVERYBODY:
             return [account for account in _others(directory.accounts, sender) if account.present]

@@ -1,6 +1,7 @@
 """Rules: a rule is a method that decides one kind of command, marked by `@decides`. The broker makes a table of them.
 
-Used by: the broker. Uses: the modules of single nouns, whose classes with rules inherit from `Rules`.
+Used by: the broker, and the modules that have rules in classes that inherit from `Rules`. Uses: the types of commands,
+replies and sessions.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +24,10 @@ _COMMAND = "decided_command"
 
 
 def decides(kind: type[_Command]) -> Callable[[_Method[_Owner, _Command, _Reply]], _Method[_Owner, _Command, _Reply]]:
-    """Make a method the rule for this command type. The type checker verifies that they match."""
+    """Decorator: make a method the rule for commands of the type `kind`.
+
+    The type checker verifies that the method takes commands of this type.
+    """
 
     def mark(method: _Method[_Owner, _Command, _Reply]) -> _Method[_Owner, _Command, _Reply]:
         setattr(method, _COMMAND, kind)
@@ -33,7 +37,7 @@ def decides(kind: type[_Command]) -> Callable[[_Method[_Owner, _Command, _Reply]
 
 
 class Rules:
-    """Base class of classes that have rules."""
+    """Base class of classes that have rules (methods that decide one kind of command each)."""
 
     __slots__ = ()
 
@@ -45,5 +49,5 @@ class Rules:
         cls._names = {kind: name for kind, name in found if kind is not None}
 
     def rules(self) -> Iterator[tuple[type[Any], Rule]]:
-        """Yield each command type that this object decides, with its rule."""
+        """Return an iterator over the command types that this object decides, each with its rule (a method)."""
         return ((kind, getattr(self, name)) for kind, name in self._names.items())

@@ -19,14 +19,14 @@ _PLACE = ("@", "#", "chan:", "obj:")
 
 
 class SearchRules(Rules):
-    """Decides the command `Search`: who may search, and in which messages."""
+    """Rule for the command `Search`. It says who may search, and in which messages."""
 
     def __init__(self, reading: ReadingRules) -> None:
         self._reading = reading
 
     @decides(c.Search)
     def search(self, session: Session, command: c.Search) -> Reply | Deferred:
-        """Check a search request. The reply comes later from the index."""
+        """Check a search request. If it is valid, the search index replies later."""
         account = session.account
         if account is None and not session.operator:
             return Refusal(Code.FORBIDDEN, "searching is for members")

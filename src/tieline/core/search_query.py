@@ -20,7 +20,10 @@ _WORD = re.compile(r"[^\W_]")
 
 
 class Term(Struct, frozen=True):
-    """A word or a phrase of adjacent words. With `prefix`, the last word is only the beginning of a word."""
+    """A word, or a phrase of adjacent words, in a search query.
+
+    With `prefix`, the last word is only the beginning of a word.
+    """
 
     text: str
     prefix: bool = False
@@ -71,20 +74,26 @@ class SearchQuery(Struct, frozen=True, kw_only=True):
 
 
 class SearchIndex(Protocol):
-    """Full-text index over the messages of one store. One dedicated thread calls it."""
+    """Interface of the full-text index over the messages of one store. One dedicated thread calls it."""
 
     def find(self, query: SearchQuery) -> Sequence[Message]:
-        """Return matching messages, newest first. The search includes every message that was committed before."""
+        """Return matching messages, newest first. The search covers every message that was committed before."""
 
     def work(self) -> bool:
-        """Index some new messages, or drop some that retention deleted. Return true if work is left."""
+        """Add some new messages to the index, or remove some that were deleted from the store.
+
+        Return true if work is left.
+        """
 
     def close(self) -> None:
         """Close the index."""
 
 
 def parse(query: str) -> tuple[Term, ...] | Refusal:
-    """Split a query into terms: words, "phrases in quotes", and prefixes that end with a star."""
+    """Return the terms of a query, or a refusal if the query is invalid.
+
+    Terms are words, "phrases in quotes", and prefixes that end with a star.
+    """
     if len(query) > _QUERY_CHARACTERS_MAX:
         return Refusal(Code.INVALID_REQUEST, f"a query has at most {_QUERY_CHARACTERS_MAX} characters")
     if "\0" in query:

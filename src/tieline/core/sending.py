@@ -25,7 +25,7 @@ from tieline.core.wire_ids import WireIds
 
 
 class SendingRules(Rules):
-    """Decides the command `Send`: accepts a message, or refuses it."""
+    """Rule for the command `Send`: accepts a message, or refuses it."""
 
     __slots__ = (
         "_evidence",
@@ -61,7 +61,10 @@ class SendingRules(Rules):
 
     @decides(c.Send)
     def send(self, session: Session, command: c.Send) -> Reply:
-        """Accept a message or refuse it. A message repeated with the same wire id is not stored again."""
+        """Accept a message or refuse it.
+
+        A message that is repeated with the same wire id (the sender's own id of the message) is not stored again.
+        """
         if session.operator and session.account is None:
             return Refusal(Code.FORBIDDEN, "the operator cannot send: name a member (--as NAME)")
         limits = self._limits

@@ -60,7 +60,7 @@ class Sessions:
         self._followers.drop(session)
 
     def forget_grants(self, account: Account) -> None:
-        """Delete all grants of a member, so that the member cannot resume any session."""
+        """Delete all grants (rights to resume a session) of a member, so that it cannot resume any session."""
         self._resumption.drop_member(account.number)
 
     def end_all(self, sessions: Iterable[Session], why: Refusal) -> None:
@@ -71,7 +71,7 @@ class Sessions:
 
 
 class SessionRules(Rules):
-    """Decides who may open a session, and for which member."""
+    """Rules for the commands that open, confirm and end sessions. They say who may open a session for which member."""
 
     def __init__(
         self,
@@ -139,7 +139,10 @@ class SessionRules(Rules):
         )
 
     def _resumed(self, command: c.Attach, account: Account | None) -> Grant | Refusal | None:
-        """Return the right (grant) to resume the session that the command names; `None` if it names none."""
+        """Return the grant (the right to resume a session) for the session that the command names, or a refusal.
+
+        Return `None` if the command names no session.
+        """
         if account is None:
             return None
         token, resume_id = command.resume_token, command.resume_id
@@ -165,7 +168,7 @@ class SessionRules(Rules):
     def replaced(self, command: c.Attach) -> list[SessionId]:
         """Return the sessions that may end when `command` opens a new session. Empty if its credential is not valid.
 
-        The broker must decide the earlier commands of these sessions before it decides `command`.
+        The broker must handle the earlier commands of these sessions before it handles `command`.
         """
         resumes = command.resume_token is not None or command.resume_id is not None
         if not (resumes or command.exclusive):
@@ -243,14 +246,14 @@ class SessionRules(Rules):
         return account, account.member.name, operator
 
     def _free_name(self, text: str) -> MemberName | Refusal:
-        """Return the text as the name of a new member. Refuse a text that is no valid name, or that is an alias."""
+        """Return the text as the name of a new member, or a refusal if it is no valid name or is an alias."""
         name = parse_member_name(text)
         return name if isinstance(name, Refusal) else self._directory.refuse_alias(name) or name
 
     def _local(self, command: c.Attach) -> tuple[Account, str, bool] | Refusal:
-        """Find the local member that the command names. Create the member if the name is free.
+        """Return the local member that the command names. Create the member if the name is free.
 
-        Refuse the name of a member that is not local, because such a member needs a token.
+        Return a refusal if the member is not local, because such a member needs a token.
         """
         if command.member is None:
             return Refusal(Code.INVALID_REQUEST, "a session needs a name")
@@ -265,9 +268,9 @@ class SessionRules(Rules):
         return account, account.member.name, False
 
     def _shared(self, command: c.Attach, digest: bytes) -> tuple[Account, str, bool] | Refusal:
-        """Find the member that the command names. Create it if the name is free.
+        """Return the member that the command names. Create the member if the name is free.
 
-        Refuse the name of a member that the shared token (with the hash `digest`) may not use.
+        Return a refusal if the shared token (a token of several members, with the hash `digest`) may not use the name.
         """
         if command.member is None:
             return Refusal(Code.INVALID_REQUEST, "a session needs a name")
@@ -288,7 +291,7 @@ class SessionRules(Rules):
         return account, account.name, False
 
     def _make(self, member: Member, protocol: str) -> Account:
-        """Create a member, because its first session is opened."""
+        """Create a member for its first session, and return it."""
         self._batch.changed = True
         row = self._directory.add(member, self._batch.ledger.end)
         self._store.save_member(row)

@@ -31,7 +31,10 @@ _Settled = tuple[Account, Ranges, Session | None]
 
 
 class SettlementRules:
-    """Finds the deliveries that an external inbox must reserve before a command is decided. Decides `Settle`."""
+    """Finds the deliveries that an external inbox must reserve for the hub before a command is handled.
+
+    It also carries out the command `Settle`.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class SettlementRules:
         self._wire_ids = wire_ids
 
     def needs(self, commands: Sequence[c.Command], answers: Answers) -> Wanted | None:
-        """Return deliveries that an external inbox must reserve before these commands are decided, or `None`.
+        """Return deliveries that an external inbox must reserve before these commands are handled, or `None`.
 
         The result has one member and at most one page of its deliveries. `answers` has the answers that came so far.
         This method also notes in `answers` the last delivery that it has returned.
@@ -73,7 +76,7 @@ class SettlementRules:
         return None
 
     def settle(self, command: c.Settle) -> Reply:
-        """Settle deliveries after their external inbox has answered, or if the external inbox was removed.
+        """Settle (acknowledge or end) deliveries after their external inbox has answered, or was removed.
 
         A delivery without an answer stays as it is. Otherwise the hub could ask the same question again and again while
         the store fails.
@@ -88,7 +91,7 @@ class SettlementRules:
         return Done()
 
     def unused(self, reserved: Iterable[Reserved]) -> list[Reserved]:
-        """Return the deliveries in `reserved` that no command settled.
+        """Return the deliveries in `reserved` that no command settled (acknowledged or ended).
 
         The caller tells the external inbox that these deliveries are free again.
         """
@@ -136,7 +139,7 @@ class SettlementRules:
                 return () if delivery is None else one_key(delivery.key)
 
     def _settled_by_sending(self, session: Session, command: c.Send) -> Iterator[_Settled]:
-        """Yield the deliveries that a new message may settle.
+        """Yield the deliveries that a new message may settle (acknowledge or end).
 
         A reply may acknowledge the message that it answers. A correction expires the message that it supersedes.
         """
@@ -154,9 +157,10 @@ class SettlementRules:
                         yield recipient, one_key(key), None
 
     def _next_page(self, account: Account, ranges: Ranges, answers: Answers) -> list[tuple[int, Message]]:
-        """Return the next page of unsettled deliveries in these ranges, with their messages.
+        """Return the next page of deliveries in these ranges that are not acked, expired or dead, with their messages.
 
-        The hub must ask the external inbox to reserve these deliveries.
+        The hub must ask the external inbox to reserve these deliveries. `answers` says how far the hub has asked
+        already.
         """
         name, ranges = account.name, sorted(ranges)
         while True:

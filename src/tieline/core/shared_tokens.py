@@ -25,7 +25,10 @@ from tieline.core.sessions import Sessions, refuse_wrong_case
 
 
 class SharedTokens(Rules):
-    """Decides with which shared token (a token in the configuration for several members) a client may use a name."""
+    """Rules about shared tokens (tokens in the configuration that several members use).
+
+    They say with which shared token a client may use a member's name.
+    """
 
     def __init__(
         self, batch: Batch, directory: Directory, sessions: Sessions, configured: frozenset[bytes] = frozenset()
@@ -37,7 +40,10 @@ class SharedTokens(Rules):
         self._configured = configured
 
     def orphans(self) -> list[str]:
-        """Return the names of members whose shared token is no longer in the configuration."""
+        """Return the names of members whose shared token is no longer in the configuration.
+
+        A shared token is a token that several members use.
+        """
         owned = (account for account in self._directory.accounts.values() if account.owner is not None)
         return [account.name for account in owned if account.owner not in self._configured]
 
@@ -64,7 +70,10 @@ class SharedTokens(Rules):
         return not protected and self._sessions.refuse_kept(account.name) is None
 
     def note_opened(self, account: Account, digest: bytes, protocol: str) -> None:
-        """Note that a shared token opens a session for a member. From now on, the token owns the member's name."""
+        """Note that a shared token opens a session for a member. From now on, the token owns the member's name.
+
+        A shared token is a token that several members use. `digest` is its hash.
+        """
         if account.owner != digest:
             self._give(account, digest, protocol)
 
@@ -76,7 +85,10 @@ class SharedTokens(Rules):
 
     @decides(c.Retoken)
     def retoken(self, session: Session, command: c.Retoken) -> Reply:
-        """Let another configured shared token own a member's name. End the sessions that the old token opened."""
+        """Let another configured shared token (a token that several members use) own a member's name.
+
+        End the sessions that the old token opened.
+        """
         refusal = session.refuse_without(MEMBERS_MANAGE)
         if refusal is not None:
             return refusal

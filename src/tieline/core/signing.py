@@ -34,7 +34,10 @@ class Signing:
         self._deliveries = deliveries
 
     def refuse(self, command: c.Send, recipients: Collection[Account]) -> Refusal | None:
-        """Refuse a message to a single member that accepts only signed messages, if the hub cannot sign."""
+        """Return a refusal for a message to a single member that accepts only signed messages, if the hub cannot sign.
+
+        Otherwise return `None`.
+        """
         if self._signs or not self._directory.shared or command.content.target.kind is not TargetKind.MEMBER:
             return None
         for account in self._barred(command, recipients):

@@ -19,7 +19,10 @@ from tieline.core.store import DeliveryRoute
 
 
 class StalenessRules(Rules):
-    """Expires deliveries that need not be handled, because the sender superseded or the recipient discarded them."""
+    """Marks deliveries as expired that nobody needs to handle any more.
+
+    The sender superseded them, or the recipient discarded them.
+    """
 
     def __init__(self, batch: Batch, directory: Directory, deliveries: Deliveries) -> None:
         self._batch = batch
@@ -39,7 +42,10 @@ class StalenessRules(Rules):
         return found[1]
 
     def supersede(self, route: DeliveryRoute, post: Post) -> None:
-        """Expire the old message (`route`) for each recipient of the new one (`post`). Other recipients keep it."""
+        """Mark the deliveries of the old message (`route`) as expired for each recipient of the new message (`post`).
+
+        Other recipients keep the old message.
+        """
         evidence = f"superseded by {post.message.id}"
         reached = set(post.numbers)
         for number, key in zip(route.numbers, route.keys, strict=True):
@@ -49,7 +55,10 @@ class StalenessRules(Rules):
 
     @decides(c.Discard)
     def discard(self, session: Session, command: c.Discard) -> Reply:
-        """Expire deliveries that a member will not handle, with its reason."""
+        """Mark deliveries as expired that the session's member will not handle.
+
+        The evidence of these deliveries has the member's reason.
+        """
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can discard a delivery")

@@ -54,7 +54,7 @@ def page(items: Iterable[_T], size: Callable[[_T], int], bytes_max: int) -> list
 
 
 class StoreError(Exception):
-    """The store cannot be used: it is newer than this program, locked by another process, full or damaged."""
+    """Error: the store cannot be used. It is newer than this program, locked by another process, full or damaged."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -63,15 +63,18 @@ class StoreError(Exception):
 
 
 class DiskError(StoreError):
-    """The disk refuses writes, because it is full, read-only or failing. No command caused this."""
+    """Error: the disk refuses writes, because it is full, read-only or failing. No command caused this."""
 
 
 class DamagedError(StoreError):
-    """Some or all of the stored data cannot be read."""
+    """Error: some or all of the stored data cannot be read."""
 
 
 def pack_route(numbers: Sequence[int], keys: Sequence[int], stream_seqs: Sequence[int]) -> bytes:
-    """Pack the deliveries of one message as 64-bit integers: all numbers, then all keys, then all `stream_seqs`."""
+    """Return the deliveries of one message as bytes, for storage.
+
+    The bytes are 64-bit integers: first all member numbers, then all keys, then all `stream_seqs`.
+    """
     if len(keys) == 1:
         return _pack_single(numbers[0], keys[0], stream_seqs[0])
     columns = array("q", numbers)
@@ -91,12 +94,12 @@ class DeliveryRoute(Struct, frozen=True, gc=False):
     stream_seqs: Sequence[int]
 
     def pack(self) -> bytes:
-        """Pack these deliveries as bytes, for storage."""
+        """Return these deliveries as bytes, for storage."""
         return pack_route(self.numbers, self.keys, self.stream_seqs)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "DeliveryRoute":
-        """Read the deliveries of a message from the bytes that `pack` made."""
+        """Return the deliveries of a message from the bytes that `pack` made."""
         columns = array("q")
         columns.frombytes(packed)
         count = len(columns) // 3
@@ -104,7 +107,7 @@ class DeliveryRoute(Struct, frozen=True, gc=False):
 
 
 class MemberRow(Struct, frozen=True):
-    """A member with its number. Stored deliveries name members by number. A number is never used twice."""
+    """Row of a member, with its number. Stored deliveries name members by number. A number is never used twice."""
 
     number: int
     member: Member
@@ -114,7 +117,7 @@ class MemberRow(Struct, frozen=True):
 
 
 class TokenRow(Struct, frozen=True):
-    """A token of the member with this number. Only the hash of the token is stored."""
+    """Row of a token of the member with this number. Only the hash of the token is stored."""
 
     digest: bytes
     number: int
@@ -127,7 +130,7 @@ class TokenRow(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """The right of a member to resume a session, with the hashes of the current and the previous resume token."""
+    """Row of a grant (the right to resume a session). It has the hashes of the current and the previous token."""
 
     id: str
     number: int
@@ -145,12 +148,15 @@ class Span(Struct, frozen=True, array_like=True):
     """The first offset after the span; `None` if the span still grows."""
 
     def contains(self, offset: int) -> bool:
-        """True if a message to the target at this offset is in the span."""
+        """True if a message at this offset is in this part of the log. The message must be to the same target."""
         return self.start <= offset and (self.end is None or offset < self.end)
 
 
 class ChannelRow(Struct, frozen=True):
-    """The stored form of a channel, without its subscribers: id, name, creator, and the spans of its messages."""
+    """Row of a channel, without its subscribers: id, name, creator, and the spans of its messages.
+
+    A span is a part of the log in which the channel had a certain name.
+    """
 
     id: ChannelId
     name: ChannelName
@@ -162,7 +168,7 @@ class ChannelRow(Struct, frozen=True):
 
 
 class Subscription(Struct, frozen=True):
-    """The membership of the member with this number in a channel."""
+    """Row that says that the member with this number is in a channel, and in which role."""
 
     channel: ChannelId
     number: int
@@ -171,7 +177,10 @@ class Subscription(Struct, frozen=True):
 
 
 class ObjectiveRow(Struct, frozen=True):
-    """An objective, with the member numbers of its parties. A name may be reused later, but a number never is."""
+    """Row of an objective, with the member numbers of its parties.
+
+    A name may be reused later, but a number never is.
+    """
 
     serial: int
     """Serial number of the objective in its hub: 1, 2, 3…"""
@@ -235,7 +244,7 @@ class StoredState(Struct, frozen=True):
 
 
 class SentReplay(Struct, frozen=True):
-    """A message that was accepted after the last snapshot, with its deliveries. It is replayed at a start."""
+    """A message that was accepted after the last snapshot, with its deliveries. The hub replays it when it starts."""
 
     offset: int
     sender: str
@@ -246,7 +255,7 @@ class SentReplay(Struct, frozen=True):
 class MovedReplay(Struct, frozen=True):
     """A change of one member's deliveries to a new state, made after the last snapshot.
 
-    A hub replays it at its start.
+    The hub replays the change when it starts.
     """
 
     number: int
@@ -261,7 +270,7 @@ Replay = SentReplay | MovedReplay
 
 
 class Received(Struct, frozen=True):
-    """One delivery of a member, settled or not. `offset` is the log offset of its message."""
+    """One delivery of a member, in any state. `offset` is the log offset of its message."""
 
     offset: int
     sender: str
@@ -281,9 +290,9 @@ class ReceivedPage(Struct, frozen=True):
 
 
 class KnownMessage(Struct, frozen=True):
-    """A stored message that was found by its wire id. `digest` is the hash of its content.
+    """A stored message that was found by its wire id (the id that its sender gave).
 
-    The hash shows if a sender sends the same message again.
+    `digest` is the hash of its content. The hash shows if a sender sends the same message again.
     """
 
     message_id: MessageId
@@ -326,7 +335,10 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
 
 
 class ChannelStore(Protocol):
-    """The part of a store that has the channels. Its writes are committed together with all other writes."""
+    """Interface to the part of a store that has the channels.
+
+    Its writes are committed together with all other writes of the store.
+    """
 
     def save(self, row: ChannelRow) -> None:
         """Store a new or changed channel."""
@@ -369,9 +381,10 @@ class ActivityQuery(Struct, frozen=True):
 
 
 class ActivityStore(Protocol):
-    """Durable storage of the activity log, separate from the hub's own store. One dedicated thread calls it.
+    """Interface of the durable storage of the activity log. It is separate from the hub's own store.
 
-    Writes are buffered. `commit` makes them durable together. After any exception the buffered writes are lost.
+    One dedicated thread calls it. Writes are buffered. `commit` makes them durable together. After any exception the
+    buffered writes are lost.
     """
 
     @property
@@ -379,7 +392,7 @@ class ActivityStore(Protocol):
         """The part of this store that has the readers of the activity log."""
 
     def restore(self) -> int:
-        """Drop buffered writes, and return the offset of the next row."""
+        """Forget buffered writes, and return the offset of the next row."""
 
     def append(self, entries: Sequence[ActivityEntry]) -> None:
         """Append rows. Raise if their offsets have a gap."""
@@ -407,11 +420,14 @@ class ActivityStore(Protocol):
         """
 
     def close(self) -> None:
-        """Release everything. Uncommitted writes are lost. A second call does nothing."""
+        """Close the store. Uncommitted writes are lost. A second call does nothing."""
 
 
 class ObjectiveStore(Protocol):
-    """The part of a store that has the objectives. Its writes are committed together with all other writes."""
+    """Interface to the part of a store that has the objectives.
+
+    Its writes are committed together with all other writes of the store.
+    """
 
     def change(self, row: LogRow, kept: ObjectiveRow, event: ObjectiveEvent) -> None:
         """Store the new state `kept` of an objective, and append `event` to its event log. `row` is the log row."""
@@ -427,7 +443,7 @@ class ObjectiveStore(Protocol):
 
 
 class Store(Protocol):
-    """Durable storage of one hub: the main log, members, tokens, messages, deliveries, channels and objectives."""
+    """Interface of a hub's durable storage: log, members, tokens, messages, deliveries, channels, objectives."""
 
     @property
     def channels(self) -> ChannelStore:
@@ -450,13 +466,13 @@ class Store(Protocol):
         """Description of background work that failed and is retried later. Empty if there is none."""
 
     def explain(self, error: Exception) -> Exception:
-        """Translate an error of the database or the disk to a `StoreError`. Other errors are returned unchanged."""
+        """Return a `StoreError` for an error of the database or the disk. Return any other error unchanged."""
 
     def retry(self) -> None:
         """Check, while nothing is buffered, that the store can write again. Raise if it cannot."""
 
     def restore(self) -> StoredState:
-        """Drop buffered writes, and return the committed state."""
+        """Forget buffered writes, and return the committed state."""
 
     def replay(self, start: int) -> Iterator[Replay]:
         """Yield the messages and the status changes of deliveries in the main log, from offset `start` on, in order."""
@@ -467,7 +483,8 @@ class Store(Protocol):
     def accept(self, row: LogRow, message: Message, content: bytes, route: bytes, shared_id: bool = False) -> None:
         """Store a message with its deliveries (the packed route). `row` is the log row of its `Sent` event.
 
-        The wire id must be new for this sender. With `shared_id`, it must be new for all senders of the protocol.
+        The wire id (the sender's own id of the message) must be new for this sender. With `shared_id`, it must be new
+        for all senders of the protocol.
         """
 
     def advance(self, row: LogRow, number: int, state: State, ranges: Ranges) -> None:
@@ -486,7 +503,10 @@ class Store(Protocol):
         """Store a new member, or replace the row of a changed member."""
 
     def drop_member(self, number: int, at_ms: int) -> None:
-        """Delete a member, with its tokens, grants, wire ids and subscriptions. Stored deliveries keep its number."""
+        """Delete a member, with its tokens, subscriptions, rights to resume sessions, and the wire ids of its messages.
+
+        Stored deliveries keep the member's number.
+        """
 
     def save_token(self, row: TokenRow) -> None:
         """Store a token. Other tokens of the same member stay."""
@@ -498,10 +518,13 @@ class Store(Protocol):
         """Store a small value under a key, for example the ways to reach a member. Replace the earlier value."""
 
     def save_owner(self, number: int, digest: bytes) -> None:
-        """Store the hash of the shared token that owns a member's name. Replace the earlier hash."""
+        """Store the hash of the shared token that owns a member's name. Replace the earlier hash.
+
+        A shared token is a token that several members use.
+        """
 
     def save_grant(self, grant: Grant) -> None:
-        """Store the grant (right) to resume a session. Replace the earlier grant of that session."""
+        """Store a grant (the right to resume a session). It replaces the earlier grant of that session."""
 
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
         """Store a snapshot of these members: their inboxes and streams, as of the log offset `end`.
@@ -521,22 +544,22 @@ class Store(Protocol):
         """Make all buffered writes durable together. If this raises, none of them is stored."""
 
     def prefetch(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
-        """Look up these wire ids in advance, if that is faster. The broker will ask for them before the commit.
+        """Look up these wire ids (senders' ids of messages) in advance, if that is faster.
 
-        Each of `wire_keys` is a sender, a protocol and a wire id.
+        The broker will ask for them before the commit. Each of `wire_keys` is a sender, a protocol and a wire id.
         """
 
     def find_wire_id(self, sender: str, protocol: str, wire_id: str) -> KnownMessage | None:
-        """Return the message of this sender with this wire id; `None` if there is none.
+        """Return the message of this sender with this wire id (the sender's own id); `None` if there is none.
 
         An empty sender finds a shared wire id, which is unique among all senders of the protocol.
         """
 
     def messages(self, offsets: Sequence[int], bytes_max: int) -> tuple[dict[int, Message], int]:
-        """Return the messages at these log offsets. Messages that retention deleted are missing.
+        """Return the messages at these log offsets, and the number of offsets that were considered.
 
-        Stop before the total stored size would exceed `bytes_max`. The first message is returned even if it is larger.
-        Also return the number of offsets that were considered.
+        Old messages that the hub deleted are missing. Stop before the total stored size would exceed `bytes_max`. The
+        first message is returned even if it is larger.
         """
 
     def received(self, number: int, name: str, peer: str, before: int | None, limit: int) -> ReceivedPage:
@@ -572,4 +595,4 @@ class Store(Protocol):
         """Return at most `limit` committed rows of the main log from `start` on, and the offset of the next new row."""
 
     def close(self) -> None:
-        """Release everything. Uncommitted writes are lost. A second call does nothing."""
+        """Close the store. Uncommitted writes are lost. A second call does nothing."""

@@ -43,14 +43,17 @@ def refuse_more(accounts: Collection[Account], stream: str, limits: Limits) -> R
 
 
 class StreamRules(Rules):
-    """Decides the command `ReadStreams`, by which a member finds the deliveries that it missed."""
+    """Rule for the command `ReadStreams`, by which a member finds the deliveries that it missed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     @decides(c.ReadStreams)
     def read(self, session: Session, command: c.ReadStreams) -> Reply:
-        """Reply with the last number in each stream of the session's member, and the deliveries that it missed."""
+        """Reply with the last number in each stream of the session's member, and the deliveries that it missed.
+
+        A stream has the messages of one sender on one topic.
+        """
         if session.account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member has streams")
         positions = {(position.topic, position.peer): position.last_seq for position in command.positions}
@@ -73,9 +76,9 @@ class StreamRules(Rules):
 
         `missing` has, for each stream, the numbers of the deliveries to find. `cursor` came with the previous page.
 
-        The result leaves out unsettled deliveries, because the hub sends them again by itself. A session that cannot
-        acknowledge gets each delivery only once. So for such a session the result also has unsettled deliveries that
-        were offered before.
+        The result leaves out unsettled deliveries (not acked, expired or dead), because the hub sends them again by
+        itself. A session that cannot acknowledge gets each delivery only once. So for such a session the result also
+        has unsettled deliveries that were offered before.
         """
         account = session.account
         assert account is not None, "only a member has streams"

@@ -1,6 +1,6 @@
-"""The team: its name, directive, context, presets and aliases.
+"""The rules for the team (its name, directive, context, presets and aliases) and for the data of members.
 
-Also members: their permissions, title, description and instructions, and which of them are busy.
+These data are the permissions, title, description and instructions of a member, and if it is busy.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,13 +30,13 @@ _team_decoder = msgspec.json.Decoder(Team)
 
 
 def restore_team(stored_state: StoredState) -> Team:
-    """Read the stored data of the team; empty if nothing is stored."""
+    """Return the stored data of the team. If nothing is stored, return an empty team."""
     kept = stored_state.settings.get(_SETTING)
     return Team() if kept is None else _team_decoder.decode(kept)
 
 
 class TeamRules(Rules):
-    """Decides changes to the data of the team, and to the permissions and descriptions of members."""
+    """Rules for the commands that read and change the team's data, and the permissions and descriptions of members."""
 
     def __init__(self, batch: Batch, directory: Directory, sessions: Sessions) -> None:
         self._batch = batch
@@ -47,14 +47,20 @@ class TeamRules(Rules):
 
     @decides(c.ReadTeam)
     def read(self, session: Session, command: c.ReadTeam) -> Reply:
-        """Reply with the name, directive, context, presets and aliases of the team. Any member may read them."""
+        """Reply with the name, directive (purpose), context, presets and aliases of the team.
+
+        A preset is a named set of permissions. Any member may read the data.
+        """
         if session.account is None and not session.operator:
             return Refusal(Code.FORBIDDEN, "the team is for members")
         return TeamState(self._directory.team)
 
     @decides(c.UpdateTeam)
     def update(self, session: Session, command: c.UpdateTeam) -> Reply:
-        """Change the name, directive, context, presets and aliases of the team."""
+        """Change the name, directive, context, presets and aliases of the team. Reply with the changed team.
+
+        Members with a changed preset (a named set of permissions) get the new permissions.
+        """
         refusal = session.refuse_without(TEAM_MANAGE)
         if refusal is not None:
             return refusal
@@ -86,7 +92,10 @@ class TeamRules(Rules):
         return TeamState(team)
 
     def _concerned(self, team: Team) -> list[Account]:
-        """Return the members whose permissions may change with the new `team`, because their presets change."""
+        """Return the members whose permissions may change with the new `team`.
+
+        One of their presets (named sets of permissions) changes.
+        """
         before = self._directory.team
         changed = {name for name in before.presets if team.presets.get(name) != before.presets[name]}
         # A new preset may have a name that somebody has among its words already.
@@ -106,7 +115,7 @@ class TeamRules(Rules):
 
     @decides(c.UpdateMember)
     def update_member(self, session: Session, command: c.UpdateMember) -> Reply:
-        """Change the permissions, kind, title, description and instructions of a member."""
+        """Change the permissions, kind, title, description and instructions of a member. Reply with the member."""
         account = self._directory.find_managed(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account
@@ -141,7 +150,7 @@ class TeamRules(Rules):
             self._sessions.end_all([other for other in account.sessions if other.follows_others], why)
 
     def is_last_manager(self, account: Account) -> bool:
-        """True if this is the only member who may manage members."""
+        """True if this member is the only one who may manage members."""
         return list(self._directory.managers) == [account.number]
 
     @decides(c.SetBusy)

@@ -19,7 +19,7 @@ _CHARS_MIN = 16
 
 
 class TokenRules(Rules):
-    """Issues, lists, revokes and expires the tokens by which members open sessions."""
+    """Rules for the commands that issue, list and revoke tokens. With a token, a member opens sessions."""
 
     def __init__(self, batch: Batch, directory: Directory, sessions: Sessions) -> None:
         self._batch = batch
@@ -40,7 +40,7 @@ class TokenRules(Rules):
         return None
 
     def add(self, account: Account, token: str, by: str, label: str = "", expires_at_ms: int | None = None) -> TokenRow:
-        """Store a new token of a member. Other tokens of the member stay valid.
+        """Store a new token of a member, and return its row. Other tokens of the member stay valid.
 
         `by` is the sender name of the session that created the token.
         """
@@ -58,7 +58,7 @@ class TokenRules(Rules):
 
     @decides(c.IssueToken)
     def issue(self, session: Session, command: c.IssueToken) -> Reply:
-        """Issue an additional token for a member."""
+        """Issue an additional token for a member, and reply with the token."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account
@@ -84,7 +84,7 @@ class TokenRules(Rules):
 
     @decides(c.ListTokens)
     def select(self, session: Session, command: c.ListTokens) -> Reply:
-        """Reply with the tokens of a member that have not expired, without the secrets."""
+        """Reply with details of a member's tokens that have not expired. The tokens themselves are not shown."""
         account = self._directory.find_for(session, MEMBERS_MANAGE, command.name)
         if isinstance(account, Refusal):
             return account
@@ -129,5 +129,5 @@ class TokenRules(Rules):
 
 
 def _change(what: str, row: TokenRow) -> str:
-    """Describe a change of a token (`what`) for the log. The token's label shows which token of the member it was."""
+    """Return a text for the log about a change of a token. `what` is the change; the label shows which token it was."""
     return f"{what}: {row.label[:_EXCERPT]}" if row.label else what

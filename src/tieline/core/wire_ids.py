@@ -18,7 +18,10 @@ from tieline.core.store import Store
 
 
 class WireIds:
-    """Finds messages by their wire ids, so that a message that is sent again is not stored twice."""
+    """Finds messages by their wire ids (the ids that senders give to messages).
+
+    So a message that is sent again is not stored twice.
+    """
 
     __slots__ = ("_limits", "_store")
 
@@ -27,10 +30,11 @@ class WireIds:
         self._limits = limits
 
     def known(self, owner: str, protocol: str, wire_id: str, encoded: bytes) -> Reply | None:
-        """Return a reply if a wire id is invalid or was used before; `None` if it is new.
+        """Return a reply if a wire id (the sender's id of a message) is invalid or was used before; otherwise `None`.
 
         `owner` is the sender. It is empty for a shared id, which is unique among all senders. If the id was used before
-        with the same content (`encoded`), the reply accepts the message as a duplicate. Otherwise it is a refusal.
+        with the same content (`encoded`), the reply accepts the message as a duplicate. Otherwise the reply is a
+        refusal.
         """
         if not wire_id or len(wire_id.encode()) > self._limits.text_bytes_max:
             return Refusal(Code.INVALID_MESSAGE, f"a wire id has 1 to {self._limits.text_bytes_max} bytes")
@@ -42,7 +46,10 @@ class WireIds:
         return Accepted(message_id=known.message_id, offset=known.offset, recipients=known.recipients, duplicate=True)
 
     def prefetch(self, commands: Sequence[c.Command], sessions: Mapping[SessionId, Session]) -> None:
-        """Tell the store which wire ids a batch will ask for, so that the store can read all of them at once."""
+        """Tell the store which wire ids (senders' ids of messages) a batch will ask for.
+
+        Then the store can read all of them at once.
+        """
         keys = []
         for command in commands:
             if isinstance(command, c.Send) and command.wire_id and len(command.wire_id) <= self._limits.text_bytes_max:
@@ -54,7 +61,7 @@ class WireIds:
 
 
 class WireIdRules(Rules):
-    """Decides the command `AcknowledgeIds`, which acknowledges deliveries by the ids of their messages."""
+    """Rule for the command `AcknowledgeIds`, which acknowledges deliveries by the ids of their messages."""
 
     def __init__(self, batch: Batch, deliveries: Deliveries) -> None:
         self._batch = batch
@@ -64,7 +71,10 @@ class WireIdRules(Rules):
 
     @decides(c.AcknowledgeIds)
     def acknowledge(self, session: Session, command: c.AcknowledgeIds) -> Reply:
-        """Acknowledge deliveries of the session's own member. The client names them by wire ids or message ids."""
+        """Acknowledge deliveries of the session's own member.
+
+        The client names the deliveries by message ids, or by wire ids (the ids that senders gave).
+        """
         account = session.account
         if account is None:
             return Refusal(Code.INVALID_REQUEST, "only a member's session can acknowledge a delivery")
@@ -76,7 +86,10 @@ class WireIdRules(Rules):
         return Done()
 
     def find_deliveries(self, session: Session, account: Account, command: c.AcknowledgeIds) -> Ranges:
-        """Return, as ranges, the keys of the member's unsettled deliveries that have the ids in the command."""
+        """Return, as ranges, the keys of the member's deliveries that have the ids in the command.
+
+        Deliveries that are acked, expired or dead are left out.
+        """
         store = self._store
         known = (store.find_wire_id("", session.protocol, wire_id) for wire_id in command.wire_ids)
         found = (store.find_message(message_id) for message_id in command.message_ids)
