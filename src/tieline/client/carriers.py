@@ -1,4 +1,4 @@
-"""The carrier (connection) of a client whose hub is on this machine: a Unix socket."""
+"""Connection (carrier) of a client to a hub on this machine, over the hub's Unix socket."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,14 @@ from tieline.wire.native.client import Carrier, Receiver
 from tieline.wire.native.errors import HubUnreachable
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-"""Size of the largest batch that a client accepts, in bytes. It is twice the limit of a hub, because a hub's answer may
-contain a whole page."""
+"""Most bytes of a batch (JSON array of answers) that a client accepts. It is twice the limit of a hub, because a hub's
+answer may contain a whole page of results."""
 
 _READ_BYTES = 1 << 16  # as much as a socket usually holds
 
 
 class UnixCarrier(asyncio.Protocol):
-    """The connection to a hub on this machine, over its Unix socket."""
+    """Connection of a client to a hub on the same machine, over the hub's Unix socket."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -55,9 +55,9 @@ class UnixCarrier(asyncio.Protocol):
         self._receiver.connection_lost(str(exc) if exc else "the hub hung up")
 
     def _hear_out(self) -> None:
-        """Read the last frames that the hub sent before the connection ended.
+        """Read the last bytes that the hub sent before the connection ended, and pass them to the receiver.
 
-        If the connection ended by a failed write, the client has not read these frames yet.
+        If the connection ended by a failed write, the client has not read these bytes yet.
         """
         # asyncio keeps the socket open until this method returns. uvloop has closed it already, and its number may be
         # reused.
@@ -80,7 +80,10 @@ class UnixCarrier(asyncio.Protocol):
 
 
 async def dial_socket(path: Path, receiver: Receiver) -> Carrier:
-    """Connect to a hub's Unix socket. `receiver` gets every batch from the hub, and the end of the connection."""
+    """Connect to a hub's Unix socket, and return the connection. Raises `HubUnreachable` if no hub answers.
+
+    `receiver` gets every batch (JSON array of answers) from the hub, and is told when the connection ends.
+    """
     loop = asyncio.get_running_loop()
     factory: Callable[[], UnixCarrier] = lambda: UnixCarrier(receiver)  # noqa: E731 - mypy needs its type said
     try:

@@ -23,14 +23,14 @@ async def connect(
     receive: bool = False,
     window: int = 256,
 ) -> Client:
-    """Open a session with a hub.
+    """Open a session with a hub, and return its client.
 
     The hub is at `url` or, without it, at the URL in `TIELINE_URL`. Without a URL, it is the hub in the folder `home`
     (or `TIELINE_HOME`, or the platform's default folder). With a `token` (or `TIELINE_TOKEN`), the session belongs to
     the token's member. On the hub's machine no token is needed: with the key in the hub's home, the session may belong
     to any `member` (or `TIELINE_AGENT`). Without a member, the session belongs to an operator, who can manage members
-    and read the log but cannot send messages. With `receive`, the hub pushes deliveries. At most `window` of them may
-    be unacknowledged.
+    and read the log but cannot send messages. With `receive`, the hub pushes deliveries. `window` is the limit of
+    deliveries that are pushed and not acknowledged yet.
     """
     token = token or os.environ.get(TOKEN_VARIABLE)
     member = member or os.environ.get(MEMBER_VARIABLE)

@@ -19,7 +19,7 @@ _UNAUTHORIZED = 401
 
 
 class WebSocketCarrier:
-    """The connection to a remote hub: a WebSocket at the hub's path `/api/stream`."""
+    """Connection of a client to a remote hub: a WebSocket at the hub's path `/api/stream`."""
 
     def __init__(self, connection: ClientConnection, receiver: Receiver) -> None:
         self._connection = connection
@@ -62,9 +62,10 @@ class WebSocketCarrier:
 
 
 async def dial_url(url: str, receiver: Receiver, token: str | None) -> Carrier:
-    """Connect to the hub at this URL. `receiver` gets every batch from the hub, and the end of the connection.
+    """Connect to the hub at this URL, and return the connection. Raises `HubUnreachable` or `HubRefused`.
 
-    If the `token` belongs to a room, it is also sent in a header, so that the hub finds the room.
+    `receiver` gets every batch (JSON array of answers) from the hub, and is told when the connection ends. If the
+    `token` belongs to a room, it is also sent in a header, so that the hub finds the room.
     """
     address = url.rstrip("/").replace("http", "ws", 1) + "/api/stream"
     headers = {"authorization": f"Bearer {token}"} if token is not None and room_of_token(token) else None

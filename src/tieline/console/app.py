@@ -1,7 +1,7 @@
 """Routes of the console in addition to the hub's own protocol: files, messages and objectives with files, devices.
 
-Used by: the page. Uses: the hub's services. A request carries a member's bearer token, or the cookie of a login
-session, and has the rights of that member. JSON keys have the same names as in the hub's own protocol.
+Used by: the console's web page. Uses: the hub's services. A request carries a member's bearer token, or the cookie of a
+login session, and has the rights of that member. JSON keys have the same names as in the hub's own protocol.
 """
 
 from collections.abc import Sequence
@@ -59,7 +59,7 @@ UserCode = Annotated[str, Meta(max_length=64)]
 
 
 class SendForm(Struct, frozen=True, kw_only=True):
-    """A message with files, by their paths."""
+    """JSON input of `POST /api/messages`: a message with files, which are given by their paths."""
 
     target: Annotated[str, Meta(max_length=256)]
     body: str
@@ -70,14 +70,14 @@ class SendForm(Struct, frozen=True, kw_only=True):
 
 
 class SentView(Struct, frozen=True):
-    """An accepted message."""
+    """Answer to `POST /api/messages`: the id of the accepted message, and the number of recipients."""
 
     id: str
     recipients: int
 
 
 class WorkForm(Struct, frozen=True, kw_only=True):
-    """An objective with files, by their paths."""
+    """JSON input of `POST /api/objectives`: an objective with files, which are given by their paths."""
 
     title: str
     outcome: str
@@ -88,19 +88,25 @@ class WorkForm(Struct, frozen=True, kw_only=True):
 
 
 class WorkView(Struct, frozen=True):
-    """A created objective."""
+    """Answer to `POST /api/objectives`: the id of the created objective."""
 
     id: str
 
 
 class DeviceForm(Struct, frozen=True):
-    """A device's request for a token, with a label for the person who approves it."""
+    """JSON input of `POST /api/devices`: a device's request for a token.
+
+    The label is for the person who approves the request.
+    """
 
     label: Annotated[str, Meta(max_length=64)] = ""
 
 
 class DeviceStarted(Struct, frozen=True):
-    """Codes for a device, and the seconds until they expire."""
+    """Answer to `POST /api/devices`: the codes for the device.
+
+    `expires_in` is the seconds until the codes expire. `interval` is the seconds between two polls.
+    """
 
     device_code: str
     user_code: str
@@ -109,13 +115,16 @@ class DeviceStarted(Struct, frozen=True):
 
 
 class PollForm(Struct, frozen=True):
-    """A device's question if its request was approved."""
+    """JSON input of `POST /api/devices/poll`: the device asks if its request was approved."""
 
     device_code: Annotated[str, Meta(max_length=128)]
 
 
 class DeviceToken(Struct, frozen=True):
-    """Token of a device, shown only once, and the member of the token."""
+    """Answer to `POST /api/devices/poll` after the approval: the device's token and its member.
+
+    It is shown only once.
+    """
 
     token: str
     token_id: str
@@ -123,7 +132,7 @@ class DeviceToken(Struct, frozen=True):
 
 
 class DeviceView(Struct, frozen=True):
-    """A request that waits for approval."""
+    """One device's request for a token that waits for approval."""
 
     user_code: str
     label: str
@@ -134,27 +143,30 @@ class DeviceView(Struct, frozen=True):
 
 
 class DeviceList(Struct, frozen=True):
-    """Requests that wait for approval, oldest first."""
+    """Answer to `GET /api/devices`: the requests that wait for approval, oldest first."""
 
     devices: list[DeviceView]
 
 
 class ApproveForm(Struct, frozen=True):
-    """Approve the device for this member."""
+    """JSON input of `POST /api/devices/approve`: approve the device with this user code, for this member."""
 
     user_code: UserCode
     member: str
 
 
 class RejectForm(Struct, frozen=True):
-    """Reject the device."""
+    """JSON input of `POST /api/devices/reject`: reject the device with this user code."""
 
     user_code: UserCode
     reason: Annotated[str, Meta(max_length=256)] = ""
 
 
 class Authenticator(Struct, frozen=True):
-    """Secret for an authenticator app, shown only once."""
+    """Answer to `POST /api/members/{name}/authenticator`: the secret for an authenticator app.
+
+    It is shown only once.
+    """
 
     secret: str
     uri: str
@@ -163,7 +175,7 @@ class Authenticator(Struct, frozen=True):
 class ConsoleApp(RouteApp):
     """HTTP application with the console's routes for files, messages, objectives and devices.
 
-    It also serves an OpenAPI document that describes its own routes and `others`, further routes of the hub.
+    It also serves an OpenAPI document of its own routes and of `others`, which are further routes of the hub.
     """
 
     def __init__(self, hub: Hub, services: Services, unfinished: Unfinished, others: Sequence[Route] = ()) -> None:
@@ -176,7 +188,7 @@ class ConsoleApp(RouteApp):
 
     @cached_property
     def _description(self) -> Answer:
-        """The answer with the OpenAPI document. It is made at the first request, so that the hub starts faster."""
+        """Answer with the OpenAPI document. It is made at the first request, so that the hub starts faster."""
         tables = (*self.table, *self._others)
         described = document(tables, "tieline", "HTTP routes of a hub in addition to its own protocol.")
         return Answer(200, msgspec.json.encode(described))
@@ -356,9 +368,9 @@ def _check(scope: Scope) -> None:
 
 
 async def _viewer_of(call: Call, target: Target) -> str:
-    """Return the name that gets permission to read the files of a message to `target`.
+    """Return the name of those who may read the files of a message to `target`.
 
-    The name is a member, a group such as `chan:<id>`, or `*`.
+    The name is a member, a channel as `chan:<id>`, an objective as `obj:<id>`, or `*` (everybody).
     """
     match target.kind:
         case TargetKind.MEMBER:

@@ -1,7 +1,8 @@
 """The pipeline's report for the console: `/api/insights`.
 
-Used by: the page. Uses: the file `report.json` that the pipeline writes into its lake after each run. The hub never
-runs the pipeline and never reads its tables. The hub only sends this file to members who may read the log.
+Used by: the console's web page. Uses: the file `report.json`, which the pipeline (the analysis of the hub's logs)
+writes into its folder `lake` after each run. The hub never runs the pipeline and never reads its tables. The hub only
+sends this file to members who may read the log.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ _BYTES_MAX = 32 * 1024 * 1024  # a report is some megabytes at most, and a brows
 
 
 class Insights(RouteApp):
-    """HTTP application that sends the pipeline's last report."""
+    """HTTP application that sends the pipeline's last report (an analysis of the hub's logs) to the console."""
 
     def __init__(self, hub: Hub, home: Path, unfinished: Unfinished) -> None:
         self._report = home / REPORT

@@ -1,9 +1,9 @@
 """Login and logout of the console: `/api/session`, and `/api/session/code` for a code of an authenticator app.
 
-Used by: the page. Uses: the hub's login sessions. A visitor who logs in with a token gets a new token, in a cookie. No
-script can read the cookie, and pages of other sites cannot make a browser send it. So a console session is listed,
-expires and can be revoked like any other token, and the hub stores only the hash of the token. A *login link* contains
-a token that can be used for only one login.
+Used by: the console's web page. Uses: the hub's login sessions. A visitor who logs in with a token gets a new token, in
+a cookie. No script can read the cookie, and pages of other sites cannot make a browser send the cookie. The hub lists
+the new token like any other token, and stores only its hash. The token expires and can be revoked. A *login link*
+contains a token that can be used for only one login.
 """
 
 from collections.abc import Sequence
@@ -49,20 +49,23 @@ _STATUS = {Code.UNAUTHORIZED: 401, Code.FORBIDDEN: 403, Code.NAME_TAKEN: 409}
 
 
 class Entry(Struct, frozen=True):
-    """A token, a login link's token, or the code of a first start."""
+    """JSON input of `POST /api/session` (login): a token, a login link's token, or the code of a first start."""
 
     token: str
 
 
 class CodeEntry(Struct, frozen=True):
-    """A code of an authenticator app. Without a member name, it must match exactly one member."""
+    """JSON input of `POST /api/session/code` (login): a code of an authenticator app.
+
+    Without a member name, the code must match exactly one member.
+    """
 
     code: Annotated[str, Meta(pattern=r"^[0-9]{6}$")]
     member: str | None = None
 
 
 class Visitor(Struct, frozen=True):
-    """The member that is logged in."""
+    """Answer to a login or to `GET /api/session`: the member that is logged in."""
 
     member: str
     kind: str
@@ -71,7 +74,7 @@ class Visitor(Struct, frozen=True):
 
 
 class LoginApp(RouteApp):
-    """HTTP application with the routes by which people log in and out with a browser."""
+    """HTTP application with the routes by which people log in to the hub and log out with a browser."""
 
     def __init__(self, hub: Hub, logins: LoginSessions, version: str) -> None:
         self._logins = logins
@@ -130,7 +133,7 @@ class LoginApp(RouteApp):
         return Answer(200, answer(visitor).body, headers=(*cookies, *_cleared(scope)))
 
     async def _void(self, scope: Scope) -> None:
-        """End the login sessions whose ids are in the request's cookies, of the console and of protocols."""
+        """End the login sessions of all cookies in a request: of the console's cookie and of protocols' cookies."""
         token_id, _, token = (cookie(scope, SESSION_COOKIE) or "").partition(".")
         for session, known in ((token, token_id), *((login, "") for login in logins(scope).values())):
             cached = await self._sessions.of(session) if session else None
@@ -150,7 +153,7 @@ class LoginApp(RouteApp):
 
 
 def _token(scope: Scope) -> str | None:
-    """Return the token in the cookie or header of a request; `None` if it is missing or empty."""
+    """Return the token in the header or in a cookie of a request. Return `None` if it is missing or empty."""
     return session_token(scope) or None
 
 
@@ -168,7 +171,7 @@ def _not_allowed(scope: Scope, methods: Sequence[str]) -> Answer:
 
 
 def _cleared(scope: Scope) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers that delete the login cookies which the browser sent."""
+    """Return the `set-cookie` headers that delete the protocols' login cookies in this request."""
     return tuple(clear(scope, name) for name in logins(scope))
 
 

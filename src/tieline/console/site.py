@@ -1,4 +1,4 @@
-"""The console's page: serves the built files from memory. Its headers allow a browser to run only these files.
+"""The web console's page: serves the built files from memory. HTTP headers allow a browser to run only these files.
 
 Used by: the hub's HTTP port. Uses: `static/`, which the build of `web/` writes. The page gets all its data through the
 hub's own protocol, as any other client does. So this module need not check permissions.
@@ -16,14 +16,14 @@ from starlette.types import Receive, Scope, Send
 from tieline.wire.http import Answer, header, respond
 
 STATIC = Path(__file__).parent / "static"
-"""The folder into which `make console` builds the page."""
+"""Folder into which `make console` builds the files of the web console."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Content security policy: it allows only the console's own scripts. It forbids pictures from other sites, and
-frames."""
+"""Content security policy of the web console: browsers run only the console's own scripts. They load no pictures from
+other sites, and show the console in no frame of another page."""
 
 _SECURITY = (
     (b"content-security-policy", POLICY.encode()),
@@ -39,7 +39,7 @@ _GZIP_LEVEL = 9
 
 
 class _File(Struct, frozen=True):
-    """One file of the page."""
+    """One file of the web console, in memory."""
 
     body: bytes
     media_type: bytes
@@ -49,7 +49,7 @@ class _File(Struct, frozen=True):
 
 
 class Site:
-    """HTTP application that serves the page and its files."""
+    """HTTP application that serves the web console: its page and the files of the page."""
 
     def __init__(self, folder: Path = STATIC) -> None:
         self._files: dict[str, _File] = {}
@@ -61,11 +61,11 @@ class Site:
         self._files["/"] = self._files.pop(f"/{_INDEX}", _file(_UNBUILT, _INDEX, lasting=False))
 
     def serves(self, scope: Scope) -> bool:
-        """Return true if this request is for the page or one of its files."""
+        """Return true if the request is for the web console's page or one of its files."""
         return scope["type"] == "http" and scope["method"] in {"GET", "HEAD"} and scope["path"] in self._files
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the requested file, or status 304 if the browser has it in its cache."""
+        """Send the requested file of the web console, or status 304 if the browser has the file in its cache."""
         file = self._files[scope["path"]]
         kept = b"public, max-age=31536000, immutable" if file.lasting else b"no-cache"
         headers = [(b"cache-control", kept), (b"etag", file.tag), (b"vary", b"accept-encoding"), *_SECURITY]
@@ -79,7 +79,7 @@ class Site:
         await respond(send, Answer(200, body, file.media_type, headers=tuple(headers)))
 
     def close(self) -> None:
-        """Do nothing, because there are no open streams to end."""
+        """Do nothing, because this application has no open streams that must end."""
 
 
 def _file(body: bytes, name: str, *, lasting: bool) -> _File:
@@ -90,5 +90,8 @@ def _file(body: bytes, name: str, *, lasting: bool) -> _File:
 
 @lru_cache(maxsize=16)  # more than the page has files
 def _packed(body: bytes) -> bytes:
-    """Return the file in compressed form. It is compressed at the first request, so that the hub starts faster."""
+    """Return the content of a file, compressed with gzip.
+
+    A file is compressed at its first request, so that the hub starts faster.
+    """
     return gzip.compress(body, _GZIP_LEVEL, mtime=0)

@@ -40,35 +40,37 @@ _STATUSES: dict[Code, int] = {
 
 
 class ReceiptsView(Struct, frozen=True):
-    """Receipts of a message."""
+    """Answer to `GET /api/messages/{id}/receipts`: for each recipient, the state of the message."""
 
     id: str
     receipts: tuple[f.ReceiptView, ...]
     more: bool
-    """True if there are more recipients. To get their receipts, send `after` with the name of the last recipient."""
+    """True if there are more recipients. To get their receipts, send another request. Its parameter `after` is the name
+    of the last recipient in this answer."""
 
 
 class SearchView(Struct, frozen=True):
-    """Messages that a search found, newest first."""
+    """Answer to `GET /api/search`: the messages that were found, newest first."""
 
     messages: tuple[f.Message, ...]
 
 
 class Question(Struct, frozen=True, forbid_unknown_fields=True, rename={"place": "in", "sender": "from"}):
-    """The query of a search."""
+    """Query parameters of `GET /api/search`."""
 
     q: str
     sender: str | None = None
     place: str | None = None
     since: Number | None = None
     until: Number | None = None
-    """`since` and `until` are milliseconds since 1970. The interval includes both of them."""
+    """`since` and `until` are milliseconds since 1970. Messages of both of these times are included."""
     before: Number | None = None
-    """Find only messages with a lower log offset. For the next page, give the offset of the last message."""
+    """Find only messages with a lower log offset. For the next page of results, give the offset of the last message
+    found."""
     limit: Number = 50
 
     def command(self, session: SessionId) -> c.Search:
-        """Return this query as a command to the hub."""
+        """Return this search as a command to the hub."""
         place, sender = self.place, self.sender
         return c.Search(
             session,

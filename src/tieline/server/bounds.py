@@ -15,16 +15,17 @@ from tieline.wire.http import JSON, failure
 from tieline.wire.unfinished import TOO_MUCH, Unfinished
 
 HEAD_BYTES_MAX = 64 * 1024
-"""Most bytes of a request line with its headers, or of the trailers after a body. Every usual client sends far less."""
+"""Most bytes of a request line with its headers, or of the trailers after a body. Usual clients send far less."""
 HEADERS_MAX = 128
-"""Most headers of one request, including trailers. Browsers send about thirty. Each header costs far more memory than
-its bytes."""
+"""Most headers of one request, including trailers. Browsers send about thirty headers. Each header needs far more
+memory than its bytes."""
 HEAD_SECONDS_MAX = 10.0
-"""Longest time from the opening of the connection, or from the first byte of a request, to the end of the headers."""
+"""Longest time in seconds until the headers of a request are complete. The time starts when the connection opens, or
+with the first byte of the request."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One HTTP connection, with limits on the size, number and time of its headers."""
+    """One HTTP connection to a client, with limits on the size, the number and the time of the headers."""
 
     head_bytes_max = HEAD_BYTES_MAX
     head_seconds_max = HEAD_SECONDS_MAX
@@ -151,7 +152,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._reject(503, TOO_MUCH)
 
     def _reject(self, status: int, text: str) -> None:
-        """Answer a request that cannot be read any further, and disconnect.
+        """Send an error answer to a request of which the rest cannot be read, and disconnect.
 
         If an answer has started already, only disconnect.
         """
@@ -163,4 +164,4 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing, because clients often offer protocols that this port does not support, such as HTTP/2."""
+        """Log nothing. Uvicorn's own method would log a warning whenever a client offers a protocol such as HTTP/2."""

@@ -27,26 +27,29 @@ log = structlog.get_logger(__name__)
 
 _DAY_MS = 24 * 3600 * 1000
 _LONG_MS = 7 * _DAY_MS
-"""Longest usual age of the newest row of the log at the start. If the row is older, the hub was off for long or the
-clock is wrong. Then the hub logs a warning, so that a person checks the clock."""
+"""Longest usual age of the newest row of the log when the hub starts. If the row is older, the hub was off for a long
+time or the clock is wrong. Then the hub logs a warning, so that a person checks the clock."""
 
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""The steady clock: it also counts while the machine sleeps. If the system has no such clock, this is the monotonic
-clock."""
+"""System id of the steady clock, which also counts while the machine sleeps. If the system has no such clock, this is
+the monotonic clock."""
 
 
 def wall_ms() -> int:
-    """Return the milliseconds since 1970, by the system's clock."""
+    """Return the milliseconds since 1970, by the system's clock (date and time of day)."""
     return time.time_ns() // 1_000_000
 
 
 def steady_ms() -> int:
-    """Return the milliseconds since some fixed moment, by a clock that nobody can set."""
+    """Return the milliseconds since some fixed moment, by a clock that only counts and that nobody can set."""
     return time.clock_gettime_ns(_STEADY) // 1_000_000
 
 
 class Clock:
-    """The clock of a hub, which does not follow jumps of the system's clock at once. Any thread may read it."""
+    """Clock of a hub. It does not follow jumps of the system's clock at once. Any thread may read it.
+
+    `wall` returns the system's time. `steady` returns the time of a clock that nobody can set.
+    """
 
     def __init__(
         self,
@@ -76,12 +79,12 @@ class Clock:
 
     @property
     def patience_minutes(self) -> int:
-        """Minutes (rounded up) for which the wall clock must run without a jump before the hub trusts it."""
+        """Minutes (rounded up) for which the system's clock must run without a jump before the hub trusts it."""
         return -(-self._limits.clock_patience_ms // 60_000)
 
     @property
     def doubted(self) -> bool:
-        """True while the hub does not trust the wall clock yet, because the hub has started only a short time ago."""
+        """True while the hub does not trust the system's clock yet, because the hub started a short time ago."""
         with self._lock:
             return self._steady() < self._trusted_at_ms
 
@@ -89,12 +92,15 @@ class Clock:
     def gap_ms(self) -> int:
         """Milliseconds from the newest row of the log to the start of the hub, if this time was very long or negative.
 
-        Otherwise 0. It is also 0 as soon as the hub trusts the wall clock.
+        Otherwise 0. The value is also 0 as soon as the hub trusts the system's clock.
         """
         return self._gap_ms if self._gap_ms and self.doubted else 0
 
     def compare_with_log(self, newest_ms: int) -> None:
-        """Log a warning if the time at the start is far from `newest_ms`, the time of the newest row of the log."""
+        """Log a warning if the time at the start is far from `newest_ms`, the time of the newest row of the log.
+
+        In this case, `gap_ms` is the difference.
+        """
         gap_ms = self.now_ms() - newest_ms
         if not -self._limits.clock_step_ms <= gap_ms <= _LONG_MS:
             self._gap_ms = gap_ms
@@ -111,15 +117,18 @@ class Clock:
             return self._last_ms
 
     def take_step_ms(self) -> int:
-        """Return by how many milliseconds the hub's time was set since the last call. A step backwards is negative."""
+        """Return the milliseconds by which the hub's time was set since the last call; 0 if it was not set.
+
+        A step backwards is negative.
+        """
         with self._lock:
             step, self._step_ms = self._step_ms, 0
             return step
 
     def _compare(self, apart_ms: int, steady: int) -> None:
-        """Decide which clock to follow.
+        """Decide which clock the hub follows: the system's clock or the steady clock.
 
-        `apart_ms` is the difference between the wall clock and the hub's time. `steady` is the time of the steady
+        `apart_ms` is the difference between the system's clock and the hub's time. `steady` is the time of the steady
         clock.
         """
         if abs(apart_ms) <= self._limits.clock_step_ms:

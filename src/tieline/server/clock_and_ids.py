@@ -14,7 +14,7 @@ _VARIANT = 0x8000_0000_0000_0000
 
 
 class SystemClockAndIds:
-    """The source of time, ids and tokens of a running hub: the hub's clock, and the system's randomness."""
+    """Source of time, ids and tokens for a running hub. It uses the hub's clock and the system's random numbers."""
 
     def __init__(self, clock: Clock | None = None, token_prefix: str = TOKEN_PREFIX) -> None:
         self.clock = clock or Clock()
@@ -33,18 +33,19 @@ class SystemClockAndIds:
         return self.clock.now_ms()
 
     def take_step_ms(self) -> int:
-        """Return by how many milliseconds the clock was set since the last call; 0 if it was not set."""
+        """Return the milliseconds by which the clock was set since the last call; 0 if it was not set."""
         return self.clock.take_step_ms()
 
     def doubts_time(self) -> bool:
-        """Return true if the time may be wrong. The hub then deletes nothing because of its age."""
+        """Return true if the hub's time may be wrong. While this is so, the hub deletes no old data."""
         return self.clock.doubted
 
     def message_id(self, now_ms: int) -> MessageId:
-        """Make a message id: a UUIDv7. After the time comes a counter within the millisecond, so ids sort by creation.
+        """Return a new message id (a UUIDv7). Ids sort in the order in which they were made.
 
-        After the counter come random bits, so that ids of different hubs differ. They are drawn once per millisecond.
-        When the counter is at its maximum, new random bits are drawn for each id.
+        An id begins with the time and a counter within the millisecond. After the counter come random bits, so that ids
+        of different hubs differ. These bits are drawn once per millisecond. When the counter is at its maximum, new
+        random bits are drawn for each id.
         """
         if now_ms != self._id_ms:
             digits = f"{now_ms:012x}"
@@ -61,9 +62,9 @@ class SystemClockAndIds:
         self._id_tail = f"{low[:4]}-{low[4:]}"
 
     def session_id(self) -> SessionId:
-        """Make a session id of 128 random bits."""
+        """Return a new session id of 128 random bits."""
         return SessionId(secrets.token_hex(16))
 
     def token(self) -> str:
-        """Make a token: the prefix of this hub or room, then 256 random bits."""
+        """Return a new token: the prefix of this hub or room, then 256 random bits."""
         return f"{self._token_prefix}{secrets.token_urlsafe(32)}"

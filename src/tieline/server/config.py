@@ -61,11 +61,11 @@ command = []
 
 
 class ConfigError(Exception):
-    """Raised if the configuration cannot be used. The text names the place and the reason."""
+    """Raised if the configuration cannot be used. The text names the file or the setting, and the reason."""
 
 
 def _user_name() -> str:
-    """Return the name of the user who runs this process if it is a valid member name, otherwise `owner`."""
+    """Return the name of the user who runs this process. Return `owner` if that name is no valid member name."""
     try:
         name = parse_member_name(getpass.getuser())
     except (KeyError, OSError):
@@ -74,34 +74,37 @@ def _user_name() -> str:
 
 
 class Http(Struct, frozen=True, forbid_unknown_fields=True):
-    """The section `[http]`: the settings of the HTTP port."""
+    """Section `[http]` of `tieline.toml`: the address of the HTTP port, and the host names that it accepts."""
 
     listen: str = DEFAULT_HTTP
     names: tuple[str, ...] = ()
 
 
 class ConsoleSection(Struct, frozen=True, forbid_unknown_fields=True):
-    """The section `[console]`: the member name of the owner, who may log in to the console at the first start."""
+    """Section `[console]` of `tieline.toml`: the member name of the owner.
+
+    The owner may log in to the console at the first start.
+    """
 
     owner: str = msgspec.field(default_factory=_user_name)
 
 
 class StoreSection(Struct, frozen=True, forbid_unknown_fields=True):
-    """The section `[store]`: the place where messages are stored."""
+    """Section `[store]` of `tieline.toml`: the kind of store for messages, such as `sqlite` or `memory`."""
 
     url: str = "sqlite"
 
 
 class NotifySection(Struct, frozen=True, forbid_unknown_fields=True):
-    """The section `[notify]`: the command that notifies a human of unseen messages."""
+    """Section `[notify]` of `tieline.toml`: the command that notifies a human of unseen messages."""
 
     command: tuple[str, ...] = ()
 
 
 class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
-    """The sections of `tieline.toml` for the hub itself (HTTP port, store, limits…).
+    """The sections of `tieline.toml` that configure the hub itself (HTTP port, store, limits…).
 
-    Protocols have their own sections.
+    The protocols have sections of their own.
     """
 
     http: Http = Http()
@@ -112,10 +115,10 @@ class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(_OwnSections, frozen=True):
-    """The whole configuration: the hub's own sections, and the settings of every protocol."""
+    """The whole configuration of a hub: the hub's own sections, and the settings of every protocol."""
 
     protocols: dict[str, Settings] = {}
-    """The settings of every protocol, by its name."""
+    """The settings of every protocol, as protocol name → settings."""
 
     def of(self, kind: type[_Settings]) -> _Settings:
         """Return the settings of the protocol whose settings class is `kind`."""
@@ -123,16 +126,19 @@ class Config(_OwnSections, frozen=True):
         return found
 
     def overridden(self, flags: Mapping[str, Mapping[str, Any]]) -> "Config":
-        """Return this configuration with some settings replaced. `flags` has the new values by protocol and field."""
+        """Return a copy of this configuration with some settings of protocols replaced.
+
+        `flags` has the new values, as protocol name → field name → value.
+        """
         settings = {
             name: msgspec.structs.replace(settings, **flags.get(name, {})) for name, settings in self.protocols.items()
         }
         return msgspec.structs.replace(self, protocols=settings)
 
     def in_room(self) -> "Config":
-        """Return the configuration of a room other than the common room.
+        """Return this configuration without the parts that only the common room (the hub itself) has.
 
-        Only the common room has an owner, a notification command, and protocols that do not work in rooms.
+        These parts are the owner, the notification command, and the protocols that do not work in other rooms.
         """
         settings = {protocol.name: self.protocols[protocol.name] for protocol in protocols() if protocol.in_rooms}
         return msgspec.structs.replace(
@@ -141,9 +147,9 @@ class Config(_OwnSections, frozen=True):
 
 
 def load_config(home: Path) -> Config:
-    """Read the configuration in a hub's home folder.
+    """Return the configuration in a hub's home folder. Raises `ConfigError` if it is not valid.
 
-    If there is none, write a default file that the owner can change.
+    If there is no file, write a default file that the owner can change.
     """
     path = home / CONFIG_FILE
     if not path.exists():
@@ -179,7 +185,8 @@ _ORDERED = (
     ("space_ms_min", "space_ms_max"),
     ("hop_ms_min", "reply_window_ms"),
 )
-"""Pairs of limits of the loop rule. The first limit of a pair must not be larger than the second."""
+"""Pairs of names of limits that stop agents from answering each other without end. The first limit of a pair must not
+be larger than the second."""
 
 
 def _check_order(path: Path, limits: Limits, written: Mapping[str, object]) -> None:

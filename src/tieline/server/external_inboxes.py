@@ -5,9 +5,9 @@ Used by: the local hub's main loop, in the broker's thread, which processes comm
 
 A process outside the hub may take a delivery from an external inbox. So before the hub settles such a delivery, it asks
 the external inbox. The inbox answers that the delivery is `reserved` for the hub, or that another process has `taken`
-it. Only one command at a time waits for an answer, so that the hub never has two
-open questions about a delivery. Other commands that need an answer wait behind it. Later commands of their sessions
-wait, too, because the commands of a session are decided in order.
+it. Only one command at a time waits for an answer, so that the hub never has two open questions about a delivery. Other
+commands that need an answer wait behind it. Later commands of their sessions wait, too, because the commands of a
+session are executed in order.
 
 An external inbox that does not answer in time is *silent*. Its answer counts as unknown, and the hub asks it nothing
 more until the late answer comes. If the external inbox reserved deliveries with its late answer, the hub gives them
@@ -36,9 +36,11 @@ log = structlog.get_logger(__name__)
 
 
 class Answer:
-    """Answer of an external inbox to a question. `reserved` are the keys that it keeps for the hub.
+    """Answer of an external inbox to the question `number`.
 
-    `taken` are the keys of the deliveries that a process outside the hub took before the hub asked.
+    An external inbox also holds a member's deliveries, outside the hub. `reserved` are the keys of the deliveries that
+    the inbox now keeps for the hub. `taken` are the keys of the deliveries that another process took before the hub
+    asked.
     """
 
     __slots__ = ("number", "reserved", "taken")
@@ -50,7 +52,7 @@ class Answer:
 
 
 class InboxRemoved:
-    """Replaces an `Answer` if the external inbox of `member` was removed, so that no answer will come."""
+    """Message in place of an `Answer`: the external inbox of `member` was removed, so no answer will come."""
 
     __slots__ = ("member",)
 
@@ -59,9 +61,10 @@ class InboxRemoved:
 
 
 class AttachedInboxes:
-    """The external inboxes of this hub's members. This class passes questions and results to them.
+    """Table of the external inboxes of this hub's members. This class passes questions and results to the inboxes.
 
-    Any thread may call `ask`, `finish` and `give_back`. The inboxes are called on the event loop.
+    An external inbox also holds a member's deliveries, outside the hub. Any thread may call `ask`, `finish` and
+    `give_back`. The inboxes are called on the event loop.
     """
 
     def __init__(self, answer: Callable[[Answer | InboxRemoved], None]) -> None:
@@ -70,27 +73,30 @@ class AttachedInboxes:
         self._inboxes: dict[MemberName, ExternalInbox] = {}
 
     def change(self, member: MemberName, inbox: ExternalInbox | None) -> None:
-        """Set or remove the external inbox of a member."""
+        """Set the external inbox of a member, or remove it if `inbox` is `None`."""
         if inbox is not None:
             self._inboxes[member] = inbox
         elif self._inboxes.pop(member, None) is not None:
             self._answer(InboxRemoved(member))
 
     def ask(self, question: Question) -> None:
-        """Ask the external inbox of the question's member to reserve the deliveries in the question.
+        """Ask the external inbox of the question's member to reserve the deliveries in the question for the hub.
 
         The inbox answers later, through the callback `answer`.
         """
         self._loop.call_soon_threadsafe(self._ask, question)
 
     def finish(self, reserved: Sequence[Reserved]) -> None:
-        """Tell external inboxes that the reserved deliveries in `reserved` are now settled and committed."""
+        """Tell external inboxes that the deliveries in `reserved` are now settled and committed.
+
+        The inboxes have kept these deliveries for the hub.
+        """
         self._loop.call_soon_threadsafe(self._tell, reserved, True)
 
     def give_back(self, reserved: Sequence[Reserved]) -> None:
-        """Tell external inboxes that the hub does not settle the reserved deliveries in `reserved`.
+        """Tell external inboxes that the hub does not settle the deliveries in `reserved`.
 
-        Processes outside the hub may take these deliveries again.
+        The inboxes have kept these deliveries for the hub. Processes outside the hub may take these deliveries again.
         """
         self._loop.call_soon_threadsafe(self._tell, reserved, False)
 
@@ -119,9 +125,10 @@ class AttachedInboxes:
 
 
 class WaitingCommands:
-    """Commands that wait for an external inbox, in the order of their submission.
+    """Queue of commands that wait for the answer of an external inbox, in the order of their submission.
 
-    Not thread-safe: use it only in the broker's thread, which processes the commands.
+    An external inbox also holds a member's deliveries, outside the hub. Not thread-safe: use it only in the broker's
+    thread, which executes the commands.
     """
 
     def __init__(
@@ -147,9 +154,10 @@ class WaitingCommands:
         self._late: dict[int, MemberName] = {}
 
     def admit(self, items: list[Item]) -> list[Item]:
-        """Return the items (commands with the callback for replies) that can be decided now. Queue all other items.
+        """Return the items (commands with the callback for replies) that can be executed now. Queue all other items.
 
-        An item must wait if it settles deliveries of an external inbox, or if earlier commands of its session wait.
+        An item must wait if it ends (acknowledges, discards…) deliveries of an external inbox. An item must also wait
+        if earlier commands of its session wait.
         """
         if not self._broker.external_inboxes.sessions and not self._waiting:
             return items
@@ -171,7 +179,7 @@ class WaitingCommands:
         self._waiting.extend((((command,), None), frozenset()) for command in commands)
 
     def take(self, answer: Answer | InboxRemoved) -> None:
-        """Store the answer of an external inbox to the open question, or the fact that no answer will come.
+        """Handle the answer of an external inbox to the open question, or the news that no answer will come.
 
         The answer may also be a late answer to an earlier question. See `_take_late`.
         """
@@ -186,9 +194,10 @@ class WaitingCommands:
             self._take_late(self._late.pop(answer.number), answer)
 
     def _take_late(self, member: MemberName, answer: Answer) -> None:
-        """Handle a late answer: tell the external inbox that the hub does not settle the deliveries in `reserved`.
+        """Handle an answer that came too late to be used for its command.
 
-        Acknowledge the deliveries in `taken`, because a process outside the hub has taken them.
+        Tell the external inbox that the hub does not settle the deliveries in `reserved`. Acknowledge the deliveries in
+        `taken`, because a process outside the hub has taken them.
         """
         self._give_back_unused([(member, key) for key in answer.reserved])
         if answer.taken:
@@ -198,7 +207,7 @@ class WaitingCommands:
     def _note(self, question: Question, reserved: Collection[int] = (), taken: Collection[int] = ()) -> None:
         """Store the answer of an external inbox to a question, for the command that waits for this answer.
 
-        A delivery that is neither in `reserved` nor in `taken` counts as unknown.
+        `reserved` and `taken` are keys of deliveries. A delivery that is in neither of them counts as unknown.
         """
         self._question = None
         for key, _ in question.deliveries:
@@ -206,7 +215,7 @@ class WaitingCommands:
             self._answers.by_delivery[question.member, key] = outcome
 
     def ready(self) -> Iterator[Item]:
-        """Yield waiting items (commands with a callback) that can be decided now, one at a time.
+        """Yield waiting items (commands with a callback) that can be executed now, one at a time.
 
         If the next item needs an answer of an external inbox, ask the inbox and stop.
         """
@@ -231,9 +240,9 @@ class WaitingCommands:
             self._give_back_unused(answers.reserved())
 
     def _ask(self, question: Question) -> None:
-        """Ask an external inbox to reserve deliveries.
+        """Ask an external inbox to reserve deliveries for the hub.
 
-        If an earlier answer is still late, store the new answer as unknown.
+        If an earlier answer of this inbox is still missing, do not ask: the new answer counts as unknown.
         """
         if question.member in self._late.values():
             self._note(question)
@@ -249,7 +258,7 @@ class WaitingCommands:
             self._inboxes.give_back(unused)
 
     def finish(self) -> None:
-        """Tell the external inboxes which of their reserved deliveries the last commit has settled."""
+        """Tell the external inboxes which deliveries, kept for the hub, the last commit has settled (ended)."""
         inboxes = self._broker.external_inboxes
         finished, inboxes.finished = inboxes.finished, []
         self._inboxes.finish(finished)
@@ -268,11 +277,10 @@ class WaitingCommands:
         return self._needs(commands, Answers()) is not None
 
     def _sessions_of(self, commands: Sequence[c.Command]) -> frozenset[SessionId]:
-        """Return the sessions of `commands`.
+        """Return the sessions whose later commands must wait behind `commands`.
 
-        While the commands wait, later commands of these sessions wait behind them.
-
-        For the command `Attach`, return the sessions that the new session replaces.
+        These are the sessions of the commands. For the command `Attach`, they are the sessions that the new session
+        replaces.
         """
         if commands and isinstance(commands[0], c.Attach):
             return frozenset(self._replaced(commands[0]))

@@ -16,33 +16,33 @@ from tieline.server.clock import Clock
 log = structlog.get_logger(__name__)
 
 _CALM_SECONDS = 2.0
-"""Time without a failure after which a store counts as healthy again. One success is not enough, because a nearly full
-disk accepts small writes but no large ones."""
+"""Seconds without a failure after which a store counts as healthy again. One success is not enough, because a nearly
+full disk accepts small writes but no large ones."""
 _PATIENCE = 3
-"""Number of failures in a row after which the hub stops writing for a while. After fewer failures the hub just tries
-again, because the cause may be gone."""
+"""Number of failures in a row after which the hub stops writing for a while. After fewer failures, the hub tries again
+at once, because the cause may be gone."""
 _REST_SECONDS = 0.5
-"""Seconds for which the hub stops writing after `_PATIENCE` failures in a row. Each failed write is rolled back, and
-the hub handles no commands during that time."""
+"""Seconds for which the hub stops writing after `_PATIENCE` failures in a row. Without this pause, the hub would spend
+its time on rolling back failed writes."""
 _FAULT_SECONDS = 60.0
 """Seconds in which all faults of one kind cause only one line in the log."""
 _KINDS_MAX = 1000  # bounds the memory; past it, all kinds are forgotten and logged again
 
 
 class Problem(Struct, frozen=True):
-    """A current failure of a part of the hub, with the reason and with advice for a person."""
+    """Description of a current failure of a part of the hub, with the reason and with advice for a person."""
 
     what: str
     reason: str
     do: str
     """Advice for a person who wants to repair the failure."""
     severe: bool
-    """True if the hub cannot do a part of its work for members now. False if the hub works, but a person should check
-    it."""
+    """True if the hub cannot do a part of its work for members now. False if the hub works, but a person should look at
+    the problem."""
 
 
 class Writing:
-    """Counts the successes and failures of writing to one store. Only the thread that writes calls its methods."""
+    """State of the writing to one store: successes and failures. Only the thread that writes may call its methods."""
 
     def __init__(self, what: str, *, severe: bool) -> None:
         self.what = what
@@ -61,13 +61,13 @@ class Writing:
 
     @property
     def rest_seconds(self) -> float:
-        """Seconds for which the hub should write nothing, after repeated failures of the store; 0 if it may write."""
+        """Seconds for which the hub should write nothing to the store, after repeated failures; 0 if it may write."""
         if self._in_a_row < _PATIENCE:
             return 0.0
         return max(0.0, self._last + _REST_SECONDS - time.monotonic())
 
     def failed(self, reason: str, do: str = "") -> None:
-        """Record that a write failed. `do` is advice for a person."""
+        """Record that a write to the store failed. `do` is advice for a person."""
         now = time.monotonic()
         if not self.reason:
             log.error("writing fails; what cannot be kept is refused", what=self.what, reason=reason)
@@ -79,7 +79,10 @@ class Writing:
         self.failures += 1
 
     def succeeded(self) -> None:
-        """Record that a write succeeded. After some time without failures, the store counts as healthy again."""
+        """Record that a write to the store succeeded.
+
+        After some time without failures, the store counts as healthy again.
+        """
         self._in_a_row = 0
         now = time.monotonic()
         if self.reason and now - self._last >= _CALM_SECONDS:
@@ -89,7 +92,7 @@ class Writing:
 
 
 class Health:
-    """The health of a running hub: its stores, its clock, and the number of faults."""
+    """State of a running hub: failures of its stores, jumps of its clock, and the number of failed commands."""
 
     def __init__(self) -> None:
         self.store = Writing("the message store", severe=True)
@@ -107,7 +110,7 @@ class Health:
 
     @property
     def problems(self) -> list[Problem]:
-        """All current failures; empty if there are none."""
+        """List of all current failures of the hub; empty if there are none."""
         writers = (self.store, self.checkpoint, self.activity, self.search)
         failing = [Problem(one.what, one.reason, one.do, one.severe) for one in writers if one.reason]
         if self.clock is not None and self.clock.jump_ms:
@@ -124,20 +127,23 @@ class Health:
         return failing + [Problem(what, str(error), error.hint, severe=True) for what, error in self._damage.items()]
 
     def watch(self, clock: Clock) -> None:
-        """Watch this clock. From now on, `problems` also reports its jumps."""
+        """Watch the hub's clock. From now on, `problems` also reports jumps of the clock."""
         self.clock = clock
 
     def damaged(self, what: str, error: DamagedError) -> None:
-        """Record that the store `what` could not be read.
+        """Record that the store `what` is damaged: it could not be read.
 
-        This failure never ends, because the extent of the damage is unknown.
+        This problem stays until the hub stops, because the extent of the damage is unknown.
         """
         if what not in self._damage:
             log.error("a database is damaged", what=what, reason=str(error), do=error.hint)
             self._damage = {**self._damage, what: error}
 
     def fault(self, fault: Fault) -> None:
-        """Record that a command or background work raised an exception and was rolled back."""
+        """Record that a command or background work raised an exception and was rolled back.
+
+        Log the exception, but each kind of fault only once a minute.
+        """
         self.faults += 1
         if isinstance(fault.error, DamagedError):
             self.damaged(self.store.what, fault.error)

@@ -15,11 +15,11 @@ from tieline.wire.home import KEY_FILE, LOCK_FILE, RUN_FILE, Running, read_key, 
 
 
 class HomeBusy(Exception):
-    """Raised if another process holds the home folder's lock."""
+    """Raised if another process has locked the home folder of the hub."""
 
 
 class Home:
-    """A hub's home folder, locked by this process until `release`."""
+    """The home folder (all files) of a hub, locked by this process until `release`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,7 +43,10 @@ class Home:
         return made
 
     def announce(self, running: Running) -> None:
-        """Write `run.json`, in which other programs find the running hub. Call this when every listener is ready."""
+        """Write `run.json`, in which other programs find the addresses of the running hub.
+
+        Call this when every listener is ready.
+        """
         write_private(self.path / RUN_FILE, msgspec.json.format(running.encode()) + b"\n")
 
     def release(self) -> None:

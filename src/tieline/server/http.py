@@ -1,7 +1,7 @@
 """The HTTP port: the routes of the protocols, health, metrics, and the hub's own protocol at `/api/stream`.
 
-Used by: the code that assembles the hub, which adds the protocols with HTTP routes. Each protocol says which requests
-it answers, and answers them as an ASGI application. All other requests go to the console and its files.
+Used by: the code that assembles the hub, which adds the applications with HTTP routes: of protocols and of the console.
+Each application says which requests it answers, and answers them as an ASGI application.
 """
 
 import asyncio
@@ -38,17 +38,17 @@ from tieline.wire.http import LOGIN_COOKIES, Answer, HttpApp, failure, refuse
 from tieline.wire.unfinished import Unfinished
 
 _IDLE_SECONDS = 75
-"""Longest idle time of a connection between two requests. A client that sends a request once a minute need not
+"""Longest time in seconds between two requests on one connection. A client that sends a request once a minute need not
 reconnect."""
 _UNREAD_SECONDS = 120.0
-"""Longest time in seconds for which a client may leave its data unread. Without this limit, a slow client that the hub
+"""Longest time in seconds for which a client may leave sent data unread. Without this limit, a client that the hub
 disconnects could keep its connection open for ever, if it never reads the reason."""
 _PATIENCE_SECONDS = 0.5
-"""Longest time for which a client that does not read may delay the stop of the hub."""
+"""Longest time in seconds for which a client that does not read may delay the stop of the hub."""
 
 
 class _Collector:
-    """Collects the hub's metrics for Prometheus (`/metrics`): messages, commits, sessions, failures and others."""
+    """Source of the hub's metrics for Prometheus (`/metrics`): messages, commits, sessions, failures and others."""
 
     def __init__(self, hub: LocalHub, roster: Roster, readers: Readers) -> None:
         self._hub = hub
@@ -119,17 +119,17 @@ class _Collector:
 
 
 def _matters(record: logging.LogRecord) -> bool:
-    """True if a log record of the HTTP server should become a line in the log.
+    """Log filter: return true if a log record of the HTTP server should become a line in the log.
 
-    False for invalid UTF-8 from a client: the client gets a close frame for this error.
+    Return false for invalid UTF-8 from a client, because the client itself is told about this error.
     """
     return record.exc_info is None or not isinstance(record.exc_info[1], UnicodeDecodeError)
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without signal handling, and with a quick stop.
+    """The HTTP server uvicorn, changed in two ways: it handles no signals, and it stops quickly.
 
-    The hub handles signals, and stops its listeners in order.
+    The hub itself handles signals, and stops its listeners in order.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -183,7 +183,8 @@ class _Server(uvicorn.Server):
 class HttpListener:
     """The hub's HTTP port.
 
-    Each request goes to the protocol that answers it, or to the pages for health and metrics.
+    Each request goes to the first application in `apps` that serves it, or else to the pages for health and metrics.
+    `names` are the host names that the port accepts.
     """
 
     def __init__(
@@ -215,7 +216,10 @@ class HttpListener:
         self.address = ""
 
     async def start(self, host: str, port: int) -> None:
-        """Listen at this address. Port 0 means any free port. After that, `address` is the address in use."""
+        """Listen at this address. With port 0, the system chooses a free port.
+
+        `address` then holds the address in use.
+        """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # With an explicit protocol number, asyncio sends small answers on accepted connections without delay.
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -267,9 +271,10 @@ class HttpListener:
         await self._pages(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Answer | None:
-        """Return the answer to a request that is refused before any route gets it; `None` if the request is accepted.
+        """Return the error answer to a request that is refused before any route gets it.
 
-        A request is refused if its host name is wrong or its token is too large.
+        Return `None` if the request is accepted. A request is refused if its host name is wrong or its token is too
+        large.
         """
         stranger = self._hosts.refusal(str(value, "latin-1") for name, value in scope["headers"] if name == b"host")
         if stranger is not None:
@@ -305,7 +310,10 @@ class HttpListener:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def _figures(self) -> tuple[Roster, Readers]:
-        """Return the members and the readers of the logs. Both are empty if the hub does not answer."""
+        """Return data for the metrics: the members, and the readers of the logs.
+
+        Both are empty if the hub does not answer.
+        """
         roster: Roster | Refusal = Roster(())
         readers: Readers | Refusal = Readers((), ())
         # A new session each time: a kept session would end when the store fails once.

@@ -39,25 +39,28 @@ _COLLECT_AFTER = 10_000
 """Number of new objects after which the garbage collector scans them. One batch of commands creates fewer lasting
 objects."""
 _YOUNG_PASSES = 2
-"""Number of scans of new objects before the garbage collector also scans the objects that survived them. Such a scan
-covers about 30,000 objects and stops the hub for 20 ms."""
+"""Number of scans of new objects before the garbage collector also scans the objects that survived these scans. Such a
+larger scan covers about 30,000 objects and stops the hub for 20 ms."""
 
 log = structlog.get_logger(__name__)
 
 
 class Options(Struct, frozen=True):
-    """Options of `tieline serve`: home, HTTP address, store, protocols. `None` means that the configuration decides."""
+    """Options of `tieline serve`: home folder, HTTP address, store, settings of protocols.
+
+    `None` means that the configuration file decides.
+    """
 
     home: Path
     http: str | None = None
     store: str | None = None
     home_named: bool = True
     flags: Mapping[str, Mapping[str, Any]] = {}
-    """Settings of protocols that the command line changes: protocol → field → value."""
+    """Settings of protocols that the command line changes, as protocol name → field name → value."""
 
 
 def raise_file_limit() -> None:
-    """Raise the limit of open files as far as allowed, because thousands of sockets need as many files."""
+    """Raise this process's limit of open files as far as the system allows. Thousands of sockets need as many files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -76,17 +79,19 @@ def spare_collector() -> None:
 
 
 def suspend_collector() -> None:
-    """Stop the garbage collector while a hub starts.
+    """Turn the garbage collector off while a hub starts.
 
-    With thousands of members, it would take a third of the start time.
-
-    All objects that the start makes stay in use. `spare_collector` turns the garbage collector on again.
+    With thousands of members, garbage collection would take a third of the start time. All objects that the start makes
+    stay in use. `spare_collector` turns the garbage collector on again.
     """
     gc.disable()
 
 
 def stop_signals() -> asyncio.Event:
-    """Return an event that SIGTERM and SIGINT set. Call this before the hub starts, so that no signal is missed."""
+    """Return an event that is set when the process gets SIGTERM or SIGINT.
+
+    Call this before the hub starts, so that no signal is missed.
+    """
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
@@ -116,7 +121,7 @@ class RunningHub:
         self.owner = ""
 
     async def start(self) -> Running:
-        """Start everything. If one part fails, stop the started parts again."""
+        """Start all parts of the hub, and return their addresses. If one part fails, stop the started parts again."""
         try:
             return await self._start()
         except BaseException:
@@ -201,7 +206,7 @@ class RunningHub:
                 raise ConfigError(str(error)) from error
 
     def _http_apps(self) -> list[HttpApp]:
-        """Return the HTTP applications of the protocols that have routes on the HTTP port."""
+        """Return the HTTP applications of all protocols that have routes on the HTTP port."""
         return [server.http for server in self.servers.values() if server.http is not None]
 
     def _places(self) -> dict[str, str | None]:
@@ -212,13 +217,13 @@ class RunningHub:
         return places
 
     async def stop(self) -> None:
-        """Stop everything in reverse order."""
+        """Stop all parts of the hub, in the reverse order of their start."""
         await self._closing.aclose()
 
     async def wait(self, asked: asyncio.Event) -> int:
-        """Wait until the event `asked` is set or the store has failed for good. Return the exit code.
+        """Wait until the event `asked` is set, or until the hub has lost its store.
 
-        The event `asked` is set when a user or the system wants the hub to stop.
+        Return the exit code of the process. The event `asked` is set when a user or the system wants the hub to stop.
         """
         assert self.local_hub is not None, "started before"
         stopping = asyncio.create_task(asked.wait())

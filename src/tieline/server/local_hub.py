@@ -1,11 +1,11 @@
 """The local hub: the Hub port in this process. The broker (decision logic) has its own thread.
 
 Commands pass through a queue. The broker's thread takes all commands that came during the last commit, decides them
-together and commits once. It never waits for a timer. The outcome goes to the event loop in one call, and only then are
-replies and notices sent. Work that nobody waits for (offers, acknowledgements) may stay uncommitted for
-`lazy_commit_ms`, so that it shares the commit of the next message. If a command raises an exception, only that command
-is refused. A failed commit is rolled back: commands that waited for it are refused, all others are decided again, and
-sessions stay open. Sessions end only when the broker cannot read its store.
+together (executes or refuses each) and commits once. It never waits for a timer. The outcome goes to the event loop in
+one call, and only then are replies and notices sent. Work that nobody waits for (offers, acknowledgements) may stay
+uncommitted for `lazy_commit_ms`, so that it shares the commit of the next message. If a command raises an exception,
+only that command is refused. A failed commit is rolled back: commands that waited for it are refused, all others are
+decided again, and sessions stay open. Sessions end only when the broker cannot read its store.
 """
 
 import asyncio
@@ -37,10 +37,11 @@ from tieline.server.turns import Done, Item, Turns, pieces
 from tieline.server.watches import Receiver, Watches
 
 _TICK_SECONDS = 0.25
-"""Longest delay after which the hub notices that a message has expired, when nothing else happens."""
+"""Seconds between two checks for expired messages, when nothing else happens."""
 
 _WRITES = frozenset({c.Send, c.Claim, c.Discard, c.Tick})
-"""Commands that are refused at once while the hub pauses writing after failures, because they would be rolled back."""
+"""Commands that are refused at once while the hub writes nothing after failures of the store, because they would be
+rolled back."""
 
 log = structlog.get_logger(__name__)
 
@@ -66,7 +67,7 @@ class _Answers:
         self._done = done
 
     def take(self, number: int, replies: Sequence[Reply]) -> None:
-        """Take the replies of part `number`. After the last part, pass all replies to the callback."""
+        """Store the replies of part `number`. After the last part, pass all replies to the callback."""
         self._parts[number] = replies
         self._left -= 1
         if not self._left and self._done is not None:
@@ -137,7 +138,7 @@ class LocalHub:
     # Lifecycle.
 
     def start(self) -> None:
-        """Start the threads, and the timer that expires messages."""
+        """Start the threads, and the timer that makes messages expire."""
         self._thread.start()
         self.recorder.start()
         if self._searcher is not None:
@@ -145,7 +146,7 @@ class LocalHub:
         self._tick()
 
     async def stop(self) -> None:
-        """Finish and commit the submitted commands, write a snapshot, stop the threads and close the store."""
+        """Execute and commit the submitted commands, write a snapshot, stop the threads and close the store."""
         self._stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
@@ -164,7 +165,7 @@ class LocalHub:
     # The Hub port.
 
     def submit(self, commands: Sequence[c.Command], done: Done | None = None) -> None:
-        """Queue commands. When they are decided and committed, `done` gets the replies, in order."""
+        """Queue commands. When they are executed and committed, the callback `done` gets the replies, in order."""
         if self._stopping:
             if done is not None:
                 self._loop.call_soon(done, [_STOPPING] * len(commands))
@@ -178,7 +179,7 @@ class LocalHub:
             self._queue.put((part, partial(answers.take, number)))
 
     async def ask(self, command: c.AnsweredBy[_R]) -> _R | Refusal:
-        """Submit one command and wait for its reply."""
+        """Submit one command, wait for its reply, and return the reply."""
         future: asyncio.Future[Reply] = self._loop.create_future()
 
         def done(replies: Sequence[Reply]) -> None:
@@ -199,7 +200,7 @@ class LocalHub:
             self._listeners.setdefault(member, []).append(listener)
 
     def forget(self, session: SessionId) -> None:
-        """Remove the listener of a session. A second call does nothing."""
+        """Call the listener of a session no more. A second call does nothing."""
         if self._tails:
             self._untail(session)
         known = self._sessions.pop(session, None)
@@ -229,13 +230,14 @@ class LocalHub:
             self._tails[member] = left
 
     def watch(self, interest: Interest, receiver: Receiver) -> Callable[[], None]:
-        """Pass the notices that match `interest` to this receiver until the returned function is called."""
+        """Pass the notices that match `interest` to `receiver`. Return a function that stops this."""
         return self._watches.add(interest, receiver)
 
     def set_external_inbox(self, member: MemberName, session: SessionId, inbox: ExternalInbox | None) -> None:
-        """Set the inbox that the hub asks before it settles deliveries of the member. With `None`, remove the inbox.
+        """Set the external inbox of a member, or remove it with `None`.
 
-        `session` is the inbox's own session. The broker's thread only reads the table, so the event loop may change it.
+        The hub asks an external inbox before it settles (acknowledges, expires…) deliveries of the member. `session` is
+        the inbox's own session. The broker's thread only reads the table of inboxes, so the event loop may change it.
         """
         if inbox is None:
             self._broker.external_inboxes.sessions.pop(member, None)
@@ -304,7 +306,7 @@ class LocalHub:
     def _take_in(self, timeout: float | None) -> bool:
         """Move all submitted items (commands with a callback) from the queue to `Turns`, which orders them by session.
 
-        If `Turns` is empty, wait for an item; raise `queue.Empty` after the timeout. Return true if the hub stops.
+        If `Turns` is empty, wait for an item, and raise `queue.Empty` after the timeout. Return true if the hub stops.
         """
         if self._more and not self._turns and self._queue.empty():
             self._more = False
@@ -406,7 +408,7 @@ class LocalHub:
         return False
 
     def _commit(self) -> Exception | None:
-        """Commit everything decided so far. On failure, roll back and return the error."""
+        """Commit all changes so far. Return `None`. If the commit fails, roll the changes back and return the error."""
         started = time.perf_counter()
         try:
             self._broker.commit()
@@ -477,7 +479,7 @@ class LocalHub:
     # On the event loop.
 
     def _publish(self, items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
-        """Pass on the outcomes of decided commands: replies to the callbacks of `items`, and news to listeners."""
+        """Pass on the outcomes of executed commands: replies to the callbacks in `items`, and news to the listeners."""
         if len(outcomes) == 1:
             self._tell(items, outcomes[0])
             return

@@ -53,12 +53,13 @@ PROTOCOL = "tieline"
 _LINES = "application/x-ndjson"
 _OFFSET_SCHEMA = {"type": "integer", "minimum": 0}
 _PAGE_ROWS = 1000
-"""Number of rows that are read and encoded at once. This takes a few milliseconds, in which the thread may hold the
-interpreter lock."""
+"""Number of rows that are read and encoded at once. This takes a few milliseconds. In this time, the thread may hold
+the interpreter lock."""
 _ROWS_MAX = 200_000
-"""Most rows of one answer, so that a hanging reader does not hold a connection for hours."""
+"""Most rows of one answer, so that a reader that hangs does not hold a connection for hours."""
 _THREADS = 4
-"""Most pages that are read at the same time. Other requests wait for a free thread."""
+"""Number of threads that read from the databases, so at most this many pages are read at the same time. Other requests
+wait for a free thread."""
 _OFFSET_MAX = 2**62  # after the end of any log, but still a valid number for the database
 _OFFSET = re.compile(r"[0-9]{1,19}")
 _FIELDS_MAX = 16  # more than the route has
@@ -78,43 +79,47 @@ _encoder = msgspec.json.Encoder()
 
 
 class LogsView(Struct, frozen=True):
-    """The logs, and the readers for which the hub keeps their rows."""
+    """Answer to `GET /api/log`: the logs, and the readers for which the hub does not delete unread rows."""
 
     logs: tuple[LogState, ...]
     readers: tuple[Reader, ...]
 
 
 class ReaderView(Struct, frozen=True):
-    """A reader after a change, and its log. Rows of the log before `kept_from` may already be deleted."""
+    """Answer to `PUT /api/log/readers/{name}`: the changed reader, and its log.
+
+    Rows of the log before `kept_from` may already be deleted.
+    """
 
     reader: Reader
     log: LogState
 
 
 class PositionForm(Struct, frozen=True, forbid_unknown_fields=True):
-    """The new position of a reader."""
+    """JSON input of `PUT /api/log/readers/{name}`: the new position of a reader."""
 
     position: int
     log: str = MAIN
     epoch: str = ""
-    """The epoch of the log, as the reader knows it. If it is given and not the log's epoch, the request is refused."""
+    """The epoch (random id) of the log, as the reader knows it. If it is given and the log has another epoch, the
+    request is refused."""
     rewind: bool = False
-    """True to allow a position before the current one."""
+    """True to allow a position before the reader's current position."""
 
 
 class _Range(Struct, frozen=True):
     log: str
     state: r.LogRows
-    """Describes the log: its epoch, and the offset from which on all rows are kept."""
+    """The hub's description of the log: its epoch (random id), and the offset after all deleted rows."""
     start: int
     end: int
     packed: bool
-    """True if the reader accepts gzip."""
+    """True if the reader accepts an answer that is compressed with gzip."""
     only_head: bool
 
 
 class LogApi(RouteApp):
-    """HTTP application with the route `GET /api/log/{log}`, by which other programs read the hub's logs."""
+    """HTTP application with the routes below `/api/log`, by which other programs read the hub's logs."""
 
     def __init__(self, hub: Hub, home: Path, unfinished: Unfinished) -> None:
         self._home = home
@@ -218,7 +223,10 @@ class LogApi(RouteApp):
 
 
 async def _asked(call: Call) -> _Range:
-    """Check the permission of the caller, and return the requested range of rows. Raise `Refused`."""
+    """Check the permission of the caller, and return the range of rows that the request asks for.
+
+    Raises `Refused` if the caller has no permission or the range is not valid.
+    """
     log, query = call.params["log"], call.query
     # The hub checks the permission. The offset is after the end of any log, so the reply has no rows.
     state = await call.get(lambda session: ReadLog(session, log=log, start=_OFFSET_MAX, limit=1), r.LogRows)

@@ -19,7 +19,7 @@ _PATH = "/api/stream"
 
 
 class _WebSocketTransport(Transport):
-    """One client's WebSocket: carries each batch of frames as one text message."""
+    """One client's WebSocket: carries each batch (JSON array of requests or answers) as one text message."""
 
     __slots__ = ("_closing", "_connection", "_gate", "_readable", "_unsent", "_websocket")
 
@@ -58,7 +58,7 @@ class _WebSocketTransport(Transport):
         self._readable.set()
 
     async def run(self) -> None:
-        """Receive and send batches until the client or the hub disconnects."""
+        """Receive and send batches (JSON arrays of requests or answers) until the client or the hub disconnects."""
         self._connection.expect_hello()
         writer = asyncio.create_task(self._write())
         try:
@@ -98,7 +98,7 @@ class NativeStream:
         self._open: set[_WebSocketTransport] = set()
 
     def serves(self, scope: Scope) -> bool:
-        """True if the request opens a WebSocket at `/api/stream`."""
+        """Return true if the request opens a WebSocket at `/api/stream`."""
         return bool(scope["type"] == "websocket" and scope["path"] == _PATH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,11 +15,11 @@ import structlog
 from tieline.core.outcome import Unseen
 
 RUNS_MAX = 4
-"""Most commands that run at the same time. Each is a process."""
+"""Most notification commands that run at the same time. Each run is a process."""
 
 WAITING_MAX = 256
-"""Most messages that wait for their command. More messages are dropped, with a line in the log. The log of the hub
-still has the escalation of a dropped message."""
+"""Most messages for which a run of the notification command is queued or active. Further messages are dropped, with a
+line in the program's log. The hub's event log still has the escalation of a dropped message."""
 
 _RUN_SECONDS_MAX = 30.0  # a command that hangs must not keep the next one waiting
 
@@ -27,7 +27,10 @@ log = structlog.get_logger(__name__)
 
 
 class Notifier:
-    """Runs the configured command once for each unseen message. Not thread-safe: use it only in the event loop."""
+    """Runs the configured notification command once for each message that its recipient has apparently not seen.
+
+    Not thread-safe: use it only in the event loop.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
@@ -35,7 +38,7 @@ class Notifier:
         self._turns = asyncio.Semaphore(RUNS_MAX)
 
     def notify(self, unseen: Unseen) -> None:
-        """Queue a run of the command for an unseen message, and return at once."""
+        """Queue a run of the notification command for an unseen message, and return at once."""
         if len(self._runs) >= WAITING_MAX:
             log.warning(
                 "too many messages wait to be told of; one is dropped", member=unseen.member, message=unseen.message.id
@@ -46,7 +49,7 @@ class Notifier:
         task.add_done_callback(self._runs.discard)
 
     async def stop(self) -> None:
-        """End all running commands."""
+        """End all running notification commands, and drop the queued runs."""
         runs = list(self._runs)
         for run in runs:
             run.cancel()

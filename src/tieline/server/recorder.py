@@ -36,11 +36,11 @@ _IDLE_SECONDS = 0.5
 """Seconds between two steps that return free disk space to the operating system. The first step comes after this time
 without uploads."""
 _DOUBT_SECONDS = 60.0
-"""Interval at which the recorder checks if the hub trusts its clock again. Until then, no old rows are deleted."""
+"""Seconds between two checks if the hub trusts its clock. No old rows are deleted before the hub trusts its clock."""
 _RETRY_SECONDS = 1.0
-"""Interval at which a failing store is tried again while nobody uploads."""
+"""Seconds between two attempts to use a failing store, while nobody uploads activity."""
 _BATCH_MAX = 64
-"""Most uploads in one commit, so that the first upload does not wait too long for the last one."""
+"""Most uploads of activity in one commit, so that the first upload does not wait too long for the last one."""
 
 _FULL = Refusal(Code.ACTIVITY_FULL, "too much activity waits to be written; upload it again later")
 _STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; send again when it is back")
@@ -52,7 +52,7 @@ def _yield_thread() -> None:
 
 
 class RecorderCounters(Struct):
-    """Numbers since the start: stored activity events, commits, and the seconds that the commits took."""
+    """Numbers since the start of the hub: stored activity events, commits, and the seconds that the commits took."""
 
     events: int = 0
     commits: int = 0
@@ -60,7 +60,11 @@ class RecorderCounters(Struct):
 
 
 class Recorder:
-    """Runs the journal, which stores and reads activity, on its own thread. Uploads and queries wait in a queue."""
+    """Runs the journal, which stores and reads the activity of agents, on its own thread.
+
+    Uploads and queries wait in a queue. `recorded` is called with the rows that were stored. `submit` gives commands to
+    the hub.
+    """
 
     def __init__(
         self,
@@ -95,7 +99,7 @@ class Recorder:
         self.counters = RecorderCounters()
 
     def start(self) -> None:
-        """Start the journal's thread, and delete old activity regularly."""
+        """Start the journal's thread, and start to delete old activity once per hour."""
         self._thread.start()
         self._prune()
 
@@ -110,9 +114,9 @@ class Recorder:
         await asyncio.sleep(0)
 
     def submit(self, work: Work, answered: Answered) -> None:
-        """Queue an upload or a query. `answered` gets the reply. An upload is answered when its events are on disk.
+        """Queue an upload or a query of activity. The callback `answered` gets the reply.
 
-        If the queue is full, `answered` gets a refusal at once.
+        An upload is answered when its events are on disk. If the queue is full, `answered` gets a refusal at once.
         """
         size = work.size if isinstance(work, Record) else 0
         limits = self._limits
@@ -130,8 +134,8 @@ class Recorder:
     def _prune(self) -> None:
         """Delete old activity in small steps, then pause for an hour.
 
-        Retention is counted in days, so one pass per hour is enough. During the pause, return free disk space to the
-        operating system while no uploads come.
+        One pass per hour is enough, because activity is kept for days. During the pause, give free disk space back to
+        the operating system while no uploads come.
         """
 
         def done(reply: Reply) -> None:
@@ -147,7 +151,7 @@ class Recorder:
             self.submit(Prune(self._clock_and_ids.now_ms()), done)
 
     def _free_space(self) -> None:
-        """Return some free disk space to the operating system, if no upload came since the last call.
+        """Give some free disk space back to the operating system, if no upload came since the last call.
 
         Schedule the next call, until little free space is left.
         """
@@ -194,9 +198,10 @@ class Recorder:
             self._health.activity.succeeded()
 
     def _gather(self, item: _Item) -> tuple[list[_Item], _Item | None]:
-        """Return the item with the uploads that wait behind it, and the first query behind these uploads, or `None`.
+        """Return the items to execute together: `item` and, if it is an upload, the uploads that wait directly behind.
 
-        The query is executed alone, after the uploads. So its answer contains all earlier uploads.
+        The second value is the query that ended the uploads, or `None`. This query is executed alone, after the
+        uploads. So its answer contains all earlier uploads.
         """
         items = [item]
         while isinstance(item[0], Record) and len(items) < _BATCH_MAX and not self._queue.empty():

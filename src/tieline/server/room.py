@@ -39,8 +39,8 @@ from tieline.wire.room import ROOM_FILE, token_prefix
 from tieline.wire.unfinished import Unfinished
 
 MEMORY = "memory"
-"""Name of the store that keeps nothing after the hub stops. It is SQLite without sync, in a folder of the home. The hub
-removes this folder when it stops."""
+"""Name of the store that keeps nothing after the hub stops. It is a SQLite database without sync, in a folder of the
+home. The hub removes this folder when it stops."""
 _FORGOTTEN_FOLDER = "forgotten"
 
 _NAMES_SHOWN = 5
@@ -50,7 +50,10 @@ log = structlog.get_logger(__name__)
 
 
 def store_folder(url: str, home: Path) -> Path:
-    """Return the folder of the store's files: the home, or for the store `memory` a temporary folder in the home."""
+    """Return the folder with the files of the store `url`.
+
+    This is the home or, for the store `memory`, a temporary folder in the home.
+    """
     return home / _FORGOTTEN_FOLDER if url == MEMORY else home
 
 
@@ -59,7 +62,10 @@ def _synchronous(url: str) -> str:
 
 
 def open_store(url: str, folder: Path) -> Store:
-    """Open the store that the configuration names: `sqlite`, `memory`, or `sqlite:unsafe` (no sync, for benchmarks)."""
+    """Open and return the store `url`: `sqlite`, `memory`, or `sqlite:unsafe` (no sync to disk, for benchmarks).
+
+    Raises `ConfigError` for any other name. `folder` has the files of the store.
+    """
     if url not in ("sqlite", "sqlite:unsafe", MEMORY):
         raise ConfigError(f"unknown store {url!r}: use 'sqlite' or 'memory'")
     if url != MEMORY:
@@ -74,7 +80,7 @@ def open_store(url: str, folder: Path) -> Store:
 
 
 def make_clock_and_ids(home: Home, config: Config) -> SystemClockAndIds:
-    """Make the clock and the source of ids and tokens for the hub in a home.
+    """Return the clock and the source of ids and tokens for the hub in the folder `home`.
 
     In the home of a room, tokens begin with a prefix that contains the room's id. The hub finds the room of a request
     by this prefix.
@@ -84,7 +90,7 @@ def make_clock_and_ids(home: Home, config: Config) -> SystemClockAndIds:
 
 
 def open_broker(home: Home, config: Config, clock_and_ids: SystemClockAndIds | None = None) -> Broker:
-    """Open the store of a home, and make the hub's decision logic (broker) over it.
+    """Open the store in the folder `home`, and return the hub's decision logic (broker) for this store.
 
     This process must have locked the home.
     """
@@ -116,7 +122,7 @@ def open_broker(home: Home, config: Config, clock_and_ids: SystemClockAndIds | N
 
 
 def _warn_of_orphans(broker: Broker) -> None:
-    """Log a warning about names that nobody can use, because their shared token is no longer configured."""
+    """Log a warning about member names that nobody can use, because their shared token is no longer configured."""
     names = broker.shared_tokens.orphans()
     if names:
         said = "names belong to a shared token that is configured no more"
@@ -125,7 +131,7 @@ def _warn_of_orphans(broker: Broker) -> None:
 
 
 class Room:
-    """A running room: its hub, with its store, services and login routes. `open` makes a room."""
+    """A running room (a hub with its own members): its store, services and login routes. `open` makes a `Room`."""
 
     def __init__(self, home: Home, config: Config, broker: Broker, clock_and_ids: SystemClockAndIds) -> None:
         self.home = home
@@ -143,7 +149,7 @@ class Room:
 
     @classmethod
     async def open(cls, home: Home, config: Config, notifier: Notifier | None = None) -> "Room":
-        """Open the store of the room in `home`, and start its hub and services."""
+        """Open the store of the room in `home`, start the room's hub and services, and return the room."""
         clock_and_ids = make_clock_and_ids(home, config)
         # On a thread, because a large store takes seconds to read, and other rooms are served meanwhile.
         broker = await asyncio.to_thread(open_broker, home, config, clock_and_ids)
@@ -181,7 +187,7 @@ class Room:
         return activity, SqliteSearch(folder), SqliteFiles(folder, synchronous=synchronous)
 
     def make_servers(self, host: Host) -> dict[str, Server]:
-        """Make the servers of the protocols that the configuration turns on, by name."""
+        """Return new servers for the protocols that the configuration turns on, as protocol name → server."""
         made = {}
         for protocol in protocols():
             settings = self.config.protocols.get(protocol.name)
@@ -194,7 +200,7 @@ class Room:
         return made
 
     def own_apps(self, unfinished: Unfinished) -> list[HttpApp]:
-        """Make the HTTP applications that belong to no protocol: API, logins, console, insights and logs."""
+        """Return new HTTP applications that belong to no protocol: API, logins, console, insights and logs."""
         hub = self.local_hub
         api, logs = Api(hub, unfinished), LogApi(hub, self.folder, unfinished)
         insights = Insights(hub, self.home.path, unfinished)
@@ -202,5 +208,5 @@ class Room:
         return [api, self.login_app, ConsoleApp(hub, self.services, unfinished, tables), insights, logs]
 
     async def stop(self) -> None:
-        """Finish running work, and close the store."""
+        """Finish the running work of the room, and close the store."""
         await self._closing.aclose()

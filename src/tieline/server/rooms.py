@@ -37,10 +37,10 @@ from tieline.wire.protocol import Host
 from tieline.wire.room import ROOM_FILE, ROOMS_MAX, NewRoom, new_room, room_of
 
 EMPTY_SECONDS = 24 * 3600.0
-"""A room without members is removed when nobody has used it for this time."""
+"""Seconds without use after which a room without members is removed."""
 
 _IDLE_SECONDS = 600.0
-"""A room is closed when it had no request for this time."""
+"""Seconds without a request after which a room is closed."""
 _SWEEP_SECONDS = 60.0  # soon enough for what waits for ten minutes and for a day
 _ID = re.compile(r"[0-9a-f]{32}\Z")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\Z")
@@ -53,14 +53,17 @@ log = structlog.get_logger(__name__)
 
 
 class _Record(Struct, frozen=True):
-    """Content of a room's file: the hash of the room's token. The file's modification time is the room's last use."""
+    """Content of the file `room.json` of a room: the hash of the room's token.
+
+    The modification time of the file is the time of the room's last use.
+    """
 
     token: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
     """SHA-256 of the token that admits newcomers, in hexadecimal digits."""
 
 
 class _OpenRoom(Struct, frozen=True, eq=False):
-    """An open room with its HTTP applications, which answer the room's requests."""
+    """An open room, and the HTTP applications that answer its requests."""
 
     room: Room
     apps: Sequence[HttpApp]
@@ -71,7 +74,7 @@ class _OpenRoom(Struct, frozen=True, eq=False):
 
 
 class _Known:
-    """A room that exists, open or closed: its folder, and the time of its last use.
+    """Entry in the table of rooms: a room that exists, open or closed, with its folder and the time of its last use.
 
     If the room cannot be opened, `trouble` is the reason.
     """
@@ -92,14 +95,15 @@ class _Known:
         self.lock = asyncio.Lock()
 
     def is_used_since(self, used_at: float) -> bool:
-        """True if a request is being answered, or was answered after `used_at`."""
+        """Return true if the room answers a request now, or if its last use is no longer at the time `used_at`."""
         return bool(self.users) or self.used_at != used_at
 
 
 class Rooms:
-    """All rooms other than the common room. As an HTTP application, it passes each request to its room.
+    """All rooms other than the common room (the hub itself). A room is a hub behind the same HTTP port.
 
-    It also implements `RoomMaker`: it makes new rooms.
+    As an HTTP application, this class passes each request to its room. It also implements `RoomMaker`: it makes new
+    rooms.
     """
 
     def __init__(self, folder: Path, host: Host, config: Config, site: HttpApp) -> None:
@@ -121,7 +125,7 @@ class Rooms:
     # Lifecycle.
 
     async def start(self, strangers: Sequence[HttpApp] = ()) -> None:
-        """Read from disk which rooms exist, and remove half-made rooms of an earlier process.
+        """Read from disk which rooms exist, and remove rooms that an earlier process made or removed only by half.
 
         `strangers` are applications that answer requests for rooms that do not exist.
         """
@@ -190,14 +194,14 @@ class Rooms:
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True if the request names a room.
+        """Return true if the request names a room.
 
-        Also true for a room that does not exist, because the common room must not answer such a request.
+        Also return true for a room that does not exist, because the common room must not answer such a request.
         """
         return room_of(scope, self._headers) is not None and scope["path"] != _HEALTH
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request to its room, which answers it."""
+        """Pass a request to the room that the request names. The room answers the request."""
         known = self._known.get(room_of(scope, self._headers) or "")
         if known is None:
             await self._answer_lost(scope, receive, send)
@@ -238,9 +242,9 @@ class Rooms:
     # Opening and closing.
 
     async def _open(self, known: _Known) -> _OpenRoom | Answer | None:
-        """Return the open room, or an error answer if it cannot be opened.
+        """Return the room of the table entry `known`, and open the room first if it is closed.
 
-        Return `None` if the room was removed meanwhile.
+        Return an error answer if the room cannot be opened. Return `None` if the room was removed meanwhile.
         """
         if known.open is not None and not known.open.failed:
             return known.open
@@ -316,7 +320,7 @@ class Rooms:
                 log.exception("the upkeep of rooms failed", reason=str(error))
 
     async def _sweep(self) -> None:
-        """Close rooms that nobody uses, and remove rooms that nobody joined."""
+        """Close rooms that nobody has used for a while, and remove old rooms that never had a member."""
         for room_id, known in list(self._known.items()):
             used_at = known.used_at
             unused = self._now() - used_at
@@ -338,7 +342,7 @@ class Rooms:
                     log.info("a room that nobody joined is removed", room=room_id)
 
     async def _is_empty(self, known: _Known) -> bool:
-        """True if a room has no members.
+        """Return true if a room has no members.
 
         This check opens a closed room. If the room had a member at an earlier check, it is not checked again.
         """
@@ -353,7 +357,10 @@ class Rooms:
 
 
 async def _answer(apps: Sequence[HttpApp], otherwise: Answer, scope: Scope, receive: Receive, send: Send) -> None:
-    """Let the first of `apps` that serves the request answer it. If none serves it, send the refusal `otherwise`."""
+    """Let the first application in `apps` that serves the request answer it.
+
+    If none does, send the answer `otherwise`.
+    """
     app = next((app for app in apps if app.serves(scope)), None)
     if app is None:
         await refuse(scope, receive, send, otherwise)

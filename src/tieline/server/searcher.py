@@ -20,16 +20,19 @@ Answered = Callable[[Reply], None]
 _Item = tuple[SearchQuery, Answered]
 
 _WAITING_MAX = 256
-"""Most queries that wait in the queue. Each may take a while, and clients should not wait too long."""
+"""Most search queries that wait in the queue. Each query may take a while, and clients should not wait too long."""
 _IDLE_SECONDS = 2.0
-"""Interval at which the thread looks for new messages in the log while there are no queries."""
+"""Seconds between two checks of the log for new messages, while there are no search queries."""
 
 _FULL = Refusal(Code.ACTIVITY_FULL, "too many searches wait; ask again later")
 _STOPPED = Refusal(Code.SHUTTING_DOWN, "the hub is stopping; ask again when it is back")
 
 
 class Searcher:
-    """Runs the search index on its own thread: answers queries from a queue, and indexes new messages in between."""
+    """Runs the search index on its own thread.
+
+    The thread answers queries from a queue, and indexes messages in between.
+    """
 
     def __init__(self, index: SearchIndex, health: Health) -> None:
         self._index = index
@@ -54,7 +57,10 @@ class Searcher:
         await asyncio.sleep(0)
 
     def submit(self, query: SearchQuery, answered: Answered) -> None:
-        """Queue a query. `answered` gets the reply. If too many queries wait, it gets a refusal at once."""
+        """Queue a search query.
+
+        The callback `answered` gets the reply, or a refusal at once if too many queries wait.
+        """
         if self._stopping:
             answered(_STOPPED)
         elif self._waiting >= _WAITING_MAX:
@@ -90,7 +96,7 @@ class Searcher:
             return refusal
 
     def _follow(self) -> None:
-        """Index new messages until a query comes."""
+        """Add new messages to the search index until all are added or a query comes."""
         try:
             while self._index.work() and self._queue.empty():
                 pass

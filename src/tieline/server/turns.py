@@ -1,6 +1,6 @@
 """Turns: a fair order of commands between sessions, so that many commands of one session do not delay another session.
 
-Used by: the local hub. Uses: nothing. The commands of one session are decided in their order. Sessions take turns. A
+Used by: the local hub. Uses: nothing. The commands of one session are executed in their order. Sessions take turns. A
 turn ends when the total cost of its commands reaches `_SHARE`. If a new session replaces older sessions, it opens after
 all earlier commands of the older sessions. The cost of a command is the longest time that the broker (decision logic)
 may need for it. So the time for a batch is limited.
@@ -18,7 +18,8 @@ from tieline.contract.reply import Reply
 Done = Callable[[Sequence[Reply]], None]
 Item = tuple[Sequence[c.Command], Done | None]
 Replaced = Callable[[c.Attach], Iterable[SessionId]]
-"""Returns the sessions that the new session of an `Attach` command replaces. They end when the new session opens."""
+"""Function that returns the sessions which the new session of an `Attach` command replaces. These sessions end when the
+new session opens."""
 
 _COSTS: dict[type, int] = {
     **dict.fromkeys((c.Send, c.Offered, c.Advance, c.Discard, c.Claim, c.Confirm, c.Detach, c.Tick), 1),
@@ -26,12 +27,13 @@ _COSTS: dict[type, int] = {
     **dict.fromkeys((c.ListMembers, c.ListChannels, c.ReadHistory, c.ReadLog, c.ReadReceipts, c.Follow), 512),
     **dict.fromkeys((c.ReadStreams, c.ListObjectives, c.ViewObjective, c.RemoveMember), 512),
 }
-"""Highest possible cost of each command, in units of about twenty microseconds of the broker's time."""
+"""Highest possible cost of each command, in units of about twenty microseconds of the time of the broker (decision
+logic)."""
 _COST = 16
 """Cost of all commands that are not in `_COSTS`."""
 
 _SHARE = 256
-"""Total cost of the commands that are decided in one turn of a session. Then the next session has its turn."""
+"""Total cost of the commands that are executed in one turn of a session. Then the next session has its turn."""
 
 
 def _cost(commands: Sequence[c.Command]) -> int:
@@ -39,9 +41,9 @@ def _cost(commands: Sequence[c.Command]) -> int:
 
 
 def pieces(commands: Sequence[c.Command]) -> Iterator[Sequence[c.Command]]:
-    """Split commands into pieces that cost at most `_SHARE`, the cost at which a session's turn ends.
+    """Yield `commands` in groups. Each group costs at most `_SHARE`, the cost at which the turn of a session ends.
 
-    A single command that costs more is a piece of its own.
+    A single command that costs more is a group of its own.
     """
     start = cost = 0
     for index, command in enumerate(commands):
@@ -55,15 +57,15 @@ def pieces(commands: Sequence[c.Command]) -> Iterator[Sequence[c.Command]]:
 
 class _Entry(NamedTuple):
     number: int
-    """Position in the order of submission."""
+    """Position of the item in the order of submission."""
     item: Item
     cost: int
 
 
 class Turns:
-    """Queues of commands that wait for their decision, one queue for each session. Sessions take turns.
+    """Queues of commands that are not executed yet, one queue for each session. The sessions take turns.
 
-    Not thread-safe: use it only in the broker's thread, which processes the commands.
+    Not thread-safe: use it only in the broker's thread, which executes the commands.
     """
 
     def __init__(self, replaced: Replaced) -> None:
@@ -87,9 +89,9 @@ class Turns:
             waiting.append(entry)
 
     def take(self, most: int) -> list[Item]:
-        """Remove and return the next items to decide.
+        """Remove and return the next items (commands with a callback) to execute. Return at least one item.
 
-        Their total cost is at most `most`, but at least one item is returned.
+        `most` limits the total cost of the items. A first item that costs more is returned alone.
         """
         items: list[Item] = []
         while self._waiting:
@@ -114,9 +116,9 @@ class Turns:
         return items
 
     def _put_behind(self, entry: _Entry) -> bool:
-        """Queue an entry that opens a session behind the earlier commands of the session that it replaces.
+        """Queue an `Attach` command behind the earlier commands of the session that it replaces, and return true.
 
-        Return false if the entry opens no session, or if no earlier commands of such a session wait.
+        Return false if `entry` is no `Attach` command, or if no earlier commands of such a session wait.
         """
         commands = entry.item[0]
         if not commands or not isinstance(commands[0], c.Attach):

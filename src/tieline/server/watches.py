@@ -29,7 +29,8 @@ log = structlog.get_logger(__name__)
 Receiver = Callable[[Notice], None]
 
 _Key = type | Target | str
-"""Key by which the receivers of a notice are found: a kind of notice, the target of a message, or its sender's name."""
+"""Key by which the callbacks for a notice are found: a kind of notice, the target of a message, or its sender's
+name."""
 
 
 def _keys(interest: Interest) -> Iterable[_Key]:
@@ -46,14 +47,14 @@ def _keys(interest: Interest) -> Iterable[_Key]:
 
 
 class Watches:
-    """All watches of one hub. A watch is a callback for notices, with an interest: the notices that it asks for."""
+    """Table of all watches of one hub. A watch is a callback with an `Interest`: the notices that it wants to get."""
 
     def __init__(self) -> None:
         # Tuples, because a receiver may start or end a watch while it is called.
         self._receivers: dict[_Key, tuple[Receiver, ...]] = {}
 
     def add(self, interest: Interest, receiver: Receiver) -> Callable[[], None]:
-        """Call `receiver` with every notice that matches `interest`. The returned function ends the watch."""
+        """Call `receiver` with every notice that matches `interest`. Return a function that ends this watch."""
         keys = tuple(dict.fromkeys(_keys(interest)))
 
         # Each watch has its own function, because several watches may share a receiver.
@@ -72,11 +73,11 @@ class Watches:
         return stop
 
     def changed(self, change: Change) -> None:
-        """Notify watches that a member or channel was added or removed, or that a member joined or left a channel."""
+        """Tell the interested watches about a change of members, channels or subscriptions."""
         self._tell(self._receivers.get(type(change), ()), change)
 
     def posted(self, message: Message, origin: SessionId) -> None:
-        """Tell watchers about an accepted message. `origin` is the session that sent the message.
+        """Tell the interested watches about an accepted message. `origin` is the session that sent the message.
 
         A watch that matches both the target and the sender of the message gets only one notice.
         """
@@ -89,7 +90,7 @@ class Watches:
             self._tell(found, Posted(message, origin))
 
     def said(self) -> None:
-        """Notify the watches with `Interest.said` that some messages were accepted.
+        """Tell the watches with `Interest.said` that the hub has accepted some messages.
 
         The notice does not contain the messages.
         """

@@ -24,14 +24,17 @@ from tieline.wire.http import CLIENT_GATE
 from tieline.wire.unfinished import TOO_MUCH, Unfinished
 
 _REFUSE_SECONDS = 1.0
-"""Time for which a client that is not admitted can still read the reason."""
+"""Seconds for which a refused client can still read the reason, before the connection is closed."""
 _CLOSE_FRAME = b"\x88"
-"""The first byte of a close frame."""
+"""First byte of a WebSocket close frame (the message that ends a WebSocket)."""
 _MESSAGES = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 
 
 class _Greeted(ServerProtocol):
-    """WebSocket parser that accepts only a small first message (the greeting), and larger messages after it."""
+    """Parser of one WebSocket.
+
+    It accepts only a small first message (the greeting), and larger messages after the greeting.
+    """
 
     def __init__(self, first_bytes_max: int, bytes_max: int, **options: Any) -> None:
         self._first_bytes_max = min(first_bytes_max, bytes_max)
@@ -42,7 +45,7 @@ class _Greeted(ServerProtocol):
 
     @property
     def greeted(self) -> bool:
-        """True after the greeting (the first message with content) has come."""
+        """True after the client has sent its greeting (the first message with content)."""
         return self._left <= 0
 
     def recv_frame(self, frame: Frame) -> None:
@@ -54,7 +57,7 @@ class _Greeted(ServerProtocol):
     def await_greeting(self) -> None:
         """Accept one more small message as the greeting, because the last message had no content.
 
-        The next message may already be complete, because it came in the same chunk.
+        The next message may already be here, because it came together with the last message.
         """
         self._count(1)
 
@@ -64,7 +67,7 @@ class _Greeted(ServerProtocol):
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """One WebSocket connection.
+    """WebSocket connection to one client, with limits on the messages of a client that is not admitted yet.
 
     It is also the `ClientGate`: the protocol that serves the connection admits or refuses the client.
     """
@@ -82,15 +85,15 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
     # The ClientGate port.
 
     def await_greeting(self) -> None:
-        """Let the client send another small message, because the last one had no content."""
+        """Let the client send another small message, because its last message had no content."""
         self.conn.await_greeting()
         if not self.conn.greeted:
             self._read_on()
 
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
-        """Let the client send messages of full size, or of at most `bytes_max` bytes.
+        """Let the client send messages of up to `bytes_max` bytes, or of full size if it is `None`.
 
-        The protocol identified the client as the member `owner`.
+        The protocol has identified the client as the member `owner`.
         """
         self._admitted = True
         self._share.admit(owner)
@@ -99,7 +102,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         self._read_on()
 
     def refuse(self) -> None:
-        """Refuse the client: read nothing more, free the data received so far, and disconnect after a second."""
+        """Refuse the client: ignore all further data, free the data received so far, and disconnect after a second."""
         if self._refusing is None and not self.disconnected:
             self._refusing = self.loop.call_later(_REFUSE_SECONDS, self.transport.abort)
             self._forget()
@@ -179,7 +182,10 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _too_much(self) -> None:
-        """Disconnect: all connections together hold too many unprocessed bytes, and this connection holds the most."""
+        """Disconnect this client.
+
+        All connections together hold too many unprocessed bytes, and this connection holds the most.
+        """
         if self.handshake_complete and not self.close_sent and not self.transport.is_closing():
             self.conn.fail(CloseCode.TRY_AGAIN_LATER, TOO_MUCH)
             self.handle_parser_exception()

@@ -46,7 +46,10 @@ class Services:
         self._upkeep = Upkeep(hub, self.operator, self.files, self.logins)
 
     async def start(self) -> None:
-        """Remove unfinished data of the last run, and start the upkeep, which deletes the data of removed members."""
+        """Start the services.
+
+        Delete incomplete uploads of the last run, and the data of removed members, now and later.
+        """
         await self._upkeep.start()
 
     async def stop(self) -> None:

@@ -26,7 +26,7 @@ from tieline.services.operator import Operator
 
 
 class Approved(Struct, frozen=True):
-    """A token that was made for a device, with the hub's record of the token (`kept`) and the token's member."""
+    """Result of an approval: the new token, the hub's data about the token (`kept`), and the token's member."""
 
     token: str
     kept: TokenView
@@ -34,7 +34,7 @@ class Approved(Struct, frozen=True):
 
 
 class Fetched(Struct, frozen=True):
-    """A token that a device fetches, and the token's member."""
+    """Answer to a device that fetches its token: the token, the token's id, and the token's member."""
 
     token: str
     token_id: str
@@ -42,7 +42,7 @@ class Fetched(Struct, frozen=True):
 
 
 class Devices:
-    """Requests of devices for a token: accepts them, lets a member decide, and gives the tokens to the devices."""
+    """Service that gives tokens to devices: takes their requests, lets a member decide, and hands out the tokens."""
 
     def __init__(self, operator: Operator, enrolments: Enrolments, now_ms: Callable[[], int]) -> None:
         self._operator = operator
@@ -57,17 +57,18 @@ class Devices:
     def start(
         self, source: str | None, agent: str | None, label_hint: str, prefix: str = ""
     ) -> Started | EnrolmentRefusal:
-        """Register the request of a device, and return its codes. The device code begins with `prefix`.
+        """Register the request of a device for a token.
 
-        `source` is the device's address, `agent` its program, and `label_hint` the name that the device proposes for
-        itself.
+        Return two codes: one for the device, one for the approving person. The device's code begins with `prefix`.
+        `source` is the device's address, and `agent` is the name of its program. `label_hint` is the name that the
+        device proposes for itself.
         """
         return self._enrolments.start(source, agent, label_hint, self._now_ms(), prefix)
 
     async def poll(self, device_code: str) -> Fetched | PollError:
-        """Answer a device that polls for the decision.
+        """Return the answer to a device that asks if its request is decided.
 
-        The device gets its token, but only once, or an error such as "pending".
+        The answer is the token, which the device can get only once, or an error such as "pending".
         """
         granted = self._enrolments.poll(device_code, self._now_ms())
         if isinstance(granted, PollError):
@@ -84,9 +85,10 @@ class Devices:
         return self._enrolments.pending(self._now_ms())
 
     async def approve(self, user_code: str, make: Callable[[], Awaitable[Approved]]) -> Approved | EnrolmentRefusal:
-        """Approve the request with this code: the device gets the token that `make` makes.
+        """Approve the request with the code `user_code`.
 
-        If `make` raises, the request continues to wait. Return a refusal if no request with this code waits.
+        Call `make` to make the token, which the device can then fetch. Return the result of `make`. If `make` raises an
+        error, the request continues to wait. Return a refusal if no request with this code waits.
         """
         waiting = self._enrolments.claim(user_code, self._now_ms())
         if isinstance(waiting, EnrolmentRefusal):
@@ -104,7 +106,7 @@ class Devices:
         return approved
 
     def reject(self, user_code: str, reason: str) -> EnrolmentRefusal | None:
-        """Reject the request with this code. The device gets the reason.
+        """Reject the request with the code `user_code`. The device is told the `reason`.
 
         Return a refusal if no request with this code waits.
         """
@@ -113,7 +115,7 @@ class Devices:
     # Tokens that no device fetched.
 
     def close(self) -> None:
-        """Cancel the timer that revokes tokens."""
+        """Cancel the timer that revokes the tokens that no device fetched."""
         if self._expiry is not None:
             self._expiry.cancel()
 

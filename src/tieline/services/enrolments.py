@@ -19,14 +19,14 @@ from tieline.wire.rate_limit import RateLimit, seconds
 
 EXPIRES_MS = 300_000
 INTERVAL_SECONDS = 5
-"""Interval at which a device should poll."""
+"""Number of seconds between two polls of a device, as the hub asks for it."""
 
 _SLOW_DOWN_MS = 2500
-"""A device that polls again within this time is told to slow down."""
+"""Time in milliseconds. A device that polls again within this time is told to slow down."""
 _REQUESTS_MAX = 10
 _REQUESTS_WINDOW_MS = 3600 * 1000
-"""One address may make `_REQUESTS_MAX` requests within this time. A person types in each code, so few requests are
-enough."""
+"""Time in milliseconds. One address may make `_REQUESTS_MAX` requests within this time. A person types in each code, so
+few requests are enough."""
 _WAITING_MAX = 1000
 """Maximum number of requests that may wait at the same time, because a person must be able to read the list."""
 _LABEL_CHARS_MAX = 64  # a name in a list that a person reads
@@ -46,7 +46,7 @@ class State(Enum):
 
     PENDING = "pending"
     CLAIMED = "claimed"
-    """A member approved the request, and the token is being made."""
+    """A member has approved the request, and the hub is making the token. Nobody else can decide the request."""
     APPROVED = "approved"
     REJECTED = "rejected"
 
@@ -57,13 +57,12 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.APPROVED: frozenset(),
     State.REJECTED: frozenset(),
 }
-"""For each state, the states to which a request can change next. A request is removed when the device has got its final
-answer.
-"""
+"""For each state, the states to which a request can change next. The hub deletes a request when the device has its
+final answer, or when the request expires."""
 
 
 class Started(Struct, frozen=True):
-    """The answer to a device's request: the code to poll with, and the code for the person who approves."""
+    """Answer to a device's request for a token: a code for its polls, and a code for the person who approves."""
 
     device_code: str
     user_code: str
@@ -73,7 +72,7 @@ class Started(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """A device's request for a token, as shown to the members who may approve it."""
+    """A device's request that waits for a decision, as shown to the members who may approve it."""
 
     user_code: str
     label_hint: str
@@ -86,7 +85,7 @@ class Waiting(Struct, frozen=True):
 
 
 class Granted(Struct, frozen=True):
-    """A token that was made for a device and that the device may fetch."""
+    """Record of a token that was made for a device, and that the device has not fetched yet."""
 
     token: str
     token_id: str
@@ -102,7 +101,7 @@ class PollError(Struct, frozen=True):
 
 
 class EnrolmentRefusal(Struct, frozen=True):
-    """A refusal for a device or for the approving member, with its HTTP status."""
+    """Answer that refuses a request of a device or of the approving member: the HTTP status and the reason."""
 
     status: int
     error: str
@@ -111,7 +110,7 @@ class EnrolmentRefusal(Struct, frozen=True):
 
 
 class _Request:
-    """A device's request for a token: the hash of its code, its state, and the token or the reason for a rejection."""
+    """Record of a device's request: the hash of its code, its state, and the token or the reason for a rejection."""
 
     __slots__ = ("digest", "granted", "polled_at_ms", "reason", "state", "waiting")
 
@@ -131,7 +130,10 @@ class _Request:
 
 
 class Enrolments:
-    """Requests of devices for a token, until the device has its final answer or the request expires."""
+    """All requests of devices for a token.
+
+    A request is removed when the device has its final answer, or when it expires.
+    """
 
     def __init__(self, randomness: Callable[[int], bytes]) -> None:
         self._randomness = randomness
@@ -147,10 +149,11 @@ class Enrolments:
     def start(
         self, source: str | None, agent: str | None, label_hint: str, now_ms: int, prefix: str = ""
     ) -> Started | EnrolmentRefusal:
-        """Register the request of a device, and return its codes.
+        """Register the request of a device for a token.
 
-        `source` is the device's address, `agent` its program, and `label_hint` the name that the device proposes for
-        itself. The device code begins with `prefix`, for clients that recognize a device code by this prefix.
+        Return two codes: one for the device, one for the approving person. `source` is the device's address, and
+        `agent` is the name of its program. `label_hint` is the name that the device proposes for itself. The device's
+        code begins with `prefix`, because some clients recognize a device code by its prefix.
         """
         if len(label_hint) > _LABEL_CHARS_MAX:
             return EnrolmentRefusal(400, "invalid enroll payload")
@@ -178,7 +181,10 @@ class Enrolments:
         return Started(device_code, user_code, EXPIRES_MS // 1000, INTERVAL_SECONDS)
 
     def poll(self, device_code: str, now_ms: int) -> Granted | PollError:
-        """Answer a device that polls for the decision. An unknown code gets the same answer as an expired one."""
+        """Return the answer to a device that asks if its request is decided: the token, or an error such as "pending".
+
+        An unknown code gets the same answer as an expired code.
+        """
         self._drop_expired(now_ms)
         request = self._by_device.get(_digest(device_code))
         if request is None:
@@ -204,9 +210,10 @@ class Enrolments:
         return [request.waiting for request in self._by_device.values() if request.state is State.PENDING]
 
     def claim(self, user_code: str, now_ms: int) -> Waiting | EnrolmentRefusal:
-        """Begin to approve the request with this code.
+        """Begin to approve the request with the code `user_code`, and return the request.
 
-        Until `approve` or `release`, nobody else can decide the request.
+        Return a refusal if no request with this code waits. Until the caller calls `approve` or `release`, nobody else
+        can decide the request.
         """
         request = self._decidable(user_code, now_ms)
         if isinstance(request, EnrolmentRefusal):
@@ -215,10 +222,10 @@ class Enrolments:
         return request.waiting
 
     def approve(self, user_code: str, granted: Granted) -> bool:
-        """Finish the approval that `claim` began: store the token, so that the device can fetch it.
+        """Finish the approval that `claim` began: store the token `granted`, so that the device can fetch it.
 
-        `user_code` is the code in `Waiting`. Return false if the request has expired. Then the caller must revoke the
-        token.
+        `user_code` is the code in the `Waiting` that `claim` returned. Return false if the request has expired. Then
+        the caller must revoke the token.
         """
         request = self._by_user_code.get(user_code)
         if request is None or request.state is not State.CLAIMED:
@@ -228,7 +235,10 @@ class Enrolments:
         return True
 
     def release(self, user_code: str) -> None:
-        """Cancel the approval that `claim` began, because no token could be made. The request waits again."""
+        """Cancel the approval that `claim` began, because no token could be made.
+
+        The request waits for a decision again.
+        """
         request = self._by_user_code.get(user_code)
         if request is not None and request.state is State.CLAIMED:
             request.become(State.PENDING)
@@ -244,11 +254,14 @@ class Enrolments:
 
     @property
     def granted(self) -> bool:
-        """True if there is a token that its device has not fetched yet."""
+        """True if at least one token was made for a device and is not fetched yet."""
         return any(request.granted is not None for request in self._by_device.values())
 
     def expire(self, now_ms: int) -> list[Granted]:
-        """Return the tokens that no device fetched in time. The caller must revoke these tokens."""
+        """Remove all expired requests.
+
+        Return the tokens that no device fetched in time; the caller must revoke these tokens.
+        """
         self._drop_expired(now_ms)
         unfetched, self._unfetched = self._unfetched, []
         return unfetched
@@ -279,7 +292,7 @@ class Enrolments:
         del self._by_user_code[request.waiting.user_code]
 
     def _user_codes(self) -> Iterator[str]:
-        """Yield random codes, which people type in when they approve a device.
+        """Yield random codes without end. A person types in such a code to approve a device.
 
         All characters of the alphabet are equally likely: each one is chosen for 8 of the 256 values of a random byte.
         """
@@ -289,7 +302,7 @@ class Enrolments:
 
 
 def parse_user_code(text: str) -> str | None:
-    """Normalize a code that a person typed: use capital letters, replace lookalikes, insert one dash.
+    """Return the normal form of a code that a person typed: capital letters, no lookalikes, one dash.
 
     Return `None` if the text is not a valid code.
     """

@@ -51,17 +51,19 @@ APP_LABEL = "authenticator app"
 """Label of the token of an authenticator app."""
 
 Ask = Callable[[Make], Awaitable[Sequence[r.Reply]]]
-"""Type of a function that submits commands to the hub, in the session of the member who makes the request."""
+"""Type of a function that submits commands to the hub and returns the replies. The commands run in the session of the
+member who makes the request."""
 
 _TOKEN_MS = 30 * 24 * 3600 * 1000
 _LABEL_DIGITS = 12
 _LABEL_OF_CODE = re.compile(r"login [0-9a-f]{12}")
-"""Label of the token of a login session that a code opened. Only labels of exactly this form belong to such
-sessions."""
+"""Form of the label of a login session's token, if a code of an authenticator app opened the session. No other token
+has a label of this form."""
 _FIRST_CODE_MS = 15 * 60 * 1000
 _PROTOCOL = "console"
 _EXCERPT = 140
-"""Maximum number of characters of a request's text that an error message repeats. Every valid name is shorter."""
+"""Maximum number of characters that an error message repeats from the text of a request. Every valid name is
+shorter."""
 
 
 class UnreadableLogins(ValueError):
@@ -69,10 +71,10 @@ class UnreadableLogins(ValueError):
 
 
 class Opened(Struct, frozen=True):
-    """A login session that was just opened, with the id for the browser's cookie and the id of its token."""
+    """Result of a successful login: the new session, its id for the browser's cookie, and the id of its token."""
 
     id: str
-    """Id of the session, for the cookie. It is stored nowhere else."""
+    """Id of the session, for the browser's cookie. The hub does not store this id."""
     token_id: str
     """Id of the session's token at the hub."""
     session: LoginSession
@@ -90,7 +92,7 @@ class _FirstCode(Struct, frozen=True):
 
 
 class LoginSessions:
-    """The login sessions and authenticator apps of a hub, with their tokens at the hub and their file on disk."""
+    """Service for the login sessions and authenticator apps of a hub. Keeps their tokens at the hub, and their file."""
 
     def __init__(
         self,
@@ -141,7 +143,7 @@ class LoginSessions:
         return secret
 
     async def sign_in(self, code: str, member: str | None, attempt: str | None = None) -> Opened | Denied:
-        """Log in with a code of an authenticator app.
+        """Log in with a code of an authenticator app. Return the new login session, or the refusal.
 
         `member` may be `None`. Then the code must match exactly one member. `attempt` is the id in the browser's
         cookie, if the answer to an earlier code was "too many failed attempts".
@@ -162,9 +164,9 @@ class LoginSessions:
         return Denied(401, INVALID_CODE)
 
     async def _issue(self, signed: SignedIn) -> r.TokenIssued | Refusal:
-        """Issue the token of a login session that a code opened.
+        """Issue the token of a login session that was opened by a code of an authenticator app. Return the hub's reply.
 
-        The token of the authenticator app opens the hub session for this, so the code of a removed app is refused.
+        The token of the app opens the hub session for this command. So the hub refuses a code of a removed app.
         """
         name = MemberName(signed.session.member)
         async with self._attached(signed.app_token) as attached:
@@ -178,9 +180,9 @@ class LoginSessions:
 
     @asynccontextmanager
     async def _attached(self, token: str) -> AsyncIterator[r.Attached | Refusal]:
-        """Open a hub session with a token, and close it after the `with` block.
+        """Open a hub session with a token and yield the hub's reply. Close the session after the `with` block.
 
-        Yield a refusal if the token is not valid.
+        The reply is a refusal if the token is not valid.
         """
         attached = await self._hub.ask(c.Attach(protocol=_PROTOCOL, credential=ByToken(token)))
         try:
@@ -192,7 +194,7 @@ class LoginSessions:
     # Login with a token, a login link, or the link of a first start.
 
     def first_code(self, name: MemberName) -> str:
-        """Make a code with which one person can log in.
+        """Make and return a code with which one person can log in at the first start of the hub.
 
         When this person logs in, the hub creates a new member with the name `name` and all permissions.
         """
@@ -201,9 +203,10 @@ class LoginSessions:
         return code
 
     async def enter(self, shown: str) -> Opened | Refusal:
-        """Log in with `shown`, which is a token or the login code of the first start.
+        """Log in with `shown`, which is a token or the login code of the first start. Return the new login session.
 
-        With the login code of the first start, create the first member and log in as this member.
+        With the login code of the first start, create the first member and log in as this member. Return a refusal if
+        `shown` is not valid.
         """
         first = await self._first_member(shown)
         if isinstance(first, Refusal):
@@ -221,10 +224,11 @@ class LoginSessions:
         return Opened(issued.token, issued.view.id, session)
 
     async def _issue_from(self, session: SessionId, member: MemberName) -> r.TokenIssued | Refusal:
-        """Issue the token for the cookie of a login, and revoke every login link of the member in the same batch.
+        """Issue the token of a new login session, and revoke all login links of the member in the same batch.
 
-        `session` is the hub session that the person's token or link opened. Revoking a link ends the hub sessions that
-        were opened with it. So if two people use the same link, the second one is refused.
+        Return the hub's reply with the token, which becomes the browser's cookie. `session` is the hub session that the
+        person's token or link opened. Revoking a link ends the hub sessions that were opened with it. So if two people
+        use the same link, the second one is refused.
         """
         (known,) = await ask_all(self._hub, [c.ListTokens(session, name=member)])
         links = [view.id for view in known.tokens if view.label == LINK_LABEL] if isinstance(known, r.Tokens) else []
@@ -272,7 +276,10 @@ class LoginSessions:
     # For all sessions.
 
     async def find(self, session_id: str) -> LoginSession | None:
-        """Return the login session whose id is in a cookie, if it is still valid. Also extend the session."""
+        """Return the login session whose id is in a browser's cookie; `None` if it has ended.
+
+        Also extend the session.
+        """
         session, changed = self._logins.find(session_id, self._now_ms())
         if changed:
             await self._save()
@@ -287,17 +294,17 @@ class LoginSessions:
             await self._revoke_ended()
 
     async def sign_out(self, session_id: str, member: MemberName, token_id: str = "") -> None:
-        """Log out: end a session and revoke its token.
+        """Log out: end the login session and revoke its token.
 
-        `token_id` is the id of the session's token, if the cookie contains it. Sessions of older hubs are found only by
-        this id.
+        `token_id` is the id of the session's token, if the cookie contains this id. Sessions that an older version of
+        the hub opened are found only by this id.
         """
         if self._logins.sign_out(session_id):
             await self._save()
         await self._revoke_ended(member, token_id=token_id)
 
     async def forget(self, member: str) -> None:
-        """Delete the sessions and the authenticator app of a removed member."""
+        """Delete the login sessions and the authenticator app of a removed member."""
         if self._logins.forget(member):
             await self._save()
 
@@ -310,7 +317,7 @@ class LoginSessions:
             await self._save()
 
     async def check(self) -> None:
-        """End sessions that nobody used for too long, and remove apps whose tokens were revoked.
+        """End login sessions that nobody used for too long, and remove authenticator apps whose tokens were revoked.
 
         The hub knows when each token was last used, on any route. So this function also extends sessions that are in
         use.
@@ -330,10 +337,10 @@ class LoginSessions:
         await self._revoke_ended()
 
     async def _check_app(self, member: MemberName, tokens: Sequence[TokenView]) -> bool:
-        """Remove a member's app if its token was revoked.
+        """Remove a member's authenticator app if the app's token was revoked.
 
-        If an older hub made the app without a token, issue the token. Return true if the state changed. `tokens` are
-        the member's tokens at the hub.
+        If an older version of the hub made the app without a token, issue the token. `tokens` are the member's tokens
+        at the hub. Return true if the data in the file of logins changed.
         """
         app = self._logins.app(member)
         if app is None or any(token.id == app.token_id for token in tokens):
@@ -350,7 +357,7 @@ class LoginSessions:
                 return False
 
     async def _tokens_of(self, members: Sequence[MemberName]) -> dict[MemberName, tuple[TokenView, ...]]:
-        """Return the tokens of these members at the hub. A member that the hub does not know is left out."""
+        """Return the tokens of these members at the hub, by member. A member that the hub does not know is left out."""
         if not members:
             return {}
         replies = await self._operator.ask(lambda session: [c.ListTokens(session, name=name) for name in members])
@@ -376,7 +383,10 @@ class LoginSessions:
             )
 
     async def _save(self) -> None:
-        """Write the logins to their file. Only one write runs at a time, so the file always gets the latest state."""
+        """Write the logins to their file.
+
+        Only one write runs at a time, so the file always has the latest data at the end.
+        """
         async with self._saving:
             await asyncio.to_thread(write_private, self._path, self._logins.encode())
 

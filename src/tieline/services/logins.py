@@ -32,16 +32,15 @@ from tieline.services import totp
 from tieline.wire.rate_limit import RateLimit, seconds
 
 SESSION_MS = 7 * 24 * 3600 * 1000
-"""A session ends when it was not used for this time."""
+"""Time in milliseconds. A login session ends when nobody has used it for this time."""
 
 _ID_BYTES = 32
 _SLIDE_MS = 60_000
-"""Shortest time between two extensions of a session, so that not every request writes to disk."""
+"""Shortest time between two extensions of a login session, so that not every request writes to disk."""
 _SESSIONS_MAX = 10_000
 _MEMBER_SESSIONS_MAX = 32
-"""Maximum number of sessions of one member, one for each browser. When there are more, the least recently used session
-ends.
-"""
+"""Maximum number of login sessions of one member, one for each browser. When there are more, the least recently used
+session ends."""
 
 _WINDOW_MS = 15 * 60 * 1000  # see the arithmetic above
 _FAILURES_MAX = 5  # see the arithmetic above
@@ -56,9 +55,8 @@ _CODES = 3
 ATTEMPT_MS = 5 * 60 * 1000
 """Longest time from the first code to the last code of a login that needs several right codes."""
 _MEMBER_ATTEMPTS_MAX = 4
-"""Maximum number of unfinished logins of one member that are kept while a login needs several right codes: one for each
-browser. All codes of these logins were right.
-"""
+"""Maximum number of unfinished logins of one member: one for each browser. A login is unfinished if it needs several
+right codes and has only some of them."""
 
 INVALID_CODE = "invalid code"
 TOO_MANY = "too many failed attempts: enter the next code when your app shows it, and again until you are in"
@@ -68,17 +66,17 @@ class LoginSession(Struct, frozen=True):
     """A login session of one browser: its member, its end, and the hash of the id in the cookie."""
 
     digest: str
-    """SHA-256 of the session's id, which the cookie holds."""
+    """SHA-256 hash of the session's id. The id itself is only in the browser's cookie."""
     member: str
     created_at_ms: int
     expires_at_ms: int
     token_id: str = ""
-    """Id of the session's token at the hub. It is empty if a code opened the session. Then the token is found by its
-    label."""
+    """Id of the session's token at the hub. It is empty if a code of an authenticator app opened the session. Then the
+    hub finds the token by its label."""
 
 
 class Credential(Struct, frozen=True):
-    """A member's authenticator app: its secret, and the time step of the last code that was used."""
+    """Record of a member's authenticator app: its secret, and the time step of the last code that was used."""
 
     secret: str
     last_step: int = -1
@@ -92,7 +90,7 @@ class SignedIn(Struct, frozen=True):
     """Result of a login with a right code: a new login session."""
 
     id: str
-    """Id of the session, for the cookie. It is stored nowhere else."""
+    """Id of the session, for the browser's cookie. The hub does not store this id."""
     session: LoginSession
     app_token: str
     """Token of the member's authenticator app at the hub."""
@@ -106,13 +104,14 @@ class Denied(Struct, frozen=True):
     retry_after: int | None = None
     """Seconds to wait before the next code. Only with status 429."""
     attempt: str | None = None
-    """Id of the attempt. Only with status 429. The browser sends it in a cookie with the next code."""
+    """Id of an unfinished login that needs several right codes. Only with status 429. The browser sends this id in a
+    cookie with the next code."""
 
 
 class _Attempt(Struct, frozen=True):
-    """An unfinished login that needs several right codes, because there were too many wrong codes for its name.
+    """Record of an unfinished login that needs several right codes, because too many codes for its name were wrong.
 
-    All codes so far were right.
+    All codes of this login so far were right.
     """
 
     member: str
@@ -123,7 +122,7 @@ class _Attempt(Struct, frozen=True):
 
 
 class _Failures:
-    """Counts wrong codes by member name, in the last 15 minutes and in the last day."""
+    """Counter of wrong codes by member name, for the last 15 minutes and for the last day."""
 
     def __init__(self, most: int, names_max: int) -> None:
         self._lately = RateLimit(most, _WINDOW_MS, names_max)
@@ -140,27 +139,30 @@ class _Failures:
             self._today.count(name, now_ms)
 
     def forgive(self, name: str) -> None:
-        """Clear the count of the last 15 minutes after a right code.
+        """Clear a name's count of the last 15 minutes after a right code.
 
-        The day's count stays: an attacker may have caused it.
+        The count of the last day stays, because the wrong codes may be the guesses of an attacker.
         """
         self._lately.clear(name)
 
     def forget(self, name: str) -> None:
-        """Clear both counts, because no member has this name any more."""
+        """Clear both counts of a name, because no member has this name any more."""
         self._lately.clear(name)
         self._today.clear(name)
 
 
 class _Kept(Struct, frozen=True):
-    """Content of the file of logins: apps and sessions."""
+    """JSON content of the file of logins: the authenticator apps and the login sessions."""
 
     credentials: dict[str, Credential] = {}
     sessions: list[LoginSession] = []
 
 
 class Logins:
-    """Authenticator apps and login sessions of all members. The caller saves `encode()` after each change."""
+    """Store of the authenticator apps and login sessions of all members.
+
+    The caller saves `encode()` after each change.
+    """
 
     def __init__(self, randomness: Callable[[int], bytes], kept: bytes = b"{}") -> None:
         self._randomness = randomness
@@ -177,27 +179,27 @@ class Logins:
         self._ended: list[LoginSession] = []
 
     def encode(self) -> bytes:
-        """Encode all apps and sessions for the file of logins.
+        """Return all authenticator apps and login sessions, encoded for the file of logins.
 
         The file must be private, because it contains the secrets of the apps.
         """
         return msgspec.json.encode(_Kept(self._credentials, list(self._sessions.values())))
 
     def new_secret(self) -> str:
-        """Make a secret for an authenticator app."""
+        """Make and return a secret for an authenticator app."""
         return totp.new_secret(self._randomness)
 
     def enrol(self, member: str, secret: str, now_ms: int, token_id: str = "") -> None:
-        """Give a member a new secret for its app.
+        """Give a member a new secret for its authenticator app.
 
         The old secret becomes invalid, and login sessions opened by a code end. `token_id` is the id of the app's token
-        at the hub. The caller must save the state.
+        at the hub. The caller must save the data.
         """
         self.remove_app(member)
         self._credentials[member] = Credential(secret, created_at_ms=now_ms, token_id=token_id)
 
     def remove_app(self, member: str) -> bool:
-        """Remove a member's authenticator app, and end all login sessions opened by a code.
+        """Remove a member's authenticator app, and end its login sessions that were opened by a code.
 
         Return true if there was an app.
         """
@@ -207,7 +209,10 @@ class Logins:
         return self._credentials.pop(member, None) is not None
 
     def register_app(self, member: str, token_id: str) -> None:
-        """Store the id of the token that was made for an existing app. The caller must save the state."""
+        """Store the id of the token that was made for a member's existing authenticator app.
+
+        The caller must save the data.
+        """
         app = self._credentials.get(member)
         # The member may have been removed meanwhile.
         if app is not None:
@@ -220,7 +225,7 @@ class Logins:
     def forget(self, member: str) -> bool:
         """Delete all data of a removed member. The hub has already removed the member's tokens.
 
-        Return true if the state must be saved.
+        Return true if the data must be saved.
         """
         self._failures.forget(member)
         for digest in self._attempts_of(member):
@@ -234,7 +239,7 @@ class Logins:
     def reconcile(self, since_ms: Mapping[str, int]) -> bool:
         """Delete all data of removed members, even if a new member has the same name.
 
-        `since_ms` has the creation time of every current member, by name. Return true if the state must be saved.
+        `since_ms` has the creation time of every current member, by name. Return true if the data must be saved.
         """
         gone = [
             name
@@ -266,10 +271,10 @@ class Logins:
         return ended
 
     def sign_in(self, code: str, member: str | None, now_ms: int, attempt: str | None = None) -> SignedIn | Denied:
-        """Log in with a code of an authenticator app. Without `member`, the code must match exactly one member.
+        """Log in with a code of an authenticator app. Return the new login session, or the refusal.
 
-        `attempt` is the id in the last `Denied` that the same browser got. After a successful login, the caller must
-        save the state.
+        Without `member`, the code must match exactly one member. `attempt` is the id in the last `Denied` that the same
+        browser got. After a successful login, the caller must save the data.
         """
         if member is None:
             failures, key, secrets = self._nameless_failures, "", len(self._credentials)
@@ -295,10 +300,10 @@ class Logins:
         return self._open(name, now_ms)
 
     def _continue(self, name: str, step: int, before: _Attempt | None, now_ms: int) -> Denied | None:
-        """Count a right code of a login that needs several right codes, because there were too many wrong codes.
+        """Count one right code of a login that needs several right codes, because there were too many wrong codes.
 
-        `step` is the code's time step, `before` the attempt so far. Return `None` if the login now has enough right
-        codes. Otherwise return the answer for the browser.
+        `step` is the time step of the code, and `before` is the unfinished login with its earlier codes. Return `None`
+        if the login now has enough right codes. Otherwise return the answer for the browser.
         """
         if before is None or before.member != name or before.until_ms <= now_ms:
             now = _Attempt(name, step, 1, now_ms + ATTEMPT_MS)
@@ -321,7 +326,7 @@ class Logins:
         return [digest for digest, attempt in self._attempts.items() if attempt.member == member]
 
     def _not_yet(self, now_ms: int) -> Denied:
-        """Make the answer "wait for the next code", for a login that needs several right codes.
+        """Return the answer "wait for the next code", for a login that needs several right codes.
 
         Every code gets this answer, right or wrong, except the last right code. So an attacker who guesses codes learns
         nothing.
@@ -332,7 +337,7 @@ class Logins:
     def find(self, session_id: str, now_ms: int) -> tuple[LoginSession | None, bool]:
         """Return the login session with the id `session_id`, or `None` if there is no valid one. Extend the session.
 
-        The second value is true if the state must be saved.
+        The second value of the result is true if the data must be saved.
         """
         digest = digest_of(session_id)
         session = self._sessions.get(digest)
@@ -347,7 +352,7 @@ class Logins:
     def extend(self, digest: str, used_at_ms: int) -> bool:
         """Extend a login session that was used at the time `used_at_ms`. `digest` is the hash of the session's id.
 
-        Return true if the state must be saved.
+        Return true if the data must be saved.
         """
         session = self._sessions[digest]
         if used_at_ms + SESSION_MS - session.expires_at_ms < _SLIDE_MS:
@@ -357,7 +362,7 @@ class Logins:
         return True
 
     def expire(self, now_ms: int) -> bool:
-        """End the login sessions that were not used for too long. Return true if the state must be saved."""
+        """End the login sessions that nobody has used for too long. Return true if the data must be saved."""
         over = [session.digest for session in self._sessions.values() if session.expires_at_ms <= now_ms]
         for digest in over:
             self._end(digest)
@@ -368,7 +373,7 @@ class Logins:
         return self._end(digest_of(session_id))
 
     def _accept(self, code: str, member: str | None, now_ms: int) -> tuple[str, int] | None:
-        """Return the member and the time step of a valid code, or `None`.
+        """Return the member and the 30-second time step of a valid code; `None` if the code is not valid.
 
         Without `member`, the code must match the secret of exactly one member.
         """
@@ -391,7 +396,7 @@ class Logins:
         return SignedIn(session_id, session, app_token(self._credentials[member].secret))
 
     def open(self, member: str, session_id: str, now_ms: int, token_id: str = "") -> LoginSession:
-        """Open a login session with this id for a member. The caller must save the state.
+        """Open and return a login session with the id `session_id` for a member. The caller must save the data.
 
         `token_id` is the id of the session's token at the hub. It is empty if a code opened the session.
         """

@@ -19,14 +19,14 @@ _PROTOCOL = "tieline"
 
 
 class Operator:
-    """Submits commands to the hub with the key in the hub's home folder."""
+    """Client of the hub that submits commands with the key in the hub's home folder, and so may act as any member."""
 
     def __init__(self, hub: Hub, key: Credential) -> None:
         self._hub = hub
         self._key = key
 
     async def ask(self, make: Make) -> Sequence[r.Reply]:
-        """Submit the commands that `make` returns as one batch, in a new session. Return the replies."""
+        """Submit the commands that `make` returns as one batch, in a new hub session. Return the hub's replies."""
         attached = await self._hub.ask(c.Attach(protocol=_PROTOCOL, credential=self._key))
         if not isinstance(attached, r.Attached):
             return (attached,)
@@ -36,7 +36,7 @@ class Operator:
             self._hub.submit((c.Detach(attached.session),))
 
     async def members(self, name: MemberName | None = None) -> list[Member] | None:
-        """Return all members, or only the member with this name. Return `None` if the hub refuses."""
+        """Return all members, or only the member with the given name. Return `None` if the hub refuses."""
         replies = await self.ask(lambda session: (c.ListMembers(session, name=name),))
         match replies:
             case (r.Roster(members),):
@@ -45,7 +45,7 @@ class Operator:
                 return None
 
     async def attached(self) -> dict[str, ObjectiveId] | None:
-        """Return the files that are attached to objectives, as path of the file → id of the objective.
+        """Return the files that are attached to objectives: a dictionary from the file's path to the objective's id.
 
         Return `None` if the hub refuses.
         """

@@ -27,13 +27,14 @@ JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
 
 BODY_BYTES_MAX = 16 * MEBIBYTE
-"""Size limit of a body, before and after unpacking. Exporters send some hundred records at once."""
+"""Maximum size of a request's body in bytes, before and after unpacking. Exporters send some hundred records at
+once."""
 _RECORDS_MAX = 10_000
 _ATTRIBUTES_MAX = 1024
-"""Maximum number of attributes of one record. Exporters themselves send at most 128."""
+"""Maximum number of attributes of one telemetry record. Exporters themselves send at most 128."""
 _FAILURE_BYTES_MAX = 1000
 _NESTING_MAX = 64
-"""Maximum number of levels of nesting in an attribute's value. The hub itself allows more levels."""
+"""Maximum number of levels of nesting in the value of a telemetry attribute. The hub itself allows more levels."""
 
 
 class Signal(StrEnum):
@@ -44,27 +45,30 @@ class Signal(StrEnum):
 
 
 class Malformed(Struct, frozen=True):
-    """Refusal of an exporter's whole body: the HTTP status and the error text."""
+    """Answer that refuses the whole body of an exporter's request: the HTTP status and the error text."""
 
     status: int
     message: str
 
 
 class Telemetry(Struct, frozen=True):
-    """The activity events made from the body of an exporter's request, and the number of records that were left out."""
+    """Decoded body of an exporter's request: the activity events, and the number of records that were left out."""
 
     events: tuple[dict[str, Any], ...]
     sizes: tuple[int, ...]
     """Size of each event as JSON, in bytes."""
     ignored: int = 0
-    """Number of records that are neither about a model call nor about an HTTP request."""
+    """Number of telemetry records that are neither about a model call nor about an HTTP request."""
     rejected: int = 0
-    """Number of records that cannot be stored."""
+    """Number of telemetry records that cannot be stored."""
 
     def uploads(
         self, events_max: int = DEFAULT_LIMITS.activity_events_max
     ) -> Iterator[tuple[tuple[dict[str, Any], ...], int]]:
-        """Split the events into parts of at most `events_max`. Yield each part with its total size in bytes."""
+        """Split the events into batches of at most `events_max` events.
+
+        Yield each batch with its total size in bytes.
+        """
         for start in range(0, len(self.events), events_max):
             yield self.events[start : start + events_max], sum(self.sizes[start : start + events_max])
 
@@ -193,9 +197,10 @@ _TYPES: dict[Signal, type[_Traces] | type[_Logs]] = {Signal.TRACES: _Traces, Sig
 
 
 def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str, now_ms: int) -> Telemetry | Malformed:
-    """Decode the body of an exporter's request. Run this on a separate thread, because a large body takes a while.
+    """Decode the body of an exporter's request into activity events. Return a refusal if the body is not valid.
 
-    `now_ms` is used as the time of records that have no time.
+    Run this function on a separate thread, because a large body takes a while. `now_ms` is used as the time of records
+    that have no time.
     """
     if len(body) > BODY_BYTES_MAX:
         return Malformed(413, f"a body has at most {BODY_BYTES_MAX} bytes")
@@ -234,7 +239,7 @@ def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str
 
 
 def encode_answer(signal: Signal, content_type: str, telemetry: Telemetry) -> tuple[bytes, str]:
-    """Make the answer to an accepted body, in the format of the body. Return the answer and its content type.
+    """Return the HTTP answer to an accepted body, in the same format as the body, and its content type.
 
     The answer contains the number of records that could not be stored.
     """
@@ -249,7 +254,7 @@ def encode_answer(signal: Signal, content_type: str, telemetry: Telemetry) -> tu
 
 
 def encode_failure(content_type: str, message: str) -> bytes | None:
-    """Make the error answer to a Protocol Buffers body, as a `google.rpc.Status`.
+    """Return the HTTP error answer to a Protocol Buffers body, encoded as a `google.rpc.Status`.
 
     Return `None` if the body is not in the Protocol Buffers format.
     """
@@ -260,9 +265,9 @@ def encode_failure(content_type: str, message: str) -> bytes | None:
 
 
 class _Unkept(Exception):
-    """Raised for a telemetry record that cannot be stored, such as one with too many attributes.
+    """Raised if one telemetry record cannot be stored, for example because it has too many attributes.
 
-    The record is left out.
+    The caller leaves this record out and continues with the next one.
     """
 
 
@@ -316,7 +321,7 @@ def _items(request: _Traces | _Logs) -> Iterator[_Span | _LogRecord]:
 
 
 def _record(item: _Span | _LogRecord, now_ms: int) -> TelemetryRecord:
-    """Convert one OpenTelemetry span or log record to plain values. `now_ms` is used as its time if it has no time."""
+    """Return one OpenTelemetry span or log record as plain values. `now_ms` is used as its time if it has no time."""
     if len(item.attributes) > _ATTRIBUTES_MAX:
         raise _Unkept
     attributes = {pair.key: _plain(pair.value, _NESTING_MAX) for pair in item.attributes}
@@ -335,7 +340,7 @@ def _record(item: _Span | _LogRecord, now_ms: int) -> TelemetryRecord:
 
 
 def _ms(nanoseconds: int | str) -> int:
-    """Convert the time of a telemetry record to milliseconds. The result 0 means that the record has no time."""
+    """Return the time of a telemetry record in milliseconds. The result 0 means that the record has no time."""
     number = int(nanoseconds) if isinstance(nanoseconds, int) or len(nanoseconds) <= len(str(2**64)) else -1
     if not 0 <= number < 2**64:
         raise _Unkept
@@ -343,7 +348,7 @@ def _ms(nanoseconds: int | str) -> int:
 
 
 def _plain(value: _AnyValue | None, levels: int) -> Any:
-    """Convert the value of an attribute to a JSON value.
+    """Return the value of a telemetry attribute as a JSON value.
 
     `levels` is the number of nested levels that are still allowed.
     """

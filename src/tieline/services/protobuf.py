@@ -26,7 +26,7 @@ class NotProtobuf(Exception):
 
 
 class Kind(Enum):
-    """Type of a field that is not a nested message."""
+    """Type of a Protocol Buffers field that is not a nested message."""
 
     TEXT = _BYTES, "text"
     BYTES = _BYTES, "bytes"
@@ -44,7 +44,7 @@ class Kind(Enum):
 
 
 class Field(Struct, frozen=True):
-    """Description of a field in a message: its name in JSON and its type. `many` is true for a repeated field."""
+    """Description of one field of a message: its name in JSON and its type. `many` is true for a repeated field."""
 
     name: str
     kind: Union[Kind, "ProtobufMessage"]
@@ -52,14 +52,14 @@ class Field(Struct, frozen=True):
 
 
 class ProtobufMessage:
-    """Description of a message. `fields` is set later, because descriptions may refer to each other."""
+    """Description of one type of message. `fields` is set later, because descriptions may refer to each other."""
 
     def __init__(self) -> None:
         self.fields: Mapping[int, Field] = {}
 
 
 def decode(data: bytes, message: ProtobufMessage) -> dict[str, Any]:
-    """Decode bytes into the values of a message, by JSON name. Raise `NotProtobuf` if the bytes are not valid."""
+    """Return the fields of an encoded message, by their JSON names. Raise `NotProtobuf` if the bytes are not valid."""
     try:
         return _decode(data, 0, len(data), message, _LEVELS_MAX)
     except (IndexError, struct.error, UnicodeDecodeError):
@@ -95,7 +95,7 @@ def _decode(data: bytes, at: int, end: int, message: ProtobufMessage, levels: in
 
 
 def _extent(data: bytes, at: int, end: int, wire: int) -> tuple[int, int]:
-    """Return the start and the end of the value at position `at`. `wire` is the value's wire type.
+    """Return the start and the end of the field value at position `at`. `wire` is the value's wire type.
 
     `end` is the end of the message. Raise `NotProtobuf` if the value is longer than the message.
     """

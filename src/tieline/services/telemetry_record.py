@@ -21,7 +21,7 @@ _MODEL_OPERATIONS = frozenset({"chat", "text_completion", "generate_content", "e
 _DETAILS = "gen_ai.client.inference.operation.details"
 _CLAUDE_CODE = "claude_code.api_request"
 _NESTING_MAX = 64
-"""Maximum number of levels of nesting in the JSON of an attribute. The hub itself allows more levels."""
+"""Maximum number of levels of nesting in the JSON of a telemetry attribute. The hub itself allows more levels."""
 _NUMBER_MAX = 2**53 - 1
 """Largest integer that clients can represent exactly."""
 
@@ -47,7 +47,7 @@ _RESPONSE_HEADER = "http.response.header."
 
 
 class TelemetryRecord(Struct, frozen=True):
-    """One OpenTelemetry span (a timed operation) or log record: its attributes as plain values, its times and ids."""
+    """Decoded OpenTelemetry span (a timed operation) or log record: attributes as plain values, times and ids."""
 
     attributes: _Attributes
     start_ms: int
@@ -61,7 +61,7 @@ class TelemetryRecord(Struct, frozen=True):
 
 
 def activity_of(record: TelemetryRecord) -> dict[str, Any] | None:
-    """Convert a record to an activity event. Return `None` for a record about neither a model call nor HTTP."""
+    """Return the activity event for a telemetry record; `None` if it is about neither a model call nor HTTP."""
     attributes = record.attributes
     if _CLAUDE_CODE in (record.name, record.body):
         return _claude_code(record)
@@ -122,7 +122,10 @@ def _model_call(record: TelemetryRecord) -> dict[str, Any]:
 
 
 def _claude_code(record: TelemetryRecord) -> dict[str, Any]:
-    """Convert Claude Code's log event for a model call. This log event has numbers of tokens, but no messages."""
+    """Return the activity event for Claude Code's log record of a model call.
+
+    This log record has token counts, but no messages.
+    """
     attributes = record.attributes
     lasted = _count(attributes, ("duration_ms",)) or 0
     whole = msgspec.structs.replace(record, start_ms=max(0, record.end_ms - lasted))
@@ -173,9 +176,10 @@ def _event(record: TelemetryRecord, kind: str, entry: dict[str, Any]) -> dict[st
 
 
 def _messages(attributes: _Attributes, names: Sequence[str], role: str) -> list[dict[str, Any]]:
-    """Return the messages of a model call. They are in the first attribute of `names` that is set.
+    """Return the messages of a model call from its telemetry attributes.
 
-    The attribute holds the messages as values or as JSON text. A message without a role gets `role`.
+    The messages are in the first attribute of `names` that is set, as values or as JSON text. A message without a role
+    gets `role`.
     """
     found = _first(attributes, names)
     value = _unfold(found)
@@ -198,9 +202,9 @@ def _message(value: Any, role: str) -> dict[str, Any]:
 
 
 def _block(part: Any) -> dict[str, Any]:
-    """Convert one part of a model call's message (text, thinking, tool call…) to the form of activity events.
+    """Return one part of a model call's message (text, thinking, tool call…) in the form of activity events.
 
-    A part of unknown type is kept as it is.
+    A part of unknown type goes unchanged into a part of the type `unknown`.
     """
     match part:
         case str():
@@ -251,7 +255,7 @@ def _tools(found: Any) -> list[dict[str, Any]] | None:
 
 
 def _unfold(value: Any) -> Any:
-    """Decode a text that is a JSON object or list. Return any other value as it is."""
+    """Return the decoded value of a text that is a JSON object or list. Return any other value unchanged."""
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
     try:
@@ -331,7 +335,7 @@ def _text(value: Any) -> str | None:
 
 
 def _count(attributes: _Attributes, names: Sequence[str]) -> int | None:
-    """Return the value of the first attribute of `names` that is set, as a non-negative integer.
+    """Return the first telemetry attribute of `names` that is set, as a non-negative integer.
 
     The attribute may be a number or a text of digits. Return `None` for any other value.
     """

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 from msgspec import Struct
 
 ISSUER = "tieline"
-"""Name that an app shows beside the member's name."""
+"""Issuer of the codes, which an authenticator app shows beside the member's name."""
 STEP_SECONDS = 30
 DIGITS = 6
 WINDOW = 1
@@ -38,45 +38,49 @@ class Reason(StrEnum):
 
 
 class Accepted(Struct, frozen=True):
-    """Result of a check: the code is right."""
+    """Result of a check of a code: the code is right."""
 
     step: int
     """The 30-second step of the code. Codes of this step and of all earlier steps cannot be used any more."""
 
 
 class Rejected(Struct, frozen=True):
-    """Result of a check: the code is wrong, or was used before."""
+    """Result of a check of a code: the code is wrong, or was used before."""
 
     reason: Reason
 
 
 def new_secret(randomness: Callable[[int], bytes]) -> str:
-    """Make a new secret in base32, the format of authenticator apps. `randomness(n)` returns n random bytes."""
+    """Return a new secret in base32, the format of authenticator apps. `randomness(n)` returns n random bytes."""
     return base64.b32encode(randomness(_SECRET_BYTES)).decode("ascii")
 
 
 def otpauth_uri(secret: str, issuer: str, label: str) -> str:
-    """Make the URI for a QR code that passes the secret to an authenticator app. The app shows `issuer` and `label`."""
+    """Return the URI for a QR code that passes the secret to an authenticator app.
+
+    The app shows `issuer` and `label`.
+    """
     parameters = {"issuer": issuer, "secret": secret, "algorithm": "SHA1", "digits": DIGITS, "period": STEP_SECONDS}
     return f"otpauth://totp/{quote(issuer, safe='')}:{quote(label, safe='')}?{urlencode(parameters, quote_via=quote)}"
 
 
 def code_at(secret: str, at_ms: int) -> str:
-    """Return the code that is valid at this time."""
+    """Return the code that an authenticator app with this secret shows at the time `at_ms`."""
     key = _key(secret)
     assert key is not None, "secrets are made here"
     return hotp(key, step_at(at_ms))
 
 
 def step_at(at_ms: int) -> int:
-    """Return the number of the 30-second step that contains a time."""
+    """Return the number of the 30-second step that contains the time `at_ms`. Steps are counted since 1970."""
     return at_ms // 1000 // STEP_SECONDS
 
 
 def verify(secret: str, code: str, at_ms: int, last_step: int) -> Accepted | Rejected:
-    """Check a code. `last_step` is the step of the last used code. Codes of this step and of earlier steps are refused.
+    """Check a code against a secret, and return if the code is right.
 
-    The check takes the same time for every code of six digits, right or wrong.
+    `last_step` is the time step of the last used code. Codes of this step and of earlier steps are refused. The check
+    takes the same time for every code of six digits, right or wrong.
     """
     key = _key(secret)
     if key is None or not _CODE.match(code):

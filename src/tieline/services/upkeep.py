@@ -24,8 +24,8 @@ log = structlog.get_logger(__name__)
 
 _KEEPER = Viewer("", manages=True)
 _CHECK_SECONDS = 600.0
-"""Time between two checks of the logins. It is short compared with the seven days after which an unused session
-ends."""
+"""Seconds between two checks of the logins. This time is short compared with the seven days after which an unused
+session ends."""
 
 
 class Upkeep:
@@ -89,7 +89,7 @@ class Upkeep:
     # Callbacks for the hub.
 
     def _changed(self, change: Notice) -> None:
-        """If a member was removed, delete its files and logins."""
+        """Handle a notice of the hub: if a member was removed, delete the member's files and logins."""
         if isinstance(change, MemberVanished):
             self._begin(self._files.forget(change.name))
             self._begin(self._logins.forget(change.name))

@@ -1,1 +1,1 @@
-"""Parts that all protocols share: frames, sockets, the session pump, and the hub's own protocol."""
+"""Parts that all protocols share: message formats, sockets, the session pump, and the hub's own protocol."""

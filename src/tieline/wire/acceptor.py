@@ -25,7 +25,10 @@ log = structlog.get_logger(__name__)
 
 
 class Acceptor:
-    """Accepts the connections of a listening socket. `factory` makes the asyncio protocol of each connection."""
+    """Accepts the connections of the listening socket `listener`.
+
+    `factory` makes the asyncio protocol of each connection.
+    """
 
     def __init__(self, listener: socket.socket, factory: Callable[[socket.socket], asyncio.BaseProtocol]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -87,10 +90,10 @@ class Acceptor:
             listener.close()
 
     async def wait_closed(self) -> None:
-        """Wait until every accepted connection has its transport."""
+        """Wait until the event loop has made the transport of every accepted connection."""
         if self._opening:
             await asyncio.wait(self._opening)
 
     def is_serving(self) -> bool:
-        """True until `close` is called."""
+        """Return true until `close` is called."""
         return self._listener is not None

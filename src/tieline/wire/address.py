@@ -6,7 +6,10 @@ _PORT_MAX = 65535  # ports have sixteen bits
 
 
 def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:
-    """Parse `HOST:PORT`, or only `HOST` if there is a default port. IPv6 hosts are in brackets. Raises `ValueError`."""
+    """Return the host and the port of `HOST:PORT`, or of `HOST` if there is a default port.
+
+    IPv6 hosts are in brackets. Raises `ValueError` if the text is no address.
+    """
     if default_port is not None and ":" not in text:
         return text or "127.0.0.1", default_port
     host, separator, port = text.rpartition(":")
@@ -16,7 +19,10 @@ def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]
 
 
 def is_loopback(host: str) -> bool:
-    """True if `host` is a loopback address. Only programs on this machine can reach a listener on such an address."""
+    """Return true if `host` is a loopback address.
+
+    Only programs on this machine can reach a listener on such an address.
+    """
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -24,7 +30,7 @@ def is_loopback(host: str) -> bool:
 
 
 class CannotListen(OSError):
-    """The hub cannot listen on an address of a protocol. The text names the address and the protocol."""
+    """Raised if the hub cannot listen on an address of a protocol. The text names the address and the protocol."""
 
     def __init__(self, address: tuple[str, int], protocol: str, error: OSError) -> None:
         host, port = address

@@ -20,7 +20,7 @@ number small enough for a float."""
 
 
 class Backoff(Struct, frozen=True):
-    """The waits between a client's attempts to reconnect, and the number of attempts."""
+    """Configuration of a client's attempts to reconnect: the waits between attempts, and the number of attempts."""
 
     initial_ms: int = 100
     wait_ms_max: int = 30_000
@@ -31,12 +31,15 @@ class Backoff(Struct, frozen=True):
     """Attempts before the client gives up. `None` for a client that never gives up."""
 
     def wait_ms(self, attempt: int, chance: Callable[[], float] = random.random) -> float:
-        """Return the wait before an attempt; the first attempt is 0. `chance` returns a random number from 0 to 1."""
+        """Return the milliseconds to wait before an attempt; the first attempt is 0.
+
+        `chance` returns a random number from 0 to 1.
+        """
         nominal = min(self.initial_ms << min(attempt, _DOUBLINGS_MAX), self.wait_ms_max)
         return min(nominal * (1 + self.jitter * (2 * chance() - 1)), self.wait_ms_max)
 
     def wait_seconds(self, attempt: int, chance: Callable[[], float] = random.random) -> float:
-        """Return the wait before an attempt in seconds; see `wait_ms`."""
+        """Return the seconds to wait before an attempt; see `wait_ms`."""
         return self.wait_ms(attempt, chance) / 1000
 
     def is_over(self, attempts: int) -> bool:
@@ -44,7 +47,7 @@ class Backoff(Struct, frozen=True):
         return self.attempts_max is not None and attempts >= self.attempts_max
 
     async def retry(self, attempt: Callable[[], Awaitable[_Found]], passes: Callable[[Exception], bool]) -> _Found:
-        """Call `attempt` until it succeeds, with a wait before each call, and return its result.
+        """Call `attempt` until it succeeds, and return its result. Wait before each call, also before the first.
 
         `passes` returns true for an error that may go away by itself. Raises the first error for which `passes` returns
         false, or the error of the last attempt.
@@ -61,5 +64,5 @@ class Backoff(Struct, frozen=True):
 
 
 SESSION_BACKOFF = Backoff(wait_ms_max=5000, attempts_max=None)
-"""Backoff for a session with the hub. The waits are long enough not to overload a machine that restarts. They are so
-short that a user does not suspect an error. The client never gives up."""
+"""Waits of a client that reconnects to the hub. The waits are long enough not to overload a machine that restarts, and
+short enough that a user does not suspect an error. The client never gives up."""

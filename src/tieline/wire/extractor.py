@@ -13,16 +13,16 @@ Kind = Literal["message", "action", "state", "thinking"]
 
 
 class Instruction(Struct, frozen=True):
-    """A message that a terminal program asks, in its output, to send: target, text, kind and thread."""
+    """Request of a terminal program, found in its output, to send a message: target, text, kind and thread."""
 
     to: str
-    """A member's name, `*`, or a channel with its `#`."""
+    """Target of the message: a member's name, `*` (everybody), or a channel with its `#`."""
 
     body: str
     """The text, trimmed and without escape sequences. Empty only if `data` is given."""
 
     kind: Kind = "message"
-    """Kind of message that the program named."""
+    """Kind of the message, as the program named it."""
 
     project: str | None = None
     """Name of the project to which the target belongs, if the program named one."""
@@ -44,15 +44,15 @@ class Instruction(Struct, frozen=True):
 
 
 class Passed(Struct, frozen=True):
-    """Output of the program that goes to the terminal unchanged, because it is no instruction."""
+    """Part of a program's output that goes to the terminal unchanged, because it is no instruction."""
 
     data: bytes
 
 
 class Extracted(Struct, frozen=True):
-    """An instruction that was found in the output.
+    """Result item: an instruction that was found in the output.
 
-    The program printed it after the bytes of all earlier `Passed` items.
+    The program printed the instruction after the bytes of all earlier `Passed` items.
     """
 
     instruction: Instruction
@@ -62,10 +62,10 @@ class Extracted(Struct, frozen=True):
 
 
 class Declined(Struct, frozen=True):
-    """Report of a line that asks for an unsupported feature. A `Passed` item before this one contains the line."""
+    """Result item: a line of the output asks for an unsupported feature. An earlier `Passed` item contains the line."""
 
     request: str
-    """The request as the program wrote it, without its arguments."""
+    """The request as the program wrote it, but without the arguments."""
 
 
 Output = Passed | Extracted | Declined
@@ -76,31 +76,37 @@ class Extractor:
 
     @property
     def alternate_screen(self) -> bool:
-        """True if the program uses the whole screen, so that nothing else may print on it."""
+        """True if the program uses the whole screen of the terminal. Then nothing else may print on the screen."""
         return False
 
     def receive_data(self, data: bytes) -> list[Output]:
-        """Take the program's next bytes.
+        """Take the next bytes of the program's output.
 
-        Return the items that are complete: bytes for the terminal, instructions, reports.
+        Return the items that are complete now: bytes for the terminal, instructions, reports of unsupported features.
         """
         return [Passed(data)]
 
     def next_timeout(self) -> float | None:
-        """Return the number of seconds without output after which to call `flush`. None if no bytes are held back."""
+        """Return the seconds without output after which the caller must call `flush`.
+
+        Return None if no bytes are held back.
+        """
         return None
 
     def flush(self) -> list[Output]:
-        """Return the bytes that are held back. Call this when the program is quiet."""
+        """Return the bytes that were held back until now.
+
+        Call this when the program has printed nothing for a while.
+        """
         return []
 
     def receive_eof(self) -> list[Output]:
-        """Handle the end of the output: return everything that is held back."""
+        """Handle the end of the program's output: return all items that were held back."""
         return []
 
     def disarm(self, text: str) -> str:
-        """Return the text with its instruction marks broken.
+        """Return a changed `text` in which no instruction can be found.
 
-        A program that echoes this text does not send a message.
+        A program that prints the changed text does not send a message by accident.
         """
         return text

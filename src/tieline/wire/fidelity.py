@@ -1,10 +1,10 @@
-"""Fidelity: the message fields that each wire can express, and the place for the fields that it cannot express.
+"""Fidelity: the message fields that each protocol can express, and the place for the fields that it cannot express.
 
-Used by: every protocol, which declares its `Carriage`. Uses: the contract. If the wire's format has a place for a
+Used by: every protocol, which declares its `Carriage`. Uses: the contract. If the protocol's format has a place for a
 field, the recipient finds the field there. If not, the recipient finds the field under the hub's name, in one place
-that only the hub writes (`beyond`). Some wires have free-form data but no place for a field. A sender on such a wire
-writes the field into the data, under the hub's name (`labels`). Fields that only one protocol knows go only to members
-of that protocol. Then the message has a note with the names of these fields. `docs/interop.md` is made from the
+that only the hub writes (`beyond`). Some protocols have free-form data but no place for a field. A sender with such a
+protocol writes the field into the data, under the hub's name (`labels`). Fields that only one protocol knows go only to
+members of that protocol. Then the message has a note with the names of these fields. `docs/interop.md` is made from the
 `Carriage` tables.
 """
 
@@ -21,7 +21,7 @@ from tieline.contract.target import TargetKind
 
 
 class Field(StrEnum):
-    """Fields of a message in addition to its body, sender and target."""
+    """Names of the fields of a message in addition to its body, sender and target."""
 
     DATA = "data"
     TITLE = "title"
@@ -37,26 +37,26 @@ class Field(StrEnum):
     ATTACHMENTS = "attachments"
     TTL = "ttl_ms"
     OWN = "own"
-    """Data that only the protocol understands through which the message was sent."""
+    """Data that only one protocol understands: the protocol through which the message was sent."""
 
 
 class Carriage(Struct, frozen=True):
-    """Table of one protocol: for each message field, the place in the protocol's format that holds it."""
+    """Declaration of one protocol: for each message field, the place of the field in the protocol's format."""
 
     protocol: str
     says: Mapping[Field, str]
-    """Field → the place where a sender writes the field. A field that is not in this table cannot be sent on this
-    wire."""
+    """Message field → the place where a sender writes the field. A field that is not in this table cannot be sent with
+    this protocol."""
     carries: Mapping[Field, str]
-    """Field → the place where a recipient finds the field in the wire's own form."""
+    """Message field → the place where a recipient finds the field in the protocol's own format."""
     rest: str
     """The place where a recipient finds the fields that are not in `carries`."""
 
 
 def beyond(message: m.Message, carried: Container[Field]) -> dict[str, Any]:
-    """Return the message fields that a wire cannot express, by the hub's names.
+    """Return the fields of a message for which a protocol's format has no place, as the hub's field name → value.
 
-    `carried` are the fields that the wire can express.
+    `carried` are the fields for which the format has a place.
     """
     said = message.content
     found: dict[str, Any] = {} if message.verified else {"verified": False}
@@ -88,7 +88,7 @@ def beyond(message: m.Message, carried: Container[Field]) -> dict[str, Any]:
 
 
 LABELS = (Field.TITLE, Field.LEVEL, Field.PRIORITY, Field.SCOPE, Field.THREAD, Field.REPLY_TO, Field.REFS)
-"""Fields that a sender may write into free-form data."""
+"""Fields that a sender may write into the free-form data of a message, if the protocol has no other place for them."""
 
 _WORDS: dict[Field, frozenset[str]] = {
     Field.LEVEL: frozenset(m.Level),
@@ -103,10 +103,10 @@ any alphabet."""
 def labels(
     data: Mapping[str, Any] | None, keys: Container[Field] = LABELS, *, thread: str = Field.THREAD.value
 ) -> dict[str, Any]:
-    """Return the message fields that a sender wrote into the free-form data, by name. The data itself is not changed.
+    """Return the message fields that a sender wrote into the free-form data, as field name → value.
 
-    Only the fields in `keys` are returned. `thread` is the name that the data uses for the thread. A value of the wrong
-    type is ignored, because the sender used the name for something else.
+    The data itself is not changed. Only the fields in `keys` are returned. `thread` is the name that the data uses for
+    the thread. A value of the wrong type is ignored, because the sender used the name for something else.
     """
     found: dict[str, Any] = {}
     if not data:
@@ -128,7 +128,7 @@ def _is_label(value: object) -> bool:
 
 
 def own_note(protocol: str, *names: str) -> tuple[str, ...]:
-    """Make the note of a message with fields that only members of `protocol` understand.
+    """Return a note for a message with fields that only members of `protocol` understand. The note lists `names`.
 
     `names` are the names of these fields. Return an empty tuple if there are no names.
     """

@@ -22,11 +22,17 @@ _LINKS_MAX = 40
 
 
 class NotOurs(OSError):
-    """Raised if another user can change the folder or redirect its path. The text names the owner and the remedy."""
+    """Raised if another user can change the folder or redirect its path.
+
+    The text names the owner and says what the user can do.
+    """
 
 
 def own_folder(path: Path) -> None:
-    """Make a folder and its parents, for our user only. Raises `NotOurs` if another user could change the folder."""
+    """Make a folder and its parents, if they are missing. Only the user of this process may write to the folder.
+
+    Raises `NotOurs` if another user could change the folder.
+    """
     real, status = _walk(path)
     if status.st_uid != os.geteuid():
         raise NotOurs(f"{real} belongs to {_name(status.st_uid)}: name a folder of your own, or run as its owner")
@@ -35,10 +41,10 @@ def own_folder(path: Path) -> None:
 
 
 def own_place(path: Path) -> None:
-    """Make the folder `path`, in which we write one file. Raises `NotOurs` if another user could replace the file.
+    """Make the folder `path`, in which this process writes one file, if the folder is missing.
 
-    Unlike in `own_folder`, the folder may belong to the system. It may also be open to others if it is sticky, as
-    `/tmp` is.
+    Raises `NotOurs` if another user could replace the file. Unlike in `own_folder`, the folder may belong to the
+    system. Other users may also write to the folder if it is sticky, as `/tmp` is.
     """
     real, status = _walk(path)
     if not (_is_trusted(status) and (status.st_mode & stat.S_ISVTX or not _is_open(status))):
@@ -56,9 +62,9 @@ def sync_folder(path: Path) -> None:
 
 
 def _walk(path: Path) -> tuple[Path, os.stat_result]:
-    """Follow a path: make missing folders and check each part.
+    """Follow `path` from the root: make missing folders, follow links, and check the owner and the rights of each part.
 
-    Return the real path and the status of the last folder.
+    Return the real path, without links, and the status of the last folder.
     """
     current = Path(path.anchor)
     status = current.lstat()
@@ -91,7 +97,7 @@ def _walk(path: Path) -> tuple[Path, os.stat_result]:
 
 
 def _made(path: Path) -> os.stat_result:
-    """Return the status of a path. If nothing exists at the path, make a folder and sync its parent to disk."""
+    """Return the status of `path`. If nothing exists there, make a folder, and sync the parent folder to disk."""
     try:
         return path.lstat()
     except FileNotFoundError:
@@ -111,7 +117,7 @@ def _check_above(path: Path, status: os.stat_result) -> None:
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    """True if the file belongs to us or to the system.
+    """Return true if a file or folder belongs to the user of this process or to the system.
 
     In a user namespace, files of the system may belong to `nobody`.
     """
@@ -119,9 +125,9 @@ def _is_trusted(status: os.stat_result) -> bool:
 
 
 def _is_open(status: os.stat_result) -> bool:
-    """True if other users can write to the folder.
+    """Return true if other users can write to the folder.
 
-    A folder that its group may write to is not open if only the owner is in the group.
+    A folder to which its group may write is not open if only the owner is in the group.
     """
     mode = status.st_mode
     return bool(mode & stat.S_IWOTH or (mode & stat.S_IWGRP and status.st_gid not in _own_groups()))

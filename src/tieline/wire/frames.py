@@ -1,7 +1,7 @@
 """Length-prefixed frames: four bytes of big-endian length, then that many bytes of payload.
 
-Used by: the codecs of the protocols that frame this way, the hub's own among them. Uses: nothing. This module knows no
-sockets and not the meaning of a payload: it takes bytes and returns whole payloads.
+Used by: the codecs of the hub's own protocol and of other protocols with such frames. Uses: nothing. This module knows
+no sockets and not the meaning of a payload: it takes bytes and returns whole payloads.
 
 A `FrameBuffer` is designed for thousands of quiet connections and a few busy ones:
 
@@ -24,7 +24,10 @@ _NOTHING = b""
 
 
 class FrameError(ValueError):
-    """The stream has a length that no frame may have. The next frame cannot be found, so the stream is unusable."""
+    """Raised if the length before a frame is 0 or too large.
+
+    The stream is unusable, because no next frame can be found.
+    """
 
     def __init__(self, size: int, maximum: int) -> None:
         super().__init__(size, maximum)
@@ -38,7 +41,10 @@ class FrameError(ValueError):
 
 
 def encode_frame(payload: bytes) -> bytes:
-    """Return the frame that carries `payload`. Raises `FrameError` if the payload is empty, or has 4 GiB or more."""
+    """Return the frame of `payload`: four bytes with the length, then the payload.
+
+    Raises `FrameError` if the payload is empty, or has 4 GiB or more.
+    """
     size = len(payload)
     if not 0 < size <= FRAME_BYTES_LIMIT:
         raise FrameError(size, FRAME_BYTES_LIMIT)
@@ -46,7 +52,10 @@ def encode_frame(payload: bytes) -> bytes:
 
 
 class FrameBuffer:
-    """Collects the bytes of one stream and returns its payloads, in order."""
+    """Decoder for one stream of frames (four bytes with a length, then the payload).
+
+    It returns the payloads, in order.
+    """
 
     __slots__ = ("_data", "_error", "_offset", "frame_bytes_max")
 
@@ -85,7 +94,7 @@ class FrameBuffer:
         buffered += data
 
     def next_frame(self) -> bytes | None:
-        """Return the next payload, or None while it is incomplete.
+        """Return the payload of the next frame. Return None if the frame is not complete yet.
 
         After a bad length, every call raises `FrameError`.
         """
@@ -114,7 +123,10 @@ class FrameBuffer:
         return payload
 
     def next_frames(self) -> Iterator[bytes]:
-        """Yield every whole payload. At a bad length, raise `FrameError` after the payloads before it were yielded."""
+        """Yield the payloads of all complete frames.
+
+        At a bad length, raise `FrameError` after all earlier payloads were yielded.
+        """
         while (payload := self.next_frame()) is not None:
             yield payload
 

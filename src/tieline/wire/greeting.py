@@ -1,9 +1,10 @@
-"""The greeting: takes a connection from its first frame to an open session, the same way for every wire.
+"""The greeting: takes a connection from its first message to an open session, the same way for every protocol.
 
-Used by: a protocol's connection, which knows the frames. Uses: a `SessionPump`. This module does not know what a frame
-contains. A client has `hello_ms` to identify itself. After that timeout the protocol closes the connection. While the
-hub opens the session, at most `early_bytes_max` bytes are read from the wire (by default none). The greeting queues the
-frames that were already read, in order. It also queues later frames that must wait for earlier frames.
+Used by: a protocol's connection, which knows the format of its messages (frames). Uses: a `SessionPump`. This module
+does not know what a frame contains. A client has `hello_ms` to identify itself. After that timeout the protocol closes
+the connection. While the hub opens the session, at most `early_bytes_max` bytes are read from the client (by default
+none). The greeting queues the frames that were already read, in order. It also queues later frames that must wait for
+earlier frames.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _Frame = TypeVar("_Frame")
 
 
 class Phase(Enum):
-    """Phase of a connection: before, during or after the opening of its session."""
+    """Phase of a client's connection: before, during or after the opening of its session."""
 
     GREETING = "nothing said yet"
     OPENING = "the hub is attaching the session"
@@ -29,9 +30,9 @@ class Phase(Enum):
 
 
 class Greeting(Generic[_Frame]):
-    """Greeting of one connection: the timeout for the client's hello, and the queue of frames that came too early.
+    """Login phase of one connection: the timeout for the client's login, and the queue of messages that came too early.
 
-    Not thread-safe: use it in one event loop only.
+    A frame is one message of the protocol. Not thread-safe: use it in one event loop only.
     """
 
     __slots__ = ("_deadline", "_early_bytes", "_early_bytes_max", "_pump", "_waiting", "phase")
@@ -49,19 +50,25 @@ class Greeting(Generic[_Frame]):
 
     @property
     def waits(self) -> bool:
-        """True if a new frame must wait, because other frames wait already or because the session is not open yet."""
+        """True if a new frame (message of the client) must wait in the queue.
+
+        A frame must wait if other frames wait already, or while the session is being opened.
+        """
         return bool(self._waiting) or self.phase is Phase.OPENING
 
     def expect(self, late: Callable[[], None]) -> None:
-        """Start the timeout for the client's hello. `late` is called if the client does not identify itself in time."""
+        """Start the timeout for the client's login.
+
+        The callback `late` is called if the client does not log in in time.
+        """
         seconds = self._pump.limits.hello_ms / 1000
         self._forget_deadline()
         self._deadline = asyncio.get_running_loop().call_later(seconds, late)
 
     def open(self, attach: Attach, opened: Callable[[Attached | Refusal], None]) -> None:
-        """Open the session of a client that identified itself. The callback `opened` gets the result.
+        """Open the session of a client that has identified itself. The callback `opened` gets the result.
 
-        Until the session is open, nothing is read from the wire, unless early bytes are allowed (see `early`).
+        Until the session is open, nothing is read from the client, unless early bytes are allowed (see `early`).
         """
         self._forget_deadline()
         self.phase = Phase.OPENING
@@ -70,37 +77,37 @@ class Greeting(Generic[_Frame]):
         self._pump.open(attach, opened)
 
     def early(self, size: int) -> None:
-        """Count `size` bytes that came while the session is being opened. Stop reading above `early_bytes_max`.
+        """Count `size` bytes that came while the session is being opened.
 
-        The caller stores the bytes.
+        Above `early_bytes_max`, stop reading from the client. The caller stores the bytes.
         """
         self._early_bytes += size
         if self._early_bytes > self._early_bytes_max:
             self._pump.suspend_reading(True)
 
     def wait(self, frames: Sequence[_Frame]) -> None:
-        """Queue frames behind the frames that wait already, and stop reading from the wire."""
+        """Queue frames (messages of the client) behind the frames that wait already. Stop reading from the client."""
         if frames:
             self._waiting.extend(frames)
             self._pump.suspend_reading(True)
 
     def take(self) -> list[_Frame]:
-        """Return the waiting frames, and start to read from the wire again."""
+        """Remove and return the waiting frames (messages of the client). Start to read from the client again."""
         waiting, self._waiting = self._waiting, []
         self._pump.suspend_reading(False)
         return waiting
 
     def activate(self) -> list[_Frame]:
-        """Mark the session as open. Call this after the client was told that it is open.
+        """Mark the session as open. Call this after the client was told that the session is open.
 
-        Return the waiting frames, and read from the wire again.
+        Return the waiting frames (messages of the client), and read from the client again.
         """
         return self._end_opening(Phase.ACTIVE)
 
     def again(self, late: Callable[[], None]) -> None:
-        """Let the client identify itself again, because no session was opened.
+        """End the session, if one was opened, and let the client log in again.
 
-        `late` is called if the client is too slow.
+        The callback `late` is called if the client does not log in in time.
         """
         self._pump.leave()
         self.expect(late)

@@ -21,7 +21,7 @@ HUB_SOCKET = "hub.sock"
 
 
 class Running(Struct, frozen=True):
-    """A running hub, as its file `run.json` describes it to local clients: process id, version and addresses."""
+    """Content of `run.json`, which describes a running hub to local clients: process id, version and addresses."""
 
     pid: int
     version: str
@@ -32,14 +32,17 @@ class Running(Struct, frozen=True):
     """Sockets, folders and addresses of protocols, by name. In `run.json`, each name is a key at the top level."""
 
     def encode(self) -> bytes:
-        """Encode this description as the JSON text of `run.json`."""
+        """Return this description as the JSON text of `run.json`."""
         own = msgspec.structs.asdict(self)
         places = own.pop("places")
         return msgspec.json.encode({**own, **places})
 
     @classmethod
     def decode(cls, document: bytes) -> "Running":
-        """Read `run.json`. Raises `msgspec.MsgspecError`."""
+        """Return the description in `document`, the content of `run.json`.
+
+        Raises `msgspec.MsgspecError` if it is not valid.
+        """
         written = msgspec.json.decode(document, type=dict[str, Any])
         own = {name: written.pop(name) for name in cls.__struct_fields__ if name in written}
         return msgspec.convert({**own, "places": written}, cls)
@@ -61,7 +64,10 @@ def default_home() -> Path:
 
 
 def read_running(home: Path) -> Running | None:
-    """Return the hub that runs in this folder. `None` if there is no valid `run.json`, or its process is gone."""
+    """Return the description of the hub that runs in the folder `home`.
+
+    Return `None` if there is no valid `run.json`, or if the hub's process has ended.
+    """
     try:
         running = Running.decode((home / RUN_FILE).read_bytes())
     except (FileNotFoundError, msgspec.MsgspecError):
@@ -81,7 +87,10 @@ def _alive(pid: int) -> bool:
 
 
 def read_key(home: Path) -> str | None:
-    """Return the secret key of the hub in this folder, or `None`. Whoever has the key may act as any member."""
+    """Return the secret key of the hub in the folder `home`, or `None`.
+
+    A client with this key may act as any member.
+    """
     try:
         return (home / KEY_FILE).read_text(encoding="ascii").strip()
     except (FileNotFoundError, PermissionError):

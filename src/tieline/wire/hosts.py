@@ -17,7 +17,10 @@ _EXCERPT = 80
 
 
 class Hosts:
-    """The host names that one port accepts. `names` are the configured names, `address` is the port's IP address."""
+    """The host names that one port of the hub accepts in the `Host` header.
+
+    `names` are the configured names, `address` is the port's IP address.
+    """
 
     __slots__ = ("_all", "_names")
 
@@ -51,7 +54,7 @@ class Hosts:
 
 
 def _bare(host: str) -> str:
-    """Return a host name in lower case, without its port, brackets and final dot."""
+    """Return a host name in lower case, without its port, its brackets and a final dot."""
     host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]

@@ -19,22 +19,22 @@ JSON = b"application/json;charset=utf-8"
 SESSION_COOKIE = "tieline_session"
 """Name of the console's cookie. Its value is the id of a token, a dot, and the token."""
 LOGIN_COOKIES = "tieline.login_cookies"
-"""Key in a request's scope. Its value is the names of the login cookies of all protocols. A protocol sets such a cookie
-when a user logs in with a one-time code. The cookie holds a token."""
+"""Key in a request's ASGI scope. The value is the names of the login cookies of all protocols. A protocol sets such a
+cookie when a user logs in with a one-time code. The cookie holds a token."""
 
 _BODY_SECONDS_MAX = 60.0
-"""Timeout for a body. It is enough for 32 MiB, the size limit, at 5 Mbit/s. A client that sends more slowly is
-disconnected."""
+"""Longest time in seconds for which the hub waits for a body. It is enough for 32 MiB, the size limit, at 5 Mbit/s. A
+client that sends more slowly is disconnected."""
 _DISCARD_SECONDS_MAX = 2.0
-"""Time for reading and discarding the rest of a refused body. Most clients read the answer only after they have sent
-the whole body."""
+"""Longest time in seconds for which the rest of a refused body is read and discarded. Most clients read the answer only
+after they have sent the whole body."""
 
 _BEARER = "bearer"
 _encoder = msgspec.json.Encoder()
 
 
 class Answer(Struct, frozen=True):
-    """The answer to one HTTP request: status, body and headers."""
+    """Answer of the hub to one HTTP request: status, body and headers."""
 
     status: int
     body: bytes
@@ -46,11 +46,11 @@ class Answer(Struct, frozen=True):
 
 
 CLIENT_GATE = "tieline.client_gate"
-"""Key under which the `ClientGate` of a WebSocket is in the extensions of the scope."""
+"""Key in the `extensions` of a WebSocket's ASGI scope. The value is the `ClientGate` of this WebSocket."""
 
 
 class ClientGate(Protocol):
-    """Lets a protocol admit or refuse the client of one WebSocket. The HTTP port makes the gate.
+    """Interface by which a protocol admits or refuses the client of one WebSocket. The HTTP port makes the gate.
 
     A client that is not admitted yet may send only one small message, within a short time.
     """
@@ -59,7 +59,10 @@ class ClientGate(Protocol):
         """Allow the client one more small message before it is admitted, because its last message was empty."""
 
     def admit(self, owner: str, bytes_max: int | None = None) -> None:
-        """Admit the client as the member `owner`: allow messages of full size, or of at most `bytes_max`."""
+        """Admit the client as the member `owner`.
+
+        Allow messages of up to `bytes_max` bytes, or of full size if it is `None`.
+        """
 
     def refuse(self) -> None:
         """Refuse the client: read nothing more from it, and close the connection even if the client does not."""
@@ -72,10 +75,10 @@ def client_gate(scope: Scope) -> ClientGate:
 
 
 class HttpApp(Protocol):
-    """A protocol with routes on the hub's port: an ASGI application. `serves` tests if it answers a request."""
+    """Interface of an ASGI application with routes on the hub's HTTP port. `serves` tells which requests it answers."""
 
     def serves(self, scope: Scope) -> bool:
-        """Return true if this application answers the request with this scope."""
+        """Return true if this application answers the request with this ASGI scope."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
@@ -85,17 +88,20 @@ class HttpApp(Protocol):
 
 
 def answer(value: Any, status: int = 200) -> Answer:
-    """Make an answer. Its body is `value`, encoded as JSON."""
+    """Return an answer whose body is `value`, encoded as JSON."""
     return Answer(status, _encoder.encode(value))
 
 
 def failure(status: int, text: str, *, close: bool = False) -> Answer:
-    """Make an error answer: the JSON object `{"error": text}`. With `close`, the connection ends after this answer."""
+    """Return an error answer with the JSON object `{"error": text}`.
+
+    With `close`, the connection ends after this answer.
+    """
     return Answer(status, _encoder.encode({"error": text}), close=close)
 
 
 async def respond(send: Send, reply: Answer) -> None:
-    """Send an answer."""
+    """Send the answer `reply` to the client of an HTTP request."""
     headers = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body)), *reply.headers]
     if reply.close:
         headers.append((b"connection", b"close"))
@@ -104,14 +110,14 @@ async def respond(send: Send, reply: Answer) -> None:
 
 
 async def deny(send: Send, reply: Answer) -> None:
-    """Send an answer that refuses to open a WebSocket."""
+    """Send the answer `reply` to a client that asked to open a WebSocket. The WebSocket is not opened."""
     headers = [(b"content-type", reply.content_type), (b"content-length", b"%d" % len(reply.body)), *reply.headers]
     await send({"type": "websocket.http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": reply.body})
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, reply: Answer) -> None:
-    """Send an answer that refuses a request or the opening of a WebSocket."""
+    """Send the answer `reply` to a request that is refused: an HTTP request, or the opening of a WebSocket."""
     if scope["type"] == "websocket":
         await receive()
         await deny(send, reply)
@@ -120,7 +126,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send, reply: Answer) -> N
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """Return the first header of this name. The name is in lower case."""
+    """Return the value of the first header with this name, or `None`. `name` must be in lower case."""
     for key, value in scope["headers"]:
         if key == name:
             return str(value, "latin-1")
@@ -128,7 +134,7 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 def bearer(scope: Scope) -> str | None:
-    """Return the token of the `Authorization` header, with or without the word `Bearer` before it."""
+    """Return the token in the `Authorization` header, or `None`. The word `Bearer` before the token may be missing."""
     # No regular expression, because the sender is not trusted: each of these methods takes linear time.
     shown = (header(scope, b"authorization") or "").strip()
     word, *rest = shown.split(None, 1) or ("",)
@@ -136,7 +142,7 @@ def bearer(scope: Scope) -> str | None:
 
 
 def cookie(scope: Scope, name: str) -> str | None:
-    """Return the value of the first cookie of this name."""
+    """Return the value of the first cookie with this name, or `None`."""
     for key, value in scope["headers"]:
         if key == b"cookie":
             for part in str(value, "latin-1").split(";"):
@@ -147,7 +153,7 @@ def cookie(scope: Scope, name: str) -> str | None:
 
 
 def set_cookie(scope: Scope, name: str, value: str, seconds: int) -> tuple[bytes, bytes]:
-    """Make the header that sets a cookie for `seconds`.
+    """Return the `set-cookie` header for a cookie that is valid for `seconds`.
 
     Scripts cannot read the cookie. Pages of other sites cannot make a browser send the cookie.
     """
@@ -157,12 +163,15 @@ def set_cookie(scope: Scope, name: str, value: str, seconds: int) -> tuple[bytes
 
 
 def clear(scope: Scope, name: str) -> tuple[bytes, bytes]:
-    """Make the header that deletes a cookie."""
+    """Return the `set-cookie` header that deletes the cookie `name` in the browser."""
     return set_cookie(scope, name, "", 0)
 
 
 def session_token(scope: Scope) -> str | None:
-    """Return the token of a request: from its header, or from the cookie of a browser login."""
+    """Return the token of a request: from its `Authorization` header, or else from a login cookie.
+
+    `None` if there is none.
+    """
     shown = bearer(scope)
     if shown is not None:
         return shown
@@ -170,7 +179,7 @@ def session_token(scope: Scope) -> str | None:
 
 
 def logins(scope: Scope) -> dict[str, str]:
-    """Return the login cookies of protocols that a browser sent, as name → token.
+    """Return the login cookies of all protocols in a browser's request, as cookie name → token.
 
     A protocol sets such a cookie when a user logs in with a one-time code.
     """
@@ -181,13 +190,13 @@ def logins(scope: Scope) -> dict[str, str]:
 def console_token(scope: Scope) -> str | None:
     """Return the token in the console's cookie, or `None`.
 
-    If there is also a login cookie, `session_token` prefers the console's token.
+    If a request also has the login cookie of a protocol, `session_token` returns the console's token.
     """
     return (cookie(scope, SESSION_COOKIE) or "").partition(".")[2] or None
 
 
 def foreign(scope: Scope) -> bool:
-    """True if a browser sent this request for a page of another site. The hub must not answer such a request."""
+    """Return true if a page of another web site caused this browser request. The hub must not answer such a request."""
     origin = header(scope, b"origin")
     if origin is None:
         # For resources that a page loads, browsers send this header. Another port of the same machine is "same-site".
@@ -196,9 +205,9 @@ def foreign(scope: Scope) -> bool:
 
 
 class Bodies:
-    """Reads the bodies of all requests to one protocol.
+    """Reader of request bodies for one protocol.
 
-    Limits the size of each body, the size of all bodies, and the time.
+    It limits the size of each body, the size of all bodies, and the time.
     """
 
     __slots__ = ("_seconds_max", "_unfinished")
@@ -208,7 +217,10 @@ class Bodies:
         self._seconds_max = seconds_max
 
     async def read(self, scope: Scope, receive: Receive, bytes_max: int, owner: str | None = None) -> bytes | Answer:
-        """Return the whole body, or an error answer. `owner` is the member who sends the body; `None` if unknown."""
+        """Return the whole body, of at most `bytes_max` bytes, or an error answer.
+
+        `owner` is the member who sends the body; `None` if unknown.
+        """
         declared = header(scope, b"content-length")
         if declared is not None and declared.isdecimal() and int(declared) > bytes_max:
             return await self._too_large(receive, bytes_max, more=True)
@@ -258,7 +270,7 @@ class Bodies:
 
 
 async def discard(receive: Receive, seconds_max: float = _DISCARD_SECONDS_MAX) -> None:
-    """Read and discard the rest of a refused body for a short time.
+    """Read and discard the rest of a refused body, for `seconds_max` or two seconds, whichever is shorter.
 
     Most clients read the answer only after they have sent the whole body.
     """

@@ -1,9 +1,9 @@
-"""Encoding of the Hub port as bytes, for a protocol and a hub in different processes.
+"""Encoding of the Hub port (the interface that protocols use) as bytes, if protocol and hub are in different processes.
 
-Used by: the code that transports the bytes. Uses: the contract. A payload is a JSON array of pairs. Each pair has the
-name of a type in the contract, and the fields of one value of that type. So a new command or reply needs no change
-here. The format is JSON, because the data of a message may hold integers of any size, and MessagePack cannot encode
-large integers.
+Used by: the code that transports the bytes. Uses: the contract (the types of commands, replies and messages). A payload
+is a JSON array of pairs. Each pair has the name of a type in the contract, and the fields of one value of that type. So
+a new command or reply needs no change here. The format is JSON, because the data of a message may hold integers of any
+size, and MessagePack cannot encode large integers.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tieline.contract.reply import Progress, Reply
 
 
 class Offer(Struct, frozen=True):
-    """The call `Listener.offer` as a value: the hub has a new delivery for a session."""
+    """A call of `Listener.offer` as a value that can be encoded: the hub has a new delivery for a session."""
 
     session: SessionId
     message: Message
@@ -30,28 +30,31 @@ class Offer(Struct, frozen=True):
 
 
 class Released(Struct, frozen=True):
-    """The call `Listener.released` as a value: some deliveries for a session are no longer held back."""
+    """A call of `Listener.released` as a value that can be encoded: deliveries of a session are no longer held back."""
 
     session: SessionId
     keys: tuple[int, ...]
 
 
 class Stepped(Struct, frozen=True):
-    """The call `Listener.progress` as a value: a delivery of a message that the session follows changed its state."""
+    """A call of `Listener.progress` as a value that can be encoded: a delivery changed its state.
+
+    The delivery belongs to a message that the session follows.
+    """
 
     session: SessionId
     step: Progress
 
 
 class Ended(Struct, frozen=True):
-    """The call `Listener.end` as a value: the hub ended a session."""
+    """A call of `Listener.end` as a value that can be encoded: the hub ended a session."""
 
     session: SessionId
     why: Refusal
 
 
 Told = Offer | Released | Stepped | Ended
-"""A call of the hub to the listener of a session, as a value."""
+"""A call of the hub to the listener of a session, as a value that can be encoded."""
 
 Value = Command | Reply | Told | Interest | Notice | Question
 
@@ -61,7 +64,7 @@ assert len(KINDS) == len(COMMANDS) + len(_REST), "a name says which type it is"
 
 
 class BadPayload(ValueError):
-    """The payload is not a list of values of the Hub port."""
+    """Raised if bytes are not a JSON list of values of the Hub port (commands, replies, notices…)."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -70,12 +73,15 @@ _decoders: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(ki
 
 
 def encode(values: Sequence[Value]) -> bytes:
-    """Encode values as a payload. Raises `UnicodeEncodeError` for a lone half of a surrogate pair in a text."""
+    """Return values of the Hub port as bytes.
+
+    Raises `UnicodeEncodeError` if a text has a lone half of a surrogate pair.
+    """
     return _encoder.encode([(type(value).__name__, value) for value in values])
 
 
 def decode(payload: bytes) -> list[Value]:
-    """Decode the values of a payload. Raises `BadPayload`."""
+    """Return the values of the Hub port in bytes that `encode` made. Raises `BadPayload` if the bytes are not valid."""
     try:
         return [_decoders[name].decode(fields) for name, fields in _pairs.decode(payload)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError) as error:

@@ -1,7 +1,7 @@
 """Functions on JSON text: they find strings, values and lone halves of surrogate pairs without decoding the text.
 
 Used by: the codecs of protocols. Uses: nothing. This module does not know what the JSON means. Any client that may
-connect can send frames of 16 MiB, so the work must be bounded. Each function reads and copies its text only a fixed
+connect can send messages of 16 MiB, so the work must be bounded. Each function reads and copies its text only a fixed
 number of times. These functions use no regular expression with a repeated group. Such a pattern would either keep a
 record of every repetition or need a possessive repeat. Python 3.11.2 has a bug in possessive repeats of groups.
 """
@@ -10,25 +10,25 @@ import re
 from collections.abc import Iterator
 
 VALUES_MAX = 100_000
-"""Most values in one body or frame. The values are counted by the commas and opening brackets. To decode this many
-values takes about 20 ms, and all other clients wait during this time. Few messages have so much data. A sender can send
+"""Most JSON values in one body or batch. Commas and opening brackets are counted as values. It takes about 20 ms to
+decode this many values, and all other clients wait during this time. Few messages have so much data. A sender can send
 more data as a file or as one long text."""
 
 HALVES_MAX = 100_000
-"""Most lone halves of surrogate pairs that are replaced in one text. To replace this many takes 15 ms. A usual text has
-at most one lone half, at the place where a program cut the text."""
+"""Most lone halves of surrogate pairs that are replaced in one text. It takes 15 ms to replace this many. A usual text
+has at most one lone half, at the place where a program cut the text."""
 
 _VALUE_BYTES = 64
 """Number of bytes outside of strings that count as one value. So a number with millions of digits counts as many
 values, because it takes long to decode."""
 
 _PIECE_BYTES = 64 * 1024
-"""Size in bytes of a piece of text that is searched for strings. A piece of this size fits into the processor's
-cache."""
+"""Size in bytes of the part of a text that is searched for strings at once. A part of this size fits into the
+processor's cache."""
 
 _QUOTES_FEW = 256
-"""Most quotation marks in a piece that are checked one by one for an escape. If a piece has more quotation marks, it is
-faster to call `masked` first."""
+"""Most quotation marks in one part of a text that are checked one by one for an escape. If a part has more quotation
+marks, it is faster to call `masked` first."""
 
 # Backslashes, to find the length of a run of them by a few comparisons.
 _RUNS = tuple(b"\\" * 2**power for power in range(16, -1, -2))
@@ -58,10 +58,10 @@ def without_strings(text: bytes) -> bytes:
 
 
 def has_many_values(text: bytes, values_max: int = VALUES_MAX) -> bool:
-    """True if a JSON text has more than `values_max` commas and opening brackets outside of its strings.
+    """Return true if a JSON text has more than `values_max` values.
 
-    The function reads the text in pieces, and returns as soon as it has counted enough. A very long number or white
-    space also counts: each `_VALUE_BYTES` bytes of a piece count as at least one value.
+    Each comma or opening bracket outside of strings counts as a value. Long numbers and long white space count, too:
+    each `_VALUE_BYTES` bytes count as one value. The function stops as soon as it has counted enough.
     """
     if len(text) <= values_max:
         return False
@@ -79,7 +79,10 @@ def estimate_values(text: bytes) -> int:
 
 
 def _pieces(text: bytes) -> Iterator[bytes]:
-    """Yield the text in pieces. No piece ends between a backslash and the character that it escapes."""
+    """Yield the text in parts of about `_PIECE_BYTES`.
+
+    No part ends between a backslash and the character that it escapes.
+    """
     start = 0
     while start < len(text):
         piece = text[start : start + _PIECE_BYTES]
@@ -90,7 +93,7 @@ def _pieces(text: bytes) -> Iterator[bytes]:
 
 
 def _outside(text: bytes) -> Iterator[bytes]:
-    """Yield a JSON text in pieces, with all strings removed."""
+    """Yield the parts of a JSON text that are outside of its strings, in order."""
     inside = 0
     for piece in _pieces(text):
         parts = piece.split(b'"', _QUOTES_FEW)
@@ -103,7 +106,10 @@ def _outside(text: bytes) -> Iterator[bytes]:
 
 
 def _escapes(part: bytes) -> bool:
-    """True if a text ends with an odd number of backslashes. Then the last backslash escapes the next character."""
+    """Return true if `part` ends with an odd number of backslashes.
+
+    Then the last backslash escapes the next character.
+    """
     end = len(part)
     if not part.endswith(b"\\"):
         return False

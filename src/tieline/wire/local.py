@@ -16,13 +16,13 @@ PIPE_PREFIX = "\\\\.\\pipe\\"
 
 
 class PipesNotOffered(OSError):
-    """The address is a named pipe, and this system has no named pipes."""
+    """Raised if the address is a named pipe, and this system has no named pipes."""
 
     hint = "name the path of a Unix socket"
 
 
 class Listener(Protocol):
-    """A listener at a local address."""
+    """Interface of a server that listens at a local address: a Unix socket or a Windows pipe."""
 
     def close(self) -> None:
         """Stop listening; accepted connections stay open."""
@@ -36,7 +36,7 @@ def pipe_name(address: Path) -> str | None:
 
 
 async def listen(address: Path, factory: Callable[[], asyncio.BaseProtocol], *, mode: int | None = None) -> Listener:
-    """Listen at an address. `factory` makes the asyncio protocol of each connection.
+    """Listen at an address, and return the listener. `factory` makes the asyncio protocol of each connection.
 
     `mode` is the permission bits of the socket file. A pipe has the default rights of Windows.
 
@@ -54,9 +54,9 @@ async def listen(address: Path, factory: Callable[[], asyncio.BaseProtocol], *, 
 
 
 def same_user(transport: asyncio.BaseTransport) -> bool:
-    """True if the process at the other end belongs to the hub's own user.
+    """Return true if the process at the other end of a connection belongs to the user who runs the hub.
 
-    Also true if the system does not report the user.
+    Also return true if the system does not report the user.
     """
     uid = unix.peer_uid(transport)
     return uid is None or uid == os.geteuid()

@@ -9,7 +9,10 @@ from msgspec import Struct
 
 
 class MessageLine(Struct, frozen=True, omit_defaults=True):
-    """The stored fields of a message, in the line of the event that accepted the message. The body is left out."""
+    """Part of a `MainLine`: the stored fields of a message, without the body.
+
+    Only the line of the event that accepted the message has this part.
+    """
 
     id: str
     sender: str
@@ -36,18 +39,19 @@ class MessageLine(Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectiveLine(Struct, frozen=True):
-    """A change of an objective, in the line of the event that made the change."""
+    """Part of a `MainLine`: a change of an objective. Only the line of the event that made the change has this part."""
 
     id: str
     actor: str
     happening: str
-    """The change as JSON text, byte for byte as the audit chain hashed it."""
+    """The change as JSON text. It has exactly the bytes that were hashed for the audit chain (the hashes that link the
+    rows)."""
 
 
 class MainLine(Struct, frozen=True, omit_defaults=True):
-    """One row of the main log, the hub's event log.
+    """JSON line of one row of the main log, the hub's event log.
 
-    `event` is the event as JSON text, `hash` its hash in the audit chain.
+    `event` is the event as JSON text. `hash` is its hash in the audit chain (the hashes that link the rows).
     """
 
     offset: int
@@ -59,7 +63,10 @@ class MainLine(Struct, frozen=True, omit_defaults=True):
 
 
 class ActivityLine(Struct, frozen=True, omit_defaults=True):
-    """One row of the activity log: an action that an agent reported. `number` is the agent's number in the store."""
+    """JSON line of one row of the activity log: an action that an agent reported.
+
+    `number` is the number of the agent in the store.
+    """
 
     offset: int
     at_ms: int
@@ -73,11 +80,13 @@ class ActivityLine(Struct, frozen=True, omit_defaults=True):
 END_HEADER = "x-tieline-end"
 """Header with the offset that the next row of the log will have."""
 NEXT_HEADER = "x-tieline-next"
-"""Header with the offset to use in the next request, if the reader has received this answer completely."""
+"""Header with the offset from which a reader continues in its next request, after it has received this answer
+completely."""
 EPOCH_HEADER = "x-tieline-epoch"
-"""Header with the random id of the log. It changes if the hub is restored from a backup."""
+"""Header with the epoch (random id) of the log. A new log has a new epoch, so a reader notices that its offsets mean
+other rows. A copy of a log has the same epoch."""
 KEPT_HEADER = "x-tieline-kept-from"
-"""Header with the lowest offset from which on the log is complete. Retention has deleted no row at or after this
+"""Header with the offset of the first row after all deleted rows. The hub has deleted no row at or after this
 offset."""
 CUT = b"{"
 """Last byte of an uncompressed answer that the hub could not finish. A compressed answer that the hub could not finish

@@ -34,7 +34,7 @@ _TEMPLATE = "#/components/schemas/{name}"
 
 
 def document(routes: Sequence[Route], title: str, description: str, failure: type[msgspec.Struct] = Failure) -> Json:
-    """Return the whole OpenAPI document of `routes`. `failure` is the type of an error answer."""
+    """Return the whole OpenAPI document of `routes` as a JSON object. `failure` is the type of the error answers."""
     shapes = [shape for route in routes for shape in (route.body, route.reply) if shape is not None]
     types = list(dict.fromkeys((*shapes, failure)))
     references, components = msgspec.json.schema_components(types, ref_template=_TEMPLATE)
@@ -95,7 +95,10 @@ def _operation(route: Route, schema: dict[Any, Json]) -> Json:
 
 
 def _parameters(route: Route, names: Sequence[str]) -> Iterator[Json]:
-    """Yield the parameters in the path, then the query parameters: from `route.query`, and from the handler's type."""
+    """Yield the OpenAPI descriptions of a route's parameters: first the variable parts of the path, which are `names`.
+
+    Then come the query parameters: from `route.query`, and from the type of the handler's query.
+    """
     name_schema = {"type": "string", "minLength": 1, "maxLength": 200}
     for name in names:
         yield {"name": name, "in": "path", "required": True, "schema": name_schema}
@@ -117,7 +120,7 @@ def _parameters(route: Route, names: Sequence[str]) -> Iterator[Json]:
 
 
 def _failure(status: int, route: Route) -> Json:
-    """Describe the error answer of a route with this HTTP status.
+    """Return the OpenAPI description of the error answer of a route with this HTTP status.
 
     If the route declares media types for its body and for its answer, its errors have the media types of the answer.
     """
@@ -129,7 +132,7 @@ def _failure(status: int, route: Route) -> Json:
 
 
 def _any(kind: str) -> Json:
-    """Return the schema of a body that is described only by its media type, `kind`."""
+    """Return the JSON schema of a body of which only the media type, `kind`, is known."""
     if kind == "application/json":
         return {"type": "object"}
     return {"type": "string"} if kind == _EVENTS else {"type": "string", "format": "binary"}

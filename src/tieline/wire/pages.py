@@ -1,7 +1,7 @@
 """Reads the deliveries of an inbox in pages, one page at a time, and retries while the hub's store fails.
 
-Used by: the code that writes a session's deliveries to its wire. Uses: the Hub port. The caller decides which page is
-read next. After a failure, the caller makes a new request, because it may then need another page.
+Used by: the code that writes a session's deliveries to the client's connection. Uses: the Hub port. The caller decides
+which page is read next. After a failure, the caller makes a new request, because it may then need another page.
 """
 
 import asyncio
@@ -13,17 +13,18 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Fetched, Reply
 
 RETRY_SECONDS = 1.0
-"""Wait before a retry after the hub's store failed."""
+"""Seconds to wait before the next attempt, after the hub could not use its store."""
 
 FAULTS_MAX = 60
-"""Most internal errors of the hub in a row. After this number the session ends, because a new session may be able to
-read the page. Failures of the store are retried without a limit."""
+"""Number of internal errors of the hub in a row after which the session ends. A new session may be able to read the
+page. Failures of the store are retried without a limit."""
 
 
 class Pages:
-    """Reads pages of the inbox for one session.
+    """Reads pages of a member's inbox from the hub, for one session.
 
-    Calls `again` when it is time to retry, and `give_up` after too many errors.
+    The callback `again` is called when it is time to request a page again. The callback `give_up` is called after too
+    many errors.
     """
 
     __slots__ = ("_again", "_closed", "_faults", "_give_up", "_got", "_hub", "_retry", "busy")
@@ -42,14 +43,17 @@ class Pages:
         self.busy = False
 
     def ask(self, fetch: Fetch, got: Callable[[Fetched], None]) -> None:
-        """Request a page. The callback `got` receives the page when the hub has read it."""
+        """Request a page of the inbox from the hub. The callback `got` receives the page.
+
+        Allow only one request at a time.
+        """
         assert not self.busy, "one at a time"
         self.busy = True
         self._got = got
         self._hub.submit((fetch,), self._answered)
 
     def close(self) -> None:
-        """Stop. Cancel the planned retry, and ignore the page that is still being read."""
+        """Stop: cancel the planned retry. If a page is still being read, ignore the page."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()

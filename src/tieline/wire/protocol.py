@@ -29,15 +29,15 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
 
     def with_environment(self, environment: Mapping[str, str]) -> Self:
-        """Return these settings.
+        """Return these settings, changed by the environment variables of the protocol.
 
-        Values in the protocol's own environment variables replace values of `tieline.toml`.
+        A value in an environment variable replaces the value of `tieline.toml`.
         """
         del environment
         return self
 
     def check(self) -> None:
-        """Raise `ValueError` for values that cannot be used."""
+        """Raise `ValueError` if a setting has a value that cannot be used."""
 
     @property
     def starts(self) -> bool:
@@ -48,13 +48,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     def signs(self) -> bool:
         """True if the hub has the secret to sign messages.
 
-        The hub needs the secret on a wire whose members accept only signed messages.
+        The hub needs the secret if members of the protocol accept only signed messages.
         """
         return False
 
     @property
     def shared_tokens(self) -> tuple[str, ...]:
-        """Return the tokens in these settings that several members may share (`ByShared`)."""
+        """Return the tokens in these settings that several members may use together (credential `ByShared`)."""
         return ()
 
 
@@ -75,12 +75,12 @@ class Flag(Struct, frozen=True):
 
 
 def on_off(name: str, help: str) -> Flag:
-    """Make the pair of options that switches a protocol on or off."""
+    """Return the pair of options `--name` and `--no-name`, which switches a protocol on or off."""
     return Flag((f"--{name}", f"--no-{name}"), help, lambda spoken: {"enabled": spoken})
 
 
 class Host(Struct, frozen=True, kw_only=True):
-    """The hub in which a protocol's server runs: all parts of the hub that the server may use."""
+    """Parts of a hub that a protocol's server may use. The hub passes this object to `Protocol.server`."""
 
     hub: "Hub"
     home: Path
@@ -122,11 +122,14 @@ class Server:
         """Open the protocol's listeners, so that clients can connect."""
 
     def places(self) -> Mapping[str, str]:
-        """Return the protocol's sockets, folders and addresses by name, for the file `run.json`."""
+        """Return the protocol's sockets, folders and addresses by name. The hub writes them to its file `run.json`."""
         return {}
 
     def follow(self) -> None:
-        """Start work that would delay the start of the hub. The hub calls this when all its listeners are open."""
+        """Start slow work that must not delay the start of the hub.
+
+        The hub calls this when all its listeners are open.
+        """
 
     def welcome(self, http: str, *, first: bool) -> Iterable[str]:
         """Return lines to print for the person who starts the hub.
@@ -141,13 +144,16 @@ class Server:
 
 
 class Signatures(Struct, frozen=True):
-    """Checks the signatures of stored messages, for a protocol whose members sign their messages."""
+    """Part of a `Protocol` declaration: the check of the signatures of stored messages.
+
+    Only a protocol whose members sign their messages has this part.
+    """
 
     variable: str
     """Name of the environment variable that holds the secret."""
     check: Callable[[], Callable[[bytes, bytes], bool]]
-    """Loads the function that checks a signature. The function gets the message as its sender signed it, and the
-    secret; it returns true if the signature is valid."""
+    """Loads the function that checks a signature. This function gets the message as its sender signed it, and the
+    secret. It returns true if the signature is valid."""
 
 
 class Protocol(Struct, frozen=True, kw_only=True):
@@ -161,11 +167,11 @@ class Protocol(Struct, frozen=True, kw_only=True):
     template: Callable[[], str]
     """Makes the text of the section for a new `tieline.toml`, with new secrets."""
     server: Callable[[Host, Any], Server]
-    """Makes the server from the host and the settings."""
+    """Makes the server of the protocol, from the parts of the hub (`Host`) and the protocol's settings."""
     carriage: "Callable[[], Carriage]"
-    """Loads the table of the message fields for which the protocol's format has a place."""
+    """Loads the table that names, for each message field, the place of the field in the protocol's format."""
     puppet: "Callable[[], type[Puppet]]"
-    """Loads the test client of the protocol, for the demo, the doctor and tests."""
+    """Loads the test client of the protocol, for the demo, `tieline doctor` and the tests."""
     colour: str = "#5f6b7a"
     """Colour of the protocol on web pages."""
     terminal_colour: str = "default"
@@ -174,8 +180,8 @@ class Protocol(Struct, frozen=True, kw_only=True):
     """Names other than `name` under which some sessions of this protocol are stored."""
     flags: tuple[Flag, ...] = ()
     places: Mapping[str, str] = {}
-    """The protocol's keys in `run.json`, each with the label that `tieline serve` prints. A key with an empty label is
-    not printed."""
+    """The protocol's keys in `run.json` (the file with the addresses of a running hub), each with the label that
+    `tieline serve` prints. A key with an empty label is not printed."""
     commands: Callable[[], Any] | None = None
     """Makes the protocol's part of the command line: an `Extension` of `tieline.cli.extension`, from its package
     `commands`."""
@@ -185,10 +191,10 @@ class Protocol(Struct, frozen=True, kw_only=True):
     """Loads the tools (`tieline.protocols.mcp.tools.Tool`) with the names that agents know from this protocol's own
     programs."""
     thread_of: Callable[[Mapping[str, Any]], str | None] | None = None
-    """Returns the thread that the data of a channel message names, or `None`."""
+    """Reads the name of a thread from the data of a channel message. Returns `None` if the data names no thread."""
     is_framed: bool = False
-    """True if this protocol's own clients show a message to an agent in the same text frame as the hub does. Then the
-    frame does not contain the name of the protocol."""
+    """True if this protocol's own clients show a message to an agent inside the same tag, with attributes, as the hub
+    does. Then the hub leaves the name of the protocol out of the attributes."""
     extractor: "Callable[[], type[Extractor]] | None" = None
     """Loads the extractor: the grammar that finds messages to send in the output of a terminal program."""
     signatures: Signatures | None = None
@@ -197,11 +203,12 @@ class Protocol(Struct, frozen=True, kw_only=True):
     """Header, in lower case, in which the protocol's clients name the room of a request. If it is empty, only the token
     names the room."""
     runner_variable: str = ""
-    """Environment variable with the path of the socket of the runner that started `tieline mcp`. The protocol's own
-    programs use this variable in place of the hub's own."""
+    """Name of an environment variable with the path of a socket. The runner (`tieline run`) that started `tieline mcp`
+    listens at this path. `tieline mcp` reads this variable if the hub's own variable is not set."""
     login_cookie: str = ""
     """Name of the cookie that the protocol sets when a user logs in with a one-time code. Every route of the HTTP port
     accepts this cookie."""
     in_rooms: bool = False
-    """True if rooms other than the common room also serve the protocol. Such a protocol uses only the HTTP port, and
-    each request names its room. In these rooms, the server's `prepare`, `start` and `follow` are never called."""
+    """True if this protocol also works in rooms other than the common room. (A room is a hub behind the same HTTP
+    port.) Such a protocol uses only the HTTP port, and each request names its room. In these rooms, the server's
+    `prepare`, `start` and `follow` are never called."""

@@ -1,8 +1,8 @@
 """Puppet: a test client of a protocol, with the same few methods for every protocol.
 
-Used by: the demo, the doctor's canary, and the tests that connect every protocol with every other protocol. Uses: the
-client in each protocol's folder. For the hub, a puppet is a client like any other: it uses only interfaces that agents
-use, too.
+Used by: the demo, `tieline doctor --canary` (which sends test messages through every protocol), and the tests that
+connect every protocol with every other protocol. Uses: the client in each protocol's folder. For the hub, a puppet is a
+client like any other: it uses only interfaces that agents use, too.
 """
 
 from collections.abc import Mapping
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from tieline.wire.home import Running
 
 ANSWER_SECONDS = 10.0
-"""Timeout for an answer of the hub."""
+"""Seconds for which a test client waits for an answer of the hub."""
 
 
 class NotSpoken(Exception):
-    """The hub does not speak this protocol."""
+    """Raised if the hub does not offer this protocol."""
 
 
 class Place(Struct, frozen=True):
-    """Everything that a test client needs to reach a hub as one member: name, token, addresses and settings."""
+    """Parameters of a test client: everything that it needs to reach a hub as one member."""
 
     name: str
     token: str
-    """The member's token. It is valid on every protocol."""
+    """The member's token. It is valid for every protocol."""
     http: str
     places: dict[str, str | None]
     """The sockets, folders and addresses of protocols, as in `run.json`."""
     settings: dict[str, Any]
-    """The hub's settings for the protocol, by field."""
+    """The hub's settings for the protocol, as field name → value."""
 
     @classmethod
     def at(cls, running: "Running", name: str, token: str, settings: Settings) -> "Place":
-        """Make the `Place` of the member `name` at a running hub.
+        """Return the parameters of a test client for the member `name` at a running hub.
 
         `settings` are the hub's settings for the protocol.
         """
@@ -46,27 +46,30 @@ class Place(Struct, frozen=True):
 
 
 class Heard(Struct, frozen=True):
-    """One message that a test client received: sender, body, urgency, and the value with which to acknowledge it."""
+    """Message that a test client received: sender, body, urgency, and the value that acknowledges it."""
 
     sender: str
     body: str
     urgent: bool
     delivery: Any
-    """The protocol's own value that acknowledges the message."""
+    """Value in the protocol's own form, with which the test client acknowledges the message."""
 
 
 class Puppet:
-    """Test client of one member for one protocol."""
+    """Base class of the test clients: each protocol has one subclass. A test client acts as one member."""
 
     protocol: ClassVar[str]
     acknowledges: ClassVar[bool] = True
-    """True if the protocol has acknowledgements."""
+    """True if clients of the protocol can acknowledge messages."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
 
     async def open(self) -> None:
-        """Connect and listen. Raises `NotSpoken`."""
+        """Connect to the hub and start to receive messages.
+
+        Raises `NotSpoken` if the hub does not offer the protocol.
+        """
         raise NotImplementedError
 
     async def say(self, target: str, body: str, *, urgent: bool = False) -> None:
@@ -74,18 +77,21 @@ class Puppet:
         raise NotImplementedError
 
     async def hear(self) -> Heard:
-        """Wait for the next message."""
+        """Wait for the next message that the member receives, and return it."""
         raise NotImplementedError
 
     async def acknowledge(self, heard: Heard) -> None:
-        """Acknowledge a message, if the protocol has acknowledgements."""
+        """Acknowledge a received message. Do nothing if the protocol has no acknowledgements."""
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the hub."""
         raise NotImplementedError
 
 
 def says_urgent(data: Mapping[str, Any]) -> bool:
-    """True if the data marks the message as urgent, in the sender's own field or in the hub's field `tieline`."""
+    """Return true if a message's free-form data marks the message as urgent.
+
+    The mark is in the field `priority`, which the sender wrote, or in the field `tieline`, which the hub wrote.
+    """
     beyond = data.get("tieline")
     return "urgent" in (data.get("priority"), beyond.get("priority") if isinstance(beyond, dict) else None)

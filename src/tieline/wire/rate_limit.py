@@ -8,7 +8,10 @@ from collections.abc import Hashable
 
 
 class RateLimit:
-    """Counts the events of each key (such as a member or an address) in the last `window_ms`."""
+    """Counter of the events of each key (such as a member or an address) in the last `window_ms`.
+
+    `most` is the number of events of one key that are allowed within this time. `keys_max` limits the number of keys.
+    """
 
     def __init__(self, most: int, window_ms: int, keys_max: int = 10_000) -> None:
         self._most = most
@@ -18,7 +21,7 @@ class RateLimit:
         self._counted: dict[Hashable, deque[int]] = {}
 
     def wait_ms(self, key: Hashable, now_ms: int) -> int:
-        """Return the milliseconds until one more event of the key is allowed; 0 if one is allowed now."""
+        """Return the milliseconds until one more event of the key is allowed; 0 if an event is allowed now."""
         times = self._counted.get(key)
         if times is None:
             return 0
@@ -40,10 +43,10 @@ class RateLimit:
         self._counted[key] = times
 
     def clear(self, key: Hashable) -> None:
-        """Forget the events of this key."""
+        """Forget all events of this key, so that new events are allowed again."""
         self._counted.pop(key, None)
 
 
 def seconds(wait_ms: int) -> int:
-    """Convert a wait from milliseconds to whole seconds, rounded up."""
+    """Return a wait of `wait_ms` milliseconds in whole seconds, rounded up."""
     return -(-wait_ms // 1000)

@@ -28,24 +28,27 @@ _TOKEN = re.compile(r"tie_room_([0-9a-f]{32})_")
 
 
 class NewRoom(Struct, frozen=True):
-    """A new room, with the token that admits newcomers to it. The hub shows this token only once."""
+    """Result of making a room: the room's id, and the token that admits newcomers.
+
+    The hub shows this token only once.
+    """
 
     id: str
     token: str
 
 
 class RoomMaker(Protocol):
-    """Makes rooms for a protocol. The server implements this interface."""
+    """Interface by which a protocol makes rooms (hubs behind the same HTTP port). The server implements it."""
 
     async def create(self) -> NewRoom | None:
-        """Make a room. Return `None` if the hub already has the maximum number of rooms.
+        """Make a room, and return its id and token. Return `None` if the hub already has the maximum number of rooms.
 
         Raises `OSError` if the disk fails.
         """
 
 
 def new_room() -> NewRoom:
-    """Make the id and the token of a room from random bytes."""
+    """Return a new room id and the room's token, both made from random bytes. Nothing is written to disk."""
     room_id = secrets.token_hex(_ID_BYTES)
     return NewRoom(room_id, token_prefix(room_id) + secrets.token_urlsafe(_SECRET_BYTES))
 
@@ -56,15 +59,19 @@ def token_prefix(room_id: str) -> str:
 
 
 def room_of_token(token: str) -> str | None:
-    """Return the id of the room in which a token was made. `None` for a token of the common room."""
+    """Return the id of the room in which a token was made.
+
+    Return `None` for a token of the common room (the hub itself).
+    """
     found = _TOKEN.match(token)
     return found[1] if found is not None else None
 
 
 def room_of(scope: Scope, headers: Iterable[bytes]) -> str | None:
-    """Return the id of the room that a request names, in one of `headers` or by its token. `None` for the common room.
+    """Return the id of the room that a request names. Return `None` for the common room (the hub itself).
 
-    The value of a header is not checked here: it comes from a stranger and may be any text.
+    A request names a room in one of `headers`, or by its token. The value of a header is not checked here: it comes
+    from a stranger and may be any text.
     """
     for name in headers:
         named = (header(scope, name) or "").strip()

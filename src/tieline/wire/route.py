@@ -38,13 +38,13 @@ _PARAMETERS_MAX = 100
 _TYPED_PARAMETERS_MAX = 16
 """Most parameters in a query that is converted to a type (`checked_query`). Every route has fewer parameters."""
 EXCERPT = 140
-"""Most characters of a client's text that an error repeats. Every name is shorter."""
+"""Most characters of a client's text that an error text repeats. Every valid name is shorter."""
 
 _Reply = TypeVar("_Reply", bound=r.Reply)
 
 
 class Query(Struct, frozen=True):
-    """Describes one query parameter of a route, for the OpenAPI document."""
+    """Declaration of one query parameter of a route, for the OpenAPI document."""
 
     name: str
     description: str
@@ -53,7 +53,7 @@ class Query(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """The member that makes a request, with its session. `token` is from the header or a login cookie."""
+    """The member that makes an HTTP request, with its session. `token` is from a header or a login cookie."""
 
     token: str
     cached: CachedSession
@@ -61,9 +61,9 @@ class Caller(Struct, frozen=True):
 
 
 class Call:
-    """One HTTP request, as its handler gets it: path and query values, the hub, and the member that calls.
+    """One HTTP request, as the handler of its route gets it: path and query values, the hub, and the calling member.
 
-    The request has no caller if its route is open to everybody.
+    A request on a route that is open to everybody has no calling member.
     """
 
     __slots__ = ("_caller", "_errors", "_sessions", "hub", "pairs", "params", "query", "receive", "scope")
@@ -92,7 +92,10 @@ class Call:
 
     @property
     def caller(self) -> Caller:
-        """Return the caller. Call this only in routes that need a token, because an open route has no caller."""
+        """The member that makes the request.
+
+        Use this only in routes that need a token, because an open route has no caller.
+        """
         assert self._caller is not None, "an open route asks for nobody"
         return self._caller
 
@@ -102,17 +105,17 @@ class Call:
         return self.caller.cached.member
 
     async def ask(self, make: Make) -> Sequence[r.Reply]:
-        """Call `make` with the caller's session, and submit the commands that it returns as one batch.
+        """Call `make` with the id of the caller's session. Submit the commands that it returns as one batch to the hub.
 
-        Return the replies.
+        Return the replies, in the order of the commands.
         """
         return await self._sessions.ask(self.caller.token, self.caller.cached, make)
 
     async def get(self, make: Callable[[SessionId], c.Command], expected: type[_Reply], about: str = "") -> _Reply:
-        """Call `make` with the caller's session, submit the command that it returns, and return the reply.
+        """Call `make` with the id of the caller's session, submit the command that it returns, and return the reply.
 
-        The reply has the type `expected`. Raises `Refused` if the hub refuses. `about` is the member that the command
-        is about, if there is one. The error for an unknown member contains this name.
+        The reply has the type `expected`. Raises `Refused` if the hub refuses. `about` is the name of the member that
+        the command is about; the error for an unknown member contains this name.
         """
         replies = await self.ask(lambda session: (make(session),))
         if not isinstance(replies[0], expected):
@@ -127,26 +130,29 @@ class Call:
         self._sessions.end(self.caller.cached)
 
     def header(self, name: bytes) -> str | None:
-        """Return the first header of this name. The name is in lower case."""
+        """Return the value of the first header with this name, or `None`. `name` must be in lower case."""
         return header(self.scope, name)
 
 
 class Download(Struct, frozen=True):
-    """An answer that is sent in pieces, such as a file: its headers and a generator of the pieces."""
+    """Result of a handler: an HTTP answer that is sent in parts, such as a file.
+
+    `pieces` generates the parts of the body.
+    """
 
     headers: dict[str, str]
     pieces: AsyncGenerator[bytes, None]
 
 
 class Stream(Struct, frozen=True):
-    """An answer that its handler writes until the reader disconnects."""
+    """Result of a handler: an HTTP answer that `run` writes until the reader disconnects."""
 
     run: Callable[[Send], Awaitable[Answer | None]]
-    """Writes the stream. Returns an answer if the stream could not start."""
+    """Writes the answer. Returns an error answer if it could not start."""
 
 
 class Refused(Exception):
-    """Raised if the hub or a rule of the wire refuses a request. `reply` is the HTTP answer to send."""
+    """Raised if the hub, or a check before the handler, refuses a request. `reply` is the HTTP answer to send."""
 
     def __init__(self, reply: Answer) -> None:
         super().__init__()
@@ -157,49 +163,51 @@ Handler = Callable[[Call, Any], Awaitable[Any]]
 
 
 class Route(Struct, frozen=True, dict=True):
-    """One HTTP operation: method, path and handler. The handler's type hints define the input and the answer."""
+    """Declaration of one HTTP operation: method, path and handler.
+
+    The type hints of the handler define the types of the input and of the answer.
+    """
 
     method: str
     path: str
     """Path of the operation. Variable parts are names in braces: `{name}`, `{path}` or `{name*}`; see `pattern`."""
     handler: Handler
-    """Executes the operation. It gets the call and the checked body. For GET it gets the checked query instead of a
-    body, and without a body or query it gets `None`. Its docstring is the summary of the operation. Its parameter and
-    return types are the types of the body (or query) and of the answer."""
+    """Function that executes the operation. It gets the call and the checked body. For GET it gets the checked query
+    instead of a body. Without a body or query it gets `None`. The docstring of the function is the summary of the
+    operation. Its parameter and return types are the types of the body (or query) and of the answer."""
     body_bytes_max: int = FORM_BYTES_MAX
     undecoded: type[Struct] | None = None
     """Type of the body, if the handler gets the body as bytes and decodes the bytes itself."""
     invalid: str = "invalid request"
     """Beginning of the error text for a body that is not of the right type."""
     takes: tuple[str, ...] = ()
-    """Media types of a body that is not decoded before the handler gets it. The handler gets the bytes, or reads them
-    in pieces."""
+    """Media types of a body that is not decoded. The handler gets the bytes, or reads them from the connection."""
     in_pieces: bool = False
-    """True if the handler itself reads the body from the connection, piece by piece."""
+    """True if the handler itself reads the body from the connection, one part after the other."""
     answered: Any = None
     """Type of the answer, if the handler's return type does not show it."""
     gives: tuple[str, ...] = ()
-    """Media types of an answer that the handler encodes itself. The handler then returns an `Answer`, `Download` or
-    `Stream`."""
+    """Media types of the answer, if the handler encodes the answer itself. Such a handler returns an `Answer`,
+    `Download` or `Stream`."""
     status: int = 200
     head: bool = False
     """True if the route also answers HEAD. The answer is the same as for GET, without the body."""
     open: bool = False
     """True if a request needs no token, or if the handler itself checks the token."""
     checks_token: bool = False
-    """True if the handler of an open route checks a token."""
+    """True if the route is `open`, but its handler checks a token."""
     bearer_only: bool = False
-    """True if the route is for programs only: it does not accept the cookie of a login."""
+    """True if the route is for programs only. It accepts a bearer token, but no login cookie."""
     live: Callable[[], Any] | None = None
-    """Makes a live stream, for a route whose answer ends only when the reader disconnects. The handler gets this stream
-    instead of a body. The handler opens the stream and returns no answer."""
+    """Makes the object that writes a live stream, for a route whose answer ends only when the reader disconnects. The
+    handler gets this object instead of a body. The handler starts the stream and returns no answer."""
     query: tuple[Query, ...] = ()
     errors: tuple[int, ...] = ()
     """HTTP error statuses of this route, in addition to the error statuses that every route has."""
 
     @cached_property
     def summary(self) -> str:
-        """Purpose of the operation, for the OpenAPI document: the handler's docstring."""
+        """Summary of the operation for the OpenAPI document. It is the handler's docstring."""
         text = getdoc(self.handler)
         assert text is not None, f"{self.handler} has a docstring"
         return text
@@ -213,7 +221,7 @@ class Route(Struct, frozen=True, dict=True):
 
     @cached_property
     def asks(self) -> type[Struct] | None:
-        """Type of the query; `None` if the handler takes no typed query."""
+        """Type of the query parameters; `None` if the handler does not take them as one typed object."""
         return self._forms[0] if self.method == "GET" and self._forms else None
 
     @cached_property
@@ -223,7 +231,7 @@ class Route(Struct, frozen=True, dict=True):
 
     @cached_property
     def reply(self) -> Any:
-        """Type of the answer if the answer is JSON made from a type; otherwise `None`."""
+        """Type of the answer, if the answer is JSON that is encoded from a type; otherwise `None`."""
         given = self._hints[1]
         return self.answered or (given if _is_shape(given) or get_origin(given) is list else None)
 
@@ -233,7 +241,7 @@ class Route(Struct, frozen=True, dict=True):
 
     @property
     def _hints(self) -> tuple[Any, Any]:
-        """The types of the handler's second parameter (the body or query) and of its result (the answer)."""
+        """Types of the handler's second parameter (the body or query) and of its result (the answer)."""
         _, taken, given = get_type_hints(self.handler).values()
         return taken, given
 
@@ -244,7 +252,10 @@ class Route(Struct, frozen=True, dict=True):
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Pattern that matches the path of a request. `{path}` may contain slashes. `{name*}` may also be empty."""
+        """Regular expression that matches the path of a request.
+
+        `{name}` matches one part of the path. `{path}` may also contain slashes. `{name*}` may also be empty.
+        """
         pattern = re.sub(r"\{(\w+)\*\}", r"(?P<\1>.*)", self.path.replace("{path}", "(?P<path>.+)"))
         return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern) + r"\Z", re.DOTALL)
 
@@ -258,7 +269,7 @@ def _is_shape(hint: Any) -> bool:
 
 
 class Routes:
-    """Finds the route of a request by method and path."""
+    """Table of routes. Finds the route of a request by method and path."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         served = [(method, route) for route in routes for method in route.methods]
@@ -267,7 +278,10 @@ class Routes:
         self._methods = list(dict.fromkeys(method for method, _ in served))
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
-        """Return the route of a request and the values of the names in its path; `None` if there is no route."""
+        """Return the route of a request, and the values of the variable parts of its path.
+
+        `None` if there is no route.
+        """
         route = self._fixed.get((method, path))
         if route is not None:
             return route, {}
@@ -283,7 +297,10 @@ class Routes:
 
 
 def pairs_of(scope: Scope) -> list[tuple[str, str]]:
-    """Return the names and values in the query of a request, in order. Raises `Refused` for too many parameters."""
+    """Return the query parameters of a request as (name, value) pairs, in order.
+
+    Raises `Refused` if there are too many.
+    """
     if not scope["query_string"]:
         return []
     try:
@@ -303,10 +320,10 @@ def checked(
     invalid_json: str | None = None,
     values_max: int = VALUES_MAX,
 ) -> _Checked:
-    """Decode a JSON body to the type `shape`. Raises `Refused`, also for a body with more than `values_max` values.
+    """Return a JSON body, decoded as the type `shape`. Raises `Refused` if it is not valid or has too many values.
 
     `invalid` is the beginning of the error text if the JSON has another type. `invalid_json` is the beginning of the
-    error text if the body is not JSON.
+    error text if the body is not JSON. `values_max` is the limit of JSON values in the body.
     """
     if has_many_values(bytes(body), values_max):
         raise Refused(no(413, f"{invalid}: more than {values_max} values"))
@@ -319,7 +336,10 @@ def checked(
 
 
 def checked_query(scope: Scope, shape: type[_Checked]) -> _Checked:
-    """Convert the query of a request to the type `shape`. Raises `Refused`."""
+    """Return the query parameters of a request, converted to the type `shape`.
+
+    Raises `Refused` if they are not valid.
+    """
     try:
         text = scope["query_string"].decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_TYPED_PARAMETERS_MAX)
@@ -329,13 +349,19 @@ def checked_query(scope: Scope, shape: type[_Checked]) -> _Checked:
 
 
 def number_of(text: str | None) -> int | None:
-    """Parse a whole number in a query. `None` if it is no number, or has more than 16 digits (JavaScript's limit)."""
+    """Return the whole number in a query parameter. Return `None` if `text` is no number or has more than 16 digits.
+
+    16 digits are the limit of exact whole numbers in JavaScript.
+    """
     digits = len("9007199254740991")
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= digits else None
 
 
 def time_of(call: Call, name: str) -> int | None:
-    """Return a time in the query, in milliseconds since 1970. `None` if the query has none. Raises `Refused`."""
+    """Return the query parameter `name` as a time in milliseconds since 1970. Return `None` if it is missing.
+
+    Raises `Refused` if it is not a number.
+    """
     text = call.query.get(name)
     number = number_of(text)
     if text is not None and number is None:
@@ -374,8 +400,8 @@ STATUS = {
     Code.STORE_FAILED: 503,
     Code.SHUTTING_DOWN: 503,
 }
-"""HTTP status of each refusal. A refusal with another code has the status 400, because something is wrong with the
-request."""
+"""HTTP status for each refusal code of the hub. A code that is not in this table has the status 400, because something
+is wrong with the request."""
 
 UNKNOWN_TOKEN = "unknown token"
 
@@ -388,62 +414,73 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     retry_after: int | UnsetType = UNSET
     """Seconds to wait before the next attempt. Only with status 429."""
     error_description: str | UnsetType = UNSET
-    """More details of the error. Used in the answer to a new device that asks repeatedly if a person has approved
-    it."""
+    """More details of the error. Only in the answer to a new device that asks if a person has already approved it."""
 
 
 def no(status: int, text: str, code: str | None = None) -> Answer:
-    """Make an error answer: a JSON object with the text and, if given, the code for programs."""
+    """Return an error answer: a JSON object with the text and, if given, the code for programs."""
     return answer(Failure(text) if code is None else Failure(text, code), status)
 
 
 def later(text: str, seconds: int | None) -> Answer:
-    """Make an error answer with status 429. The client must wait for `seconds` (`None` if unknown) and try again."""
+    """Return an error answer with status 429: the client must wait for `seconds` and then try again.
+
+    `seconds` is `None` if the time is unknown.
+    """
     return wait(answer(Failure(text, retry_after=UNSET if seconds is None else seconds), 429), seconds)
 
 
 def wait(said: Answer, seconds: int | None) -> Answer:
-    """Return the answer `said` with a `retry-after` header. Return it unchanged if `seconds` is `None`."""
+    """Return the answer `said` with a `retry-after` header of `seconds`.
+
+    Return `said` unchanged if `seconds` is `None`.
+    """
     return said if seconds is None else replace(said, headers=(*said.headers, (b"retry-after", b"%d" % seconds)))
 
 
 def refused(refusal: Refusal) -> Answer:
-    """Convert a refusal of the hub to an error answer, with the status in `STATUS`."""
+    """Return the error answer for a refusal of the hub. The HTTP status is from the table `STATUS`."""
     status = STATUS.get(refusal.code, 400)
     return no(401, UNKNOWN_TOKEN) if status == 401 else no(status, refusal.message, refusal.code.value)  # noqa: PLR2004
 
 
 def refused_by(statuses: Mapping[Code, int]) -> Callable[[Refusal], Answer]:
-    """Return a function that converts a refusal to an error answer, with the status in `statuses`, or else 400."""
+    """Return a function that converts a refusal of the hub to an error answer.
+
+    `statuses` is the HTTP status for each refusal code. Other codes have the status 400.
+    """
     return lambda refusal: no(statuses.get(refusal.code, 400), refusal.message, refusal.code.value)
 
 
 def only_get(_scope: Scope, _methods: Sequence[str]) -> Answer:
-    """Make the error answer (405) to a method other than GET, on a path that has only GET."""
+    """Return the error answer (status 405) to a request whose method is not GET, on a path that has only GET."""
     return no(405, "only GET is answered here")
 
 
 class Errors(Struct, frozen=True):
-    """The error answers of an application. Each wire has its own statuses and texts for errors."""
+    """Configuration of an HTTP application: its error answers.
+
+    Each protocol has its own statuses and texts for errors.
+    """
 
     refused: Callable[[Refusal], Answer] = refused
     """Converts a refusal of the hub to an answer."""
     no_token: Answer = no(401, "show a member's token: Authorization: Bearer …")
     """Answer to a request that needs a token and has none."""
     not_found: Answer = Answer(404, b"404 Not Found", b"text/plain; charset=UTF-8")
-    """Answer to a request without a route. It is sent only after the caller was checked."""
+    """Answer to a request for which there is no route. It is sent only to a client whose token was checked."""
     not_allowed: Callable[[Scope, Sequence[str]], Answer] | None = None
-    """Makes the answer to a request with a method that its path does not have. It gets the methods that the path has,
-    and is called before any check. If it is `None`, the answer to such a request is `not_found`."""
+    """Function that makes the answer to a request whose path has a route, but not for the method of the request. The
+    function gets the methods that the path has. It is called before any check. If it is `None`, `not_found` is sent."""
     invalid_json: str | None = None
     """Beginning of the error text for a body that is not JSON. If it is `None`, the route's `invalid` text is used."""
 
 
 def fail(replies: Sequence[r.Reply], about: str = "", answered: Callable[[Refusal], Answer] = refused) -> Refused:
-    """Make the exception for the first refusal among the replies. At least one reply must be a refusal.
+    """Return the exception for the first refusal among `replies`. At least one reply must be a refusal.
 
-    `about` is the member that the request is about. The error for an unknown member contains this name. `answered`
-    converts the refusal to an answer.
+    `about` is the name of the member that the request is about; the error for an unknown member contains this name.
+    `answered` converts the refusal to an error answer.
     """
     refusal = next((reply for reply in replies if isinstance(reply, Refusal)), None)
     assert refusal is not None, f"the hub answered with {replies}"
@@ -453,13 +490,13 @@ def fail(replies: Sequence[r.Reply], about: str = "", answered: Callable[[Refusa
 
 
 async def own_member(call: Call) -> Member:
-    """Return the calling member, with its permissions."""
+    """Return the member that makes the request, with its permissions."""
     roster = await call.get(lambda session: c.ListMembers(session, name=call.member), r.Roster)
     return roster.members[0].member
 
 
 async def require(call: Call, permission: str) -> None:
-    """Raise `Refused` if the calling member lacks a permission."""
+    """Raise `Refused` if the member that makes the request does not have this permission."""
     own = await own_member(call)
     if permission not in own.permissions:
         raise Refused(no(403, f"{own.name} lacks the permission {permission}"))

@@ -27,21 +27,22 @@ from tieline.wire.route import (
 from tieline.wire.sessions import Sessions
 
 _STRANGERS_FORM_BYTES_MAX = 64 * 1024
-"""Size limit of a body on a route that needs no token. Such a body contains only a name or a code."""
+"""Size limit in bytes of a body on a route that needs no token. Such a body contains only a name or a code."""
 _ERRORS = Errors()
 _ANSWERS = (Answer, Download, Stream)
 
 Found = tuple[Route, dict[str, str]]
-"""The route of a request, and the values of the names in its path."""
+"""The route of a request, and the values of the variable parts of its path."""
 FindCaller = Callable[[Scope, bool], Awaitable[Caller]]
-"""Finds the caller of a request. If the second argument is true, it accepts only a bearer token. Raises `Refused`."""
+"""Function that returns the calling member of a request. If the second argument is true, it accepts only a bearer
+token. It raises `Refused`."""
 
 
 class RouteApp:
-    """HTTP application for the hub's port that serves a table of routes.
+    """HTTP application on the hub's port that serves a table of routes.
 
-    `check` is called first for every request, and may refuse it. `caller` finds the caller of a request; without it,
-    `token` finds the caller's token. `errors` has the error answers.
+    `check` is called first for every request, and may refuse the request. `caller` finds the calling member. Without
+    `caller`, the function `token` finds the token of the request. `errors` has the error answers.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class RouteApp:
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True if the path has a route for at least one method."""
+        """Return true if the path of the request has a route, for any method."""
         return scope["type"] == "http" and bool(self._routes.methods(scope["path"]))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,17 +80,20 @@ class RouteApp:
         await self.serve(self.find(scope["method"], scope["path"]), scope, receive, send)
 
     def close(self) -> None:
-        """End the sessions, because the hub stops."""
+        """End the sessions of all callers, because the hub stops."""
         self._sessions.close()
 
     # For applications that inspect a request first.
 
     def find(self, method: str, path: str) -> Found | None:
-        """Return the route of a request and the values of the names in its path; `None` if there is no route."""
+        """Return the route of a request, and the values of the variable parts of its path.
+
+        `None` if there is no route.
+        """
         return self._routes.find(method, path)
 
     async def serve(self, found: Found | None, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. `found` is its route, as `find` returned it."""
+        """Answer a request. `found` is the route of the request, as `find` returned it."""
         try:
             reply = await self._answer(found, scope, receive)
         except Refused as refusal:
@@ -105,7 +109,10 @@ class RouteApp:
                     await respond(send, instead)
 
     async def call(self, found: Found | None, scope: Scope, receive: Receive) -> Call:
-        """Check a request, find its caller, and return a `Call`. `found` is the request's route. Raises `Refused`."""
+        """Check a request, find its calling member, and return the request as a `Call`. Raises `Refused`.
+
+        `found` is the route of the request, as `find` returned it.
+        """
         self._check(scope)
         return await self._admit(found, scope, receive)
 

@@ -1,15 +1,16 @@
-"""The session pump moves commands and deliveries between one session's wire and the hub, the same way for every wire.
+"""The session pump moves commands and deliveries between a client's connection and the hub, for every protocol.
 
 Used by: a protocol's server, which decodes commands and encodes deliveries, and the server's `Greeting`, which opens
-the session. Uses: the Hub port. The pump keeps order, credit and back-pressure, so that no protocol has a queue or a
-retry of its own:
+the session. Uses: the Hub port. A *wire* is a protocol's connection to one client. *Credit* is the number of deliveries
+that may still be written before the client acknowledges some. The pump keeps order, credit and back-pressure, so that
+no protocol has a queue or a retry of its own:
 
 - **Inbound**, at most `inflight_max` commands of a wire wait for their replies. At this limit, the pump stops reading
   from the wire. A wire that cannot tell its client about a refusal uses `submit_with_retry`: if the store fails, the
   pump retries the wire's commands until the store accepts them.
 - **Outbound**, a session is either *caught up* or *behind*. If it is caught up, new deliveries go straight from the hub
-  to the wire. If it is behind, it reads the inbox as its credit and its wire allow. The pump has no queue: deliveries
-  that cannot go out now stay in the inbox, which is on disk.
+  to the wire. If it is behind, it reads the inbox as fast as its credit and its wire allow. The pump has no queue:
+  deliveries that cannot go out now stay in the inbox, which is on disk.
 """
 
 import asyncio
@@ -31,55 +32,58 @@ from tieline.contract.reply import Attached, Fetched, Progress, Reply
 from tieline.wire.pages import RETRY_SECONDS, Pages
 
 Parcel = tuple[Message, int, int]
-"""A delivery for this session: the message, the delivery's key, and the delivery's sequence number in its stream."""
+"""A delivery for this session: the message, the delivery's key, and the delivery's number in its stream."""
 
 _PAGE = 256
-"""Most deliveries that are read from the inbox at once while the session is behind."""
+"""Most deliveries that are read from the inbox at once, while the inbox has deliveries that were not written yet."""
 
 PAGE_BYTES = 1024 * 1024
-"""Most bytes (as stored) of the messages that are read from the inbox at once. If the wire's buffer becomes full, the
-pump drops the rest of the page and reads it again later."""
+"""Most bytes (as stored) of the messages that are read from the inbox at once. If the connection's buffer becomes full,
+the pump drops the rest of these messages and reads them again later."""
 
 RETRIES_MAX = 600
-"""Most retries of a command for a wire that cannot report a refusal. There is one retry per second. If the store still
-fails after these retries (ten minutes), the connection ends."""
+"""Most retries of a command on a connection that cannot report a refusal to its client. There is one retry per second.
+If the store still fails after these retries (ten minutes), the connection ends."""
 
 _WRITE_CHARACTERS = 256 * 1024
-"""Number of characters of messages that are written to the wire at once. Then the pump checks if the wire's buffer is
-full."""
+"""Number of characters of messages that are written to the connection at once. Then the pump checks if the connection's
+buffer is full."""
 
 _DATA_CHARACTERS = 32 * 1024
-"""Assumed size of a message's structured data, in characters. The size is not measured, because that takes as long as
-to encode the data."""
+"""Assumed size of a message's structured data, in characters. To measure the size would take as long as to encode the
+data."""
 
 
 class Wire(Protocol):
-    """A protocol's connection to one client. The session pump calls these methods, which all return at once."""
+    """Interface of a protocol's connection to one client. The session pump calls these methods.
+
+    All of them return at once.
+    """
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Write deliveries in the order of `parcels`.
+        """Write deliveries to the client, in the order of `parcels`.
 
-        Return the parcels that were written, because a wire may skip some.
+        Return the parcels that were written. A protocol may skip some parcels.
         """
 
     def write_progress(self, step: Progress) -> None:
-        """Tell the client about a new state of a delivery.
+        """Tell the client about `step`, the new state of a delivery.
 
         The delivery belongs to a message that the client follows.
         """
 
     def end(self, why: Refusal) -> None:
-        """Send the reason, and close the wire."""
+        """Send the reason `why` to the client, and close the connection."""
 
     def pause_reading(self) -> None:
-        """Stop reading bytes from the wire."""
+        """Stop reading bytes from the client."""
 
     def resume_reading(self) -> None:
-        """Continue to read bytes from the wire."""
+        """Continue to read bytes from the client."""
 
 
 class SessionPump:
-    """Moves the commands and deliveries of one session between its wire and the hub.
+    """Moves the commands and deliveries of one session between a client's connection (`wire`) and the hub.
 
     Not thread-safe: use it in one event loop only.
     """
@@ -164,13 +168,13 @@ class SessionPump:
 
     @property
     def caught_up(self) -> bool:
-        """True if every delivery that the hub has for this session was written to the wire."""
+        """True if every delivery that the hub has for this session was written to the connection."""
         return not (self._behind or self._pages.busy or self._parcels)
 
     # Methods for the protocol.
 
     def open(self, attach: c.Attach, opened: Callable[[Attached | Refusal], None]) -> None:
-        """Open the session with the hub. The callback `opened` gets the result before the hub offers any delivery."""
+        """Open a session with the hub. The callback `opened` gets the result before the hub offers any delivery."""
         self._protocol = attach.protocol
 
         def done(replies: Sequence[Reply]) -> None:
@@ -196,12 +200,13 @@ class SessionPump:
         once: Callable[[Message], bool] | None = None,
         replay: tuple[Replayed, ...] = (),
     ) -> None:
-        """Start offering the member's deliveries to this wire.
+        """Start to write the member's deliveries to the connection.
 
-        `window` is the limit of unacknowledged deliveries; `None` for a wire that cannot acknowledge. `unoffered_only`
-        leaves out deliveries that were offered to another session before this session was attached. `once` returns true
-        for a message that the wire writes without acknowledgement (see `offered_ackless`). Such a message is left out
-        if it was offered before this session was attached. `replay` lists settled deliveries that are written again.
+        `window` is the limit of unacknowledged deliveries; `None` for a connection that cannot acknowledge.
+        `unoffered_only` leaves out deliveries that were offered to another session before this session was attached.
+        `once` returns true for a message that is written without acknowledgement (see `offered_ackless`). Such a
+        message is left out if it was offered before this session was attached. `replay` lists settled deliveries that
+        are written again.
         """
         assert self.member is not None, "only a member receives"
         self._window = window
@@ -221,8 +226,8 @@ class SessionPump:
     ) -> None:
         """Submit commands to the hub. The callback `done` gets their replies.
 
-        If the wire is closed before the replies come, `done` is called only if `even_closed` is true. While too many
-        commands wait for replies, the pump does not read from the wire.
+        If the connection is closed before the replies come, `done` is called only if `even_closed` is true. While too
+        many commands wait for replies, the pump reads nothing from the client.
         """
         count = len(commands)
         self._inflight += count
@@ -248,11 +253,12 @@ class SessionPump:
     def submit_with_retry(
         self, commands: Sequence[c.Command], done: Callable[[Sequence[Reply]], None] | None = None
     ) -> None:
-        """Submit commands of a wire that cannot report a refusal to its client.
+        """Submit commands of a client to which the protocol cannot report a refusal.
 
-        Each `Send` must have the number `attempt`. If the store fails, the pump retries the failed commands in their
-        order until the store accepts them. During this time, the pump does not read from the wire. If the wire is
-        closed during this time, the session stays open until the commands are decided.
+        The callback `done` gets the replies of the first attempt. Each `Send` must have the number `attempt`. If the
+        store fails, the pump retries the failed commands in their order until the store accepts them. During this time,
+        the pump reads nothing from the client. If the connection is closed during this time, the session stays open
+        until the hub has accepted or refused the commands.
         """
         self._undecided += len(commands)
 
@@ -268,7 +274,10 @@ class SessionPump:
         self.submit(commands, decided, even_closed=True)
 
     def _retry_later(self) -> None:
-        """Schedule a retry of the commands that the store did not accept. After too many retries, close the wire."""
+        """Schedule a retry of the commands at which the store failed.
+
+        After too many retries, close the connection instead.
+        """
         self._tries += 1
         waiting = sum(_characters(command) for command in self._failed)
         if self._tries <= RETRIES_MAX and waiting <= self._hub.limits.unsent_bytes_max:
@@ -286,7 +295,10 @@ class SessionPump:
         )
 
     def when_decided(self, done: Callable[[], None]) -> None:
-        """Call `done` when all commands of `submit_with_retry` are decided. If none waits, call it at once."""
+        """Call `done` when the hub has accepted or refused all commands of `submit_with_retry`.
+
+        If no such command waits, call `done` at once.
+        """
         self._when_decided.append(done)
         self._notice_decided()
 
@@ -302,19 +314,19 @@ class SessionPump:
             done()
 
     def after(self, done: Callable[[], None]) -> None:
-        """Call `done` when all commands that were submitted earlier are answered."""
+        """Call `done` when the hub has answered all commands that were submitted earlier."""
         # An empty offer: the hub answers the commands of one session in order.
         self.submit((c.Offered(self.session, first=1, last=0),), lambda _: done())
 
     @property
     def room(self) -> int:
-        """Number of commands that may be submitted now without waiting for replies."""
+        """Number of commands that may be submitted now, before the pump must wait for replies."""
         return self._hub.limits.inflight_max - self._inflight
 
     def _regulate(self) -> None:
-        """Pause or resume reading from the wire.
+        """Stop or continue to read from the client.
 
-        The pump reads while there is room for requests and for their answers.
+        The pump reads only while the hub can take more commands and the connection's buffer can take more answers.
         """
         limit = self._hub.limits.inflight_max
         suspended = self._suspended or bool(self._tries) or bool(self._failed)
@@ -332,42 +344,46 @@ class SessionPump:
             self._wire.resume_reading()
 
     def suspend_reading(self, suspended: bool) -> None:
-        """Stop reading from the wire if `suspended` is true. If it is false, allow reading again.
+        """Stop reading from the client if `suspended` is true. If it is false, allow reading again.
 
-        A protocol calls this when it must not get more frames for a while.
+        A protocol calls this when it must not get more requests for a while.
         """
         self._suspended = suspended
         self._regulate()
 
     def acknowledged(self, count: int) -> None:
-        """Record that the client has acknowledged `count` deliveries. The pump may then write as many new ones."""
+        """Record that the client has acknowledged `count` deliveries.
+
+        The pump may then write the same number of new deliveries.
+        """
         self._outstanding = max(0, self._outstanding - count)
         if self._behind:
             self._catch_up()
 
     def offered_ackless(self, key: int) -> None:
-        """Tell the hub that a delivery was sent in a form without acknowledgement, so that it counts as offered.
+        """Tell the hub that a delivery was written in a form that the client cannot acknowledge.
 
-        `key` is the key of the delivery. `write_deliveries` must not return this delivery as written.
+        The delivery then counts as offered. `key` is the key of the delivery. `write_deliveries` must not return this
+        delivery as written.
         """
         self._hub.submit((c.Offered(self.session, first=key, last=key, ackless=True),))
 
     def pause_writing(self) -> None:
-        """Write no deliveries and read no requests, because the wire's buffer is full."""
+        """Write no deliveries and read no requests, because the connection's buffer is full."""
         self._writable = False
         self._regulate()
 
     def resume_writing(self) -> None:
-        """Read requests and write deliveries again, because the wire's buffer has drained."""
+        """Read requests and write deliveries again, because the connection's buffer has drained."""
         self._writable = True
         self._regulate()
         if self._behind:
             self._catch_up()
 
     def leave(self) -> None:
-        """End a session that has received nothing yet.
+        """End a session to which no delivery was written yet.
 
-        The wire stays open, and `open` may open another session on it.
+        The connection stays open, and `open` may open another session on it.
         """
         session, self.session, self.member = self.session, SessionId(""), None
         if session:
@@ -375,7 +391,7 @@ class SessionPump:
             self._hub.submit((c.Detach(session),))
 
     def close(self) -> None:
-        """End the session, because the wire is gone. Unacknowledged deliveries stay in the member's inbox."""
+        """End the session, because the connection has ended. Unacknowledged deliveries stay in the member's inbox."""
         if self._closed:
             return
         self._closed = True
@@ -393,9 +409,10 @@ class SessionPump:
     # The Listener port, which the hub calls.
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Take a new delivery from the hub. Write it to the wire if its key is the next key and there is credit.
+        """Take a new delivery from the hub. Write it to the connection if `key` is the next key and there is room.
 
-        Otherwise it stays in the inbox.
+        There is no room if the buffer is full or too many deliveries are unacknowledged. Then the delivery stays in the
+        inbox and is written later.
         """
         if message.signature and key == self._next_key and not self._behind and not message.reaches(self._protocol):
             self._next_key = key + 1
@@ -420,14 +437,14 @@ class SessionPump:
         self._parcels.append((message, key, stream_seq))
 
     def released(self, keys: Sequence[int]) -> None:
-        """Write deliveries that the hub has released. This wire skipped them while they were held.
+        """Write deliveries that the hub held back before and has released now. The pump had skipped these deliveries.
 
         `keys` are the keys of these deliveries. They are written before all other deliveries.
         """
         self._release([key for key in keys if key < self._next_key])
 
     def repeat(self, keys: Sequence[int]) -> None:
-        """Write deliveries again that were sent to another session. `keys` are their keys.
+        """Write deliveries again that were written to another session before. `keys` are the keys of these deliveries.
 
         Repeated deliveries come before new deliveries. Deliveries that are acknowledged, expired or dead are left out.
         """
@@ -441,11 +458,14 @@ class SessionPump:
         self._catch_up()
 
     def progress(self, step: Progress) -> None:
-        """Tell the wire about a new state of a delivery. The delivery belongs to a message that the session follows."""
+        """Tell the client about `step`, the new state of a delivery.
+
+        The delivery belongs to a message that the client follows.
+        """
         self._wire.write_progress(step)
 
     def end(self, why: Refusal) -> None:
-        """Send the reason to the wire and close it, because the hub ended the session."""
+        """Send the reason `why` to the client and close the connection, because the hub has ended the session."""
         self._wire.end(why)
 
     # Internals.
@@ -462,9 +482,9 @@ class SessionPump:
             self._catch_up()
 
     def _write(self, parcels: Sequence[Parcel]) -> None:
-        """Write deliveries, some at a time.
+        """Write deliveries to the connection, some at a time.
 
-        If the wire's buffer becomes full, leave the remaining deliveries in the inbox.
+        If the connection's buffer becomes full, leave the remaining deliveries in the inbox.
         """
         start = 0
         while start < len(parcels):
@@ -528,7 +548,7 @@ class SessionPump:
             self._catch_up()
 
     def _caught_released(self, reply: Fetched) -> None:
-        """Write a page of released or repeated deliveries. Deliveries settled in the meantime are not in the page."""
+        """Write a page of released or repeated deliveries to the connection, and request the next page."""
         del self._released[: self._released.index(reply.through) + 1]
         parcels = [(item.message, item.key, item.stream_seq) for item in reply.deliveries]
         start = 0
@@ -541,19 +561,19 @@ class SessionPump:
         self._catch_up()
 
     def _is_over(self, item: Delivery) -> bool:
-        """True if a delivery must not be written again.
+        """Return true if a delivery must not be written again.
 
-        A delivery must not be written again if the wire writes its message only once, and the delivery was offered
-        before this session was attached.
+        This is so if the protocol writes the message only once, and the delivery was offered before this session was
+        attached.
         """
         offered_before = item.key < self._attached_key and item.state is not State.PENDING
         return offered_before and self._once is not None and self._once(item.message)
 
 
 def _slice_end(parcels: Sequence[Parcel], start: int) -> int:
-    """Return the index after the last delivery that is written together with the delivery at `start`.
+    """Return the end of the group of deliveries that starts at the index `start`. The pump writes a group at once.
 
-    Deliveries are written together up to `_WRITE_CHARACTERS`. Then the pump checks if the wire's buffer is full.
+    A group has about `_WRITE_CHARACTERS`. After each group, the pump checks if the connection's buffer is full.
     """
     characters = 0
     for index in range(start, len(parcels)):

@@ -29,7 +29,7 @@ Make = Callable[[SessionId], Sequence[c.Command]]
 
 
 async def ask_all(hub: Hub, commands: Sequence[c.Command]) -> Sequence[Reply]:
-    """Submit commands as one batch and wait for their replies."""
+    """Submit commands to the hub as one batch. Wait for the replies and return them, in the order of the commands."""
     future: asyncio.Future[Sequence[Reply]] = asyncio.get_running_loop().create_future()
 
     def done(replies: Sequence[Reply]) -> None:
@@ -42,7 +42,7 @@ async def ask_all(hub: Hub, commands: Sequence[c.Command]) -> Sequence[Reply]:
 
 
 class CachedSession:
-    """An open session of a token, in the cache. It is also the session's listener, which the hub calls."""
+    """Cache entry: the open session of one token. The hub calls this object as the session's listener."""
 
     __slots__ = ("_sessions", "digest", "member", "opened_at", "session", "used_at")
 
@@ -64,15 +64,18 @@ class CachedSession:
         """Do nothing. Deliveries that are no longer held come with the next request that reads the inbox."""
 
     def progress(self, step: Progress) -> None:
-        """Do nothing. This session does not follow the messages that it sent."""
+        """Do nothing. The hub never calls this, because no request of this session asks to follow a message."""
 
     def end(self, why: Refusal) -> None:
-        """Drop the session from the cache, because the hub ended it."""
+        """Remove this session from the cache, because the hub has ended the session for the reason `why`."""
         self._sessions.forget(self)
 
 
 class Sessions:
-    """The open sessions of one protocol, by token. Sessions without requests end after `idle_seconds`."""
+    """Cache of the open sessions of one protocol, by token. A session without requests ends after `idle_seconds`.
+
+    `acknowledges` is true if the protocol's requests can acknowledge deliveries.
+    """
 
     def __init__(
         self, hub: Hub, protocol: str, *, idle_seconds: float = IDLE_SECONDS, acknowledges: bool = True
@@ -89,7 +92,10 @@ class Sessions:
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def of(self, token: str) -> CachedSession | Refusal:
-        """Return the session of a token. Open one if there is none. Return the refusal if the token is not valid."""
+        """Return the cached session of a token, or open a new session.
+
+        Return the hub's refusal if the token is not valid.
+        """
         digest = sha256(token.encode()).digest()
         cached = self._cached.get(digest)
         now = self._loop.time()
@@ -105,7 +111,7 @@ class Sessions:
         return cached
 
     async def ask(self, token: str, cached: CachedSession, make: Make) -> Sequence[Reply]:
-        """Call `make` with the session, submit the commands that it returns, and return their replies.
+        """Call `make` with the session's id, submit the commands that `make` returns, and return their replies.
 
         If the session has already ended, open a new session for `token` and submit the commands there.
         """

@@ -13,7 +13,8 @@ from starlette.types import Receive, Send
 from tieline.wire.unsent import Unsent
 
 KEEPALIVE_SECONDS = 25.0
-"""Time without events after which a comment is sent. Some proxies close a connection after 30 seconds without data."""
+"""Seconds without events after which a comment is sent. Some proxies close a connection after 30 seconds without
+data."""
 
 HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -25,21 +26,27 @@ _KEEPALIVE = b": keepalive\n\n"
 
 
 def event(data: bytes, event_id: str = "") -> bytes:
-    """Encode one event. `data` may have several lines.
+    """Return the bytes of one server-sent event. `data` may have several lines.
 
-    A client that reconnects sends the `event_id` of its last event.
+    `event_id` is the id of the event. A client that reconnects sends the id of its last event.
     """
     named = b"id: %b\n" % event_id.encode() if event_id else b""
     return named + b"data: " + data.replace(b"\n", b"\ndata: ") + b"\n\n"
 
 
 def comment(text: str) -> bytes:
-    """Encode a comment. Clients ignore it, but a person who reads the stream sees it."""
+    """Return the bytes of a comment in the stream.
+
+    Clients ignore a comment, but a person who reads the stream sees it.
+    """
     return b": " + " ".join(text.split()).encode() + b"\n\n"
 
 
 class EventStream:
-    """Stream of events to one reader. Calls `full` when the reader is too slow, and `drained` when it has caught up."""
+    """HTTP answer that sends events to one reader.
+
+    The callback `full` is called when the reader is too slow. `drained` is called when the reader has caught up.
+    """
 
     __slots__ = ("_keepalive_seconds", "_unsent")
 
@@ -56,11 +63,11 @@ class EventStream:
         self._keepalive_seconds = keepalive_seconds
 
     def write(self, chunk: bytes) -> None:
-        """Queue an encoded event or comment. Return at once."""
+        """Queue `chunk`, an encoded event or comment, for the reader. Return at once."""
         self._unsent.write(chunk, len(chunk))
 
     def close(self) -> None:
-        """Send the queued events and end the answer."""
+        """Accept no more events. The queued events are still sent, and then the answer ends."""
         self._unsent.close()
 
     async def run(self, receive: Receive, send: Send) -> None:

@@ -15,13 +15,13 @@ from tieline.wire.unix import peer_uid
 from tieline.wire.unsent import limit_buffer
 
 CLOSE_SECONDS_MAX = 5.0
-"""A client that reads nothing for this many seconds after `hang_up` is disconnected."""
+"""Seconds after `hang_up` in which the client must read some bytes. Otherwise the client is disconnected."""
 
 
 class Stream(asyncio.Protocol):
-    """Writes bytes to one client and closes its connection.
+    """Base class for the connection to one client on a Unix socket. It writes bytes and closes the connection.
 
-    A subclass finds the messages, and must call `begin` first.
+    A subclass finds the messages in the received bytes. It must call `begin` before all other methods.
     """
 
     __slots__ = ("_closing", "_transport")
@@ -32,7 +32,7 @@ class Stream(asyncio.Protocol):
         self._closing: asyncio.TimerHandle | None = None
 
     def begin(self, transport: asyncio.BaseTransport, unsent_bytes_max: int) -> bool:
-        """Start to use a transport; let at most `unsent_bytes_max` bytes wait in its buffer.
+        """Use `transport` for this connection. At most `unsent_bytes_max` bytes may wait in the transport's buffer.
 
         Return true if the client belongs to the user who runs this process, or if the client's user is not known.
         """
@@ -49,16 +49,19 @@ class Stream(asyncio.Protocol):
 
     @property
     def ended(self) -> bool:
-        """True if the connection is closed or closing, so that bytes received now are ignored."""
+        """True if the connection is closed or closing. Then received bytes are ignored."""
         return self._transport is None or self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
-        """Send bytes."""
+        """Send bytes to the client. Do nothing if the connection is lost."""
         if self._transport is not None:
             self._transport.write(data)
 
     def hang_up(self) -> None:
-        """Close the connection when all written bytes are sent, or when the client stops reading."""
+        """Close the connection after all written bytes are sent.
+
+        If the client stops reading, close the connection earlier.
+        """
         if self._transport is not None:
             self._transport.close()
             self._watch(self._transport.get_write_buffer_size())
@@ -78,16 +81,16 @@ class Stream(asyncio.Protocol):
             self._transport.abort()
 
     def abort(self) -> None:
-        """Close the connection at once, without sending the rest of its bytes."""
+        """Close the connection at once. Bytes that are not sent yet are lost."""
         if self._transport is not None:
             self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Stop reading bytes."""
+        """Stop reading bytes from the client."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Continue to read bytes."""
+        """Continue to read bytes from the client."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()

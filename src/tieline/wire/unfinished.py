@@ -14,13 +14,13 @@ from collections.abc import Callable
 from tieline.contract.limits import Limits
 
 FREE_BYTES = 4096
-"""Number of incomplete bytes of a connection that are not counted. An idle connection uses about as much memory."""
+"""Number of bytes of an unfinished message that are not counted. An idle connection uses about as much memory."""
 
 TOO_MUCH = "too many large messages are on their way to this hub at once; send yours again"
 
 
 class _Pool:
-    """A limit on unfinished bytes, with the shares of the connections that count towards this limit."""
+    """A limit on the bytes of unfinished messages, with the counters (`Share`) of its connections."""
 
     __slots__ = ("bytes_max", "shares", "size")
 
@@ -30,7 +30,10 @@ class _Pool:
         self.shares: set[Share] = set()
 
     def enforce(self) -> None:
-        """While the limit is exceeded, take the client that holds the most bytes, and refuse its largest connection."""
+        """Refuse connections until the limit is kept.
+
+        Each time, choose the client that holds the most bytes, and refuse its largest connection.
+        """
         while self.size > self.bytes_max:
             sums: dict[str | int, int] = {}
             for share in self.shares:
@@ -40,7 +43,10 @@ class _Pool:
 
 
 class Unfinished:
-    """The two limits of one hub: one for members, and one for clients that are not identified yet."""
+    """The two limits of one hub on the bytes of unfinished messages.
+
+    One limit is for members, the other limit is for clients that are not identified yet.
+    """
 
     __slots__ = ("_members", "_strangers")
 
@@ -57,9 +63,10 @@ class Unfinished:
         return self._strangers.size + self._members.size
 
     def share(self, refused: Callable[[], None], owner: str | None = None) -> "Share":
-        """Make the share of a new connection. `owner` is the connection's member, `None` if it is not known yet.
+        """Return a counter of unfinished bytes for a new connection.
 
-        `refused` is called if the connection holds too many bytes. This callback must end the connection.
+        `owner` is the connection's member; `None` if it is not known yet. `refused` is called if the connection holds
+        too many bytes. This callback must end the connection.
         """
         share = Share(self._strangers, self._members, refused)
         if owner is not None:
@@ -68,7 +75,7 @@ class Unfinished:
 
 
 class Share:
-    """Counts the bytes of unfinished messages that one connection holds."""
+    """Counter of the bytes of unfinished messages that one connection holds."""
 
     __slots__ = ("_members", "_pool", "_refused", "owner", "size")
 
@@ -82,7 +89,10 @@ class Share:
         self.owner: str | int = id(self)
 
     def report(self, size: int) -> None:
-        """Report that the connection now holds `size` bytes of an unfinished message."""
+        """Record that the connection now holds `size` bytes of an unfinished message.
+
+        This may refuse the largest connection.
+        """
         pool = self._pool
         if size <= FREE_BYTES:
             size = 0
@@ -98,7 +108,7 @@ class Share:
             pool.shares.discard(self)
 
     def admit(self, owner: str) -> None:
-        """Report that the client is now known to be the member `owner`. From now on, the limit for members applies."""
+        """Record that the client is now known to be the member `owner`. From now on, the limit for members applies."""
         if self._pool is None:
             return
         size = self.size
@@ -108,13 +118,13 @@ class Share:
         self.report(size)
 
     def refuse(self) -> None:
-        """End the connection, because it holds too many bytes."""
+        """Call the callback that ends the connection, because the connection holds too many bytes."""
         refused = self._refused
         assert refused is not None, "a closed share holds nothing"
         self.close()
         refused()
 
     def close(self) -> None:
-        """Report that the connection is closed, so that its bytes no longer count."""
+        """Record that the connection is closed, so that its bytes no longer count."""
         self.report(0)
         self._pool = self._refused = None

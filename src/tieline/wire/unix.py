@@ -63,7 +63,7 @@ class SocketPathTooLong(OSError):
 
 
 class Listening(Protocol):
-    """A server that accepts connections from a listening socket. asyncio's servers have these methods."""
+    """Interface of a server that accepts connections from a listening socket. asyncio's servers have these methods."""
 
     def close(self) -> None:
         """Stop listening."""
@@ -76,7 +76,7 @@ class Listening(Protocol):
 
 
 class UnixServer:
-    """A listening Unix socket. `close` removes its file, and leaves accepted connections open."""
+    """Server on a Unix socket. `close` removes the socket file, but leaves accepted connections open."""
 
     def __init__(self, server: Listening, path: Path, identity: tuple[int, int]) -> None:
         self.path = path
@@ -90,7 +90,7 @@ class UnixServer:
         self._server.close()
 
     async def retire(self) -> None:
-        """Stop listening, but first accept the connections that are already in the kernel's queue.
+        """Accept the connections that are already in the kernel's queue, and then stop listening.
 
         A client counts as connected as soon as the kernel has queued its connection. The event loop calls
         `connection_made` some turns later. If the server closed between these two moments, asyncio would forget the
@@ -118,7 +118,7 @@ class UnixServer:
 async def listen(
     path: Path, factory: Callable[[], asyncio.BaseProtocol], *, mode: int | None = None, backlog: int = BACKLOG
 ) -> UnixServer:
-    """Listen at `path`. `factory` makes the asyncio protocol of each connection.
+    """Listen at `path`, and return the server. `factory` makes the asyncio protocol of each connection.
 
     `mode`, `backlog` and the errors are the same as in `listen_with`.
     """
@@ -136,7 +136,7 @@ async def listen_with(
     mode: int | None = None,
     backlog: int = BACKLOG,
 ) -> UnixServer:
-    """Listen at `path`, with a server that `serve` makes of the listening socket.
+    """Listen at `path`, and return the server. `serve` makes asyncio's server of the listening socket.
 
     Makes missing folders, and replaces a plain file or the socket of a dead process. `mode` is the permission bits of
     the socket file; with None, the umask decides. `backlog` is the length of the kernel's queue. Raises `SocketInUse`,
@@ -164,7 +164,7 @@ async def connect(path: Path, factory: Callable[[], asyncio.BaseProtocol]) -> No
 
 
 def check_path(path: str | Path) -> None:
-    """Raise `SocketPathTooLong` unless `path` fits into a Unix address.
+    """Raise `SocketPathTooLong` if `path` is too long for the address of a Unix socket.
 
     Call this also before you connect: an event loop may cut off the end of a longer path and connect to another socket.
     """
@@ -183,9 +183,9 @@ def peer_uid(transport: asyncio.BaseTransport) -> int | None:
 
 
 def socket_uid(sock: socket.socket) -> int | None:
-    """Return the user id of the process at the other end.
+    """Return the user id of the process at the other end of a Unix socket.
 
-    None if the socket is no Unix socket, or the id is unknown.
+    Return None if the socket is no Unix socket, or if the system does not report the id.
     """
     if sock.family != socket.AF_UNIX:
         return None
@@ -249,7 +249,7 @@ def _bind(path: Path, mode: int | None, backlog: int) -> tuple[socket.socket, tu
 
 
 def _bind_temporary(sock: socket.socket, folder: str) -> str:
-    """Bind the socket to a free name in the folder, and return the path.
+    """Bind the socket to a free temporary name in the folder, and return the path of the socket file.
 
     Paths are text here: with thousands of sockets, `Path` would take a third of the time.
     """

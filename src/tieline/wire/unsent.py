@@ -19,14 +19,18 @@ _Item = TypeVar("_Item")
 
 
 def limit_buffer(transport: asyncio.WriteTransport, bytes_max: int) -> None:
-    """Set the limit at which a transport reports that its buffer is full."""
+    """Set the size limit of a transport's send buffer.
+
+    Above `bytes_max`, the transport reports that the buffer is full.
+    """
     transport.set_write_buffer_limits(high=bytes_max)
 
 
 class Unsent(Generic[_Item]):
-    """Buffer of items for one reader, in order.
+    """Send buffer for one reader: items that were not sent yet, in order.
 
-    Calls `full` when the size of the items exceeds `bytes_max`, and `drained` when it falls to half of that limit.
+    `full` is called when the size of the items exceeds `bytes_max`. `drained` is called when the size has fallen to
+    half of that limit.
     """
 
     __slots__ = ("_bytes", "_bytes_max", "_closed", "_drained", "_full", "_is_full", "_items", "_wake")
@@ -44,7 +48,7 @@ class Unsent(Generic[_Item]):
         self._wake = asyncio.Event()
 
     def write(self, item: _Item, size: int) -> None:
-        """Add an item of `size` bytes and return at once. Do nothing if the buffer is closed."""
+        """Add an item of `size` bytes to the buffer, and return at once. Ignore the item if the buffer is closed."""
         if self._closed:
             return
         self._items.append((item, size))
@@ -65,7 +69,7 @@ class Unsent(Generic[_Item]):
         self.close()
 
     async def wait(self) -> bool:
-        """Wait for an item to send. Return false if the buffer is closed and empty."""
+        """Wait until there is an item to send, and return true. Return false if the buffer is closed and empty."""
         while not self._items:
             if self._closed:
                 return False
@@ -86,7 +90,10 @@ class Unsent(Generic[_Item]):
             self._drained()
 
     async def send_all(self, send: Callable[[_Item], Awaitable[None]]) -> None:
-        """Send items one by one, as fast as the reader takes them, until the buffer is closed and empty."""
+        """Send the items in order with the function `send`, until the buffer is closed and empty.
+
+        `send` takes one item, and returns when the reader can take the next item.
+        """
         while await self.wait():
             for item, size in self.take():
                 # Returns when the socket has room again. Raises if the socket is gone.

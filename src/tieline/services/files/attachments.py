@@ -22,7 +22,7 @@ _NUMBER_DIGITS = 12  # no number of an objective that the hub counts has so many
 
 
 class Attachments:
-    """Lets the recipients of a message or objective read its files."""
+    """Service for files of messages and objectives: gives the recipients the right to read the files."""
 
     def __init__(self, files: Files, now_ms: Callable[[], int]) -> None:
         self._files = files
@@ -33,7 +33,8 @@ class Attachments:
     ) -> Sequence[r.Reply]:
         """Let `viewer` read the attached files, then call `ask`, which sends the message. Return the hub's replies.
 
-        `viewer` is a member's name, `*`, or a group such as `chan:<id>`. If the hub refuses, the access is removed.
+        `viewer` is a member's name, `*` (everybody), or a group such as `chan:<id>`. If the hub refuses the message,
+        `viewer` loses the right to read the files.
         """
         if not attached:
             return await ask()
@@ -55,10 +56,11 @@ class Attachments:
     ) -> Sequence[r.Reply] | FileRefusal:
         """Copy files for a new objective, then call `ask`, which creates the objective. Return the hub's replies.
 
-        `ask` gets the copies and the id that the objective must have, because agents look for the files in a folder
-        with this id. If the hub refuses, the copies are removed. The copies stay when the original files are removed.
-        `viewer` is the member who creates the objective. `names` are the members who take part in the objective. These
-        members can read the copies at once, and for as long as they take part.
+        `paths` are the original files. `ask` gets the copies, and the id that the objective must have, because agents
+        look for the files in a folder with this id. If the hub refuses the objective, the copies are removed. The
+        copies stay when the original files are removed. `viewer` is the member who creates the objective. `names` are
+        the members who take part in the objective. These members can read the copies at once, and for as long as they
+        take part.
         """
         if not paths:
             return await ask((), None)

@@ -26,24 +26,25 @@ _INCOMING = "incoming"
 
 
 class Blob(Struct, frozen=True):
-    """Hash (`digest`) and size of stored bytes."""
+    """Result of an upload: the hash (`digest`) and the size of the stored bytes."""
 
     digest: str
-    """SHA-256 of the bytes, as hexadecimal digits. Clients compare it with their own hash of the bytes."""
+    """SHA-256 hash of the bytes, as hexadecimal digits. Clients compare this hash with their own hash of the bytes."""
     size: int
 
 
 class MissingBlob(Exception):
-    """Raised if the bytes of a file are missing, or if a link or folder is in their place.
+    """Raised if the stored bytes of a file are missing, or if a link or a folder is in their place.
 
-    This happens only if somebody changed the folder from outside the hub.
+    This happens only if somebody outside the hub has changed the folder.
     """
 
 
 class Upload:
-    """An upload in progress, written to a temporary file. It ends with `Blobs.keep` or `abandon`.
+    """An upload in progress, which writes its bytes to a temporary file.
 
-    The file is created at the first write.
+    The upload ends with `Blobs.keep`, which stores the bytes, or with `abandon`, which deletes them. The temporary file
+    is created at the first write.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,7 +70,7 @@ class Upload:
         return Blob(self._hash.hexdigest(), self.size)
 
     def abandon(self) -> None:
-        """Remove the temporary file. May be called at any time, and more than once."""
+        """Delete the temporary file. The caller may call this at any time, and more than once."""
         if self._opened is not None:
             self._opened.close()
             self.path.unlink(missing_ok=True)
@@ -82,7 +83,7 @@ class Upload:
 
 
 class Blobs:
-    """The folder with the bytes of all files. Not thread-safe: only one thread may use it at a time."""
+    """The folder that holds the bytes of all members' files. Not thread-safe: only one thread may use it at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -91,13 +92,13 @@ class Blobs:
         folder.chmod(0o700)
 
     def begin(self) -> Upload:
-        """Begin an upload. The caller writes the bytes, and ends the upload with `keep` or `Upload.abandon`."""
+        """Return a new upload. The caller writes the bytes to it, and ends it with `keep` or `Upload.abandon`."""
         return Upload(self._incoming / secrets.token_hex(16))
 
     def keep(self, upload: Upload) -> Blob:
-        """Finish an upload and move its file to the name that is the hash of its bytes.
+        """Finish an upload: rename its temporary file to the hash of its bytes. Return the hash and the size.
 
-        The next `sweep` removes the file unless an entry of the tree refers to it by then.
+        The next `sweep` deletes the file, unless an entry (a member's file or folder) refers to the hash by then.
         """
         blob = upload.finish()
         place = self._place(blob.digest)
@@ -112,9 +113,9 @@ class Blobs:
         return blob
 
     def open(self, digest: str) -> BinaryIO:
-        """Open the blob whose hash is `digest`.
+        """Open the stored bytes whose hash is `digest`, for reading.
 
-        The reader can read it to its end, even if the blob is deleted meanwhile.
+        The reader can read all bytes, even if they are deleted meanwhile.
         """
         try:
             descriptor = os.open(self._place(digest), os.O_RDONLY | os.O_NOFOLLOW)
@@ -123,13 +124,13 @@ class Blobs:
         return os.fdopen(descriptor, "rb", buffering=0)
 
     def discard(self, digest: str) -> None:
-        """Delete the blob whose hash is `digest`, because no entry of the tree refers to it any more."""
+        """Delete the stored bytes whose hash is `digest`, because no member's file refers to them any more."""
         self._place(digest).unlink(missing_ok=True)
 
     def sweep(self, refers: Callable[[str], bool]) -> int:
-        """Remove incomplete uploads and unused blobs of an earlier run. Return the number of removed files.
+        """Delete the incomplete uploads and unused bytes of an earlier run. Return the number of deleted files.
 
-        `refers` returns true for the hash of a blob that an entry of the tree uses.
+        `refers` returns true for a hash that at least one member's file uses.
         """
         removed = 0
         for path in self._incoming.iterdir():
@@ -142,7 +143,7 @@ class Blobs:
         return removed
 
     def digests(self) -> set[str]:
-        """Return the hashes of all stored blobs."""
+        """Return the hashes of the bytes of all stored files."""
         return {path.name for path in self._kept()}
 
     def _kept(self) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 Used by: `transfer`, and the routes. Uses: `tree.py` with the rules. All functions of `tree.py` run on one separate
 thread. So the event loop never waits for the disk, and no other operation can run between a check and the change that
-depends on it. Bytes are read and written in pieces. A whole file is never in memory.
+depends on it. Bytes are read and written in parts of limited size. A whole file is never in memory.
 """
 
 import asyncio
@@ -18,16 +18,18 @@ from tieline.services.files.blobs import Blobs, Upload
 from tieline.services.files.tree import Collide, FileCode, FileLimits, FileRefusal, Tree, Viewer, Written
 
 _PIECE_BYTES = 256 * 1024
-"""Number of bytes that are written or read at once. It is large, so that the program rarely switches between threads.
-It is small enough that many pieces fit into memory.
-"""
+"""Number of bytes that are written or read at once. It is large, so that the hub rarely switches between threads. It is
+small enough that the parts of many uploads fit into memory."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 class Reading:
-    """A file that is open for reading. The caller must iterate over its pieces or close it."""
+    """A file that is open for reading, in parts of limited size.
+
+    The caller must iterate over all parts or call `close`.
+    """
 
     def __init__(self, entry: FileEntry, file: BinaryIO, executor: ThreadPoolExecutor) -> None:
         self.entry = entry
@@ -43,7 +45,7 @@ class Reading:
             self.close()
 
     def close(self) -> None:
-        """Close the file as soon as the piece that is being read is complete."""
+        """Close the file as soon as no read of it is under way. The caller does not wait for this."""
         try:
             self._executor.submit(self._file.close)
         except RuntimeError:
@@ -52,7 +54,7 @@ class Reading:
 
 
 class Files:
-    """The virtual file system. In all methods, `viewer` is the member who makes the request, with its rights.
+    """The members' file system. In all methods, `viewer` is the member who makes the request, with its rights.
 
     Every method waits for the disk, but does not wait for the end of other members' uploads.
     """
@@ -74,7 +76,7 @@ class Files:
         self._closed = False
 
     async def start(self) -> int:
-        """Remove incomplete uploads and unused content of an earlier run. Return the number of removed files."""
+        """Delete the incomplete uploads and unused bytes of an earlier run. Return the number of deleted files."""
         return await self._run(self._tree.sweep)
 
     async def close(self) -> None:
@@ -93,7 +95,7 @@ class Files:
         return await self._run(self._tree.listing, path, viewer)
 
     async def shared(self, viewer: Viewer) -> Sequence[FileEntry]:
-        """Return the files of other members that the viewer may read."""
+        """Return the files of other members that the viewer has the right to read."""
         return await self._run(self._tree.shared, viewer)
 
     async def everything(self, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
@@ -101,7 +103,7 @@ class Files:
         return await self._run(self._tree.everything, viewer)
 
     async def read(self, path: str, viewer: Viewer) -> Reading | FileRefusal:
-        """Open a file for reading. The reader can read it to its end even if the file is removed meanwhile."""
+        """Open the file at a path for reading. The reader can read all bytes, even if the file is removed meanwhile."""
         opening = self._executor.submit(self._tree.read, path, viewer)
         try:
             found = await asyncio.shield(asyncio.wrap_future(opening))
@@ -120,10 +122,10 @@ class Files:
         collide: Collide = Collide.ERROR,
         declared_bytes: int | None = None,
     ) -> Written | FileRefusal:
-        """Store a file. After a refusal, a broken connection or a crash, no part of the file stays.
+        """Store the bytes in `chunks` as a file at a path. Return the entry (name, size, type) of the new file.
 
-        `collide` decides what happens if there is already a file at the path. `declared_bytes` is the size that the
-        client announced.
+        After a refusal, a broken connection or a crash, no part of the file stays. `collide` decides what happens if
+        there is already a file at the path. `declared_bytes` is the size that the client announced.
         """
         refused = await self._run(self._tree.may_place, path, viewer, collide, media_type)
         if refused is not None:
@@ -142,15 +144,18 @@ class Files:
                 await asyncio.shield(asyncio.wrap_future(self._executor.submit(upload.abandon)))
 
     async def make_folder(self, path: str, viewer: Viewer, *, recursive: bool = False) -> FileEntry | FileRefusal:
-        """Create a folder; with `recursive`, also its missing parent folders."""
+        """Create a folder and return its entry. With `recursive`, also create missing parent folders."""
         return await self._run(self._tree.make_folder, path, viewer, recursive=recursive, at_ms=self._now_ms())
 
     async def remove(self, path: str, viewer: Viewer, *, recursive: bool = False) -> FileRefusal | None:
-        """Remove a file or an empty folder, with `recursive` also a folder with content. Return a refusal or `None`."""
+        """Remove a file or folder. Without `recursive`, a folder must be empty. Return a refusal, or `None`."""
         return await self._run(self._tree.remove, path, viewer, recursive=recursive, at_ms=self._now_ms())
 
     async def move(self, source: str, target: str, viewer: Viewer) -> FileEntry | FileRefusal:
-        """Move a file or folder to another path."""
+        """Move the file or folder at the path `source` to the path `target`.
+
+        Return its new entry (name, size, type).
+        """
         return await self._run(self._tree.move, source, target, viewer, self._now_ms())
 
     async def attach(self, paths: Sequence[str], viewer: Viewer) -> tuple[Attachment, ...] | FileRefusal:
@@ -163,7 +168,7 @@ class Files:
     async def mirror(
         self, paths: Sequence[str], objective: str, viewer: Viewer
     ) -> tuple[Attachment, ...] | FileRefusal:
-        """Copy files into the folder of an objective, and return the copies as attachments.
+        """Copy files into the folder of an objective. Return the copies as attachments (path, name, size and type).
 
         `objective` is the id of the objective. The bytes are not copied: the copy and the original refer to the same
         stored bytes.
@@ -171,47 +176,55 @@ class Files:
         return await self._run(self._tree.mirror, paths, objective, viewer, self._now_ms())
 
     async def share(self, paths: Sequence[str], viewers: Sequence[str], via: str) -> None:
-        """Let the `viewers` read these paths. Viewers are members, `*`, or groups such as `chan:<id>`.
+        """Give the `viewers` the right to read these paths.
 
-        `via` is an id for these grants. `make_permanent` and `unshare` find the grants by this id.
+        Viewers are members, `*` (everybody), or groups such as `chan:<id>`. `via` is an id for these rights.
+        `make_permanent` and `unshare` find the rights by this id.
         """
         await self._run(self._tree.share, paths, viewers, via, self._now_ms())
 
     async def make_permanent(self, via: str, viewer: str) -> None:
-        """Make the grants permanent that `share` gave to `viewer` with the id `via`.
+        """Make the rights permanent that a call of `share` gave to `viewer`. `via` is the id in that call.
 
-        Call this method when the message was accepted.
+        The caller does this when the hub has accepted the message.
         """
         await self._run(self._tree.make_permanent, via, viewer)
 
     async def unshare(self, via: str, viewer: str) -> None:
-        """Undo a call of `share` whose message was refused: `viewer` loses the grants. `via` is the id in that call."""
+        """Undo a call of `share`, because the hub refused the message. `viewer` loses the right to read the files.
+
+        `via` is the id in that call.
+        """
         await self._run(self._tree.unshare, via, viewer)
 
     async def groups(self, paths: Sequence[str]) -> list[str]:
-        """Return the channels (`chan:<id>`) and objectives (`obj:<id>`) whose members may read one of these paths."""
+        """Return the channels (`chan:<id>`) and objectives (`obj:<id>`) that may read one of these paths."""
         return await self._run(self._tree.groups, paths)
 
     async def reconcile(self, since_ms: Mapping[str, int]) -> None:
-        """Delete the files and grants of members that were removed while the hub was down.
+        """Delete the files of members that were removed while the hub was down, and their rights to read files.
 
-        `since_ms` has the creation time of every current member, by name.
+        `since_ms` has the creation time of every current member, by name. A file that is older than its member belonged
+        to an earlier member with the same name.
         """
         await self._run(self._tree.reconcile, since_ms, self._now_ms())
 
     async def unattached_copies(self) -> list[tuple[str, list[str]]]:
-        """Return copies of files that belong to no objective yet: a list of folders, each with its files.
+        """Return copies of files that belong to no objective yet: a list of folders, each with the paths of its files.
 
         A crash can leave such copies behind.
         """
         return await self._run(self._tree.unattached_copies)
 
     async def forget(self, member: str) -> None:
-        """Delete the files of a removed member, and its grants to read other files."""
+        """Delete the files of a removed member, and its rights to read other members' files."""
         await self._run(self._tree.forget, member, self._now_ms())
 
     async def _fill(self, upload: Upload, chunks: AsyncIterable[bytes]) -> bool:
-        """Write the bytes to the upload. Return false as soon as there are more bytes than a file may have."""
+        """Write the bytes in `chunks` to the upload.
+
+        Return false as soon as there are more bytes than a file may have.
+        """
         piece = bytearray()
         total = 0
         async for chunk in chunks:
@@ -231,7 +244,7 @@ class Files:
 
 
 def _close_unread(opening: "Future[tuple[FileEntry, BinaryIO] | FileRefusal]") -> None:
-    """Close a file that was opened for a reader who is no longer there."""
+    """Close a file that was opened for a request, because the request was cancelled before it got the file."""
     if not opening.cancelled() and opening.exception() is None:
         found = opening.result()
         if not isinstance(found, FileRefusal):

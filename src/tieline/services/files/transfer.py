@@ -1,4 +1,4 @@
-"""Files over HTTP: finds the viewer of a request, uploads and downloads in pieces, and turns refusals into answers.
+"""Files over HTTP: finds the viewer of a request, uploads and downloads in parts, and turns refusals into answers.
 
 Used by: routes for uploads and downloads. Uses: `files`, and the Hub port, which knows the members of channels and
 objectives. This module does not know the format in which an entry is shown.
@@ -25,23 +25,22 @@ from tieline.wire.http import discard, failure
 from tieline.wire.route import Call, Download, Refused, fail, no
 
 _GROUPS_MAX = 100
-"""Maximum number of channels and objectives that are checked for one request, to find out if the member belongs to
-them. The hub expects that no file is shared with more groups.
-"""
+"""Maximum number of channels and objectives that are checked for one request. The check finds out if the member belongs
+to them. The hub expects that no file is shared with more channels and objectives than this."""
 _UPLOADS_MAX = 64
 _MEMBER_UPLOADS_MAX = 8
 """Maximum number of uploads of one member at the same time. `_UPLOADS_MAX` is the limit for all members together."""
 _IDLE_SECONDS = 30.0
 _UPLOAD_SECONDS_MAX = 600.0
-"""Longest time of a whole upload: enough for the largest file at 350 kbit/s. `_IDLE_SECONDS` is the longest time
-between two pieces."""
+"""Longest time of a whole upload, in seconds: enough for the largest file at 350 kbit/s. `_IDLE_SECONDS` is the longest
+time without new bytes."""
 _INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
-"""Media types that a browser may show inline. None of them can run a script."""
+"""Media types of images that a browser may show in a page. None of them can run a script."""
 _Done = TypeVar("_Done")
 
 
 class Transfers:
-    """Uploads and downloads of files over HTTP.
+    """Service for uploads and downloads of files over HTTP.
 
     The number of uploads at the same time is limited, per member and in total.
     """
@@ -52,9 +51,10 @@ class Transfers:
         self._uploads: Counter[MemberName] = Counter()
 
     async def upload(self, call: Call, path: str) -> Written:
-        """Store the body of a request as a file at a path.
+        """Store the body of an HTTP request as a file at a path. Return the entry of the new file.
 
-        The query may have `mime` (the file's type) and `collide` (the action if there is already a file at the path).
+        The query of the request may have `mime` (the file's type) and `collide` (the action if there is already a file
+        at the path).
         """
         body = _Body(call)
         try:
@@ -91,7 +91,7 @@ class Transfers:
             self._uploads += Counter()
 
     async def download(self, call: Call, path: str) -> Download:
-        """Return the content of the file at a path as a download."""
+        """Return the content of the file at a path, as the answer to an HTTP request."""
         viewer = await viewer_of(call, self._files, [path])
         reading = given(await reached(self._files.read(path, viewer)))
         return Download(reading_headers(reading.entry), aiter(reading))
@@ -104,15 +104,15 @@ class Transfers:
         return given(await reached(self._files.attach(paths, viewer)))
 
     async def viewer(self, call: Call, *paths: str) -> Viewer:
-        """Return the calling member with the rights that matter for `paths`.
+        """Return the member who makes the request `call`, with the rights that decide about access to `paths`.
 
-        The rights are channels and objectives of the member: those that may read at least one of the paths.
+        The rights are the member's channels and objectives that may read at least one of the paths.
         """
         return await viewer_of(call, self._files, paths)
 
 
 def reading_headers(entry: FileEntry) -> dict[str, str]:
-    """Make the HTTP headers for a file's content.
+    """Return the HTTP headers for a download of the file `entry`.
 
     They prevent a browser from running a member's file as a page of the hub.
     """
@@ -129,9 +129,9 @@ def reading_headers(entry: FileEntry) -> dict[str, str]:
 
 
 async def viewer_of(call: Call, files: Files, paths: Sequence[str]) -> Viewer:
-    """Return the calling member with the rights that matter for `paths`.
+    """Return the member who makes the request `call`, with the rights that decide about access to `paths`.
 
-    The rights are channels and objectives of the member: those that may read at least one of the paths.
+    The rights are the member's channels and objectives that may read at least one of the paths.
     """
     member = call.member
     foreign = [path for path in paths if path.split("/", 2)[1:2] != [member]]
@@ -176,7 +176,7 @@ def takes_part(member: MemberName, objective: Objective) -> bool:
 
 
 class _Body:
-    """The body of an upload, read in pieces with time limits."""
+    """Reader for the body of an upload. It yields the body in parts, and has time limits."""
 
     def __init__(self, call: Call) -> None:
         declared = call.header(b"content-length")
@@ -186,7 +186,7 @@ class _Body:
         self._late = asyncio.get_running_loop().time() + _UPLOAD_SECONDS_MAX
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the bytes as they arrive. Raise `Refused` after a timeout or when the connection breaks."""
+        """Yield the bytes of the body as they arrive. Raise `Refused` after a timeout or when the connection breaks."""
         while not self.ended:
             try:
                 late = min(self._late, asyncio.get_running_loop().time() + _IDLE_SECONDS)
@@ -203,7 +203,7 @@ class _Body:
 
 
 async def reached(doing: Awaitable[_Done]) -> _Done:
-    """Await a disk operation and return its result. Raise `Refused` with status 503 if the disk fails."""
+    """Wait for the disk operation `doing` and return its result. Raise `Refused` with status 503 if the disk fails."""
     try:
         return await doing
     except (OSError, CatalogueError) as error:

@@ -26,7 +26,7 @@ from tieline.services.files.blobs import Blobs, MissingBlob, Upload
 
 ROOT = "/"
 OBJECTIVES = "objectives"
-"""First segment of the paths of objectives' files. A member of this name has no folder for files."""
+"""First segment of the paths of objectives' files. A member with the name `objectives` has no folder for files."""
 
 _PATH_CHARS_MAX = 1024  # as its clients have it
 _NAME_CHARS_MAX = 255  # what file systems allow, so that a download can keep its name
@@ -39,27 +39,26 @@ _MEDIA_TYPE_UNKNOWN = "application/octet-stream"
 
 
 class FileLimits(Struct, frozen=True):
-    """Limits for files, for each member's folder, and for all objectives together."""
+    """Limits for one file, for each member's folder, and for the files of all objectives together."""
 
     file_bytes_max: int = 25 * MEBIBYTE
     """Size limit of a file. Existing clients of the hub's protocols expect this size."""
 
     entries_max: int = 10_000
-    """Maximum number of entries in one member's folder. A listing is one answer, so it has no more entries than this.
-    """
+    """Maximum number of files and folders in one member's folder, because a listing of them is one answer."""
 
     home_bytes_max: int = 10 * 1024 * MEBIBYTE
     """Maximum number of bytes in one member's folder, so that no member can fill the disk that also stores messages."""
 
     objectives_entries_max: int = 100_000
-    """Maximum number of entries of all objectives together. The hub counts all entries whenever an entry is added."""
+    """Maximum number of files and folders of all objectives together. The hub counts them whenever one is added."""
 
     objectives_bytes_max: int = 100 * 1024 * MEBIBYTE
     """Maximum number of bytes of all objectives together."""
 
 
 class FileCode(StrEnum):
-    """Reason for refusing a file operation, such as a path that does not exist. Each reason has an HTTP status."""
+    """Reason why a file operation was refused, such as a path that does not exist. Each reason has an HTTP status."""
 
     NOT_FOUND = "not_found"
     EXISTS = "exists"
@@ -86,7 +85,7 @@ _STATUS = {
 
 
 class FileRefusal(Struct, frozen=True):
-    """A refused file operation: the reason as a code, and a sentence."""
+    """Answer to a refused file operation: the reason as a code, and a sentence."""
 
     code: FileCode
     message: str
@@ -98,7 +97,7 @@ class FileRefusal(Struct, frozen=True):
 
 
 class Collide(StrEnum):
-    """The action if there is already a file at a path: refuse, overwrite the file, or add a number to the new name."""
+    """Option of an upload: the action if the path has a file. Refuse, overwrite, or add a number to the new name."""
 
     ERROR = "error"
     OVERWRITE = "overwrite"
@@ -110,18 +109,18 @@ class Viewer(Struct, frozen=True):
 
     name: str
     manages: bool = False
-    """True if the member has `members.manage`."""
+    """True if the member has the permission `members.manage`."""
     groups: frozenset[str] = frozenset()
     """The member's channels and objectives with access to the requested paths, as `chan:<id>` and `obj:<id>`."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names under which the member may have grants: its own, `*` for everybody, and its groups."""
+        """Names that may have the right to read a file: the member's own, `*` for everybody, and its groups."""
         return (self.name, EVERYBODY, *self.groups)
 
 
 class Written(Struct, frozen=True):
-    """Result of an upload: the entry of the new file."""
+    """Result of an upload: the entry (name, size, type) of the new file."""
 
     entry: FileEntry
     renamed: bool
@@ -144,7 +143,7 @@ def parse_path(text: str) -> str | FileRefusal:
 
 
 def objective_of(path: str) -> str | None:
-    """Return the id of the objective to which a path belongs, or `None`.
+    """Return the id of the objective to whose folder a path belongs; `None` for another path.
 
     This function does not check who takes part in the objective.
     """
@@ -175,7 +174,7 @@ class Tree:
         return self._catalogue.find(path) or FileRefusal(FileCode.NOT_FOUND, f"no such path: {path}")
 
     def read(self, text: str, viewer: Viewer) -> tuple[FileEntry, BinaryIO] | FileRefusal:
-        """Return the entry of a file, and its content, open for reading."""
+        """Return the entry (name, size, type) of a file, and its content, open for reading."""
         entry = self.stat(text, viewer)
         if isinstance(entry, FileRefusal):
             return entry
@@ -187,7 +186,7 @@ class Tree:
             return FileRefusal(FileCode.CORRUPT, str(error))
 
     def listing(self, text: str, viewer: Viewer) -> Sequence[FileEntry] | FileRefusal:
-        """Return the entries in a folder. For the root, these are the members' folders that the viewer may list."""
+        """Return the entries in a folder. For the root, return the members' folders that the viewer may list."""
         path = parse_path(text)
         if isinstance(path, FileRefusal):
             return path
@@ -230,7 +229,7 @@ class Tree:
     def place(
         self, upload: Upload, text: str, viewer: Viewer, collide: Collide, media_type: str, at_ms: int
     ) -> Written | FileRefusal:
-        """Add an uploaded file to the tree at a path. Make missing parent folders."""
+        """Add the uploaded file to the tree at a path, with missing parent folders. Return its entry."""
         target = self._target(text, viewer, collide)
         if isinstance(target, FileRefusal):
             return target
@@ -263,7 +262,7 @@ class Tree:
         return Written(entry, path != text)
 
     def make_folder(self, text: str, viewer: Viewer, *, recursive: bool, at_ms: int) -> FileEntry | FileRefusal:
-        """Create a folder. With `recursive`, also create missing parent folders. An existing folder is no error."""
+        """Create a folder and return it, with `recursive` also missing parents. An existing folder is no error."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
@@ -290,7 +289,7 @@ class Tree:
         return made
 
     def remove(self, text: str, viewer: Viewer, *, recursive: bool, at_ms: int) -> FileRefusal | None:
-        """Remove a file or an empty folder, with `recursive` also a folder with content. Return a refusal or `None`."""
+        """Remove a file or folder. Without `recursive`, a folder must be empty. Return a refusal, or `None`."""
         path = _parse_below_root(text)
         if isinstance(path, FileRefusal):
             return path
@@ -309,7 +308,7 @@ class Tree:
         return None
 
     def move(self, source_text: str, target_text: str, viewer: Viewer, at_ms: int) -> FileEntry | FileRefusal:
-        """Move a file or a folder to another path. The grants to read it stay valid."""
+        """Move a file or folder and return its new entry. Members who may read it keep this right."""
         source, target = _parse_below_root(source_text), _parse_below_root(target_text)
         if isinstance(source, FileRefusal):
             return source
@@ -406,22 +405,22 @@ class Tree:
         return tuple(_attachment(entry) for entry in put.values() if entry.digest is not None)
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let the `viewers` read these paths. Viewers are members, `*`, or groups such as `chan:<id>`.
+        """Let the `viewers` read these paths. Viewers are members, `*` (everybody), or groups such as `chan:<id>`.
 
-        `via` is an id for these grants. `make_permanent` and `unshare` find the grants by this id.
+        `via` is an id for these rights. `make_permanent` and `unshare` find the rights by this id.
         """
         self._catalogue.share(paths, viewers, via, at_ms)
 
     def make_permanent(self, via: str, viewer: str) -> None:
-        """Make the grants permanent that `share` gave to `viewer` with the id `via`."""
+        """Make the rights permanent that a call of `share` gave to `viewer`. `via` is the id in that call."""
         self._catalogue.make_permanent(via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
-        """Remove the grants that `share` gave to `viewer` with the id `via`."""
+        """Remove the rights that a call of `share` gave to `viewer`. `via` is the id in that call."""
         self._catalogue.unshare(via, viewer)
 
     def forget(self, member: str, at_ms: int) -> None:
-        """Delete the files and grants of a removed member, because a new member may get the same name."""
+        """Delete a removed member's files and its rights to read files. A new member may get the same name."""
         path = f"/{member}"
         if member != OBJECTIVES and self._catalogue.find(path) is not None:
             beneath = self._catalogue.beneath(path)
@@ -429,7 +428,7 @@ class Tree:
         self._catalogue.forget(member, at_ms + 1)
 
     def reconcile(self, since_ms: Mapping[str, int], at_ms: int) -> None:
-        """Delete the files and grants of members that were removed while the hub was down.
+        """Delete files of members that were removed while the hub was down, and their rights to read files.
 
         `since_ms` has the creation time of every current member, by name.
         """
@@ -442,7 +441,7 @@ class Tree:
                 self._catalogue.forget(viewer, since_ms.get(viewer, at_ms + 1))
 
     def unattached_copies(self) -> list[tuple[str, list[str]]]:
-        """Return copies of files that belong to no objective yet: a list of folders, each with its files.
+        """Return copies of files that belong to no objective yet: a list of folders, each with the paths of its files.
 
         A crash can leave such copies behind.
         """
@@ -454,14 +453,14 @@ class Tree:
         return found
 
     def groups(self, texts: Sequence[str]) -> list[str]:
-        """Return the channels (`chan:<id>`) and objectives (`obj:<id>`) whose members may read one of these paths."""
+        """Return the channels (`chan:<id>`) and objectives (`obj:<id>`) that may read one of these paths."""
         paths = [path for path in map(parse_path, texts) if not isinstance(path, FileRefusal)]
         shown = [viewer for viewer in self._catalogue.viewers_of(paths) if ":" in viewer]
         owned = [f"obj:{objective}" for objective in map(objective_of, paths) if objective is not None]
         return [*dict.fromkeys((*shown, *owned))]
 
     def sweep(self) -> int:
-        """Delete stored bytes that no entry refers to. Return the number of removed files."""
+        """Delete stored bytes that no member's file refers to. Return the number of deleted files."""
         return self._blobs.sweep(self._catalogue.refers)
 
     # Internals
@@ -505,7 +504,7 @@ class Tree:
                 return checked if isinstance(checked, FileRefusal) else (checked, None)
 
     def _missing_folders(self, path: str, viewer: Viewer, at_ms: int) -> list[FileEntry] | FileRefusal:
-        """Make entries for the missing parents of a path, highest first. Return a refusal if a parent is a file."""
+        """Return new entries for the missing parents of a path, highest first; a refusal if a parent is a file."""
         missing: list[FileEntry] = []
         parent = _parent(path)
         while parent != ROOT:
@@ -571,7 +570,7 @@ def _parent(path: str) -> str:
 
 
 def _owner(path: str, viewer: Viewer) -> str:
-    """Return the owner of a new entry. In an objective's folder it is the viewer, elsewhere the owner of the folder.
+    """Return the owner of a new entry: in an objective's folder the viewer, elsewhere the owner of the folder.
 
     The owner is always a member's name, because clients accept nothing else.
     """

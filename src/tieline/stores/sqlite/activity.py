@@ -25,7 +25,7 @@ _MS_MIN, _MS_MAX = -(2**63), 2**63 - 1  # what the database keeps as a number
 
 
 class SqliteActivity:
-    """The `ActivityStore` of a hub: stores the activity log in `activity.db`."""
+    """Implementation of `ActivityStore`: stores the activity log of a hub in the file `activity.db`."""
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
         self._path = folder / ACTIVITY_FILE
@@ -48,7 +48,10 @@ class SqliteActivity:
         return self._end
 
     def append(self, entries: Sequence[ActivityEntry]) -> None:
-        """Buffer rows for the next commit. Raise if their offsets have a gap. See `ActivityStore.append`."""
+        """Buffer rows for the next commit. Raise `StoreError` if their offsets have a gap.
+
+        See `ActivityStore.append`.
+        """
         for entry in entries:
             if entry.offset != self._end:
                 self._entries.clear()
@@ -76,12 +79,12 @@ class SqliteActivity:
                 self._wal_pages = 0
 
     def retry(self) -> None:
-        """Check that the database can be written again. Raise if it cannot. See `ActivityStore.retry`."""
+        """Check that the database accepts writes again. Raise if it does not. See `ActivityStore.retry`."""
         with self._refusing():
             write_nothing(self._connection)
 
     def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
-        """Return committed activity of one member, newest first. See `ActivityStore.select`."""
+        """Return committed activity of one member that matches a query, newest first. See `ActivityStore.select`."""
         first = _MS_MIN if query.from_ms is None else max(query.from_ms, _MS_MIN)
         last = _MS_MAX if query.to_ms is None else min(query.to_ms, _MS_MAX)
         with self._refusing():
@@ -105,13 +108,19 @@ class SqliteActivity:
             return page((ActivityEntry(*row) for row in rows), lambda entry: len(entry.event), query.bytes_max)
 
     def read_log(self, start: int, limit: int, bytes_max: int) -> tuple[Sequence[LogRow], int]:
-        """Return committed rows from `start` on, and the offset of the next new row. See `ActivityStore.read_log`."""
+        """Return at most `limit` committed rows from offset `start` on, with at most `bytes_max` bytes.
+
+        Also return the offset that the next new row will get. See `ActivityStore.read_log`.
+        """
         with self._refusing():
             rows = self._connection.execute(QUERIES["read_activity"], (start, limit))
             return page((LogRow(*row) for row in rows), lambda row: len(row.event), bytes_max), self._committed_end()
 
     def prune(self, cutoff: Cutoff, limit: int) -> range:
-        """Delete up to `limit` of the oldest rows that `cutoff` does not keep. See `ActivityStore.prune`."""
+        """Delete up to `limit` of the oldest rows that `cutoff` does not keep. Return their offsets.
+
+        See `ActivityStore.prune`.
+        """
         with self._refusing():
             oldest = list(self._select("oldest_activity", (limit,)))
             old = [offset for offset, _ in takewhile(lambda row: cutoff.deletes(*row), oldest)]

@@ -14,7 +14,7 @@ _Row = tuple[Any, ...]
 
 
 class SqliteChannels:
-    """The `ChannelStore` of the SQLite store.
+    """Implementation of `ChannelStore`: stores the channels in the main database of the SQLite store.
 
     `write` and `select` are functions that run a named SQL statement in the store's transaction.
     """
@@ -44,7 +44,7 @@ class SqliteChannels:
         self._write("delete_channel_member", (channel_id, number))
 
     def rows(self) -> list[ChannelRow]:
-        """Return all channels."""
+        """Return all stored channels."""
         return [
             ChannelRow(
                 ChannelId(channel_id), ChannelName(name), by, made_at_ms, archived_at_ms, _spans_decoder.decode(spans)

@@ -14,10 +14,8 @@ import structlog
 from tieline.core.store import DamagedError, DiskError, StoreError
 
 _BUSY_MS = 5000
-"""Timeout for the write lock. Another process needs the lock only for a short check or a migration.
-
-A longer wait would hide a fault.
-"""
+"""Timeout for the write lock of a database. Another process needs the lock only for a short check or a migration. A
+longer wait would hide a fault."""
 
 IN_MEMORY = Path(":memory:")
 """Placeholder for a folder whose databases exist only in memory. Such a database is gone when its connection closes."""
@@ -35,8 +33,8 @@ _VACUUM_COPIES = 3
 log = structlog.get_logger(__name__)
 
 CHECKPOINT_PAGES = 4000
-"""A checkpoint runs when the write-ahead log has this many pages (16 MB). The next start reads so many pages in under a
-second."""
+"""Number of pages in the write-ahead log (16 MB) at which a checkpoint moves them into the database. The next start
+reads so many pages in under a second."""
 
 _DISK_ERRORS = (
     apsw.FullError,
@@ -52,9 +50,9 @@ _DISK_ERRORS = (
 
 
 def explain(error: Exception, path: Path) -> Exception:
-    """Convert an error of the database or the file system to a `StoreError` with advice.
+    """Return an error of the database or the file system as a `StoreError` with advice.
 
-    Return any other error unchanged.
+    Any other error is returned unchanged. `path` is the file of the database.
     """
     if isinstance(error, StoreError):
         return error
@@ -134,10 +132,10 @@ def newest_version(schema: str) -> int:
 
 
 def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: str | None = None) -> apsw.Connection:
-    """Open a database for writing. Migrate an older schema. Raise if the schema is newer than this program.
+    """Open a database for writing and return the connection. Migrate an older schema.
 
-    `schema` is the name of the schema. The file names of its migration scripts begin with that name. `synchronous` is
-    SQLite's setting of the same name. `vfs` is for tests.
+    Raise `StoreError` if the schema is newer than this program. `schema` is the name of the schema. The file names of
+    its migration scripts begin with that name. `synchronous` is SQLite's setting of the same name. `vfs` is for tests.
     """
     try:
         if path.parent == IN_MEMORY:
@@ -202,7 +200,10 @@ def write_nothing(connection: apsw.Connection) -> None:
 
 
 def open_for_reading(path: Path) -> apsw.Connection:
-    """Open a database for reading. A process that writes to the database never waits for this reader."""
+    """Open a database for reading and return the connection.
+
+    A process that writes to the database never waits for this reader.
+    """
     if not path.exists():
         raise StoreError(f"there is no database at {path}")
     try:

@@ -26,7 +26,11 @@ _CHECKPOINT_PAGES = 1000
 
 
 class SqliteFiles:
-    """The `FileCatalogue` of a hub: stores the paths and shares of members' files in `files.db`, not their contents."""
+    """Implementation of `FileCatalogue`: stores the paths of members' files in `files.db`, not their contents.
+
+    It also stores the shares of files. A share lets a viewer (a member, a channel, an objective or everybody) read a
+    file.
+    """
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
         self._connection = open_database(folder / FILES_FILE, "files", synchronous=synchronous, vfs=vfs)
@@ -56,7 +60,10 @@ class SqliteFiles:
         return count, size
 
     def apply(self, change: FileChange) -> Sequence[str]:
-        """Remove, move and put entries in one transaction. Return the hashes of contents that no entry has any more."""
+        """Remove, move and store entries in one transaction.
+
+        Return the hashes of the contents that no entry has any more.
+        """
         before: set[str] = set()
         freed: list[str] = []
         with self._refusing(), self._connection:
@@ -77,34 +84,43 @@ class SqliteFiles:
             return self._exists("refers", digest)
 
     def share(self, paths: Sequence[str], viewers: Sequence[str], via: str, at_ms: int) -> None:
-        """Let `viewers` read the entries at `paths`. Other methods find these shares by the id `via`."""
+        """Let `viewers` read the entries at `paths`: store one share for each path and viewer.
+
+        `via` is an id by which other methods find these shares. `at_ms` is the time of the shares.
+        """
         with self._refusing(), self._connection:
             self._connection.executemany(
                 _QUERIES["share"], ((path, viewer, via, at_ms) for path in paths for viewer in viewers)
             )
 
     def make_permanent(self, via: str, viewer: str) -> None:
-        """Make permanent the shares that `share` made for `viewer` under the id `via`. The shares lose this id."""
+        """Make permanent the shares (rights to read) that `share` made for `viewer` under the id `via`.
+
+        The shares lose this id, so `unshare` does not find them any more.
+        """
         with self._refusing():
             self._run("make_permanent", via, viewer)
 
     def unshare(self, via: str, viewer: str) -> None:
-        """End the shares that `share` made for `viewer` under the id `via`."""
+        """End the shares (rights to read) that `share` made for `viewer` under the id `via`."""
         with self._refusing():
             self._run("unshare", via, viewer)
 
     def forget(self, viewer: str, before_ms: int) -> None:
-        """End all shares that were made for `viewer` before the time `before_ms`."""
+        """End all shares (rights to read) that were made for `viewer` before the time `before_ms`."""
         with self._refusing():
             self._run("forget", viewer, before_ms)
 
     def viewers(self) -> Sequence[str]:
-        """Return all viewers that any entry is shared with."""
+        """Return all viewers (members, channels, objectives or everybody) that any entry is shared with."""
         with self._refusing():
             return [str(row[0]) for row in self._run("viewers")]
 
     def viewers_of(self, paths: Sequence[str]) -> Sequence[str]:
-        """Return all viewers that an entry at one of these paths is shared with."""
+        """Return all viewers that an entry at one of `paths` is shared with.
+
+        A viewer is a member, a channel, an objective or everybody.
+        """
         with self._refusing():
             return [str(row[0]) for row in self._run("viewers_of", _list(paths))]
 
@@ -114,7 +130,7 @@ class SqliteFiles:
             return self._exists("is_shared", path, _list(viewers))
 
     def shared(self, viewers: Sequence[str], limit: int) -> Sequence[FileEntry]:
-        """Return the entries that are shared with one of these viewers, newest first."""
+        """Return at most `limit` entries that are shared with one of these viewers, newest first."""
         return self._entries("shared", _list(viewers), limit)
 
     def close(self) -> None:

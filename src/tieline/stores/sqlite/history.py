@@ -1,9 +1,9 @@
 """History in the SQLite store: finds the messages of a query by their targets and senders.
 
-The store uses this module. It reads two indexes: the messages by target, and the trail (messages by sender and target).
-A query needs several walks. Each walk reads, in order, the offsets of messages to one target, or from one sender to one
-target. The walks are merged. So a page costs one read for each walk, and one for each message of the page. The number
-of stored messages does not matter.
+The store uses this module. It reads two indexes: the messages by target, and the trail (an index of the messages by
+sender and target). A query needs several walks. Each walk reads, in order, the offsets of messages to one target, or
+from one sender to one target. The walks are merged. So a page costs one read for each walk, and one for each message of
+the page. The number of stored messages does not matter.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,10 @@ class SqliteHistory:
         self._trail = trail
 
     def offsets(self, history_query: HistoryQuery, before: int) -> Iterator[int]:
-        """Yield the log offsets of all messages before `before` that match a query, in the order of the query."""
+        """Yield the log offsets of all messages that match a query, in the order of the query.
+
+        Only offsets lower than `before` are yielded.
+        """
         since, forward = history_query.since, history_query.forward
         if history_query.reader is None and history_query.peer is None and history_query.places is None:
             return walk(self._select, "all_forth" if forward else "all_back", (), since, before, forward=forward)
@@ -64,9 +67,9 @@ class SqliteHistory:
                 yield self._at(span, since, before, forward=history_query.forward)
 
     def _at(self, span: Span, since: int, before: int, *, forward: bool) -> Iterator[int]:
-        """Yield the log offsets of the messages in a span with `since` <= offset < `before`.
+        """Yield the log offsets of the messages in a span (a target and a part of the log).
 
-        Oldest first if `forward`, else newest first.
+        Only offsets with `since` <= offset < `before` are yielded: oldest first if `forward`, else newest first.
         """
         end = before if span.end is None else min(before, span.end)
         query = "target_forth" if forward else "target_back"

@@ -16,7 +16,10 @@ from tieline.stores.sqlite.store import MAIN_FILE
 
 
 class SqliteInspection:
-    """The `Inspection` of a hub's main database for the audit. All methods see the database at the same moment."""
+    """Implementation of `Inspection`: reads a hub's main database for the audit.
+
+    All methods see the database at the same moment.
+    """
 
     def __init__(self, home: Path) -> None:
         self._connection = open_for_reading(home / MAIN_FILE)
@@ -61,7 +64,10 @@ class SqliteInspection:
             yield number, name, created_at_ms
 
     def images(self) -> Iterable[tuple[int, Image]]:
-        """Yield each member's number and its inbox in the last snapshot. See `Inspection.images`."""
+        """Yield the number of each member, and the member's inbox as it was in the last snapshot.
+
+        See `Inspection.images`.
+        """
         for number, base, offsets, stream_seqs, rungs, *_ in self._read("images"):
             yield number, Image(base, offsets, stream_seqs, rungs)
 
@@ -75,5 +81,8 @@ class SqliteInspection:
 
 
 def open_inspection(home: Path) -> SqliteInspection:
-    """Open the main database of the hub whose data folder is `home`. Raise `StoreError` if it cannot be read."""
+    """Open the main database of the hub whose data folder is `home`, and return it for the audit.
+
+    Raise `StoreError` if the database cannot be read.
+    """
     return SqliteInspection(home)

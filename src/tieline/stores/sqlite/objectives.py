@@ -20,7 +20,7 @@ _SERIAL_MAX = 2**63 - 1  # the largest number of the database
 
 
 class SqliteObjectives:
-    """The `ObjectiveStore` of the SQLite store.
+    """Implementation of `ObjectiveStore`: stores the objectives in the main database of the SQLite store.
 
     `record` stores a log row. `write` and `select` run a named SQL statement. All run in the store's transaction.
     """
@@ -36,7 +36,10 @@ class SqliteObjectives:
         self._select = select
 
     def change(self, row: LogRow, kept: ObjectiveRow, event: ObjectiveEvent) -> None:
-        """Store a changed objective, its log row, and a new entry of its event log. See `ObjectiveStore.change`."""
+        """Store a changed objective (`kept`), its log row (`row`), and a new entry of its event log (`event`).
+
+        See `ObjectiveStore.change`.
+        """
         self._record(row)
         objective = kept.objective
         parties = ledger.encode_numbers(kept.parties).decode()
@@ -74,7 +77,11 @@ class SqliteObjectives:
         return [_objective_row(next(self._select("objective_at", (serial,)))) for serial in found]
 
     def events(self, serial: int, after: int, limit: int) -> Sequence[ObjectiveEvent]:
-        """Return entries of the event log of the objective `serial`, oldest first. See `ObjectiveStore.events`."""
+        """Return at most `limit` entries of the event log of an objective, oldest first.
+
+        `serial` is the number of the objective. Only entries whose log offset is higher than `after` are returned. See
+        `ObjectiveStore.events`.
+        """
         rows = self._select("objective_events", (serial, after, limit))
         return [
             ObjectiveEvent(offset, at_ms, actor, _happening_decoder.decode(event))

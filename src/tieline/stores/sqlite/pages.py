@@ -29,7 +29,7 @@ _Rows = Sequence[tuple[Any, ...]]
 
 
 class Said(Struct, frozen=True, gc=False):
-    """The part of a message's content that readers of the log (the pipeline) need: body, priority, kind, thread…"""
+    """The part of a message's stored content that readers of the log need, for example the pipeline."""
 
     body: str = ""
     level: str = Level.INFO.value
@@ -49,7 +49,10 @@ _decode_said = Decoder(Said).decode
 
 
 def read_said(content: bytes) -> Said:
-    """Decode the stored content of a message. Damaged content is read as empty. The audit reports such content."""
+    """Return the part of a message's stored content that readers of the log need.
+
+    Damaged content is read as empty. The audit reports such content.
+    """
     try:
         return _decode_said(content)
     except (MsgspecError, UnicodeDecodeError, RecursionError):
@@ -57,20 +60,21 @@ def read_said(content: bytes) -> Said:
 
 
 class MainPage(Struct, frozen=True):
-    """Consecutive rows of the main log (the event log), with the messages and objective changes that belong to them."""
+    """A page of the main log: consecutive rows, with their messages and their changes of objectives."""
 
     before: _Rows
     """Up to two log rows before `rows`, with the same columns. They are needed to check the hash of the first row."""
     rows: _Rows
     """The rows of the log. Columns: offset, at_ms, event, hash."""
     messages: _Rows
-    """The messages of `rows` that are still stored. Columns: see the statement `messages` in `pages.sql`."""
+    """The stored messages that belong to `rows`. Deleted messages are missing. Columns: see the statement `messages` in
+    `pages.sql`."""
     happenings: _Rows
     """The changes of objectives that belong to `rows`. Columns: offset, objective, actor, change."""
 
 
 class LogPages:
-    """Reads the logs in the data folder (home) of one hub, page by page. Not thread-safe."""
+    """Reader for the logs in the data folder (`home`) of one hub, page by page. Not thread-safe."""
 
     def __init__(self, home: Path) -> None:
         self._paths = {MAIN: home / MAIN_FILE, ACTIVITY: home / ACTIVITY_FILE}
@@ -83,7 +87,10 @@ class LogPages:
         return int(self._select(log, f"{log}_end")[0][0])
 
     def epoch(self, log: str) -> str:
-        """Return the epoch of a log; empty if the program that made the log knew none."""
+        """Return the epoch (random id) of a log.
+
+        The result is empty if there is no log, or if the program that made the log was too old to store an epoch.
+        """
         if not self._paths[log].exists() or not self._select(log, "has_epoch")[0][0]:
             return ""
         return str(self._select(log, "epoch")[0][0])
@@ -93,7 +100,7 @@ class LogPages:
         return dict(self._select(MAIN, "names"))
 
     def main(self, start: int, end: int) -> MainPage:
-        """Read the rows of the main log with `start` <= offset < `end`, in one transaction."""
+        """Return the rows of the main log with `start` <= offset < `end`, read in one transaction."""
         with self._instant(MAIN):
             before = self._select(MAIN, "rows", (start - 2, start))
             rows = self._select(MAIN, "rows", (start, end))
@@ -102,7 +109,7 @@ class LogPages:
         return MainPage(before, rows, messages, happenings)
 
     def activity(self, start: int, end: int) -> _Rows:
-        """Read the rows of the activity log with `start` <= offset < `end`.
+        """Return the rows of the activity log with `start` <= offset < `end`.
 
         Columns: offset, at_ms, number, kind, ts_ms, event.
         """

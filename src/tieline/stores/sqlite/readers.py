@@ -1,4 +1,7 @@
-"""Readers of a log in the SQLite store. The main store and the activity store both use this module."""
+"""Readers of a log in the SQLite store. A reader is a program with a name and a position in the log.
+
+The main store and the activity store both use this module.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,13 +14,15 @@ from tieline.stores.sqlite.database import INCREMENTAL
 _Row = tuple[Any, ...]
 
 SPARE_PAGES = 1024
-"""Number of free pages (4 MiB) that stay in the file for new rows. Otherwise the file would shrink and grow in turn."""
+"""Number of free pages (4 MiB) that stay in the database file for new rows. Without them, the file would shrink and
+grow in turn."""
 
 
 class SqliteReaders:
-    """The `ReaderStore` of one database.
+    """Implementation of `ReaderStore`: stores the readers of one log in the database of the log.
 
-    `write` and `select` are functions that run a named SQL statement in the transaction of the database.
+    A reader is a program with a name and a position in the log. `write` and `select` are functions that run a named SQL
+    statement in the transaction of the database.
     """
 
     def __init__(
@@ -39,11 +44,14 @@ class SqliteReaders:
 
     @property
     def kept_from(self) -> int:
-        """The first offset from which retention has deleted nothing. See `ReaderStore.kept_from`."""
+        """Offset from which on nothing is deleted: retention has deleted only data before it.
+
+        See `ReaderStore.kept_from`.
+        """
         return int(next(self._select(f"{self._log}_kept_from", ()))[0])
 
     def rows(self) -> list[Reader]:
-        """Return all readers. See `ReaderStore.rows`."""
+        """Return all readers (programs with a position) of the log. See `ReaderStore.rows`."""
         return [
             Reader(
                 name=name,
@@ -66,21 +74,24 @@ class SqliteReaders:
         self._write("replace_reader", (one.name, one.position, one.by, one.at_ms, *missed, one.warned))
 
     def drop(self, name: str) -> None:
-        """Delete a reader. See `ReaderStore.drop`."""
+        """Delete the reader with this name. See `ReaderStore.drop`."""
         self._write("delete_reader", (name,))
 
     def time_of(self, offset: int) -> int | None:
-        """Return the time of the first row at or after this offset. See `ReaderStore.time_of`."""
+        """Return the time of the first row at or after this offset, or `None`. See `ReaderStore.time_of`."""
         row = next(self._select(f"{self._log}_time", (offset,)), None)
         return None if row is None else int(row[0])
 
     def bytes_used(self) -> int:
-        """Return the size of the database without its free pages. See `ReaderStore.bytes_used`."""
+        """Return the size of the database in bytes, without its free pages. See `ReaderStore.bytes_used`."""
         pages = self._pragma("page_count") - self._pragma("freelist_count")
         return pages * self._pragma("page_size")
 
     def free_space(self) -> bool:
-        """Release some free pages to the file system, within the transaction. See `ReaderStore.free_space`."""
+        """Release some free pages of the database to the file system, within the transaction.
+
+        Return false if there are too few free pages, or if the file cannot shrink. See `ReaderStore.free_space`.
+        """
         if self._pragma("freelist_count") <= SPARE_PAGES or self._pragma("auto_vacuum") != INCREMENTAL:
             return False
         self._write("free_space", ())

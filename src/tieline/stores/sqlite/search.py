@@ -24,17 +24,21 @@ SEARCH_FILE = "search.db"
 _PIECE = 1000
 """Number of log rows that are indexed in one step. One step takes some tens of milliseconds."""
 _BEHIND_MAX = 50_000
-"""Indexing pauses while the log grows, because writers need the processor. If more log rows than this are not indexed,
-indexing continues."""
+"""Largest number of log rows that may be left to index while the log grows. Indexing pauses while the log grows,
+because writers need the processor. Above this number, indexing continues."""
 _SWEEP = 2000
-"""Number of entries that are checked in one step of a sweep. A sweep removes entries of deleted messages."""
+"""Number of entries that are checked in one step of a sweep. A sweep removes the entries of deleted messages from the
+index."""
 _CHARACTERS_MAX = 256 * 1024
 """Largest number of characters of a message's body that are indexed."""
 _MS_MIN, _MS_MAX = -(2**63), 2**63 - 1  # what the database keeps as a number
 
 
 class SqliteSearch:
-    """The `SearchIndex` of a hub: finds messages by the words in their bodies and titles. It is in `search.db`."""
+    """Implementation of `SearchIndex`: finds messages by the words in their bodies and titles.
+
+    The index is in the file `search.db`.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -107,7 +111,7 @@ class SqliteSearch:
                 return
 
     def work(self) -> bool:
-        """Index some new messages, or remove some deleted messages. Return true if work is left.
+        """Index some new messages, or remove entries of deleted messages. Return true if work is left.
 
         While the log grows, do nothing unless the index is far behind, because writers need the processor more. See
         `SearchIndex.work`.
@@ -141,7 +145,7 @@ class SqliteSearch:
         return 0
 
     def _take_in(self) -> bool:
-        """Index the messages in the next piece of the log. Return true if a part of the log is still not indexed."""
+        """Index the messages in the next `_PIECE` rows of the log. Return true if log rows are left to index."""
         start, end = self._position(), self._log_end()
         if start >= end:
             return False
@@ -152,7 +156,7 @@ class SqliteSearch:
         return until < end
 
     def _sweep(self) -> bool:
-        """Remove some entries whose messages were deleted by retention. Return true if entries are left to check."""
+        """Remove some entries of messages that retention deleted. Return true if entries are left to check."""
         if self._swept is None:
             oldest = self._connection.execute(QUERIES["search_oldest"]).get
             if oldest == self._oldest:
@@ -183,6 +187,6 @@ class SqliteSearch:
 
 
 def _expression(terms: Sequence[Term]) -> str:
-    """Make the search expression for FTS5. Each term is a quoted string, so that it contains no operators."""
+    """Return the search expression for FTS5. Each term is a quoted string, so that it contains no operators."""
     quoted = ((term.text.replace('"', '""'), "*" if term.prefix else "") for term in terms)
     return " AND ".join(f'"{text}"{star}' for text, star in quoted)

@@ -13,7 +13,7 @@ def repeat(statement: str, count: int) -> str:
 
 
 def load(text: str) -> dict[str, str]:
-    """Return the statements of a text by name. The name is in a comment above each statement."""
+    """Return the SQL statements in `text` by name. The name is in a comment above each statement."""
     parts = _NAME.split(text)[1:]
     return {name: statement.strip() for name, statement in zip(parts[::2], parts[1::2], strict=True)}
 

@@ -58,7 +58,7 @@ _ROWS = 25
 _INSERT_MANY = {name: repeat(QUERIES[name], _ROWS) for name in ("append_log", "insert_message")}
 
 _NESTED = 256
-"""Largest number of stored key ranges that are read to find the ranges with one delivery. Ranges may overlap."""
+"""Largest number of stored key ranges that one query reads to find those with a given delivery. Ranges may overlap."""
 _FALLS = 8
 """Upper limit for the number of escalations (falls) of one delivery. A member has fewer ways to be reached."""
 
@@ -147,7 +147,7 @@ class SqliteStore:
         self._fall_rows.extend((number, last, first, row.offset) for first, last in ranges)
 
     def record(self, row: LogRow) -> None:
-        """Buffer a log row without a message or a status change of deliveries. See `Store.record`."""
+        """Buffer a log row that belongs to no message and to no status change of deliveries. See `Store.record`."""
         self._append(row)
 
     def _append(self, row: LogRow) -> None:
@@ -197,7 +197,7 @@ class SqliteStore:
         self._write("insert_owner", (number, digest))
 
     def save_grant(self, grant: Grant) -> None:
-        """Buffer a new or changed right to resume a session. See `Store.save_grant`."""
+        """Buffer a new or changed grant (the right to resume a session). See `Store.save_grant`."""
         self._grant_rows.append((grant.id, grant.number, grant.digest, grant.previous, grant.expires_at_ms))
 
     def save_snapshot(self, images: Sequence[MemberImage], end: int) -> None:
@@ -278,11 +278,11 @@ class SqliteStore:
             write_nothing(self._main)
 
     def explain(self, error: Exception) -> Exception:
-        """Convert an error of the database to a `StoreError`. See `Store.explain`."""
+        """Return an error of the database as a `StoreError`. See `Store.explain`."""
         return explain(error, self._path)
 
     def retry(self) -> None:
-        """Check that the database can be written again. Raise if it cannot. See `Store.retry`."""
+        """Check that the database accepts writes again. Raise if it does not. See `Store.retry`."""
         assert not self._in_transaction, "nothing is buffered"
         try:
             write_nothing(self._main)
@@ -408,9 +408,10 @@ class SqliteStore:
             yield deadline_ms, DeliveryRoute.unpack(route)
 
     def prefetch(self, wire_keys: Sequence[tuple[str, str, str]]) -> None:
-        """Look up many wire ids with few queries, so that `find_wire_id` needs no query of its own.
+        """Look up many wire ids (ids that senders gave to their messages) with few queries.
 
-        One query for each wire id would be slower, because other threads may run at each query.
+        Then `find_wire_id` needs no query of its own. One query for each wire id would be slower, because other threads
+        may run at each query.
         """
         self._prefetched = {}
         prefetched: dict[tuple[str, str, str], KnownMessage | None] = dict.fromkeys(wire_keys)
@@ -479,7 +480,7 @@ class SqliteStore:
         return (decode_message(row[:-1]), DeliveryRoute.unpack(row[-1])) if row else None
 
     def steps(self, number: int, key: int) -> Sequence[Step]:
-        """Return the status changes of the delivery `key` of the member `number`. See `Store.steps`."""
+        """Return the states that the delivery `key` of the member `number` reached. See `Store.steps`."""
         self._flush()
         steps = []
         for state in State:
@@ -503,7 +504,10 @@ class SqliteStore:
         return falls
 
     def names(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Return the names of members by number, also of removed members. See `Store.names`."""
+        """Return the names of the members with these numbers, by number. Removed members are included.
+
+        See `Store.names`.
+        """
         return {number: self._main.execute(QUERIES["name_of"], (number,)).get for number in set(numbers)}
 
     def history(self, history_query: HistoryQuery) -> Sequence[Message]:
@@ -524,7 +528,10 @@ class SqliteStore:
         return iter(self._main.execute(QUERIES[statement], values))
 
     def read_log(self, start: int, limit: int) -> tuple[Sequence[LogRow], int]:
-        """Return committed log rows from offset `start` on, and the end of the log. See `Store.read_log`."""
+        """Return at most `limit` committed rows of the main log from offset `start` on.
+
+        Also return the offset that the next new row will get. See `Store.read_log`.
+        """
         # Rows of the open transaction are not committed yet. A reader of the log must never see them.
         limit = min(limit, max(0, self._committed_end - start))
         rows = self._main.execute(QUERIES["read_main"], (start, limit))
@@ -546,11 +553,11 @@ class SqliteStore:
 
 
 _CONTENT = 5
-"""Index of the content in a message row."""
+"""Index of the column with the content in a database row of a message."""
 
 _VALUE_BYTES = 64
-"""A page counts at least this many bytes for each comma and each opening bracket, because a small value takes as long
-to decode as a longer text."""
+"""Number of bytes that are counted at least for each comma and each opening bracket in a message's content, for the
+size limit of a page. A small value takes as long to decode as a longer text."""
 
 
 def _page_bytes(content: bytes) -> int:
@@ -559,7 +566,7 @@ def _page_bytes(content: bytes) -> int:
 
 
 def decode_message(row: Sequence[Any]) -> Message:
-    """Make a message from its database row. Raise `DamagedError` if its content cannot be decoded."""
+    """Return the message in a row of the database. Raise `DamagedError` if its content cannot be decoded."""
     offset, message_id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature = row
     try:
         said = _content_decoder.decode(content)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from tieline.stores.sqlite.walk import Row, Select
 
 _WAITING_MAX = 4096
-"""Number of messages buffered in memory before they are written to the table, which takes a few milliseconds."""
+"""Number of messages that are buffered in memory before they are written to the table. The write takes a few
+milliseconds."""
 _ROW_MAX = 512
 """Largest number of offsets in one row of the table: as many as fit a page of the file."""
 
@@ -20,7 +21,10 @@ _Write = Callable[[str, Row], None]
 
 
 class Trail:
-    """The index of one store's messages by sender and target. Only the store changes it."""
+    """The index of one store's messages by sender and target. Only the store changes it.
+
+    The newest messages are in a buffer in memory, and all others are in the table `trail`.
+    """
 
     def __init__(self, select: Select) -> None:
         self._select = select
@@ -29,13 +33,13 @@ class Trail:
         self._count = 0
 
     def restore(self) -> None:
-        """Fill the buffer with the committed messages that are not in the table `trail` yet."""
+        """Fill the buffer in memory with the committed messages that are not in the table `trail` yet."""
         self.clear()
         for sender, target, offset in self._select("untrailed", ()):
             self.note(sender, target, offset)
 
     def note(self, sender: str, target: str, offset: int) -> None:
-        """Add an accepted message, at its log offset, to the buffer."""
+        """Add an accepted message, with its sender, target and log offset, to the buffer in memory."""
         targets = self._waiting.get(sender)
         if targets is None:
             targets = self._waiting[sender] = {}
@@ -48,7 +52,7 @@ class Trail:
 
     @property
     def due(self) -> bool:
-        """True if the buffer holds enough messages to be written to the table."""
+        """True if the buffer has so many messages that it must be written to the table."""
         return self._count >= _WAITING_MAX
 
     def rows(self) -> Iterator[Row]:
@@ -60,12 +64,15 @@ class Trail:
                     yield sender, target, some[0], array("q", some).tobytes()
 
     def clear(self) -> None:
-        """Empty the buffer, for example after its messages were written to the table."""
+        """Empty the buffer in memory, for example after its messages were written to the table."""
         self._waiting.clear()
         self._count = 0
 
     def drop(self, messages: Sequence[tuple[str, str, int]], write: _Write) -> None:
-        """Remove messages, each given by its sender, target and offset. `write` runs a named SQL statement."""
+        """Remove messages from the index. Each message is given by its sender, target and log offset.
+
+        `write` runs a named SQL statement.
+        """
         gone: dict[tuple[str, str], set[int]] = {}
         for sender, target, offset in messages:
             gone.setdefault((sender, target), set()).add(offset)
@@ -87,9 +94,9 @@ class Trail:
         return known | self._waiting.get(sender, {}).keys()
 
     def walk(self, sender: str, target: str, since: int, before: int, *, forward: bool = False) -> Iterator[int]:
-        """Yield the log offsets of a sender's messages to a target with `since` <= offset < `before`.
+        """Yield the log offsets of a sender's messages to a target.
 
-        Oldest first if `forward`, else newest first.
+        Only offsets with `since` <= offset < `before` are yielded: oldest first if `forward`, else newest first.
         """
         # Messages in the buffer are newer than those in the table.
         waiting = _between(self._waiting.get(sender, {}).get(target, ()), since, before)
@@ -104,10 +111,10 @@ class Trail:
     def _rows(
         self, sender: str, target: str, since: int, before: int, *, forward: bool
     ) -> Iterator[tuple[int, Sequence[int]]]:
-        """Yield the rows of the table that may hold offsets with `since` <= offset < `before`.
+        """Yield the rows of the table that may hold offsets of a sender's messages to a target.
 
-        The rows come in ascending order if `forward`, else in descending order. Each row is a pair of its first offset
-        and all its offsets.
+        Only rows are read that may hold an offset with `since` <= offset < `before`. The rows come in ascending order
+        if `forward`, else in descending order. Each row is a pair of its first offset and all its offsets.
         """
         edge = before
         if forward:

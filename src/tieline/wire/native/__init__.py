@@ -1,1 +1,1 @@
-"""The hub's own protocol: batches of typed JSON frames, on `<home>/hub.sock` and `/api/stream`."""
+"""The hub's own protocol: JSON arrays of typed objects (frames), on `<home>/hub.sock` and at `/api/stream`."""

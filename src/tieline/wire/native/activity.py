@@ -1,4 +1,4 @@
-"""Frames with the activity of members (the actions that agents reported), in the hub's own protocol.
+"""Frames (JSON objects of the hub's own protocol) with the activity of members: the actions that agents reported.
 
 The hub sends the stored JSON of the events without decoding it. The types `Raw…` are for sending.
 """
@@ -26,7 +26,7 @@ class ActivityView(Struct, frozen=True):
 
 
 class RawActivityView(Struct, frozen=True):
-    """`ActivityView` for sending: the event is the stored JSON, not decoded."""
+    """Form of `ActivityView` that the hub sends. `event` is the stored JSON text, which the hub does not decode."""
 
     offset: int
     member: str
@@ -44,7 +44,10 @@ class ActivityRows(Frame, frozen=True, omit_defaults=True, tag="activity_rows"):
 
 
 class RawActivityRows(Frame, frozen=True, omit_defaults=True, tag="activity_rows"):
-    """`ActivityRows` for sending: the events are the stored JSON, not decoded."""
+    """Form of `ActivityRows` that the hub sends.
+
+    The events in `rows` are stored JSON text, which the hub does not decode.
+    """
 
     n: int
     rows: tuple[RawActivityView, ...]
@@ -58,7 +61,7 @@ class Did(Frame, frozen=True, omit_defaults=True, tag="did"):
 
 
 class RawDid(Frame, frozen=True, omit_defaults=True, tag="did"):
-    """`Did` for sending: the events are the stored JSON, not decoded."""
+    """Form of `Did` that the hub sends. The events in `rows` are stored JSON text, which the hub does not decode."""
 
     rows: tuple[RawActivityView, ...]
     missed: int = 0
@@ -68,14 +71,14 @@ class RawDid(Frame, frozen=True, omit_defaults=True, tag="did"):
 
 
 def answer_of(n: int, reply: r.Activity) -> RawActivityRows:
-    """Make the answer to request number `n` for a member's activity."""
+    """Return the answer to the client's request number `n` for a member's activity. `reply` is the hub's reply."""
     return RawActivityRows(n, tuple(map(_view, reply.rows)))
 
 
 def did_frames(rows: Sequence[ActivityRow], missed: int, bytes_max: int) -> Iterator[RawDid]:
-    """Split new activity of followed members into frames of about `bytes_max` bytes.
+    """Yield frames (JSON objects for a client) with new activity of followed members, each of about `bytes_max` bytes.
 
-    The first frame also carries `missed`, the number of earlier events that the client did not get.
+    The first frame also has `missed`, the number of earlier events that the client did not get.
     """
     batch: list[RawActivityView] = []
     size = 0

@@ -13,16 +13,19 @@ from tieline.wire.native.client import Client, Delivery
 from tieline.wire.native.frames import Item
 
 _POLL_SECONDS = 1.0
-"""Seconds between two reads of the inbox. The client reads the inbox when the hub pushes no more deliveries, because
-the session's window of unacknowledged deliveries is full."""
+"""Seconds between two reads of the inbox. The inbox is read only while the hub pushes no more deliveries, because the
+session's window of unacknowledged deliveries is full."""
 _RANGES_MAX = 1000
-"""Most ranges of keys in a `DeliveredKeys`. Above this limit, the two lowest ranges are joined. The keys between them
-then count as delivered."""
+"""Most ranges of keys in a `DeliveredKeys`. Above this limit, the two lowest ranges are joined. The keys between these
+two ranges then count as delivered."""
 _PAGE = 500
 
 
 class DeliveredKeys:
-    """The keys of deliveries that were already passed to the caller, so that none is passed twice. Stored as ranges."""
+    """Set of the keys of deliveries that were already passed to the caller, stored as ranges.
+
+    The set ensures that no delivery is passed twice.
+    """
 
     __slots__ = ("_firsts", "_lasts")
 
@@ -32,7 +35,7 @@ class DeliveredKeys:
 
     @property
     def last(self) -> int:
-        """The highest key that was passed to the caller; 0 if there is none."""
+        """The highest key in the set; 0 if the set is empty."""
         return self._lasts[-1] if self._lasts else 0
 
     def copy(self) -> "DeliveredKeys":
@@ -46,7 +49,7 @@ class DeliveredKeys:
         return place > 0 and key <= self._lasts[place - 1]
 
     def add(self, key: int) -> None:
-        """Record the key of a delivery that was passed to the caller."""
+        """Add the key of a delivery that was passed to the caller."""
         if key in self:
             return
         firsts, lasts = self._firsts, self._lasts
@@ -68,11 +71,11 @@ class DeliveredKeys:
 
 
 async def arrivals(client: Client, given: DeliveredKeys) -> AsyncGenerator[Delivery | Item, None]:
-    """Yield new deliveries without end. A delivery whose key is in `given` is left out.
+    """Yield new deliveries of the client's member without end. Deliveries whose keys are in `given` are left out.
 
     The hub pushes deliveries until the session's window of unacknowledged deliveries is full. The window fills if the
     caller does not acknowledge, for example if it only marks deliveries as seen or waits for one rare message. From
-    then on, this function polls the inbox.
+    then on, this function reads the inbox once per second.
     """
     # A copy, because the caller uses its own `DeliveredKeys` to record which deliveries it has handled.
     given = given.copy()

@@ -1,8 +1,8 @@
 """The client's side of the hub's own protocol: requests as awaitables, and deliveries as an async iterator.
 
 Used by: the SDK (`tieline.client`), which connects over a socket, and code inside the hub (`native.in_process`). Uses:
-a carrier, which carries batches of frames to the hub. All frames of one turn of the event loop are sent together, as
-one batch.
+a carrier (a connection to the hub). A frame is one JSON object, such as a request or an answer. All frames of one turn
+of the event loop are sent together, as one batch (a JSON array).
 """
 
 import asyncio
@@ -24,11 +24,11 @@ _A = TypeVar("_A", bound=f.Frame)
 _T = TypeVar("_T")
 
 Delivery = f.Deliver
-"""A delivery: a message for this member, and the key with which the member acknowledges it."""
+"""A message that the hub pushed to this member, with the key by which the member acknowledges it."""
 
 
 class Keyed(Protocol):
-    """Any object with the key of a delivery. The client needs only the key to report on the delivery."""
+    """Interface of any object with the key of a delivery. The client needs only the key to report on the delivery."""
 
     @property
     def key(self) -> int:
@@ -36,10 +36,10 @@ class Keyed(Protocol):
 
 
 class Carrier(Protocol):
-    """A connection that carries batches of frames, as bytes, both ways."""
+    """Interface of a connection to a hub. It carries batches (JSON arrays of requests or answers), as bytes."""
 
     def send(self, payload: bytes) -> None:
-        """Send one batch of frames to the hub."""
+        """Send one batch (a JSON array of frames) to the hub."""
 
     async def drain(self) -> None:
         """Wait until the connection can take more bytes to send."""
@@ -49,17 +49,20 @@ class Carrier(Protocol):
 
 
 class Receiver(Protocol):
-    """Gets each batch from a carrier (a connection to a hub), and is told when the connection ends."""
+    """Interface of an object that gets each batch from a connection to a hub.
+
+    It is also told when the connection ends.
+    """
 
     def receive_batch(self, payload: bytes | str) -> None:
-        """Handle a batch of frames that came from the hub."""
+        """Handle `payload`, a batch that came from the hub (a JSON array of frames: answers and deliveries)."""
 
     def connection_lost(self, why: str) -> None:
-        """Handle the end of the connection, for the reason `why`. The carrier calls this once, as its last call."""
+        """Handle the end of the connection. `why` is the reason. The connection calls this once, as its last call."""
 
 
 class Arriving(Generic[_T]):
-    """Queue of frames that the hub sends without a request.
+    """Queue of items that the hub sends without a request, such as deliveries.
 
     After the queue has ended, readers get the items that are left, and then an exception. Unlike asyncio's queue, an
     empty queue uses almost no memory, because most clients never use three of their four queues.
@@ -73,23 +76,26 @@ class Arriving(Generic[_T]):
         self._ended: Exception | None = None
 
     def put(self, item: _T) -> None:
-        """Add an item."""
+        """Add an item to the queue, and wake the readers that wait."""
         if self._items is None:
             self._items = deque()
         self._items.append(item)
         self._wake()
 
     def end(self, why: Exception) -> None:
-        """End the queue: the connection ended for the reason `why`."""
+        """End the queue, because the connection has ended. Readers get the exception `why` after the last item."""
         self._ended = why
         self._wake()
 
     def empty(self) -> bool:
-        """True if no item waits."""
+        """Return true if no item waits in the queue."""
         return not self._items
 
     async def get(self) -> _T:
-        """Wait for the next item and return it. After the last item, raise the reason why the queue ended."""
+        """Wait for the next item and return it.
+
+        If the queue has ended and no item is left, raise the exception given to `end`.
+        """
         while not self._items:
             if self._ended is not None:
                 raise self._ended
@@ -109,9 +115,9 @@ class Arriving(Generic[_T]):
 
 
 class Client(Requests):
-    """A session with a hub. Use it from one event loop, as an async context manager.
+    """Session of a program with a hub. Use it from one event loop, as an async context manager.
 
-    Simple requests with one answer are methods of `Requests`.
+    Simple requests with one answer are methods of the base class `Requests`.
     """
 
     def __init__(self) -> None:
@@ -137,9 +143,9 @@ class Client(Requests):
     # Lifecycle.
 
     async def greet(self, carrier: Carrier, hello: f.Hello) -> None:
-        """Send `hello`, the first frame, over the connection `carrier`.
+        """Log in over the connection `carrier`. `hello` is the first frame, with the credentials.
 
-        Wait until the hub opens or refuses the session.
+        Wait until the hub has opened the session. Raises `HubError` if the hub refuses or disconnects.
         """
         self._carrier = carrier
         carrier.send(f.encode_batch([hello]))
@@ -152,7 +158,7 @@ class Client(Requests):
         await self.close()
 
     async def close(self) -> None:
-        """Send the remaining frames and disconnect."""
+        """Send the requests and acknowledgements that still wait, and disconnect."""
         self._flush()
         if self._carrier is not None and self._lost is None:
             await self._carrier.drain()
@@ -162,32 +168,42 @@ class Client(Requests):
     # Outcomes of deliveries.
 
     def ack(self, delivery: Keyed) -> None:
-        """Tell the hub that a delivery was handled. The frame is sent at the end of this turn of the event loop."""
+        """Tell the hub that a delivery was handled.
+
+        The acknowledgement is sent at the end of this turn of the event loop.
+        """
         extend_ranges(self._acks, one_key(delivery.key))
         self._schedule()
 
     def see(self, *deliveries: Keyed, evidence: str) -> None:
-        """Tell the hub that deliveries were read, with the evidence for it. The deliveries are not acknowledged yet."""
+        """Tell the hub that deliveries were read. `evidence` says how this is known.
+
+        The deliveries are not acknowledged yet.
+        """
         if deliveries:
             self._put(f.See(tuple((delivery.key, delivery.key) for delivery in deliveries), evidence))
 
     async def discard(self, *deliveries: f.Deliver | f.Item, reason: str) -> None:
-        """Tell the hub that this member will not handle the deliveries, and why. The hub tells their senders."""
+        """Tell the hub that this member will not handle the deliveries, and the reason. The hub tells their senders."""
         if deliveries:
             n = next(self._numbers)
             keys = tuple((delivery.key, delivery.key) for delivery in deliveries)
             await self._ask(n, f.Discard(n, keys, reason), f.Done)
 
     async def follow(self, message_id: str, until: str = "acked") -> tuple[f.ReceiptView, ...]:
-        """Return the current receipts of a message. Later changes of its deliveries come from `progress`.
+        """Start to follow a message, and return its current receipts. `progress` yields the later changes.
 
-        `until` is the state to wait for. The hub refuses if a recipient's wire can never report this state.
+        `until` is the delivery state to wait for. The hub refuses if the protocol of a recipient can never report this
+        state.
         """
         n = next(self._numbers)
         return await self._all_receipts(await self._ask(n, f.Follow(n, message_id, until), f.Receipts))
 
     async def progress(self) -> AsyncIterator[f.Progress]:
-        """Yield each change of a delivery of a followed message. Raises `HubError` when the connection ends."""
+        """Yield each change of a delivery of a message that this client follows.
+
+        Raises `HubError` when the connection ends.
+        """
         while True:
             yield await self._progress.get()
 
@@ -197,7 +213,7 @@ class Client(Requests):
         return self.deliveries()
 
     async def deliveries(self) -> AsyncIterator[f.Deliver]:
-        """Yield deliveries as the hub pushes them. The session needs `receive`.
+        """Yield deliveries as the hub pushes them. The session must have been opened with `receive`.
 
         Raises `HubError` when the connection ends.
         """
@@ -205,13 +221,13 @@ class Client(Requests):
             yield await self._deliveries.get()
 
     def next_delivery(self) -> Coroutine[Any, Any, f.Deliver]:
-        """Wait for the next delivery, as `deliveries` does. Raises `HubError` when the connection ends."""
+        """Wait for the next delivery that the hub pushes, and return it. Raises `HubError` when the connection ends."""
         return self._deliveries.get()
 
     # Reading.
 
     async def receipts(self, message_id: str) -> tuple[f.ReceiptView, ...]:
-        """Return the receipts of a message, one for each recipient, with the state and history of its delivery."""
+        """Return the receipts of a message: for each recipient, the state and the history of the delivery."""
         n = next(self._numbers)
         return await self._all_receipts(await self._ask(n, f.ReadReceipts(n, message_id), f.Receipts))
 
@@ -242,7 +258,7 @@ class Client(Requests):
         """Yield the messages after the log offset `after` that this member may see. Then yield each new message.
 
         `everything` asks for the messages of all members, which needs a permission. A second call of `tail` ends the
-        first: after it, the first iterator yields nothing more.
+        first call: its iterator then yields nothing more.
         """
         n = next(self._numbers)
         await self._ask(n, f.FollowAll(n, after, everything), f.Done)
@@ -255,7 +271,10 @@ class Client(Requests):
     # Called by the carrier.
 
     def receive_batch(self, payload: bytes | str) -> None:
-        """Handle a batch of frames that came from the hub. The carrier (the connection) calls this."""
+        """Handle `payload`, a batch of frames (answers and deliveries) that came from the hub.
+
+        The connection calls this.
+        """
         try:
             batch = f.decode_hub_batch(payload)
         except f.BadBatch as error:
@@ -283,7 +302,7 @@ class Client(Requests):
                         future.set_result(frame)
 
     def connection_lost(self, why: str) -> None:
-        """Handle the end of the connection, for the reason `why`. The carrier (the connection) calls this."""
+        """Handle the end of the connection. `why` is the reason. The connection calls this."""
         self._end(Disconnected(why))
 
     # Inside.
@@ -349,5 +368,5 @@ class Client(Requests):
 
 
 def to_json(value: msgspec.Struct | tuple[msgspec.Struct, ...]) -> bytes:
-    """Encode a value of the SDK as JSON, in the form that the hub's documentation describes."""
+    """Return a value of the SDK as JSON, in the form that the hub's documentation describes."""
     return msgspec.json.encode(value)

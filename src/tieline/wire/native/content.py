@@ -1,4 +1,4 @@
-"""Content of messages in the hub's own protocol: reads a client's `send` frame, and encodes a message for clients."""
+"""Content of messages in the hub's own protocol: reads a client's request `send`, and encodes messages for clients."""
 
 import msgspec
 
@@ -15,7 +15,7 @@ CARRIAGE = Carriage("tieline", says=_OWN_WORDS, carries=_OWN_WORDS, rest="")
 
 
 def content_of(frame: f.Send) -> m.Content | Refusal:
-    """Return the content of a `send` frame, or a refusal if the frame is not valid."""
+    """Return the content of the message in a client's `send` frame. Return a refusal if the frame is not valid."""
     target = parse_target(frame.target)
     if isinstance(target, Refusal):
         return target
@@ -25,5 +25,5 @@ def content_of(frame: f.Send) -> m.Content | Refusal:
 
 
 def encode_message(message: m.Message) -> msgspec.Raw:
-    """Encode a message as the JSON object that clients of the hub's own protocol get."""
+    """Return a message as JSON text, in the form in which clients of the hub's own protocol get it."""
     return msgspec.Raw(f.encode_struct(view_message(message)))

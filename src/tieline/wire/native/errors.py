@@ -13,19 +13,25 @@ _PASSING = frozenset({Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION, Code.STORE_FAILE
 
 
 class HubError(Exception):
-    """The root of all errors of the SDK."""
+    """Base class of all errors of the SDK."""
 
 
 class HubUnreachable(HubError):
-    """No hub answers at the given home or URL."""
+    """Raised if no hub answers at the given home folder or URL."""
 
 
 class Disconnected(HubError):
-    """The connection ended. A message may be sent again with the same `wire_id`: the hub accepts it only once."""
+    """Raised if the connection ended. The hub may or may not have executed the request.
+
+    A message may be sent again with the same `wire_id` (the sender's own id): the hub accepts it only once.
+    """
 
 
 class HubRefused(HubError):
-    """The hub refused a request, with a stable `code`. If a name was unknown, `near` has similar names."""
+    """Raised if the hub refused a request. `code` is the stable code of the refusal.
+
+    If a name in the request was unknown, `near` has similar names.
+    """
 
     def __init__(self, code: Code, message: str, near: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -35,5 +41,8 @@ class HubRefused(HubError):
 
 
 def is_passing(error: Exception) -> bool:
-    """True for an error that may go away by itself, such as a restart of the hub. Then a new session may succeed."""
+    """Return true for an error that may go away by itself, such as a restart of the hub.
+
+    Then a new session may succeed.
+    """
     return error.code in _PASSING if isinstance(error, HubRefused) else isinstance(error, Disconnected | HubUnreachable)

@@ -1,4 +1,4 @@
-"""Base class of all frames of the hub's own protocol, a number type, and the parser of delivery states."""
+"""Base class of the frames (JSON objects) of the hub's own protocol, a number type, and a parser of delivery states."""
 
 from typing import Annotated
 
@@ -8,11 +8,14 @@ from tieline.contract.delivery import State
 from tieline.contract.refusal import Code, Refusal
 
 Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""A whole number of at most 64 bits, so that a store can hold it. JSON itself allows larger numbers."""
+"""Type of a whole number of at most 64 bits, so that a database can hold it. JSON itself allows larger numbers."""
 
 
 class Frame(Struct, frozen=True, omit_defaults=True, tag_field="t"):
-    """Base class of all frames. The JSON field `t` names the kind of frame."""
+    """Base class of all frames: the JSON objects that a client and the hub send each other.
+
+    Field `t` names the kind.
+    """
 
 
 def parse_state(word: str) -> State | Refusal:

@@ -104,7 +104,7 @@ class Deliver(Frame, frozen=True, omit_defaults=True, tag="deliver"):
 
 
 class RawDeliver(Frame, frozen=True, omit_defaults=True, tag="deliver"):
-    """`Deliver` for sending. Its message is already encoded, so that a message to many members is encoded only once."""
+    """Form of `Deliver` that the hub sends. The message is already encoded, only once for all its recipients."""
 
     key: int
     seq: int
@@ -119,8 +119,7 @@ class Progress(Frame, frozen=True, omit_defaults=True, tag="progress"):
     state: str
     at_ms: int
     way: str = ""
-    """The way of reaching the member (such as `hook`) that the hub tries next, if this is an escalation; otherwise
-    empty."""
+    """The next method to reach the member (such as `hook`), if the hub now tries another method; otherwise empty."""
 
 
 class Said(Frame, frozen=True, omit_defaults=True, tag="said"):
@@ -131,7 +130,7 @@ class Said(Frame, frozen=True, omit_defaults=True, tag="said"):
 
 
 class RawSaid(Frame, frozen=True, omit_defaults=True, tag="said"):
-    """`Said` for sending. Its messages are already encoded, so that a message for many viewers is encoded only once."""
+    """Form of `Said` that the hub sends. The messages are already encoded, only once for all viewers."""
 
     n: int
     messages: tuple[msgspec.Raw, ...]
@@ -145,7 +144,7 @@ HubFrame = Welcome | Deliver | Progress | Said | Did | Answer
 
 
 class BadBatch(ValueError):
-    """The payload is not a batch of frames."""
+    """Raised if bytes from a connection are not a batch (a JSON array of frames)."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -154,19 +153,19 @@ _hub_decoder: msgspec.json.Decoder[list[HubFrame]] = msgspec.json.Decoder(list[H
 
 
 def encode_batch(frames: Sequence[Frame]) -> bytes:
-    """Encode a batch of frames as JSON."""
+    """Return frames as one batch: a JSON array."""
     return _encoder.encode(frames)
 
 
 def encode_struct(value: Struct) -> bytes:
-    """Encode one frame, or a part of one, as JSON."""
+    """Return one frame, or a part of a frame, as JSON."""
     return _encoder.encode(value)
 
 
 def split_batch(frames: Sequence[bytes], size_max: int) -> Iterator[bytes]:
-    """Join encoded frames into batches of at most `size_max` bytes and `VALUES_MAX` JSON values.
+    """Join encoded frames into batches (JSON arrays) of at most `size_max` bytes and `VALUES_MAX` JSON values.
 
-    A single frame above one of these limits becomes a batch of its own.
+    Yield the batches. A single frame above one of these limits becomes a batch of its own.
     """
     start, size, values = 0, 2, 1
     # A value takes at least a byte, so a small batch need not be counted.
@@ -182,7 +181,7 @@ def split_batch(frames: Sequence[bytes], size_max: int) -> Iterator[bytes]:
 
 
 def decode_client_batch(payload: bytes | str) -> list[ClientFrame]:
-    """Decode a batch from a client. Raises `BadBatch`."""
+    """Return the frames in a batch (a JSON array) that a client sent. Raises `BadBatch` if the batch is not valid."""
     if len(payload) > VALUES_MAX:
         text = payload.encode(errors="replace") if isinstance(payload, str) else payload
         if has_many_values(text):
@@ -194,7 +193,7 @@ def decode_client_batch(payload: bytes | str) -> list[ClientFrame]:
 
 
 def decode_hub_batch(payload: bytes | str) -> list[HubFrame]:
-    """Decode a batch from the hub. Raises `BadBatch`."""
+    """Return the frames in a batch (a JSON array) that the hub sent. Raises `BadBatch` if the batch is not valid."""
     try:
         return _hub_decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,7 +1,7 @@
 """A session of the hub's own protocol inside the hub: joins a `Client` to a `NativeConnection` without a socket.
 
 Used by: protocols that are clients of the hub themselves, such as the tools for agents. Uses: `native.client` and
-`native.server`. Requests and answers are encoded as on a socket, so the code of both sides is the same as on a socket.
+`native.server`. Requests and answers are encoded as on a socket, so both sides need no other code than on a socket.
 """
 
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from tieline.wire.native.client import Arriving, Client
 from tieline.wire.native.server import NativeConnection, Transport
 
 UNREAD_BYTES_MAX = 512 * 1024
-"""Most bytes of deliveries that wait in a session for its reader. Further deliveries stay in the inbox, on disk. It is
-also the size limit of a page of the inbox."""
+"""Most bytes of deliveries that wait in a session for its reader. Further deliveries stay in the inbox, on disk. This
+is also the size limit of a page of the inbox."""
 
 _HUNG_UP = "the hub hung up"
 
 
 class _ToClient(Transport):
-    """Passes batches of frames from the hub to a client in this process."""
+    """The hub's end of a connection inside one process: passes batches (JSON arrays of answers) to the client."""
 
     __slots__ = ("_client",)
 
@@ -36,22 +36,22 @@ class _ToClient(Transport):
             client.connection_lost(_HUNG_UP)
 
     def admit(self, owner: str) -> None:
-        """Do nothing. Batches need no size limit here, because the caller limits its own requests."""
+        """Do nothing, because this transport never limits the size of batches. The caller limits its own requests."""
 
     def await_hello(self) -> None:
-        """Do nothing. A client in this process always sends its hello first."""
+        """Do nothing. A client in this process always sends its login (`hello`) in its first batch."""
 
     abort = close
 
     def pause_reading(self) -> None:
-        """Do nothing. The caller limits the number of its requests, and the connection queues them."""
+        """Do nothing, because there is no socket to pause. The connection queues the requests of the client."""
 
     def resume_reading(self) -> None:
         """Do nothing, because `pause_reading` paused nothing."""
 
 
 class _ToHub:
-    """Passes batches of frames from a client to the hub in this process."""
+    """The client's end of a connection inside one process: passes batches (JSON arrays of requests) to the hub."""
 
     __slots__ = ("_connection",)
 
@@ -62,16 +62,17 @@ class _ToHub:
         self._connection.receive_batch(payload)
 
     async def drain(self) -> None:
-        """Return at once, because nothing is buffered."""
+        """Return at once, because batches are passed on directly and never wait."""
 
     def close(self) -> None:
         self._connection.connection_lost()
 
 
 class _Unread(Arriving[f.Deliver]):
-    """Deliveries that the client has not read yet.
+    """Queue of deliveries that the client has not read yet.
 
-    Calls `full` when their size exceeds `UNREAD_BYTES_MAX`, and `drained` when it falls to half of that limit.
+    `full` is called when the size of these deliveries exceeds `UNREAD_BYTES_MAX`. `drained` is called when the size has
+    fallen to half of that limit.
     """
 
     __slots__ = ("_bytes", "_drained", "_full", "_is_full", "_sizes")
@@ -91,9 +92,9 @@ class _Unread(Arriving[f.Deliver]):
         return self._bytes
 
     def add_bytes(self, batch_bytes: int) -> None:
-        """Add the size of the deliveries in a new batch. `batch_bytes` is the size of the whole batch.
+        """Count the size of the deliveries that a new batch brought. `batch_bytes` is the size of the whole batch.
 
-        The size is divided equally among the deliveries of the batch.
+        Each delivery of the batch gets an equal part of this size.
         """
         fresh = len(self._items or ()) - len(self._sizes)
         if fresh:
@@ -106,7 +107,7 @@ class _Unread(Arriving[f.Deliver]):
     async def get(self) -> f.Deliver:
         """Wait for the next delivery and return it.
 
-        If the connection has ended and no delivery is left, raise the error.
+        If the connection has ended and no delivery is left, raise the error that ended the connection.
         """
         delivery = await super().get()
         self._bytes -= self._sizes.pop(0)
@@ -117,7 +118,10 @@ class _Unread(Arriving[f.Deliver]):
 
 
 class Session(Client):
-    """A client in the hub's own process. If it has too many unread bytes, further deliveries stay in the inbox."""
+    """Client of the hub's own protocol inside the hub's process.
+
+    If too many bytes of deliveries are unread, further deliveries stay in the inbox.
+    """
 
     def __init__(self, hub: Hub, protocol: str) -> None:
         super().__init__()
@@ -128,19 +132,23 @@ class Session(Client):
         self._deliveries = self._unread
 
     async def open(self, token: str, *, receive: bool, window: int) -> None:
-        """Open the session of the token's member. Raises `HubRefused`."""
+        """Log in as the member of `token`. Raises `HubRefused`.
+
+        With `receive`, the hub pushes deliveries. `window` is the limit of unacknowledged deliveries.
+        """
         await self.greet(_ToHub(self._connection), f.Hello(token=token, receive=receive, window=window))
 
     def receive_batch(self, payload: bytes | str) -> None:
-        """Handle a batch of frames that came from the hub."""
+        """Handle a batch of frames (JSON answers and deliveries) that came from the hub."""
         super().receive_batch(payload)
         self._unread.add_bytes(len(payload))
 
 
 async def open_session(hub: Hub, token: str, protocol: str, *, receive: bool = False, window: int = 1) -> Session:
-    """Open a session of the token's member. Raises `HubRefused`.
+    """Open a session for the member of `token`, and return it. Raises `HubRefused`.
 
-    With `receive`, the hub pushes deliveries. `window` is the limit of unacknowledged deliveries.
+    `protocol` is the name of the protocol that uses the session. With `receive`, the hub pushes deliveries. `window` is
+    the limit of unacknowledged deliveries.
     """
     session = Session(hub, protocol)
     await session.open(token, receive=receive, window=window)

@@ -33,24 +33,27 @@ _BATCH_BYTES = 4 * 1024 * 1024
 
 
 class Transport:
-    """Transport of one connection: a Unix socket or a WebSocket that carries batches. All methods return at once."""
+    """Base class: one client's connection (a Unix socket or a WebSocket) that carries batches (JSON arrays of frames).
+
+    All methods return at once.
+    """
 
     __slots__ = ()
 
     def send(self, payload: bytes) -> None:
-        """Send one batch."""
+        """Send one batch to the client."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Send the buffered batches and close."""
+        """Send the batches that are still in the buffer, and close the connection."""
         raise NotImplementedError
 
     def admit(self, owner: str) -> None:
-        """Allow batches of full size, because the client has identified itself as the member `owner`."""
+        """Allow batches of full size, because the client has logged in as the member `owner`."""
         raise NotImplementedError
 
     def await_hello(self) -> None:
-        """Allow one more small batch, because the last batch was empty and so had no hello."""
+        """Allow the client one more small batch, because its last batch was empty and contained no login (`hello`)."""
         raise NotImplementedError
 
     def abort(self) -> None:
@@ -58,27 +61,30 @@ class Transport:
         raise NotImplementedError
 
     def pause_reading(self) -> None:
-        """Stop reading batches."""
+        """Stop reading batches from the client."""
         raise NotImplementedError
 
     def resume_reading(self) -> None:
-        """Continue to read batches."""
+        """Continue to read batches from the client."""
         raise NotImplementedError
 
 
 class _Gone(Transport):
-    """Replaces the transport of a lost connection, so that the old transport can be freed. It sends nothing."""
+    """Replacement for the transport of a lost connection, so that the memory of the old transport can be freed.
+
+    All its methods do nothing.
+    """
 
     __slots__ = ()
 
     def send(self, payload: bytes) -> None:
-        """Do nothing: the client is gone."""
+        """Do nothing, because the client has disconnected and can receive nothing."""
 
     def close(self) -> None:
-        """Do nothing: the connection is closed already."""
+        """Do nothing, because the connection is already closed."""
 
     def admit(self, owner: str) -> None:
-        """Do nothing: there is no client."""
+        """Do nothing, because the client has disconnected and sends no more batches."""
 
     await_hello = abort = pause_reading = resume_reading = close
 
@@ -87,13 +93,14 @@ _GONE = _Gone()
 
 
 _ENCODED_BYTES_MAX = 8 * 1024 * 1024
-"""Size limit of the cache of encoded messages: enough for the messages that go to all connections at one moment."""
+"""Size limit in bytes of the cache of encoded messages. It is enough for the messages that go to all connections at one
+moment."""
 _ENTRY_BYTES = 1024
 """Assumed memory of a cache entry in addition to its encoded message, rounded up."""
 
 
 class _Encoded:
-    """Cache of encoded messages, for all connections: each recipient of a broadcast gets the same bytes."""
+    """Cache of encoded messages for all connections. Each recipient of a message gets the same bytes."""
 
     __slots__ = ("_by_offset", "_bytes")
 
@@ -130,9 +137,9 @@ _LARGE: dict[type, int] = {
     **dict.fromkeys((f.ListChannels, f.ViewChannel, f.CreateChannel, f.ChangeChannel), 32),
     **dict.fromkeys((f.ListTokens, f.ReadTeam, f.UpdateTeam, f.UpdateMember, f.ListPauses), 32),
 }
-"""Weight of each kind of request with a large answer: 32 for a page, 1 for a single message."""
+"""Weight of each kind of request with a large answer: 32 for a page of results, 1 for a single message."""
 _SETTLING = (f.Ack, f.Discard)
-"""Frames that end deliveries. For each ended delivery, the hub may push a new one."""
+"""Requests that end deliveries. For each ended delivery, the hub may push a new delivery."""
 _APART = frozenset(
     {c.RecordActivity, c.ReadActivity, c.FollowActivity, c.ReadLog, c.Search}
     | {c.ListReaders, c.AdvanceReader, c.ForgetReader}
@@ -142,11 +149,11 @@ delay other commands."""
 
 
 class NativeConnection:
-    """The connection of one client of the hub's own protocol.
+    """The hub's side of a connection to one client of the hub's own protocol.
 
-    `local` is true for a socket of the hub's own user. `token` is a token that the transport found, for example in a
-    cookie. `protocol` is the protocol's name in the session. It differs from the default if another protocol uses this
-    connection inside the hub. `page_bytes_max` makes pages of the inbox smaller than the hub's limit.
+    `local` is true for a socket of the user who runs the hub. `token` is a token that the transport found, for example
+    in a cookie. `protocol` is the name of the protocol in the session. It differs from the default if another protocol
+    uses this connection inside the hub. `page_bytes_max` makes pages of the inbox smaller than the hub's limit.
     """
 
     __slots__ = (
@@ -196,11 +203,14 @@ class NativeConnection:
     # Methods for the carrier.
 
     def expect_hello(self) -> None:
-        """Start the timeout for the client's hello. The transport calls this when it is open."""
+        """Start the timeout for the client's login (`hello`). The transport calls this when the connection is open."""
         self._greeting.expect(self._too_late)
 
     def receive_batch(self, payload: bytes | str) -> None:
-        """Handle a batch of frames from the client: its hello, or requests. Requests wait until the session is open."""
+        """Handle a batch (a JSON array of frames) from the client: the login (`hello`), or requests.
+
+        Requests wait until the session is open.
+        """
         try:
             batch = f.decode_client_batch(payload)
         except f.BadBatch as error:
@@ -215,14 +225,14 @@ class NativeConnection:
             self._greet(batch)
 
     def pause_writing(self) -> None:
-        """Stop sending deliveries and the live view, because the transport's buffer is full."""
+        """Stop sending deliveries and messages of the live view, because the transport's buffer is full."""
         self._writable = False
         self._pump.pause_writing()
         if self._tail is not None:
             self._tail.pause()
 
     def resume_writing(self) -> None:
-        """Send deliveries and the live view again, because the transport's buffer has drained."""
+        """Send deliveries and messages of the live view again, because the transport's buffer has drained."""
         self._writable = True
         self._pump.resume_writing()
         if self._tail is not None:
@@ -230,11 +240,14 @@ class NativeConnection:
         self._release()
 
     def pause_deliveries(self) -> None:
-        """Stop sending deliveries, because the client has not read enough of them. Requests are still answered."""
+        """Stop sending deliveries, because too many deliveries are unread by the client.
+
+        Requests are still answered.
+        """
         self._pump.pause_writing()
 
     def resume_deliveries(self) -> None:
-        """Send deliveries again."""
+        """Send deliveries again, because the client has read enough of the earlier deliveries."""
         self._pump.resume_writing()
 
     def connection_lost(self) -> None:
@@ -252,7 +265,7 @@ class NativeConnection:
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Send deliveries to the client, in the order of `parcels`.
 
-        Return all parcels, because this protocol accepts every delivery.
+        Return all parcels, because this protocol skips no delivery.
         """
         encode = _encoded.encode
         batch = [f.RawDeliver(key, seq, encode(message)) for message, key, seq in parcels]
@@ -266,7 +279,7 @@ class NativeConnection:
         return parcels
 
     def write_progress(self, step: r.Progress) -> None:
-        """Tell the client about a new state of a delivery.
+        """Tell the client about `step`, the new state of a delivery.
 
         The delivery belongs to a message that the client follows.
         """
@@ -275,7 +288,7 @@ class NativeConnection:
     def _write_activity(self, rows: Sequence[ActivityRow]) -> None:
         """Send new activity of members that the client follows.
 
-        While the transport's buffer is full, only count the rows.
+        While the transport's buffer is full, only count the rows that the client misses.
         """
         if not self._writable:
             self._missed += len(rows)
@@ -298,7 +311,7 @@ class NativeConnection:
         self._send([f.RawSaid(n, tuple(batch))])
 
     def end(self, why: Refusal) -> None:
-        """Send the reason, and close the connection."""
+        """Send the reason `why` to the client, and close the connection."""
         try:
             self._send([f.Refused(why.code, why.message, None, why.near)])
             self._close_live_view()
@@ -312,7 +325,7 @@ class NativeConnection:
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Continue to read batches."""
+        """Continue to read batches, because enough requests were answered."""
         self._transport.resume_reading()
 
     # Internals.
@@ -377,7 +390,7 @@ class NativeConnection:
             self._handle(self._greeting.take())
 
     def _has_credit(self) -> bool:
-        """True if another request with a large answer may be handled now.
+        """Return true if another request with a large answer may be handled now.
 
         If not, the request waits, so that large answers do not fill the memory.
         """
@@ -453,9 +466,9 @@ class NativeConnection:
         self._release()
 
     def _open_live_view(self, frame: tail.FollowAll) -> None:
-        """Open the live view that the client requested, if the client has permission to read the messages.
+        """Open the live view (all new messages that the client may see) that the client requested with `frame`.
 
-        Close an older live view first.
+        Refuse if the client has no permission to read the messages. Close an older live view first.
         """
         session = self._pump.session
 
@@ -494,7 +507,10 @@ class NativeConnection:
 
 
 def _parts(command: c.Command, ranges_max: int) -> Sequence[c.Command]:
-    """Split a command with more ranges of delivery keys than `ranges_max`, the hub's limit, into several commands."""
+    """Return `command` as several commands if it has more than `ranges_max` ranges of delivery keys.
+
+    `ranges_max` is the hub's limit for one command.
+    """
     if not isinstance(command, c.Advance | c.Discard) or len(command.ranges) <= ranges_max:
         return (command,)
     return [structs.replace(command, ranges=part) for part in split_ranges(command.ranges, ranges_max)]

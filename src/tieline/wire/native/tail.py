@@ -18,7 +18,7 @@ from tieline.wire.native.frame import Frame, Number
 from tieline.wire.pages import RETRY_SECONDS
 
 _PAUSE_SECONDS = 0.05
-"""Messages that come within this time are sent together."""
+"""Seconds to wait before new messages are read. Messages that come within this time are sent together."""
 _PAGE = 200
 
 
@@ -38,7 +38,10 @@ Tell = Callable[[int, Sequence[Message]], None]
 
 
 class Tail:
-    """Live view of one client: passes every new message that the client may see to the callback `tell`."""
+    """Live view of one client: passes every new message that the client may see to the callback `tell`.
+
+    `asked` is the client's request. `refused` is called if the client may not see messages any more.
+    """
 
     def __init__(
         self, hub: Hub, session: SessionId, asked: FollowAll, tell: Tell, refused: Callable[[Refusal], None]
@@ -61,7 +64,10 @@ class Tail:
         self._read()
 
     def _said(self, notice: Notice) -> None:
-        """Schedule a read, because there is a new message that the client may be allowed to see."""
+        """Schedule a read of new messages, because the hub has accepted a message.
+
+        The client may be allowed to see it.
+        """
         del notice
         self._due = True
         if self._timer is None and not self._reading and not self._paused:
@@ -70,7 +76,7 @@ class Tail:
     # Methods for the connection.
 
     def pause(self) -> None:
-        """Read no messages for now, because the client's buffer is full."""
+        """Stop reading messages for a while, because the client's buffer is full."""
         self._paused = True
 
     def resume(self) -> None:

@@ -1,4 +1,7 @@
-"""The hub's own protocol on a Unix socket: every batch is one length-prefixed frame."""
+"""The hub's own protocol on a Unix socket.
+
+Before each batch (JSON array of requests or answers) come four bytes with its length.
+"""
 
 import asyncio
 from pathlib import Path
@@ -72,7 +75,7 @@ class _UnixConnection(Stream, Transport):
         self._share.admit(owner)
 
     def end(self, why: Refusal) -> None:
-        """Send the reason, and close the connection."""
+        """Send the reason `why` to the client, and close the connection."""
         self._connection.end(why)
 
     def _too_much(self) -> None:
@@ -81,7 +84,10 @@ class _UnixConnection(Stream, Transport):
 
 
 class NativeListener:
-    """Listens at `<home>/hub.sock`, and knows all open connections of this socket."""
+    """Server of the hub's own protocol on the Unix socket `<home>/hub.sock`.
+
+    It knows all open connections of this socket.
+    """
 
     def __init__(self, server: UnixServer, connections: set[_UnixConnection]) -> None:
         self._server = server
@@ -89,7 +95,10 @@ class NativeListener:
 
     @classmethod
     async def start(cls, hub: Hub, path: Path, unfinished: Unfinished | None = None) -> "NativeListener":
-        """Start to listen at `path`. Only the user who runs the hub may connect."""
+        """Listen at `path`, and return the server. Only the user who runs the hub may connect.
+
+        `unfinished` limits the memory for incomplete messages of all connections.
+        """
         connections: set[_UnixConnection] = set()
         bound = unfinished or Unfinished(hub.limits)
         server = await listen(path, lambda: _UnixConnection(hub, connections, bound), mode=0o600)
