@@ -1,12 +1,12 @@
-"""ac7: a protocol over HTTP. Streams push new messages as server-sent events or WebSocket frames.
+"""ac7: a protocol over HTTP, by which the members of one team exchange messages.
 
-Used by: the code that runs protocols. Uses: the Hub port. PROTOCOL.md has the routes, the rules and our deviations from
-the specification.
+Used by: the code that runs protocols. Uses: the Hub port (the hub's interface for protocols). PROTOCOL.md has the
+routes, the rules, and the points in which the hub deviates from ac7's specification.
 
-`shapes` defines requests and answers. `messages`, `channels`, `objectives`, `members`, `team`, `activity` and
-`telemetry` have the HTTP operations, one noun each. Modules that end in `_routes` have the operations that use the
-hub's services, such as files. `streams` has the live streams. `codec` converts the hub's values to ac7's shapes.
-`server` is the HTTP application.
+`shapes` defines the JSON of requests and answers. `messages`, `channels`, `objectives`, `members`, `team`, `activity`
+and `telemetry` have the HTTP operations; each module has one subject. Modules that end in `_routes` have the operations
+that use the hub's services, such as files. `streams` has the live streams, which push new messages as server-sent
+events or WebSocket frames. `codec` converts the hub's values to ac7's shapes. `server` is the HTTP application.
 """
 
 from collections.abc import Mapping

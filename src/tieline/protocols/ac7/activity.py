@@ -1,7 +1,7 @@
-"""Activity of agents: runners upload it, members with permission read it or follow it live.
+"""Routes for the activity (recorded actions) of agents: upload it, list it, and follow it live.
 
 Used by: the server. Uses: the Hub port, which removes secrets before it stores activity and decides who may read it.
-Activity never appears on a stream of messages.
+Agents' runners upload activity. Activity never appears on a stream of messages.
 """
 
 import asyncio
@@ -27,25 +27,24 @@ from tieline.protocols.ac7.streams import ENDED, GOING_AWAY, PROTOCOL, TOO_SLOW
 from tieline.wire.route import Call, Query, Refused, Route, checked, fail, no, number_of, time_of
 
 UPLOAD_BYTES_MAX = 16 * MEBIBYTE
-"""Largest upload: twice the size limit of one event."""
+"""Largest size of an upload, in bytes: twice the size limit of one event."""
 
 _UNSENT_BYTES_MAX = 2 * UPLOAD_BYTES_MAX
-"""Largest number of unsent bytes for one live reader.
-
-It is more than one upload, because the hub writes all events of an upload to the reader at once.
-"""
+"""Largest number of bytes that may wait to be sent to one live reader. The limit is larger than one upload, because the
+hub writes all events of an upload to the reader at once."""
 _LIMIT = 200
 _LIMIT_MAX = 1000
 UPLOAD_VALUES_MAX = 500_000
-"""Largest number of JSON values in one upload. An upload is decoded event by event, and each event has the same limit
-as the body of any other request."""
+"""Largest number of JSON values in one upload. Each single event has the same limit as the body of any other request,
+because an upload is decoded event by event."""
 _TURN_BYTES = 64 * 1024
-"""Number of bytes of events that are checked before the event loop may run other tasks."""
+"""Number of bytes of events that `_events` checks before it lets the event loop run other tasks."""
 _INVALID = "invalid activity payload"
 
 Event = trace.ActivityEvent | commandsuite.Event
 _SHAPES: dict[str, Any] = {str(shape.__struct_config__.tag): shape for shape in get_args(Event)}
-"""Shapes of events by kind. For an event of any other kind, only `kind` and `ts` are checked."""
+"""Type that an event of an upload is checked against, by the kind of the event. For an event of any other kind, only
+`kind` and `ts` are checked."""
 _KINDS = (*dict.fromkeys((*trace.KINDS, *commandsuite.KINDS)),)
 
 
@@ -71,13 +70,13 @@ class ActivityList(Shape, frozen=True):
 
 
 class _Upload(Struct):
-    """The body of a request that uploads activity. Its events are decoded later, one by one."""
+    """JSON body of a request that uploads activity. The events are decoded later, one by one."""
 
     events: list[Raw]
 
 
 class _Row(Struct, rename="camel"):
-    """One entry in the answer that lists a member's activity. The event is already encoded as JSON."""
+    """Entry of the JSON answer that lists a member's activity. The event is already encoded as JSON."""
 
     id: int
     member_name: str
@@ -93,7 +92,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Tail:
-    """One live reader of a member's activity. The class implements the Listener port, so the hub calls its methods."""
+    """Connection of one client that follows a member's activity live.
+
+    The class implements the Listener port (the callbacks of a session), so the hub calls its methods.
+    """
 
     __slots__ = ("_activity", "_closed", "_cut", "_kinds", "carrier", "session", "unsent_bytes_max")
 
@@ -109,49 +111,50 @@ class Tail:
         self._closed = False
 
     def begin(self, session: SessionId, cut: Callable[[], None], kinds: tuple[str, ...]) -> None:
-        """Start to write to the reader. `cut` is called to end the subscription.
+        """Start to write activity to the client.
 
-        `kinds` are the kinds of events that the reader knows. Events of other kinds are not written.
+        `session` is the client's session with the hub. `cut` is a callback that ends the subscription. `kinds` are the
+        kinds of events that the client knows. Events of other kinds are not written.
         """
         self.session = session
         self._cut = cut
         self._kinds = kinds
 
     def tell(self, rows: Sequence[ActivityRow]) -> None:
-        """Write new activity rows of the member to the reader."""
+        """Write new activity of the followed member to the client."""
         for frame in self._activity.frames(rows, self._kinds):
             if self._closed or self.carrier is None:
                 return
             self.carrier.write(frame)
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Do nothing. A reader of activity gets no messages."""
+        """Do nothing: this session is only for activity, so the client gets no messages."""
 
     def released(self, keys: Sequence[int]) -> None:
-        """Do nothing. A reader of activity gets no messages."""
+        """Do nothing: this session is only for activity, so the client gets no messages, not even released ones."""
 
     def progress(self, step: r.Progress) -> None:
-        """Do nothing. This session needs no reports on the deliveries of sent messages."""
+        """Do nothing: this session sends no messages, so it needs no reports on their deliveries."""
 
     def end(self, why: Refusal) -> None:
-        """Close the reader's connection, because the hub ended the session.
+        """Close the client's connection, because the hub ended the session.
 
-        For example, the token was revoked or the permission was taken away.
+        For example, the token was revoked or the permission to read activity was taken away.
         """
         self.close(ENDED, why.message)
 
     def stalled(self) -> None:
-        """Close the reader's connection, because the reader does not keep up."""
+        """Close the client's connection, because the client reads too slowly."""
         self.close(TOO_SLOW, "too slow: what you missed is in the activity log")
 
     def close(self, code: int, reason: str) -> None:
-        """Stop writing and send the reader the reason."""
+        """Stop writing, and close the connection with this close code and reason."""
         if not self._closed and self.carrier is not None:
             self.leave()
             self.carrier.end(code, reason)
 
     def leave(self) -> None:
-        """End the subscription and forget this reader, because it disconnected or is being disconnected."""
+        """End the subscription and forget this client, because it disconnected or is being disconnected."""
         if self._closed:
             return
         self._closed = True
@@ -161,7 +164,7 @@ class Tail:
 
 
 class Activity:
-    """The HTTP operations on activity."""
+    """The HTTP operations on activity: upload it, list it, follow it live."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -268,7 +271,10 @@ class Activity:
     # Methods that a tail calls, and shutdown.
 
     def frames(self, rows: Sequence[ActivityRow], kinds: tuple[str, ...]) -> list[Frame]:
-        """Encode the rows whose kind is in `kinds`, one frame for each row. Live readers share the frames."""
+        """Return the rows whose kind is in `kinds` as frames (JSON that is ready to be sent), one for each row.
+
+        The frames of the last rows are cached, because all clients that follow the member get the same rows.
+        """
         if self._rows is not rows:
             self._rows, self._frames = rows, {}
         if kinds not in self._frames:
@@ -276,13 +282,13 @@ class Activity:
         return self._frames[kinds]
 
     def remove(self, tail: Tail) -> None:
-        """Forget a live reader that has left, and end its session."""
+        """Forget a client that followed activity and has left, and end its session."""
         self._tails.discard(tail)
         if tail.session:
             self._end(tail.session)
 
     def close(self) -> None:
-        """Close the connection of every live reader, because the hub stops."""
+        """Close the connection of every client that follows activity, because the hub stops."""
         for tail in tuple(self._tails):
             tail.close(GOING_AWAY, "server shutting down")
 
@@ -292,10 +298,10 @@ class Activity:
 
 
 async def _events(body: bytes, most: int) -> tuple[dict[str, Any], ...]:
-    """Decode and check the events of an upload.
+    """Return the events of an upload, decoded and checked.
 
-    Raises `Refused` if an event is invalid, if there is no event, or if there are more than `most`. An upload may be
-    large, so the event loop runs other tasks in between.
+    `most` is the largest number of events that an upload may have. Raises `Refused` if an event is invalid, if there is
+    no event, or if there are too many. During a large upload, the event loop also runs other tasks.
     """
     raw = checked(body, _Upload, _INVALID, values_max=UPLOAD_VALUES_MAX).events
     if not 0 < len(raw) <= most:
@@ -316,7 +322,7 @@ async def _events(body: bytes, most: int) -> tuple[dict[str, Any], ...]:
 
 
 def _kinds(call: Call) -> tuple[str, ...]:
-    """Return the kinds of events that the calling client knows. The client rejects a list with any other kind."""
+    """Return the kinds of events that the calling client knows. The client would reject a list with any other kind."""
     return commandsuite.KINDS if commandsuite.speaks(call) else trace.KINDS
 
 

@@ -1,7 +1,8 @@
 """The briefing: the texts by which an agent learns how to work with its team.
 
 Used by: the routes and streams, which send these texts. An agent gets the instructions when it starts, and a notice
-each time its stream opens. The agent's runner puts the instructions into its prompt, so they are written for a model.
+each time its stream opens. The instructions are written for a model, because the agent's runner puts them into the
+agent's prompt.
 """
 
 from collections.abc import Sequence
@@ -12,9 +13,10 @@ from tieline.contract.team import Team
 from tieline.protocols.ac7 import codec
 
 NOTICE_TITLE = "ac7 session online"
-"""Title of the notice that a stream is open. Clients recognize the notice by this title."""
+"""Title of the message by which the hub tells a member that its stream is open. Clients recognize the message by this
+title."""
 OPEN = (Status.ACTIVE, Status.BLOCKED)
-"""Statuses of the objectives that a member still has to do."""
+"""Statuses of open objectives: work that is neither done nor cancelled."""
 
 # spec, The <channel> framing: the briefing tells an agent to react to such content at once, as to a prompt.
 # spec, Self-echo suppression: chat from oneself does not come back, events of objectives do.
@@ -45,7 +47,8 @@ any time, also after your context was shortened."""
 def instructions(kept: Member, about: Team, teammates: Sequence[Member], open_count: int) -> str:
     """Return the instructions that a member gets at its start, as one text for its prompt.
 
-    `kept` is the member, `about` its team, and `open_count` the number of its objectives that are not done.
+    `kept` is the member, `about` is its team, and `teammates` are the other members. `open_count` is the number of the
+    member's objectives that are not done.
     """
     shown = codec.team(about)
     others = "\n".join(
@@ -66,7 +69,7 @@ def instructions(kept: Member, about: Team, teammates: Sequence[Member], open_co
 
 
 def notice(member: str, open_count: int, missed: int) -> str:
-    """Return the notice that a member's stream is open.
+    """Return the text of the notice that a member's stream is open.
 
     `open_count` is the number of the member's objectives that are not done. `missed` is the number of messages that
     were never shown to the member.

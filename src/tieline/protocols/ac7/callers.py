@@ -19,16 +19,16 @@ _OVER = no(401, "session expired")
 
 
 class Callers:
-    """Finds the member that makes a request."""
+    """Finds the member that makes an HTTP request, by the token or the login cookie of the request."""
 
     def __init__(self, sessions: Sessions, logins: LoginSessions) -> None:
         self._sessions = sessions
         self._logins = logins
 
     async def of(self, scope: Scope, bearer_only: bool) -> Caller:
-        """Return the member that makes a request, with its session. With `bearer_only`, a cookie is refused.
+        """Return the member that makes a request, and its session with the hub.
 
-        Raises `Refused` if there is no valid token or cookie.
+        With `bearer_only`, a login cookie is refused. Raises `Refused` if there is no valid token or cookie.
         """
         shown = header(scope, b"authorization")
         if shown is not None:

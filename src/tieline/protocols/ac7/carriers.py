@@ -16,15 +16,16 @@ from tieline.wire.sse import EventStream, comment, event
 from tieline.wire.unsent import Unsent
 
 _UNREAD_BYTES_MAX = 4096
-"""Largest message accepted from a reader. A reader has no reason to send anything."""
+"""Largest WebSocket message, in bytes, that is accepted from a reader. A reader has no reason to send anything."""
 _REASON_BYTES_MAX = 123
-"""Largest close reason that fits a WebSocket close frame."""
+"""Largest reason, in bytes, that fits into the frame that closes a WebSocket."""
 
 
 class Frame:
-    """One message, encoded once for all streams that carry it.
+    """A message that is ready to be sent: encoded once, and shared by all streams that send it.
 
-    A frame has the id of its message. A reader that reconnects can name the last message it got by this id.
+    `payload` is the JSON of the message. `message_id` is sent with it. A reader that reconnects names the last message
+    that it got by this id.
     """
 
     __slots__ = ("_event", "_id", "_text", "payload")
@@ -54,10 +55,10 @@ class Carrier(Protocol):
     """Interface of a transport by which a stream reaches its reader: server-sent events or a WebSocket."""
 
     async def refuse(self, reply: Answer) -> None:
-        """Send an HTTP answer instead of a stream."""
+        """Answer the request with `reply`, an HTTP error, instead of opening the stream."""
 
     def write(self, frame: Frame) -> None:
-        """Queue a message for sending."""
+        """Queue an encoded message for sending to the reader."""
 
     def end(self, code: int, reason: str) -> None:
         """Send the queued messages, then the reason, then close the connection."""
@@ -80,15 +81,18 @@ class EventCarrier:
         self._stream = EventStream(2 * bytes_max, stalled, keepalive_seconds=keepalive_seconds)
 
     async def refuse(self, reply: Answer) -> None:
-        """Send an HTTP answer instead of a stream."""
+        """Answer the request with `reply`, an HTTP error, instead of opening the stream."""
         await respond(self._send, reply)
 
     def write(self, frame: Frame) -> None:
-        """Queue a message for sending."""
+        """Queue an encoded message for sending to the reader."""
         self._stream.write(frame.event)
 
     def end(self, code: int, reason: str) -> None:
-        """Write the reason as a comment, which no client reads as a message, and end the answer."""
+        """Send the queued messages and then the reason, and end the HTTP answer.
+
+        The reason is sent as a comment of the event stream, because clients ignore comments.
+        """
         self._stream.write(comment(f"{code} {reason}"))
         self._stream.close()
 
@@ -113,12 +117,12 @@ class SocketCarrier:
         self._last: dict[str, Any] = {"type": "websocket.close", "code": 1000, "reason": ""}
 
     async def refuse(self, reply: Answer) -> None:
-        """Send an HTTP answer to the upgrade request."""
+        """Answer the upgrade request with `reply`, an HTTP error, instead of opening a WebSocket."""
         with contextlib.suppress(OSError):
             await deny(self._send, reply)
 
     def write(self, frame: Frame) -> None:
-        """Queue a message for sending."""
+        """Queue an encoded message for sending to the reader."""
         self._unsent.write(frame, len(frame.payload))
 
     def end(self, code: int, reason: str) -> None:

@@ -14,7 +14,7 @@ from tieline.contract.reply import Attached, Channels, Reply
 
 
 class ChannelIds:
-    """Map from channel name to channel id, kept up to date."""
+    """Map from channel names to channel ids, updated at each notice that a channel appeared or vanished."""
 
     def __init__(self, hub: Hub, protocol: str) -> None:
         self._hub = hub
@@ -25,7 +25,7 @@ class ChannelIds:
         self._ask()
 
     def _changed(self, change: Notice) -> None:
-        """Apply the notice that a channel appeared or vanished."""
+        """Update the map, because the hub reports that a channel appeared or vanished."""
         assert isinstance(change, ChannelAppeared | ChannelVanished), "asked for"
         # A pending list of channels may be older than this notice, so list the channels again.
         self._stale = self._asking

@@ -1,6 +1,6 @@
 """A client of ac7: sends requests, and reads a member's messages as server-sent events.
 
-Used by: programs, and the puppet of this folder. Uses: a hub's HTTP port.
+Used by: programs, and the puppet (test client) of this folder. Uses: a hub's HTTP port.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ Json = dict[str, Any]
 
 
 class NoRoute(ConnectionError):
-    """The hub answered that the route does not exist. So the hub does not serve ac7."""
+    """Raised if the hub answers that the route does not exist. This means that the hub does not serve ac7."""
 
 
 class Ac7Client:
-    """A client that acts as one member, with the member's token."""
+    """Client of ac7 that acts as one member, with the member's token."""
 
     def __init__(self, url: str, name: str, token: str) -> None:
         self._address = urlsplit(url)
@@ -35,7 +35,7 @@ class Ac7Client:
         self._writer: asyncio.StreamWriter | None = None
 
     async def subscribe(self) -> None:
-        """Open the stream of messages. Raises `ConnectionError`."""
+        """Open the stream of the member's messages. Raises `ConnectionError` if the hub refuses."""
         address = self._address
         self._reader, self._writer = await asyncio.open_connection(
             address.hostname, address.port, limit=_LINE_BYTES_MAX
@@ -53,7 +53,10 @@ class Ac7Client:
             raise kind(f"the hub answered {status.decode(errors='replace').strip()!r}")
 
     async def messages(self) -> AsyncIterator[Json]:
-        """Yield messages as they arrive. Call `subscribe` first. Raises `ConnectionError` when the hub hangs up."""
+        """Yield the member's messages, as JSON objects, when they arrive. Call `subscribe` first.
+
+        Raises `ConnectionError` when the hub closes the connection.
+        """
         assert self._reader is not None, "subscribe first"
         while line := await self._reader.readline():
             if line.startswith(b"data: "):
@@ -61,7 +64,7 @@ class Ac7Client:
         raise ConnectionError("the hub hung up")
 
     async def push(self, target: str, body: str, data: Json | None = None) -> Json:
-        """Send a message to `@member`, `#channel` or `*` (everybody). Return the hub's answer."""
+        """Send a message to `@member`, `#channel` or `*` (everybody). Return the JSON of the hub's answer."""
         form: Json = {"body": body, "data": data or {}}
         if target.startswith("@"):
             form["to"] = target[1:]
@@ -71,7 +74,7 @@ class Ac7Client:
         return await self.ask("POST", "/push", form)
 
     async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
-        """Make any request and return the JSON of the answer. `form` is the JSON body of the request.
+        """Send an HTTP request and return the JSON of the answer. `form` is the JSON body of the request.
 
         Raises `ConnectionError` if the hub refuses the request.
         """
@@ -89,7 +92,7 @@ class Ac7Client:
         return answer
 
     async def close(self) -> None:
-        """Close the stream."""
+        """Close the stream of messages."""
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(OSError):

@@ -37,7 +37,8 @@ RESERVED = frozenset({"from", "ts", "msg_id", "level", "thread", "tieline"})
 """Keys of `data` that only the hub may set."""
 
 DATA_LABELS = (Field.PRIORITY, Field.SCOPE, Field.THREAD, Field.REPLY_TO, Field.REFS)
-"""Fields that a sender writes into `data`, because ac7 has no key for them. `thread` is written as `conversation`."""
+"""Fields of a message that a sender writes into `data`, because ac7 has no key of its own for them. The field `thread`
+is written as `data.conversation`."""
 
 _TEAM_NAME = "tieline"
 _DIRECTIVE = "Work together."
@@ -54,7 +55,10 @@ _SLUG_SUFFIX = 8
 
 
 def message(said: m.Message, channels: Mapping[str, str]) -> s.MessageShape:
-    """Convert a message from any protocol to ac7's form. `channels` maps channel names to ids."""
+    """Return a message of the hub, from any protocol, as ac7's JSON shape.
+
+    `said` is the message. `channels` maps channel names to channel ids.
+    """
     content = said.content
     # spec, Message shape: nine keys, always all of them; from is stamped, to is null for a broadcast.
     return s.MessageShape(
@@ -102,7 +106,7 @@ def _thread(said: m.Message, channels: Mapping[str, str]) -> str | None:
 
 
 def _more(said: m.Message) -> dict[str, Any]:
-    """Return the fields of a message that ac7's own keys cannot carry, for `data.tieline`."""
+    """Return the fields of a message that ac7's own keys cannot carry. They are shown under `data.tieline`."""
     content = said.content
     more: dict[str, Any] = {}
     if said.protocol != BROKER:
@@ -139,7 +143,11 @@ CARRIAGE = Carriage(
 
 
 def attachments(kept: Iterable[m.Attachment]) -> tuple[s.Attachment, ...]:
-    """Convert attachments. Clients accept only paths in the file store, and require every key."""
+    """Return the attachments in `kept` as ac7's JSON shapes.
+
+    Attachments that are not in the file store are left out, because clients do not accept their paths. Every key has a
+    value, because clients require all keys.
+    """
     return tuple(
         s.Attachment(
             path=one.path,
@@ -162,37 +170,41 @@ def _is_path(text: str) -> bool:
 def permissions(kept: Iterable[str]) -> tuple[s.Permission, ...]:
     """Return those of ac7's seven permissions that are in `kept`, in ac7's order.
 
-    ac7 never shows the hub's own permissions.
+    `kept` may also have permissions that only the hub knows. ac7 never shows them.
     """
     known = set(kept)
     return tuple(word for word in TEAM_PERMISSIONS if word in known)  # type: ignore[misc]  # the same seven words
 
 
 def role(member: Member) -> s.RoleView:
-    """Convert a member's role. Clients require a title, so a member without a title gets its kind as the title."""
+    """Return a member's role as ac7's JSON shape.
+
+    Clients require a title, so a member without a title gets its kind, such as `agent`, as the title.
+    """
     return s.RoleView(member.title or _ROLE[member.kind.value], member.description)
 
 
 def teammate(member: Member) -> s.Teammate:
-    """Convert a member to the form that other members see."""
+    """Return a member as the JSON shape that other members see."""
     return s.Teammate(member.name, role(member), permissions(member.permissions))
 
 
 def member(kept: Member) -> s.MemberShape:
-    """Convert a member to the form that the member itself and managers of members see."""
+    """Return a member as the JSON shape for the member itself and for managers of members."""
     return s.MemberShape(kept.name, role(kept), permissions(kept.permissions), kept.instructions)
 
 
 def listed(kept: Member, *, whole: bool) -> s.ListedMember:
-    """Convert a member to its form in a list. `whole` adds the instructions."""
+    """Return a member as an entry in the list of members. With `whole`, the entry has the member's instructions."""
     told = kept.instructions if whole else UNSET
     return s.ListedMember(kept.name, role(kept), permissions(kept.permissions), told)
 
 
 def connected(presence: Presence, streams: int) -> s.Connected:
-    """Convert a member's presence. `streams` is the number of its ac7 streams.
+    """Return a member's presence as ac7's JSON shape.
 
-    The result counts these streams and the member's sessions on other protocols.
+    `streams` is the number of the member's open ac7 streams. The number of connections in the result is the sum of
+    these streams and the member's sessions on other protocols.
     """
     kept = presence.member
     elsewhere = sum(1 for protocol in presence.sessions if protocol != BROKER)
@@ -208,22 +220,25 @@ def connected(presence: Presence, streams: int) -> s.Connected:
 
 
 def team(kept: Team) -> s.TeamShape:
-    """Convert the team. Clients require a name and a directive, so both have a default."""
+    """Return the team as ac7's JSON shape. Clients require a name and a directive, so both have a default."""
     return s.TeamShape(kept.name or _TEAM_NAME, kept.directive or _DIRECTIVE, kept.context, presets(kept))
 
 
 def presets(kept: Team) -> dict[str, tuple[s.Permission, ...]]:
-    """Convert the team's permission presets."""
+    """Return the team's presets (named sets of permissions) by name, each with its ac7 permissions."""
     return {name: permissions(words) for name, words in kept.presets.items()}
 
 
 def tokens(member: Member, kept: Sequence[TokenView]) -> list[s.TokenShape]:
-    """Convert all tokens of a member, oldest first."""
+    """Return the details of a member's tokens as ac7's JSON shapes. `kept` has all tokens, oldest first."""
     return [token(member, one, is_oldest=place == 0) for place, one in enumerate(kept)]
 
 
 def token(member: Member, kept: TokenView, *, is_oldest: bool = False) -> s.TokenShape:
-    """Convert a token's public details. `is_oldest` is true for the oldest token that the member has."""
+    """Return the public details of a token as ac7's JSON shape, without the token itself.
+
+    `member` is the member of the token. `is_oldest` is true for the oldest token that the member has.
+    """
     # The hub does not store the origin, so derive it. A rotation removes all older tokens and makes a token without a
     # label. A token with a label was issued as one more token.
     origin: s.TokenOrigin = "rotate" if is_oldest and not kept.label else "enroll"
@@ -243,9 +258,10 @@ def token(member: Member, kept: TokenView, *, is_oldest: bool = False) -> s.Toke
 
 
 def slug(name: str, channel_id: str) -> str:
-    """Return a channel's slug.
+    """Return a channel's slug (its name in ac7's form).
 
-    It is the channel's name if ac7 allows that name. Otherwise it is made from the name and the end of the id.
+    The slug is the channel's name if ac7 allows that name. Otherwise the slug is made from the name and the end of the
+    id.
     """
     if len(name) <= _SLUG_CHARS_MAX and _SLUG.match(name):
         return name
@@ -254,7 +270,7 @@ def slug(name: str, channel_id: str) -> str:
 
 
 def channel(kept: ChannelView) -> s.ChannelShape:
-    """Convert a channel."""
+    """Return a channel as ac7's JSON shape."""
     return s.ChannelShape(
         id=kept.id,
         slug=slug(kept.name, kept.id),
@@ -265,7 +281,7 @@ def channel(kept: ChannelView) -> s.ChannelShape:
 
 
 def channel_summary(kept: ChannelView, reader: str) -> s.ChannelSummary:
-    """Convert a channel, with the membership and role of `reader`, the calling member."""
+    """Return a channel as ac7's JSON shape, with the membership and role of `reader`, the calling member."""
     roles: Mapping[str, ChannelRole] = {one.name: one.role for one in kept.members}
     own = roles.get(reader)
     shown = channel(kept)
@@ -282,9 +298,9 @@ def channel_summary(kept: ChannelView, reader: str) -> s.ChannelSummary:
 
 
 def channel_members(kept: ChannelView, reader: str) -> s.ChannelResponse:
-    """Convert a channel and its members, for the calling member `reader`.
+    """Return a channel and its members as ac7's JSON shape, for the calling member `reader`.
 
-    Every member is in the general channel, so its list of members is left empty.
+    The list of members is empty for the general channel, because every member is in that channel.
     """
     members = [
         s.ChannelMember(channel_id=kept.id, member_name=one.name, role=one.role.value, joined_at=one.joined_at_ms)
@@ -297,7 +313,7 @@ def channel_members(kept: ChannelView, reader: str) -> s.ChannelResponse:
 
 
 def objective(kept: o.Objective) -> s.ObjectiveShape:
-    """Convert an objective."""
+    """Return an objective as ac7's JSON shape."""
     return s.ObjectiveShape(
         id=kept.id,
         title=kept.title,
@@ -317,7 +333,7 @@ def objective(kept: o.Objective) -> s.ObjectiveShape:
 
 
 def happening(objective_id: str, event: o.ObjectiveEvent) -> s.ObjectiveHappening:
-    """Convert an event of an objective."""
+    """Return an entry of an objective's event log as ac7's JSON shape."""
     payload = msgspec.to_builtins(event.what)
     kind = payload.pop("kind")
     return s.ObjectiveHappening(

@@ -16,7 +16,7 @@ from tieline.wire.route import Call
 HEADER = b"x-csuite-protocol"
 """Header that every client of CommandSuite sends. Its value is the version of the protocol, which is 2."""
 DEVICE_PREFIX = "csuite-dc_"
-"""Prefix by which clients of CommandSuite recognize a device code."""
+"""Prefix by which clients of CommandSuite recognize a device code. A device fetches its token with its device code."""
 
 Word = Annotated[str, Meta(min_length=1)]
 
@@ -40,9 +40,10 @@ class PresenceActivity(s.Shape, frozen=True, kw_only=True):
 
     @property
     def is_busy(self) -> bool:
-        """True if the agent is in a turn. If `busy` is not given, every state except `idle` counts as busy.
+        """True if the agent is busy.
 
-        A blocked agent waits in the middle of a turn.
+        If the report has no `busy`, every state except `idle` counts as busy. A blocked agent is busy, because it waits
+        in the middle of a turn.
         """
         return self.state != "idle" if self.busy is None else self.busy
 

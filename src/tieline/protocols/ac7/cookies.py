@@ -14,28 +14,35 @@ _COOKIE_CHARS_MAX = 8192  # browsers send less
 
 
 def set_cookie(session_id: str, *, secure: bool) -> str:
-    """Return the header value that sets the session cookie. `secure` is true when the hub is reached by TLS."""
+    """Return the value of the `Set-Cookie` header that sets the session cookie.
+
+    `secure` is true if the request came by TLS.
+    """
     return _cookie(session_id, SESSION_MS // 1000, secure=secure)
 
 
 def clear_cookie(*, secure: bool) -> str:
-    """Return the header value that clears the session cookie."""
+    """Return the value of the `Set-Cookie` header that deletes the session cookie.
+
+    `secure` is true if the request came by TLS.
+    """
     return _cookie("", 0, secure=secure)
 
 
 def set_attempt(attempt: str, *, secure: bool) -> str:
-    """Return the header value that sets the attempt cookie.
+    """Return the value of the `Set-Cookie` header that sets the attempt cookie.
 
     After too many wrong codes, a login needs several right codes from one browser. This cookie identifies the browser,
-    so that its next code counts for the same attempt.
+    so that the browser's next code counts for the same attempt.
     """
     return _cookie(attempt, ATTEMPT_MS // 1000, secure=secure, name=ATTEMPT_COOKIE)
 
 
 def read_cookie(header: str, cookie: str = COOKIE) -> str | None:
-    """Return the value of a cookie in a `Cookie` header, or `None`. By default it is the session cookie.
+    """Return the value of a cookie in a `Cookie` header, or `None`.
 
-    If the header has several cookies of this name, the first one with a value counts.
+    `cookie` is the name of the cookie. The default is the session cookie. If the header has several cookies of this
+    name, the first one with a value counts.
     """
     if len(header) > _COOKIE_CHARS_MAX:
         return None

@@ -24,15 +24,16 @@ from tieline.wire.http import Answer, answer
 from tieline.wire.route import NO_CONTENT, Call, Query, Refused, Route, fail, no, require
 
 VERIFICATION_PATH = "/enroll"
-"""Path of the page that approves a device. The device shows this path to a person, with the user code in the query
-parameter `code`."""
+"""Path of the web page where a person approves a device. The device shows this path to the person, with the user code
+in the query parameter `code`."""
 _SEE_OTHER = 303
 _CODE_CHARS_MAX = 64  # a user code has nine
 _CONSOLE_PLACE = "/#/devices"
-"""Address of the console's page that approves a device. The user code is appended after a slash."""
+"""Address of the page in the hub's web console where a person approves a device. The user code is appended after a
+slash."""
 
 _DEVICE_PREFIX = "ac7-dc_"
-"""Prefix by which clients recognize a device code."""
+"""Prefix by which ac7's clients recognize a device code. A device fetches its token with its device code."""
 
 UserCode = Annotated[str, Meta(max_length=64)]
 
@@ -214,7 +215,7 @@ async def approval_page(call: Call, _: None) -> Answer:
 
 
 async def _bound(call: Call, form: Bind) -> Approved:
-    """Issue one more token of an existing member, for the approved device."""
+    """Issue one more token of an existing member. Return the token, its details and the member."""
     name = MemberName(form.member_name)
     replies = await call.ask(
         lambda session: (c.IssueToken(session, name=name, label=form.label), c.ListMembers(session, name=name)),
@@ -227,7 +228,7 @@ async def _bound(call: Call, form: Bind) -> Approved:
 
 
 async def _created(call: Call, form: Create) -> Approved:
-    """Create a member for the approved device, and return the member's token."""
+    """Create a member for the approved device. Return the member's token, the details of the token and the member."""
     name = MemberName(form.member_name)
     permissions = await permission_words(call, form.permissions)
     replies = await call.ask(

@@ -36,7 +36,7 @@ class EntryView(s.Shape, frozen=True):
 
 
 def view(entry: FileEntry) -> EntryView:
-    """Convert a file's entry to the JSON form that ac7's clients know."""
+    """Return a file or folder of the file store as ac7's JSON shape."""
     return EntryView(
         entry.path,
         entry.name,

@@ -26,7 +26,8 @@ from tieline.wire.http import SESSION_COOKIE, Answer, answer, clear, cookie
 from tieline.wire.route import NO_CONTENT, STATUS, Call, Refused, Route, no, own_member
 
 _FOR_EVER = 2**53 - 1
-"""Expiry time in the answer to a caller that uses a token and no login. Clients require a number."""
+"""Time at which the login expires, in the answer to a caller that uses a token and has no login. Clients require a
+number."""
 
 
 class LoginRequest(s.Shape, frozen=True):

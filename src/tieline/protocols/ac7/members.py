@@ -236,11 +236,11 @@ def adding(
 
 
 async def permission_words(call: Call, given: tuple[str, ...] | str, kept: Member | None = None) -> tuple[str, ...]:
-    """Check the permissions and preset names in `given`. Return all that the member will have.
+    """Check the permissions and preset names in `given`. Return all words that the member's record will have.
 
-    Raises `Refused` if a name is unknown. `kept` is the member that the request changes, if it exists. The hub's own
-    permissions of that member are added to the result, because ac7 does not know them and must not remove them.
-    Permissions that the member has through a preset are not added.
+    Raises `Refused` if a word is neither an ac7 permission nor a preset. `kept` is the member that the request changes,
+    or `None` for a new member. The member's own permissions that only the hub knows are added to the result, so that
+    the request does not remove them. Permissions that the member has through a preset are not added.
     """
     words = (given,) if isinstance(given, str) else given
     if kept is None and all(word in TEAM_PERMISSIONS for word in words):

@@ -1,6 +1,6 @@
 """Messages: routes to send messages and to read the history.
 
-Used by: the server. Uses: the Hub port. A push is answered when its message is durable.
+Used by: the server. Uses: the Hub port. A request to send a message is answered when the message is durable.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,14 +74,15 @@ class Messages:
         return s.PushResult(s.DeliveryReport(live, targets), self.sent(call, content, accepted))
 
     async def attached(self, call: Call, given: Iterable[s.Attachment] | None) -> tuple[m.Attachment, ...]:
-        """Return the attachments of a message, each looked up among the files that the caller may read.
+        """Return the attachments of a message. Each file is looked up among the files that the caller may read.
 
-        Raises `Refused` for a file that does not exist or that the caller may not read.
+        `given` are the attachments in the request. Raises `Refused` for a file that does not exist or that the caller
+        may not read.
         """
         return await self._transfers.attached(call, [one.path for one in given or ()])
 
     async def send(self, call: Call, content: m.Content, viewer: str) -> tuple[r.Accepted, int]:
-        """Send a message, and let `viewer` read its attachments.
+        """Send a message, and let `viewer` (a member, a group or everybody) read its attachments.
 
         Return the hub's reply and the number of streams that the message was written to.
         """
@@ -121,7 +122,10 @@ class Messages:
         return replies, live
 
     def sent(self, call: Call, content: m.Content, accepted: r.Accepted) -> s.MessageShape:
-        """Convert a message that the hub accepted to ac7's form, for the answer to its sender."""
+        """Return a message that the hub accepted as ac7's JSON shape, for the answer to its sender.
+
+        `content` is the content of the message, and `accepted` is the hub's reply.
+        """
         made = m.Message(
             id=accepted.message_id,
             offset=accepted.offset,
@@ -155,9 +159,10 @@ class Messages:
 
 
 class _Past:
-    """Reads a member's history, newest first. Clients of ac7 ask for pages by time, but the hub reads by log offset.
+    """Reads a member's history for one request, newest first.
 
-    With `peer`, only the messages of one conversation are read.
+    Clients of ac7 ask for pages by time, but the hub reads by log offset. With `peer`, only the messages of one
+    conversation are read: with a member, or in a channel.
     """
 
     def __init__(self, call: Call, peer: str | None) -> None:
@@ -208,7 +213,7 @@ class _Past:
         return high
 
     async def _page(self, before: int | None, limit: int, *, offers: bool = False) -> tuple[m.Message, ...]:
-        """Read at most `limit` messages below the log offset `before`, newest first.
+        """Return at most `limit` messages whose log offsets are lower than `before`, newest first.
 
         With `offers`, the hub records that these messages were shown to the member.
         """
@@ -231,7 +236,10 @@ def content_of(
     data: Mapping[str, Any] | None = None,
     attachments: tuple[m.Attachment, ...] = (),
 ) -> m.Content:
-    """Build the hub's content of a message. Fields that ac7 has no key for, such as priority, are taken from `data`."""
+    """Return the content of a hub message, made from the parts of an ac7 message.
+
+    Fields that ac7 has no key for, such as the priority, are taken from `data`.
+    """
     return m.Content(
         target=target,
         body=body,
@@ -244,7 +252,7 @@ def content_of(
 
 
 def thread_target(objective_id: str) -> Target:
-    """Return the target of an objective's thread."""
+    """Return the target of a message to all members in an objective's thread."""
     return Target(TargetKind.OBJECTIVE, objective_id)
 
 

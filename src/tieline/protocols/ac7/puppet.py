@@ -10,7 +10,10 @@ Json = dict[str, Any]
 
 
 class Ac7Puppet(Puppet):
-    """Puppet (scripted client) of ac7. It sends by request and receives by event stream, without acknowledgement."""
+    """Puppet (scripted test client) of ac7. It sends by HTTP request and receives by event stream.
+
+    It does not acknowledge messages, because ac7 has no acknowledgements.
+    """
 
     protocol = "ac7"
     acknowledges = False
@@ -27,7 +30,7 @@ class Ac7Puppet(Puppet):
         await self._client.push(target, body, {"priority": "urgent"} if urgent else {})
 
     async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
-        """Make any request of the protocol and return the JSON of the answer. `form` is the JSON body."""
+        """Send an HTTP request of ac7 and return the JSON of the answer. `form` is the JSON body of the request."""
         return await self._client.ask(method, path, form)
 
     async def hear(self) -> Heard:

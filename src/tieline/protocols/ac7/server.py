@@ -1,8 +1,8 @@
 """ac7's HTTP application: finds the caller and the route of a request, and answers it.
 
-Used by: the server's assembly, which mounts it on the HTTP port. Uses: the routes of each noun, and the streams. A
-request passes the check of the protocol version first, then the check of the token, then its route. A route that is
-open to everybody needs no token.
+Used by: the server's assembly, which mounts it on the HTTP port. Uses: the routes of the other modules, and the
+streams. A request passes the check of the protocol version first, then the check of the token, then its route. A route
+that is open to everybody needs no token.
 """
 
 from functools import cached_property
@@ -83,13 +83,16 @@ class Ac7(Server):
 
     @cached_property
     def _description(self) -> Answer:
-        """The OpenAPI document. It is made at the first request for it, because making it would slow down the start."""
+        """The answer with the OpenAPI document of ac7.
+
+        The document is made at the first request for it, because making it would slow down the start of the hub.
+        """
         described = document(self.table, "ac7", "The ac7 API of a Tieline hub.", Failure)
         return Answer(200, msgspec.json.encode(described))
 
     @property
     def http(self) -> "Ac7":  # type: ignore[override]  # returns itself
-        """The HTTP application: this object itself."""
+        """The HTTP application of ac7, which is this object itself."""
         return self
 
     # The HttpApp port.
@@ -106,7 +109,7 @@ class Ac7(Server):
         return scope["type"] == "http" and _path(scope).split("/", 2)[1] in self._roots
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer an HTTP request, or run the live stream that the request opens."""
         path, method = _path(scope), scope.get("method", "GET")
         found = self._app.find(method, path)
         if found is not None and found[0].live is not None:
@@ -117,7 +120,7 @@ class Ac7(Server):
             await self._app.serve(found, scope, receive, send)
 
     def close(self) -> None:
-        """End all streams and the sessions of requests, because the hub stops."""
+        """End all streams, and the sessions that requests use, because the hub stops."""
         self._streams.close()
         self._activity.close()
         self._channels.close()

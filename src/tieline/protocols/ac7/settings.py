@@ -11,7 +11,7 @@ announce = true
 
 
 class Ac7Settings(Settings, frozen=True):
-    """The section `[ac7]` of the configuration. With `announce`, a member gets a message when its stream opens."""
+    """Configuration of ac7: the section `[ac7]`. With `announce`, a member gets a message when its stream opens."""
 
     announce: bool = True
 

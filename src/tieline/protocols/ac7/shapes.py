@@ -46,7 +46,7 @@ TokenLabel = Annotated[str, Meta(max_length=64)]
 
 
 class Shape(Struct, frozen=True, rename="camel"):
-    """Base of all shapes. Keys are in camel case, as in ac7."""
+    """Base class of ac7's shapes (the types of JSON requests and answers). Keys are in camel case."""
 
 
 class Failure(Shape, frozen=True, omit_defaults=True):
@@ -62,7 +62,10 @@ class Failure(Shape, frozen=True, omit_defaults=True):
 
 
 def later(text: str, seconds: int | None) -> Answer:
-    """Return an answer with status 429 and this text. It asks the client to retry, after `seconds` if given."""
+    """Return an HTTP answer with status 429 and this text.
+
+    The answer asks the client to try again later. `seconds` is the time to wait, if it is known.
+    """
     return wait(answer(Failure(text, retry_after=UNSET if seconds is None else seconds), 429), seconds)
 
 

@@ -60,7 +60,10 @@ not a delivery. The entry `None` stands for the missed messages, which are being
 
 
 class Stream:
-    """The open message stream of one reader. The class implements the Listener port, so the hub calls its methods."""
+    """The open message stream of one reader (a client of the member).
+
+    The class implements the Listener port (the callbacks of a session), so the hub calls its methods.
+    """
 
     __slots__ = (
         "_closed",
@@ -121,7 +124,7 @@ class Stream:
         return True
 
     def end_missed(self) -> None:
-        """Write the queued messages, because all missed messages are written now."""
+        """Write the messages that waited in the queue, because all missed messages are written now."""
         assert self._waiting[0] is None, "they were waited for"
         self._waiting.popleft()
         self._write_waiting()
@@ -129,9 +132,9 @@ class Stream:
             self._fetch()
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Write a delivery.
+        """Write a new delivery of the member to the stream.
 
-        Ignore it if its message has an invalid signature and was sent through another protocol.
+        The delivery is ignored if its message has an invalid signature and was sent through another protocol.
         """
         del stream_seq
         if message.reaches(PROTOCOL):
@@ -166,7 +169,7 @@ class Stream:
             self._fetch()
 
     def _write_waiting(self) -> None:
-        """Write the queued messages, up to the next entry whose messages must first be read from the hub."""
+        """Write the queued messages in order. Stop at an entry whose messages must first be read from the hub."""
         while self._waiting and isinstance(first := self._waiting[0], tuple):
             self._waiting.popleft()
             frame, key = first
@@ -190,7 +193,10 @@ class Stream:
         asyncio.get_running_loop().call_soon(self._note)
 
     def show(self, message: Message, key: int = 0) -> None:
-        """Write a message, unless the stream carried it before. `key` is 0 for a message of the member itself."""
+        """Write a message to the stream, unless the stream carried it before.
+
+        `key` is the key of the delivery, or 0 if the member itself sent the message.
+        """
         if self._closed or self.carrier is None:
             return
         frame = None
@@ -209,20 +215,20 @@ class Stream:
             self._cut_off("too much waits for what was held")
 
     def _note(self) -> None:
-        """Report the written deliveries to the hub as offered."""
+        """Report to the hub that deliveries were written to the reader. They get the state `offered`."""
         if self._last and not self._closed:
             self._streams.hub.submit((c.Offered(self.session, first=self._first, last=self._last),))
         self._first = self._last = 0
 
     def progress(self, step: Progress) -> None:
-        """Do nothing. This session needs no reports on the deliveries of sent messages."""
+        """Do nothing: a stream's session sends no messages, so it needs no reports on their deliveries."""
 
     def end(self, why: Refusal) -> None:
-        """Close the stream, because the hub ended the session."""
+        """Close the stream with the reason `why`, because the hub ended the session."""
         self.close(ENDED, why.message)
 
     def stalled(self) -> None:
-        """Close the reader's connection, because the reader does not keep up."""
+        """Close the reader's connection, because the reader reads too slowly."""
         self._cut_off("too slow")
 
     def _cut_off(self, reason: str) -> None:
@@ -234,7 +240,7 @@ class Stream:
         asyncio.get_running_loop().call_soon(self._streams.remove, self)
 
     def close(self, code: int, reason: str) -> None:
-        """Stop writing and send the reader the reason."""
+        """Stop writing, and close the connection with this close code and reason."""
         if not self._closed and self.carrier is not None:
             self.leave()
             self.carrier.end(code, reason)
@@ -275,7 +281,10 @@ class Streams:
     # Callbacks of the hub.
 
     def _posted(self, notice: Notice) -> None:
-        """Write an accepted message to its sender's own streams. The sender may get no delivery of its own message."""
+        """Write an accepted message to the streams of its sender, so that all devices of the sender show it.
+
+        A delivery would not be enough, because the sender may get no delivery of its own message.
+        """
         assert isinstance(notice, Posted), "asked for"
         message = notice.message
         if notice.origin in self._expecting:
@@ -327,7 +336,11 @@ class Streams:
             raise Refused(refused(refusal))
 
     def expect(self, session: SessionId, member: MemberName) -> None:
-        """Start to count the streams that a message is written to. A request of this session is about to send it."""
+        """Start to count the streams that a message is written to.
+
+        A request of the session `session` is about to send this message in the name of `member`. Call `take`
+        afterwards.
+        """
         self._watch(member)
         self._expecting[session] = self._expecting.get(session, 0) + 1
 
@@ -351,10 +364,10 @@ class Streams:
     async def open(
         self, token: str, stream: Stream, *, announce: bool = True, since: str | None = None
     ) -> Refusal | None:
-        """Open a stream for the member with this token. Return the refusal, if any.
+        """Open a stream for the member with this token. Return the refusal, if the hub refuses the token.
 
-        The stream carries every message that the hub accepts from now on. With `since`, it first carries the messages
-        after the message with that id. With `announce`, the member gets the notice that its stream is open.
+        The stream carries every message that the hub accepts from now on. With `since`, the stream first carries the
+        messages after the message with that id. With `announce`, the member gets the notice that its stream is open.
         """
         opened: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
 
@@ -443,7 +456,7 @@ class Streams:
     # Methods that a stream calls.
 
     def frame(self, message: Message) -> Frame:
-        """Encode a message as a frame."""
+        """Return a message as a frame (JSON that is ready to be sent). The frame of the last message is cached."""
         offset, frame = self._frame
         if offset != message.offset:
             frame = Frame(_encode(codec.message(message, self._channels.ids)), message.id)
@@ -451,12 +464,12 @@ class Streams:
         return frame
 
     def count(self, message: Message) -> None:
-        """Count one more stream that this message was written to, if its sender waits for the count."""
+        """Count one more stream that this message was written to, if the sender's request waits for the number."""
         if message.offset in self._live:
             self._live[message.offset] += 1
 
     def remove(self, stream: Stream) -> None:
-        """Forget a stream whose reader is gone, and end its session."""
+        """Forget a stream whose reader has disconnected, and end its session."""
         member, stream.member = stream.member, None
         if member is None:
             return

@@ -17,11 +17,14 @@ from tieline.protocols.ac7 import codec
 from tieline.wire.route import Call, Refused, fail, no
 
 _EXCERPT = 140
-"""Largest number of characters of a client's text that an error message repeats. No name is longer."""
+"""Largest number of characters of a client's text that an error message repeats. No valid name is longer."""
 
 
 class Thread(Struct, frozen=True):
-    """The conversation that a message goes to: a member, a channel, an objective's thread, or everybody."""
+    """Result of `thread_of`: the conversation that a message goes to.
+
+    It is a member, a channel, an objective's thread, or everybody.
+    """
 
     target: Target
     key: str | None = None
@@ -31,7 +34,7 @@ class Thread(Struct, frozen=True):
 
     @property
     def viewer(self) -> str:
-        """Viewer with whom the attachments of the message are shared: a member's name, a group, or everybody."""
+        """The viewer that may read the attachments of the message: a member's name, a group, or everybody."""
         match self.target.kind:
             case TargetKind.MEMBER:
                 return self.target.name
@@ -68,9 +71,10 @@ async def own_channel(call: Call, wanted: str) -> r.ChannelView:
 
 
 async def thread_of(call: Call, to: str | None, wanted: object) -> Thread:
-    """Return the conversation that a message goes to. `to` and `wanted` are its `to` and its `data.thread`.
+    """Return the conversation that a message goes to.
 
-    Raises `Refused` if one of them is invalid, or if the caller may not write to the conversation.
+    `to` is the value of `to` in the request, and `wanted` is the value of `data.thread`. Raises `Refused` if one of
+    them is invalid, or if the caller may not write to the conversation.
     """
     found = await _named_thread(call, wanted) if wanted is not None else None
     # spec, The four thread types: no thread is everybody, and with `to` a direct message.

@@ -1,8 +1,8 @@
-"""Activity events that a runner reports about its agent, as types.
+"""The types of activity events that a runner reports about its agent.
 
-Existing clients check answers strictly: one bad event makes them reject a whole list. Uploads are therefore checked
-against the same shapes. Keys that a shape does not have are stored and ignored. An event whose kind is not in this
-module needs only its kind and its time. It is stored, and shown only to clients that know its kind.
+Existing clients check answers strictly: one bad event makes them reject a whole list. So uploads are checked against
+the same types. Keys that a type does not have are stored and ignored. An event of a kind that is not in this module
+needs only its kind and its time. Such an event is stored, and is shown only to clients that know its kind.
 """
 
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ ObjectiveKey = Annotated[str, Meta(min_length=1)]
 
 
 class AnyEvent(Shape, frozen=True):
-    """The parts that every event has, whatever its kind."""
+    """Type with the keys that every activity event has, of any kind."""
 
     kind: Annotated[str, Meta(min_length=1, max_length=64)]
     ts: Count

@@ -1,8 +1,8 @@
 """agent-channels: channels of JSON messages over Unix sockets, and the bridges that join them.
 
 Used by: the code that runs protocols, and agents that use only the library. Uses: `wire`. The library gives no meaning
-to messages, and does not know who its clients are. PROTOCOL.md has the wire, its limits and our deviations from the
-specification.
+to messages, and does not know who its clients are. PROTOCOL.md has the format of the messages, the limits, and the
+points in which the hub deviates from the specification.
 
 `codec` converts bytes to values and back. `connection` is one socket. `channel`, `client`, `group` and `bridge` have
 the classes of the protocol's own library, under the same names. `server` connects the protocol to the hub.

@@ -1,7 +1,7 @@
 """Other names of inboxes: `dm-<member>.sock` is a link to `inbox-<member>.sock`.
 
 Used by: `server`. Uses: the folder of the sockets. A newer version of the protocol's library writes to a member through
-`dm-<member>.sock`. It is a symbolic link, because a link, unlike a second socket, needs no open file. A channel whose
+`dm-<member>.sock`. This file is a symbolic link, because a second socket would need one more open file. A channel whose
 name begins with `dm-` gets no socket. Otherwise anybody could create such a channel and receive a member's messages.
 """
 
@@ -41,7 +41,7 @@ class InboxAliases:
 
 
 def is_inbox(name: str) -> bool:
-    """True if a socket with this name is an inbox."""
+    """True if the socket with this name, without `.sock`, is a member's inbox."""
     return name.startswith(INBOX_PREFIX)
 
 

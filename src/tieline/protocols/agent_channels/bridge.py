@@ -26,21 +26,24 @@ Status = Literal["running", "stopped", "error"]
 
 
 class Bridge(Protocol):
-    """Interface of every bridge, which forwards messages between a channel and something else."""
+    """Interface of a bridge. A bridge forwards messages between a local channel and another transport, such as TCP."""
 
     async def start(self) -> None:
-        """Connect both sides."""
+        """Connect the bridge to the local channel and to the other transport."""
 
     async def stop(self) -> None:
-        """Disconnect both sides. It is no error if the bridge is already stopped or was never started."""
+        """Disconnect from the local channel and from the other transport.
+
+        It is no error if the bridge is already stopped or was never started.
+        """
 
     @property
     def status(self) -> Status:
-        """State of the bridge. "error" means that one side is lost for good."""
+        """State of the bridge. "error" means that one of the two connections is lost, and is not opened again."""
 
 
 class _TcpBridge(Emitter):
-    """Common part of both TCP bridges: the connection to the local channel, and the order of start and stop."""
+    """Base class of both TCP bridges. It has the connection to the local channel, and the order of start and stop."""
 
     def __init__(self, channel_path: str | os.PathLike[str]) -> None:
         super().__init__()
@@ -52,11 +55,11 @@ class _TcpBridge(Emitter):
 
     @property
     def status(self) -> Status:
-        """State of the bridge. "error" means that one side is lost for good."""
+        """State of the bridge. "error" means that one of the two connections is lost, and is not opened again."""
         return self._status
 
     async def start(self) -> None:
-        """Connect to the channel, then open the TCP side. If either step fails, both sides are closed again."""
+        """Connect to the local channel, then open TCP. If either step fails, both are closed again."""
         if self._starting or self._status == "running":
             raise RuntimeError("Bridge already running")
         self._starting = True
@@ -75,7 +78,10 @@ class _TcpBridge(Emitter):
             self._starting = False
 
     async def stop(self) -> None:
-        """Disconnect both sides. It is no error if the bridge is already stopped or was never started."""
+        """Disconnect from the local channel and from TCP.
+
+        It is no error if the bridge is already stopped or was never started.
+        """
         self._status = "stopped"
         # Clear `_local` first, so that any new TCP connection is refused.
         local, self._local = self._local, None
@@ -143,10 +149,10 @@ class _TcpBridge(Emitter):
         raise NotImplementedError
 
     def data_arrived(self) -> None:
-        """Do nothing. A message from TCP goes only to the clients that are connected now."""
+        """Do nothing: asyncio accepts the TCP clients, so the bridge has no waiting clients to accept here."""
 
     def message_received(self, connection: Connection, message: Message) -> None:
-        """Forward a message from TCP to the channel and to the other TCP clients."""
+        """Forward a message from a TCP peer to the local channel and to the other TCP clients."""
         local = self._local
         if local is not None and local.connected:
             try:
@@ -166,10 +172,13 @@ class _TcpBridge(Emitter):
         self._emit("message", message, connection.id)
 
     def connection_drained(self, connection: Connection) -> None:
-        """Do nothing. The bridge never waits until a slow TCP peer reads again."""
+        """Do nothing: the bridge never waits for a slow TCP peer.
+
+        If too many bytes wait for a peer, the bridge disconnects the peer.
+        """
 
     def connection_failed(self, connection: Connection, error: Exception) -> None:
-        """Emit the reason why a connection is closed."""
+        """Emit an "error" event with the reason why a TCP connection is being closed."""
         del connection
         self._emit("error", error)
 
@@ -179,10 +188,11 @@ class _TcpBridge(Emitter):
 
 
 class TcpBridgeServer(_TcpBridge):
-    """Offers a channel to TCP clients. Each client receives messages of the channel and of the other TCP clients.
+    """Bridge that offers a local channel to TCP clients.
 
-    Events: "tcp-connect" (client_id); "tcp-disconnect" (client_id); "message" (message, "channel" or client_id);
-    "error" (an exception). Client ids are `tcp-0`, `tcp-1`, … in the order of connection.
+    Each TCP client receives the messages of the channel and of the other TCP clients. Events: "tcp-connect"
+    (client_id); "tcp-disconnect" (client_id); "message" (message, "channel" or client_id); "error" (an exception).
+    Client ids are `tcp-0`, `tcp-1`, … in the order of connection.
     """
 
     EVENTS = ("tcp-connect", "tcp-disconnect", "message", "error")
@@ -213,7 +223,7 @@ class TcpBridgeServer(_TcpBridge):
         self._emit("tcp-connect", connection.id)
 
     def connection_closed(self, connection: Connection, error: Exception | None) -> None:
-        """Unregister a TCP client."""
+        """Unregister a TCP client that has disconnected, and emit "tcp-disconnect"."""
         if self._remotes.pop(connection.id, None) is None:
             return
         if error is not None:
@@ -244,7 +254,7 @@ class TcpBridgeServer(_TcpBridge):
 
 
 class TcpBridgeClient(_TcpBridge):
-    """Connects a channel to a remote `TcpBridgeServer`, and reconnects when TCP is lost.
+    """Bridge that connects a local channel to a remote `TcpBridgeServer`. It reconnects when TCP is lost.
 
     Messages that arrive while TCP is down are dropped. Events: "tcp-connect" (); "tcp-disconnect" (); "reconnecting"
     (attempt, delay in ms); "message" (message, "channel" or "tcp"); "error" (an exception).
@@ -284,7 +294,7 @@ class TcpBridgeClient(_TcpBridge):
         self._reconnecting: asyncio.Task[None] | None = None
 
     def connection_opened(self, connection: Connection) -> None:
-        """Register the TCP connection."""
+        """Register the new TCP connection. If the bridge was stopped meanwhile, close the connection."""
         if self._local is None:
             connection.abort()
             return
@@ -292,7 +302,7 @@ class TcpBridgeClient(_TcpBridge):
         self._emit("tcp-connect")
 
     def connection_closed(self, connection: Connection, error: Exception | None) -> None:
-        """Note that TCP is lost, and start to reconnect if `reconnect` is set."""
+        """Unregister the lost TCP connection, and start to reconnect if `reconnect` is set."""
         if connection is not self._remote:
             return
         self._remote = None

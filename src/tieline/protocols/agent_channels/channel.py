@@ -1,13 +1,13 @@
 """A channel: a Unix socket that forwards each message of a client to all other clients.
 
-Used by: `group`, and the hub's server. The server stores each message first, and then forwards it itself.
-Uses: `connection` and `wire.unix`. A channel knows no names of clients and no history, and gives no meaning to
-messages. Client ids are `client-0`, `client-1`, … in the order of connection. A client cannot choose one receiver,
-because each message goes to the whole channel.
+Used by: `group`, and the hub's server. The server stores each message first, and then forwards it itself. Uses:
+`connection` and `wire.unix`. A channel knows no names of clients and no history, and gives no meaning to messages.
+Client ids are `client-0`, `client-1`, … in the order of connection. A client cannot choose one receiver, because each
+message goes to the whole channel.
 
 A faulty client harms only itself. Invalid input closes the client's connection, after the messages before the invalid
-input were delivered. A client that does not read is closed when its write buffer exceeds the limit. A client that goes
-silent in the middle of a frame delays no other client.
+input were delivered. A client that does not read is closed when its write buffer exceeds the limit. A client that stops
+in the middle of a frame (an encoded message) delays no other client.
 """
 
 import asyncio
@@ -31,7 +31,10 @@ PostLarge = Callable[[str, LargeMessage], None]
 
 
 class ClientError(Exception):
-    """Reason why one client was closed, or an error of its socket. It has the client's id and the text of the cause."""
+    """Exception of the "error" event: the reason why a client is closed, or an error of its socket.
+
+    It has the client's id and the text of the cause.
+    """
 
     def __init__(self, client_id: str, text: str) -> None:
         super().__init__(text)
@@ -62,11 +65,11 @@ class Channel(Emitter):
     ) -> None:
         """Set the parameters of the channel. `start` opens it.
 
-        `mode` sets the permissions of the socket file. If it is None, the umask decides. `post` is a callback that
-        handles each client's message. With `post`, the channel does not forward messages. Its owner calls `send`,
+        `mode` sets the permissions of the socket file. If `mode` is None, the umask decides. `post` is a callback that
+        handles each client's message. With `post`, the channel does not forward messages: its owner calls `send`,
         `send_all` or `broadcast`. `post_large` is the callback for a message with very many values, which it gets
         undecoded. Without `post_large`, such a message is decoded and passed to `post`. `unfinished` limits the memory
-        for the unfinished frames of all clients of several channels.
+        for messages that clients have sent only in part. Several channels can share this limit.
         """
         super().__init__()
         self.path = Path(path)
@@ -88,7 +91,7 @@ class Channel(Emitter):
 
     @property
     def started(self) -> bool:
-        """True if the channel listens."""
+        """True if the channel accepts clients."""
         return self._server is not None
 
     @property
@@ -102,7 +105,10 @@ class Channel(Emitter):
         return list(self._clients)
 
     async def start(self) -> None:
-        """Listen. Raises `RuntimeError` when already started, and the exceptions of `wire.unix.listen`."""
+        """Open the socket and accept clients.
+
+        Raises `RuntimeError` when already started, and the exceptions of `wire.unix.listen`.
+        """
         if self._starting or self._server is not None:
             raise RuntimeError("Channel already started")
         # spec, Channel, Stale socket detection: `unix.listen_with` replaces a stale socket and refuses a live one.
@@ -113,7 +119,10 @@ class Channel(Emitter):
             self._starting = False
 
     async def stop(self) -> None:
-        """Disconnect all clients and remove the socket. Messages that were sent before still arrive."""
+        """Disconnect all clients and remove the socket.
+
+        Messages that the channel sent before still reach the clients.
+        """
         server, self._server = self._server, None
         if server is None:
             return
@@ -131,7 +140,10 @@ class Channel(Emitter):
         self.send_all(encode(message, max_size=self.max_message_size), exclude=exclude)
 
     def send_all(self, frame: bytes, *, exclude: str | None = None) -> int:
-        """Send a complete frame to every client except `exclude`. Returns the number of clients."""
+        """Send a complete frame (an encoded message) to every client except `exclude`.
+
+        Returns the number of clients that it was sent to.
+        """
         sent = 0
         # Iterate over a copy, because a write may remove a client that is too slow.
         for client_id, client in tuple(self._clients.items()):
@@ -142,17 +154,20 @@ class Channel(Emitter):
     # Methods for one client. An id that is not connected is no error, because clients disconnect at any time.
 
     def send(self, client_id: str, frame: bytes) -> bool:
-        """Send a complete frame to one client. Returns False if the client is gone."""
+        """Send a complete frame (an encoded message) to one client. Returns False if the client is gone."""
         client = self._clients.get(client_id)
         return client is not None and client.write(frame)
 
     def unsent_bytes(self, client_id: str) -> int:
-        """Number of bytes in a client's write buffer, not yet taken by the operating system."""
+        """Return the number of bytes in a client's write buffer that the operating system has not taken yet."""
         client = self._clients.get(client_id)
         return 0 if client is None else client.unsent_bytes
 
     def pause_reading(self, client_id: str) -> None:
-        """Stop reading from a client. Messages of the chunk that was already read (at most 256 KiB) still arrive."""
+        """Stop reading from a client.
+
+        Messages in the bytes that were already read (at most 256 KiB) are still handled.
+        """
         if client := self._clients.get(client_id):
             client.pause_reading()
 
@@ -162,7 +177,10 @@ class Channel(Emitter):
             client.resume_reading()
 
     def disconnect(self, client_id: str, reason: str) -> None:
-        """Close one client. The "error" event has the reason, because the protocol cannot send it to the client."""
+        """Close the connection of one client.
+
+        The "error" event has the reason, because the protocol cannot send the reason to the client.
+        """
         if client := self._clients.get(client_id):
             client.fail(ConnectionError(reason))
 
@@ -183,12 +201,12 @@ class Channel(Emitter):
         self._emit("connect", connection.id)
 
     def data_arrived(self) -> None:
-        """Accept the clients that connected meanwhile, so that they also get the messages that were just read."""
+        """Accept the clients that wait for a connection, so that they also get the messages that were just read."""
         if self._acceptor is not None:
             self._acceptor.accept_all()
 
     def message_received(self, connection: Connection, message: Message) -> None:
-        """Forward a message to the other clients, or to `post` if it is set."""
+        """Forward a message to the other clients. If the callback `post` is set, pass the message to it instead."""
         if self._post is None:
             self._fan_out(connection, message)
         else:
@@ -196,7 +214,7 @@ class Channel(Emitter):
         self._emit("message", message, connection.id)
 
     def _receive_large(self, connection: Connection, large: LargeMessage) -> None:
-        """Forward a large message to the other clients, or to `post_large` or `post` if set.
+        """Forward a large message to the other clients. If `post_large` or `post` is set, pass it to that instead.
 
         The message is decoded only for `post` or for a handler of "message".
         """
@@ -214,11 +232,11 @@ class Channel(Emitter):
         self._emit("drain", connection.id)
 
     def connection_failed(self, connection: Connection, error: Exception) -> None:
-        """Emit the reason why a client is closed."""
+        """Emit an "error" event with the reason why a client is being closed."""
         self._report(connection.id, error)
 
     def connection_closed(self, connection: Connection, error: Exception | None) -> None:
-        """Unregister a closed client."""
+        """Unregister a client whose connection is closed, and emit "disconnect"."""
         if self._clients.pop(connection.id, None) is None:
             return
         if error is not None:

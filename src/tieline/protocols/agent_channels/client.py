@@ -28,7 +28,7 @@ INBOX_MAX = 1024
 
 
 class ChannelClient(Emitter):
-    """A client of one channel. It has at most one connection at a time.
+    """Client of one channel. It has at most one connection at a time.
 
     Events: "message" (message); "connect" (); "disconnect" (), when the connection is lost, not when `disconnect` is
     called; "drain" (), when a full write buffer has room again; "error" (an exception). Invalid input causes an "error"
@@ -59,7 +59,7 @@ class ChannelClient(Emitter):
 
     @property
     def connected(self) -> bool:
-        """True if messages can be sent."""
+        """True if the client is connected to the channel, so that messages can be sent."""
         return self._connection is not None and self._connection.open
 
     @property
@@ -68,7 +68,10 @@ class ChannelClient(Emitter):
         return self._connection is None or self._connection.writable
 
     async def connect(self) -> None:
-        """Connect. Raises `RuntimeError` when already connected, and `OSError` when nobody listens."""
+        """Connect to the channel's socket.
+
+        Raises `RuntimeError` when already connected, and `OSError` when no channel listens on the socket.
+        """
         if self._connection is not None:
             raise RuntimeError("Already connected")
         connection = Connection(self, str(self.path), self.max_message_size, self.unsent_bytes_max)
@@ -91,7 +94,7 @@ class ChannelClient(Emitter):
             connection.close()
 
     def send(self, message: Message | Mapping[str, Any]) -> None:
-        """Send a message. Raises `InvalidMessage`, or `ConnectionError` when not connected."""
+        """Send a message to the channel. Raises `InvalidMessage`, or `ConnectionError` when not connected."""
         connection = self._connected()
         if not connection.write(encode(message, max_size=self.max_message_size)):
             raise ConnectionError("Not connected")
@@ -142,10 +145,10 @@ class ChannelClient(Emitter):
             connection.abort()
 
     def data_arrived(self) -> None:
-        """Do nothing. Only a channel has new clients to accept before it forwards messages."""
+        """Do nothing: only a channel has waiting clients to accept before it handles messages."""
 
     def message_received(self, connection: Connection, message: Message) -> None:
-        """Pass a message to the handlers, and buffer it for the `async for` loops."""
+        """Pass a message to the handlers of "message", and buffer it for the `async for` loops over this client."""
         if connection is not self._connection:
             return
         heard = self._has_handler("message")
@@ -161,7 +164,7 @@ class ChannelClient(Emitter):
             self._emit("drain")
 
     def connection_failed(self, connection: Connection, error: Exception) -> None:
-        """Emit the reason why the connection is closed."""
+        """Emit an "error" event with the reason why the connection is being closed."""
         if connection is self._connection:
             self._connection = None
             self._changed.set()

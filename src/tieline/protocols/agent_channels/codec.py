@@ -42,11 +42,14 @@ _encoder = msgspec.json.Encoder()
 
 
 class InvalidMessage(ValueError):
-    """The calling program passed a value that is not a message, or cannot be sent as one."""
+    """Raised if the calling program passes a value that is not a message, or cannot be sent as a message."""
 
 
 class DecodeError(ValueError):
-    """The other end sent invalid input. `messages` has the complete messages of the same chunk before that input."""
+    """Raised if the other end sent invalid input.
+
+    `messages` has the complete messages that came before the invalid input in the same chunk of bytes.
+    """
 
     def __init__(self, text: str, messages: tuple["Message", ...] = ()) -> None:
         super().__init__(text)
@@ -54,7 +57,7 @@ class DecodeError(ValueError):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message, as it is written on a socket: a text, perhaps data, and further keys."""
+    """A message of agent-channels: a text, perhaps data, and further keys."""
 
     msg: str
     """Text for a person. Never empty."""
@@ -64,14 +67,14 @@ class Message(msgspec.Struct, frozen=True):
     value."""
 
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The other top-level keys, forwarded unchanged."""
+    """The top-level keys of the JSON object other than `msg` and `data`. They are forwarded unchanged."""
 
     def __post_init__(self) -> None:
         if not _has_shape(self.msg, {} if self.data is None else self.data) or self.extra.keys() & {"msg", "data"}:
             raise InvalidMessage(f"Invalid message format: {_excerpt(self.to_dict())}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the message as its JSON object on the wire."""
+        """Return the message as the JSON object that is written to a socket."""
         data = {} if self.data is None else {"data": self.data}
         return {"msg": self.msg, **data, **self.extra}
 
@@ -86,9 +89,9 @@ def is_valid_message(value: object) -> bool:
 
 
 def encode(message: Message | Mapping[str, Any], *, max_size: int | None = None) -> bytes:
-    """Encode a message as a frame. `max_size` limits the bytes of its JSON.
+    """Return a message as a frame: the length, then the JSON of the message.
 
-    Raises `InvalidMessage` for a value that no receiver would accept.
+    `max_size` limits the bytes of the JSON. Raises `InvalidMessage` for a value that no receiver would accept.
     """
     if not is_valid_message(message):
         raise InvalidMessage(f"Invalid message format: {_excerpt(message)}")
@@ -103,7 +106,7 @@ def encode(message: Message | Mapping[str, Any], *, max_size: int | None = None)
 
 
 def decode(payload: bytes) -> Message:
-    """Decode the payload of a frame. Raises `DecodeError`."""
+    """Return the message in the payload (the JSON) of a frame. Raises `DecodeError` if the payload is invalid."""
     try:
         value = decode_json(payload)
         names = count_names(value)
@@ -118,10 +121,11 @@ def decode(payload: bytes) -> Message:
 
 
 class FrameDecoder:
-    """Turns the chunks of one stream into messages.
+    """Decoder for the bytes of one connection: turns chunks of bytes into messages.
 
-    A bad frame ends the stream: `push` raises a `DecodeError` that carries the messages before the bad frame. Until
-    `reset`, every further `push` raises again, without messages, because the length of the next frame may be wrong.
+    A bad frame (an encoded message) ends the decoding: `push` raises a `DecodeError` that carries the messages before
+    the bad frame. Until `reset`, every further `push` raises again, without messages, because the length of the next
+    frame may be wrong.
     """
 
     __slots__ = ("_failure", "_frames")
@@ -133,15 +137,18 @@ class FrameDecoder:
 
     @property
     def buffered_bytes(self) -> int:
-        """Number of bytes of the unfinished frame."""
+        """Number of bytes of the message that has arrived only in part."""
         return self._frames.buffered_bytes
 
     def push(self, chunk: bytes) -> list[Message]:
-        """Take a chunk and return the messages that it completes, in order."""
+        """Take a chunk of bytes and return the messages that it completes, in order."""
         return self._push(chunk, decode)
 
     def push_some(self, chunk: bytes, is_large: Callable[[bytes], bool]) -> list["Message | bytes"]:
-        """Take a chunk like `push`, but do not decode a payload for which `is_large` is true: return its bytes."""
+        """Take a chunk of bytes like `push`, but leave large messages undecoded.
+
+        A message whose payload (JSON) `is_large` returns true for is returned as these bytes.
+        """
         return self._push(chunk, lambda payload: payload if is_large(payload) else decode(payload))
 
     def _push(self, chunk: bytes, convert: Callable[[bytes], _M]) -> list[_M]:
@@ -162,7 +169,7 @@ class FrameDecoder:
         return messages
 
     def reset(self) -> None:
-        """Drop the unfinished frame and any error. The next byte is the first byte of a new stream."""
+        """Forget the message that has arrived only in part, and any error. The next byte begins a new stream."""
         self._frames.reset()
         self._failure = None
 
@@ -178,7 +185,7 @@ def _has_shape(msg: object, data: object) -> bool:
 
 
 def decode_json(payload: bytes) -> Any:
-    """Decode JSON. Half of a surrogate pair becomes U+FFFD. Raises the errors of `msgspec`."""
+    """Return the value of a JSON text. Half of a surrogate pair becomes U+FFFD. Raises the errors of `msgspec`."""
     try:
         return _decoder.decode(payload)
     except msgspec.DecodeError:
@@ -189,7 +196,7 @@ def decode_json(payload: bytes) -> Any:
 
 
 def count_names(value: object) -> int:
-    """Count the names (keys) in all objects of a decoded JSON value.
+    """Return the number of names (keys) in all objects of a decoded JSON value.
 
     If the JSON text has more names than the value, a name is repeated. Raises `RecursionError` if the value is nested
     deeper than `NESTING_MAX`.
@@ -211,14 +218,14 @@ def count_names(value: object) -> int:
 
 
 def invalid_json(payload: bytes) -> str:
-    """Return the error text for a payload that is not JSON."""
+    """Return the error text for the payload (content) of a frame that is not JSON."""
     # The longest character of UTF-8 has four bytes.
     excerpt = payload[: 4 * _JSON_EXCERPT].decode(errors="replace")[:_JSON_EXCERPT]
     return f"Invalid JSON in message frame: {excerpt}"
 
 
 def invalid_shape(payload: bytes) -> str:
-    """Return the error text for a payload that is JSON but not a message."""
+    """Return the error text for the payload (content) of a frame that is JSON but not a message."""
     excerpt = payload[: 4 * _MESSAGE_EXCERPT].decode(errors="replace")[:_MESSAGE_EXCERPT]
     return f"Invalid message format: {excerpt}"
 

@@ -31,7 +31,7 @@ CLOSE_SECONDS_MAX = 1.0
 
 
 class SlowReader(ConnectionError):
-    """The other end does not read, and the unsent bytes for it exceed the limit."""
+    """Raised if the other end does not read, and the unsent bytes for it exceed the limit."""
 
     def __init__(self, unsent: int, maximum: int) -> None:
         super().__init__(f"Unsent bytes {unsent} exceed maximum {maximum}: the other end does not read")
@@ -50,26 +50,32 @@ class Owner(Protocol):
         """
 
     def data_arrived(self) -> None:
-        """Called after a chunk was read and before its messages are passed on.
+        """Called after a chunk of bytes was read and before its messages are passed on.
 
         So a channel can first accept the clients that wait for a connection.
         """
 
     def message_received(self, connection: "Connection", message: Message) -> None:
-        """Called for each message."""
+        """Called for each message that the other end sent."""
 
     def connection_drained(self, connection: "Connection") -> None:
         """Called when a full write buffer has room again."""
 
     def connection_failed(self, connection: "Connection", error: Exception) -> None:
-        """Called before the connection is closed for bad input or too many unsent bytes. Nothing more is read."""
+        """Called before the connection is closed for bad input or too many unsent bytes.
+
+        Nothing more is read from the connection.
+        """
 
     def connection_closed(self, connection: "Connection", error: Exception | None) -> None:
-        """Called once, when the connection is gone. `error` is None if either end hung up, even by a reset."""
+        """Called once, when the connection is gone.
+
+        `error` is None if either end closed the connection, even by a reset.
+        """
 
 
 class Connection(asyncio.Protocol):
-    """One open socket: sends frames, and passes received messages to its owner."""
+    """One open socket: sends frames (encoded messages), and passes received messages to its owner."""
 
     __slots__ = (
         "_check",
@@ -102,8 +108,9 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """Set the parameters of the connection.
 
-        `unfinished` limits the memory for unfinished frames. `accepted` is the socket, if a server accepted the
-        connection. `large` is a callback that gets large messages undecoded. Without `large`, every message is decoded.
+        `unfinished` limits the memory for messages that have arrived only in part. `accepted` is the socket, if a
+        server accepted the connection. `large` is a callback that gets large messages undecoded. Without `large`, every
+        message is decoded.
         """
         # The owner's name for the connection.
         self.id = name
@@ -138,7 +145,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
-        """True if messages can be sent and received."""
+        """True if the connection is open, so that messages can be sent and received."""
         if self._transport is None:
             return self._early is not None and not self._leaving
         return not self._transport.is_closing()
@@ -150,13 +157,17 @@ class Connection(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Number of bytes in the write buffer, not yet taken by the operating system."""
+        """Number of bytes in the write buffer that the operating system has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     # Methods that the owner calls
 
     def write(self, frame: bytes) -> bool:
-        """Send a complete frame. Returns False if the connection is closed, or is now closed for a slow reader."""
+        """Send a complete frame (an encoded message).
+
+        Returns False if the connection is closed. If the other end reads too slowly, the connection is closed now, and
+        the result is False, too.
+        """
         transport = self._transport
         if transport is None and self._early is not None and not self._leaving:
             self._early.append(frame)
@@ -192,7 +203,7 @@ class Connection(asyncio.Protocol):
         transport.close()
 
     def abort(self) -> None:
-        """Close the connection and drop the write buffer."""
+        """Close the connection at once. Bytes that are not sent yet are dropped."""
         self._leaving = True
         if self._early is not None:
             self._early.clear()
@@ -200,14 +211,17 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Stop reading. Input fills the operating system's buffers, and back-pressure makes the other end wait."""
+        """Stop reading from the other end.
+
+        Then the buffers of the operating system fill up, and the other end must wait before it can send more.
+        """
         if self._reading and self.open:
             self._reading = False
             if self._transport is not None:
                 self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again, after `pause_reading`."""
+        """Read from the other end again, after `pause_reading`."""
         if not self._reading and self.open:
             self._reading = True
             if self._transport is not None and self._waiting is None:
@@ -245,7 +259,7 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Pass the messages of a chunk to the owner, including messages before a bad frame."""
+        """Pass the messages in a chunk of bytes to the owner, including messages before invalid input."""
         self._owner.data_arrived()
         received = self._decode(data)
         if self._waiting is not None:
@@ -265,7 +279,7 @@ class Connection(asyncio.Protocol):
             self._share.report(self._decoder.buffered_bytes)
 
     def _decode(self, data: bytes) -> list[Message | bytes | DecodeError]:
-        """Decode a chunk. Return its messages, its large payloads undecoded, and last the error, if there is one."""
+        """Return the messages in a chunk of bytes. Large ones stay undecoded, as bytes. The error, if any, is last."""
         try:
             if self._large is None:
                 return [*self._decoder.push(data)]
@@ -280,7 +294,7 @@ class Connection(asyncio.Protocol):
             self._owner.message_received(self, item)
 
     def _step(self) -> None:
-        """Check the next piece of a large payload, or pass on the next message that came after the payload.
+        """Check the next part of a large message, or pass on the next message that came after it.
 
         Then schedule the next step. The event loop serves other connections between two steps.
         """
@@ -313,7 +327,7 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._step)
 
     def _finish_steps(self) -> None:
-        """Read from the socket again after a large payload, or end the connection if the other end is gone."""
+        """Read from the socket again after a large message, or end the connection if the other end is gone."""
         self._check = self._waiting = None
         if self._ended is not None:
             self._end(*self._ended)
@@ -324,11 +338,14 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Note that the write buffer is full."""
+        """Record that the write buffer is full. asyncio calls this method."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """Note that the write buffer has room again, and call the owner's `connection_drained`."""
+        """Record that the write buffer has room again, and call the owner's `connection_drained`.
+
+        asyncio calls this method.
+        """
         self._writable = True
         self._owner.connection_drained(self)
 

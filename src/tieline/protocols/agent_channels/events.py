@@ -23,7 +23,10 @@ class Emitter:
         self._handlers: dict[str, list[Handler]] = {}
 
     def on(self, event: str, handler: Handler) -> None:
-        """Call `handler` at each `event`. The handler must return at once, because it runs between two socket reads."""
+        """Call `handler` at each `event` from now on.
+
+        The handler must return at once, because it runs between two reads of a socket.
+        """
         if event not in self.EVENTS:
             raise ValueError(f"There is no event {event!r}; there are {', '.join(self.EVENTS)}")
         if inspect.iscoroutinefunction(handler):

@@ -23,7 +23,7 @@ from tieline.protocols.agent_channels.channel import Channel
 GROUP_FILE = "group.json"
 
 _SLICE_SECONDS = 0.005
-"""Longest time to open sockets before the event loop gets to run other tasks."""
+"""Longest time in which a group opens sockets before it lets the event loop run other tasks."""
 
 # Description of a channel in a group: its name, or a mapping with the name under "name".
 Description = str | Mapping[str, str]
@@ -39,7 +39,7 @@ def _plain_channel(name: str, path: Path) -> Channel:
 
 
 class ChannelGroup:
-    """The channels of one folder, which start and stop together."""
+    """Group of channels in one folder. The channels start and stop together."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ChannelGroup:
 
     @property
     def started(self) -> bool:
-        """True if the channels listen."""
+        """True if the group is started, so that its channels accept clients."""
         return self._started
 
     def list(self) -> builtins.list[str]:
@@ -82,14 +82,17 @@ class ChannelGroup:
         return name in self._channels
 
     def channel(self, name: str) -> Channel:
-        """Return a running channel. Raises `ChannelNotFound`, a `KeyError`, if no running channel has that name."""
+        """Return the running channel with this name. Raises `ChannelNotFound`, a `KeyError`, if there is none."""
         try:
             return self._channels[name]
         except KeyError:
             raise ChannelNotFound(name) from None
 
     async def start(self) -> None:
-        """Create the folder, start all channels, then write `group.json`. If a step fails, all channels are stopped."""
+        """Create the folder, start all channels, then write `group.json`.
+
+        If a step fails, all channels are stopped again.
+        """
         async with self._changing:
             if self._started:
                 raise RuntimeError("ChannelGroup already started")
@@ -121,7 +124,7 @@ class ChannelGroup:
                 self._remove_folder()
 
     async def add_channel(self, description: Description) -> Channel:
-        """Start another channel, then add it to `group.json`."""
+        """Start another channel, then add it to `group.json`. Returns the channel."""
         for error in (await self.change(add=[description])).values():
             raise error
         return self.channel(_name(description))
@@ -133,7 +136,7 @@ class ChannelGroup:
     async def change(self, add: Iterable[Description] = (), remove: Iterable[str] = ()) -> dict[str, OSError]:
         """Start the channels in `add`, write `group.json` once, then stop the channels in `remove`.
 
-        Returns the errors of failed starts, by name.
+        Returns the errors of channels that could not be started, by name.
         """
         async with self._changing:
             self._check_started()
@@ -156,7 +159,11 @@ class ChannelGroup:
             return failed
 
     async def _open(self, names: Iterable[str]) -> tuple[dict[str, Channel], dict[str, OSError]]:
-        """Start channels. Returns the channels that listen, and the errors of failed starts, both by name."""
+        """Start the channels with these names.
+
+        Returns two dictionaries by name: the channels that were started, and the errors of channels that could not be
+        started.
+        """
         opened: dict[str, Channel] = {}
         failed: dict[str, OSError] = {}
         rested = time.monotonic()
@@ -215,7 +222,7 @@ class ChannelGroup:
 
 
 class ChannelNotFound(KeyError):
-    """No running channel of the group has this name."""
+    """Raised if no running channel of the group has this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

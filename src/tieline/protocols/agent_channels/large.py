@@ -28,21 +28,23 @@ from tieline.protocols.agent_channels.codec import (
 from tieline.wire.json_text import masked, mend_pairs
 
 LARGE_BYTES = 256 * 1024
-"""Size up to which a payload is never large. It is decoded in a few milliseconds, whatever it contains."""
+"""Size in bytes up to which a payload (the JSON of a message) never counts as large. Such a payload is decoded in a few
+milliseconds, whatever it contains."""
 VALUES_MAX = 20_000
-"""Largest number of commas, of `[` and of `{` in a payload that is not large. Such characters in strings count, too.
-The payload is decoded in a few milliseconds, however long its values are."""
+"""Largest number of commas, of `[` and of `{` in a payload that does not count as large. Such characters in strings
+count, too. The payload is decoded in a few milliseconds, however long its values are."""
 
 PIECE_BYTES = 32 * 1024
-"""Size of a piece. The check of one piece takes a few milliseconds."""
+"""Size in bytes of a piece, the part of a large payload that is checked in one step. One step takes a few
+milliseconds."""
 
 NAMES_MAX = 100_000
 """Most names (keys) in all objects together that are open at the end of a piece. The check must remember these names to
 find a repeated one. To store and to free this many takes about 10 ms. Few messages have so many."""
 
 _CUT = "\0cut"
-"""Placeholder key. A piece may begin inside nested objects. Each added outer object has this key, and its value is the
-next inner container."""
+"""Placeholder key. A piece of a payload may begin inside nested objects. To make the piece complete JSON, the outer
+objects are added again. Each of them has only this key, and the value of the key is the next inner array or object."""
 _OPENERS = {b"["[0]: b"[", b"{"[0]: b'{"\\u0000cut":'}
 _CLOSERS = {b"["[0]: b"]", b"{"[0]: b"}"}
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -50,7 +52,7 @@ _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def is_large(payload: bytes) -> bool:
-    """True if a payload has so many values that it must be checked in pieces."""
+    """True if a payload (the JSON of a message) has so many values that it must be checked in several steps."""
     return len(payload) > LARGE_BYTES and any(payload.count(sign) > VALUES_MAX for sign in (b",", b"[", b"{"))
 
 
@@ -69,17 +71,17 @@ class LargeMessage(msgspec.Struct, frozen=True):
     """The whole message: valid JSON, without repeated names."""
     msg: str
     data: bytes | None
-    """The object under `data`, as JSON."""
+    """The object under the key `data`, as JSON. `None` if the message has no `data`."""
     extra: tuple[str, ...]
-    """Names of the other top-level keys."""
+    """Names of the top-level keys other than `msg` and `data`."""
 
     def message(self) -> Message:
-        """Decode the whole message. This may take a second, in which no other task runs."""
+        """Return the whole message, decoded. Decoding may take a second, in which no other task runs."""
         return decode(self.payload)
 
 
 class _Open:
-    """A JSON array or object that is not closed at the end of a piece."""
+    """A JSON array or object that has begun, but is not closed at the end of the checked part of a payload."""
 
     __slots__ = ("kind", "names")
 
@@ -91,7 +93,10 @@ class _Open:
 
 
 class LargeCheck:
-    """The check of one large payload, piece by piece. Call `step` until it returns a message."""
+    """The check of one large payload in several steps. Call `step` until it returns a message.
+
+    Each step checks one piece (a part of the payload).
+    """
 
     def __init__(self, payload: bytes, *, piece_bytes: int = PIECE_BYTES) -> None:
         self._payload = payload
@@ -106,7 +111,10 @@ class LargeCheck:
         self._steps = self._check()
 
     def step(self) -> LargeMessage | None:
-        """Check the next piece. If all pieces were checked, return the message. Raises `DecodeError`."""
+        """Check the next piece (part) of the payload. If all pieces were checked, return the message.
+
+        Raises `DecodeError` if the payload is invalid.
+        """
         try:
             next(self._steps)
         except StopIteration as end:
@@ -137,9 +145,9 @@ class LargeCheck:
         return self._result(payload)
 
     def _cut(self, size: int) -> tuple[int, bytes] | None:
-        """Return the end position of the next piece, and the text of the piece outside strings.
+        """Return the end position of the next piece of the payload, and the text of the piece outside strings.
 
-        The piece has at most about `size` bytes. It ends at its last comma outside strings, or at the end of the
+        The piece has about `size` bytes or fewer. It ends at its last comma outside strings, or at the end of the
         payload. Return None if the piece has no such comma.
         """
         end = min(self._start + size, len(self._payload))
@@ -161,9 +169,9 @@ class LargeCheck:
         return None
 
     def _decode(self, piece: bytes, outside: bytes, *, last: bool) -> None:
-        """Check a piece: add the brackets that are open at its two ends, and decode the result.
+        """Check a piece of the payload: add the brackets that are open at its two ends, and decode the result.
 
-        `outside` is the text of the piece without strings. `last` is true for the last piece of the payload.
+        `outside` is the text of the piece outside strings. `last` is true for the last piece of the payload.
         """
         text = piece.strip(b" \t\r\n")
         # A piece ends after a value and begins before one.
@@ -186,9 +194,9 @@ class LargeCheck:
     def _follow(self, value: Any, before: list[_Open], kept: list[_Open], opened: bytes) -> list[_Open]:
         """Remember the names in objects that are only partly in this piece, and refuse a repeated name.
 
-        `value` is the decoded piece. `before` are the containers that are open at the start of the piece. `kept` are
-        the containers in `before` that the piece does not close. `opened` has the brackets that the piece opens and
-        does not close. Return the containers that are open after the piece.
+        `value` is the decoded piece. `before` are the arrays and objects that are open at the start of the piece.
+        `kept` are those in `before` that the piece does not close. `opened` has the brackets that the piece opens and
+        does not close. Return the arrays and objects that are open after the piece.
         """
         node = value
         for index, one in enumerate(before):
@@ -228,9 +236,10 @@ class LargeCheck:
 
 
 def _unmatched(outside: bytes) -> tuple[int, bytes]:
-    """Return the number of brackets that close containers of earlier pieces, and the brackets that stay open.
+    """Count the brackets in a piece of a payload that have no partner in the same piece.
 
-    `outside` is the text of a piece outside strings.
+    `outside` is the text of the piece outside strings. Return the number of closing brackets whose arrays and objects
+    began in earlier pieces, and the opening brackets that the piece does not close.
     """
     brackets = outside.translate(None, _NOT_BRACKETS)
     for _ in range(NESTING_MAX + 1):

@@ -28,7 +28,7 @@ too."""
 _ABSENT = msgspec.Raw(b"")
 _FROM = "from"
 _KNOWN = {f"{name}_": name for name in (*map(str, LABELS), _FROM, STAMP)}
-"""The keys of `data` that the hub reads. Each key is stored under the name of the struct field that decodes it."""
+"""The keys of `data` that the hub reads, by the name of the struct field that decodes each key."""
 
 _known_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     msgspec.defstruct("_Known", [(field, msgspec.Raw, _ABSENT) for field in _KNOWN], rename=_KNOWN)
@@ -39,9 +39,10 @@ _parts_decoder: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Deco
 def content_of(
     message: Message | LargeMessage, target: Target, speaker: str, is_anothers: Callable[[object], bool]
 ) -> m.Content:
-    """Convert a client's message to the content of a hub message.
+    """Return the content of a hub message, made from a message that a client sent.
 
-    `speaker` is the hub's name for the client. `is_anothers` returns true for a name that the client must not use.
+    `target` is the recipient. `speaker` is the hub's name for the client. `is_anothers` returns true for a name that
+    the client must not use.
     """
     if isinstance(message, LargeMessage):
         return _content_of_large(message, target, speaker, is_anothers)
@@ -58,10 +59,10 @@ def content_of(
 
 
 def _disarm(message: Message, speaker: str, is_anothers: Callable[[object], bool]) -> tuple[Message, tuple[str, ...]]:
-    """Remove `data.tieline` from a client's message. Replace a `data.from` that the client must not use by `speaker`.
+    """Return a client's message with the keys of `data` corrected that only the hub may set.
 
-    Return the message, and a note about the replaced name, if any. `is_anothers` returns true for a name that the
-    client must not use.
+    `data.tieline` is removed. A `data.from` that the client must not use is replaced by `speaker`. Also return a note
+    about the replaced name, if any. `is_anothers` returns true for a name that the client must not use.
     """
     data = message.data
     if data is None or not (STAMP in data or is_anothers(data.get(_FROM))):
@@ -82,7 +83,7 @@ def _claim(name: object) -> str:
 def _content_of_large(
     large: LargeMessage, target: Target, speaker: str, is_anothers: Callable[[object], bool]
 ) -> m.Content:
-    """Convert a large message, whose data is not decoded.
+    """Return the content of a hub message, made from a large message whose data is not decoded.
 
     Only recipients on this protocol get the data. The content has a note about that.
     """
@@ -103,9 +104,9 @@ def _content_of_large(
 
 
 def _known(data: bytes) -> tuple[dict[str, Any], bool]:
-    """Return the keys of `data` that the hub reads, with their values, and true if `data` has the key `tieline`.
+    """Return the keys of `data` that the hub reads, with their values. Values that are too long are left out.
 
-    Values that are too long are left out.
+    Also return true if `data` has the key `tieline`, which only the hub may set.
     """
     parts = _known_decoder.decode(data)
     found = {name: getattr(parts, field) for field, name in _KNOWN.items()}
@@ -114,7 +115,10 @@ def _known(data: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def _disarmed(large: LargeMessage, sender: str | None) -> bytes:
-    """Return the payload of a large message without `data.tieline`. If `sender` is given, it becomes `data.from`."""
+    """Return the payload (JSON) of a large message without `data.tieline`.
+
+    If `sender` is given, it becomes `data.from`.
+    """
     assert large.data is not None, "the stamp is in the data"
     parts = _parts_decoder.decode(large.payload)
     data = _parts_decoder.decode(large.data)

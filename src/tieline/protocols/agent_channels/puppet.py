@@ -11,7 +11,10 @@ _POLL_SECONDS = 0.01  # short, compared with the wait for a new socket
 
 
 class ChannelsPuppet(Puppet):
-    """Puppet of agent-channels. It reads from its own inbox socket and writes to the socket of the target."""
+    """Puppet (scripted test client) of agent-channels.
+
+    It reads from its own inbox socket and writes to the socket of the target.
+    """
 
     protocol = PROTOCOL
     acknowledges = False

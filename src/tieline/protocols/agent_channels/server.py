@@ -55,12 +55,15 @@ from tieline.wire.unfinished import Unfinished
 from tieline.wire.unix import PATH_BYTES_MAX
 
 LISTEN_SECONDS = 0.25
-"""A client of an inbox that sends nothing for this time counts as a listener. Writers write as soon as they connect."""
+"""Time after which a client of an inbox socket that has sent nothing counts as a listener. Clients that only write do
+so as soon as they are connected."""
 
 _CHANGES_MAX = 512
-"""Largest number of socket changes per write of `group.json`. With thousands of names, a write takes milliseconds."""
+"""Largest number of sockets that are opened or closed before `group.json` is written again. With thousands of names, a
+write takes milliseconds."""
 _SOCKETS_SHARE = 0.75
-"""Share of the limit of open files that the sockets may use. Clients, the store and other protocols need files, too."""
+"""Part of the limit of open files that the sockets may use, from 0 to 1. Clients, the store and other protocols need
+open files, too."""
 
 
 CARRIAGE = Carriage(
@@ -76,10 +79,11 @@ log = structlog.get_logger(__name__)
 
 
 def frame_of(message: m.Message) -> bytes | None:
-    """Convert a message of the hub to a frame of this protocol. Returns `None` if the message does not fit.
+    """Return a message of the hub as a frame (an encoded message) of agent-channels.
 
-    A message from this protocol goes out unchanged. A message from another protocol carries its sender in `data.from`,
-    and its other fields in `data.tieline`. A sender cannot forge these two keys, because the hub sets them last.
+    Returns `None` if the message does not fit. A message from agent-channels goes out unchanged. A message from another
+    protocol carries its sender in `data.from`, and its other fields in `data.tieline`. A sender cannot forge these two
+    keys, because the hub sets them last.
     """
     said = message.content
     try:
@@ -98,9 +102,10 @@ def _encode(message: Message) -> bytes:
 
 
 class _Client:
-    """One connection to the socket of a channel or of an inbox, with up to two sessions of the hub.
+    """One connection of a client to a socket, with up to two sessions of the hub.
 
-    The client sends through an anonymous session. On an inbox socket, it receives through a session of the member.
+    The socket stands for a channel or a member's inbox. The client sends through an anonymous session. On an inbox
+    socket, it receives through a session of the member.
     """
 
     __slots__ = (
@@ -163,19 +168,26 @@ class _Client:
         self.bring(self._place.take_returned())
 
     def bring(self, keys: Ranges) -> None:
-        """Send this client deliveries that another client got, because the other client began to write.
+        """Send this client deliveries that another client of the inbox got before it began to write.
 
-        Do nothing if this client does not listen. Leave out deliveries that this client already has.
+        `keys` are the keys of the deliveries. Do nothing if this client does not listen. Leave out deliveries that this
+        client already has.
         """
         if self.listens and self._hearing is not None and self._hearing.session:
             self._hearing.repeat(tuple(each_key(without_keys(keys, self._given))))
 
     def note_heard(self, keys: Ranges) -> None:
-        """Note that a listener got these deliveries. They are not passed on again if this client begins to write."""
+        """Record that a listener got the deliveries with these keys.
+
+        They are not passed on again if this client begins to write.
+        """
         self._given = without_keys(self._given, keys)
 
     def post(self, message: Message | LargeMessage) -> None:
-        """Send a message that the client posted."""
+        """Send to the hub a message that the client wrote to the socket.
+
+        On an inbox socket, this also shows that the client is a writer, and not a listener.
+        """
         if self._timer is not None:
             # The client is a writer, not a listener.
             self._timer.cancel()
@@ -247,7 +259,7 @@ class _Client:
             self._hearing.resume_writing()
 
     def close(self) -> None:
-        """End the client's sessions, because the client is gone."""
+        """End the client's sessions with the hub, because the client disconnected."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -290,23 +302,23 @@ class _Client:
         return written
 
     def write_progress(self, step: Progress) -> None:
-        """Do nothing. This session needs no reports on the deliveries of sent messages."""
+        """Do nothing: agent-channels cannot report to a client how its messages are delivered."""
 
     def end(self, why: Refusal) -> None:
         """Disconnect the client, because the hub ended its session."""
         self._channel.disconnect(self.id, why.message)
 
     def pause_reading(self) -> None:
-        """Stop reading from the client, because it posts faster than the hub can store."""
+        """Stop reading from the client, because it writes messages faster than the hub can store them."""
         self._channel.pause_reading(self.id)
 
     def resume_reading(self) -> None:
-        """Read from the client again."""
+        """Read from the client again, because the hub can store more messages."""
         self._channel.resume_reading(self.id)
 
 
 class _Place:
-    """One socket, which stands for a channel or a member's inbox, and its clients."""
+    """One socket and its clients. The socket stands for a channel or for a member's inbox."""
 
     def __init__(self, server: "ChannelsServer", name: str, path: Path) -> None:
         self.server = server
@@ -363,7 +375,7 @@ class _Place:
     def redeliver(self, keys: Ranges) -> None:
         """Pass deliveries on to the listeners of this inbox, because the client that got them began to write.
 
-        If there is no listener, keep the deliveries for the next listener.
+        `keys` are the keys of the deliveries. If there is no listener, they are stored for the next listener.
         """
         listeners = [client for client in self._clients.values() if client.listens]
         for client in listeners:
@@ -372,12 +384,12 @@ class _Place:
             self._returned += keys
 
     def take_returned(self) -> Ranges:
-        """Return the keys of the deliveries that `redeliver` kept for the next listener, and forget the keys."""
+        """Return the keys of the deliveries that `redeliver` stored for the next listener, and forget them."""
         returned, self._returned = self._returned, []
         return sorted(returned)
 
     def note_heard(self, keys: Ranges) -> None:
-        """Note that a listener got these deliveries and left.
+        """Record that a listener got the deliveries with these keys, and left.
 
         If another client begins to write, these deliveries are not passed on again.
         """
@@ -417,7 +429,7 @@ class _Place:
 
 
 class ChannelsServer(Server):
-    """Runs agent-channels in a hub: a folder with one socket for each channel and each member."""
+    """Server of agent-channels in a hub: a folder with one socket for each channel and each member."""
 
     def __init__(self, hub: Hub, folder: Path, *, inboxes: bool = True, unfinished: Unfinished | None = None) -> None:
         self.hub = hub
@@ -482,7 +494,7 @@ class ChannelsServer(Server):
             await self._group.stop()
 
     def places(self) -> Mapping[str, str]:
-        """Return the folder of the sockets, under the name `channels_dir`."""
+        """Return the address for the hub's file `run.json`: the folder of the sockets, under `channels_dir`."""
         return {"channels_dir": str(self.folder)}
 
     def _make(self, name: str, path: Path) -> Channel:
@@ -510,7 +522,7 @@ class ChannelsServer(Server):
         return names[:room]
 
     def is_anothers(self, name: object) -> bool:
-        """True if a name belongs to a member or is reserved for the hub."""
+        """True if a client must not use this name, because it belongs to a member or is reserved for the hub."""
         return isinstance(name, str) and (name in self._members or is_reserved(name.partition("@")[0]))
 
     def _changed(self, change: Notice) -> None:
@@ -535,7 +547,10 @@ class ChannelsServer(Server):
                 await self._apply(self._next_changes())
 
     def _stays(self, change: _Change) -> bool:
-        """True if a channel lost its last subscriber, but its socket has clients. The socket closes when they leave."""
+        """True if a channel has no subscribers any more, but its socket must stay open.
+
+        The socket still has clients. It is closed when the last client leaves.
+        """
         if not isinstance(change, ChannelVanished) or change.ended or change.name not in self._places:
             return False
         place = self._places[change.name]

@@ -13,7 +13,10 @@ inboxes = true
 
 
 class ChannelsSettings(Settings, frozen=True):
-    """The section `[agent_channels]` of the configuration. With `inboxes`, each member has an inbox socket."""
+    """Configuration of agent-channels: the section `[agent_channels]`.
+
+    With `inboxes`, each member has an inbox socket.
+    """
 
     inboxes: bool = True
     folder: str = ""

@@ -1,9 +1,11 @@
-"""agent-relay: a protocol with envelopes over a Unix socket. Terminal programs can also send messages by printing them.
+"""agent-relay: a protocol with JSON envelopes over a Unix socket.
+
+Terminal programs can also send messages by printing them.
 
 Used by: the code that runs protocols, and the wrapper for terminal programs. Uses: `wire`.
 
-`extractor` finds the messages in a program's output. It uses `instruction` to parse them, `escapes` for escape
-sequences, `thinking` for thinking blocks, and `hold` for output that is not shown yet.
+The module `extractor` finds the messages in a program's output. It uses `instruction` to parse the messages, `escapes`
+for escape sequences, `thinking` for thinking blocks, and `held_output` for output that is not shown yet.
 """
 
 from typing import Any

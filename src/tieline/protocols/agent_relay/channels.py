@@ -1,6 +1,6 @@
-"""Channels in agent-relay: handles CHANNEL_JOIN and CHANNEL_LEAVE, and announces them to members of the channel.
+"""Channels in agent-relay: handles the frames CHANNEL_JOIN and CHANNEL_LEAVE, and announces joins and leaves.
 
-A channel belongs to the hub, and members on all protocols can be in it. JOIN and LEAVE are announced only to members of
+A channel belongs to the hub, and members on all protocols can be in it. A join or leave is announced only to members of
 the channel that are connected through agent-relay. Joins and leaves of members on other protocols are not announced.
 """
 
@@ -24,12 +24,18 @@ _CARRIED_CHARACTERS_MAX = 1024  # these are labels; longer ones are left out
 
 
 def join(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """Add the client's member to the channel in the payload, or another `member` if the payload names one."""
+    """Handle CHANNEL_JOIN: add the client's member to the channel that the payload names.
+
+    If the payload has `member`, add the member with this name instead.
+    """
     return _move(connection, payload, JOIN)
 
 
 def leave(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """Remove the client's member from the channel in the payload, or another `member` if the payload names one."""
+    """Handle CHANNEL_LEAVE: remove the client's member from the channel that the payload names.
+
+    If the payload has `member`, remove the member with this name instead.
+    """
     return _move(connection, payload, LEAVE)
 
 

@@ -80,7 +80,7 @@ Observer = Callable[[State, str], None]
 
 
 class Delivery:
-    """A message that the client received, with its fields, and methods to acknowledge or decline it."""
+    """One message that the client received: its fields, and methods to acknowledge or decline the message."""
 
     __slots__ = ("_client", "body", "correlation", "data", "envelope", "id", "kind", "sender", "seq", "thread", "topic")
 
@@ -110,12 +110,18 @@ class Delivery:
         self._client.acknowledge(self, response, data)
 
     def nack(self, code: str = "BUSY", message: str = "") -> None:
-        """Decline the delivery, with a code and a reason for the hub. The delivery comes again in the next session."""
+        """Decline the delivery: tell the hub a code and a reason.
+
+        The hub sends the delivery again in the next session.
+        """
         self._client.decline(self, code, message)
 
 
 class RelayClient:
-    """The client of one agent. `async with RelayClient(path, name) as client` opens and closes it."""
+    """Client of agent-relay for one agent.
+
+    `async with RelayClient(path, name) as client` opens and closes the client.
+    """
 
     def __init__(
         self,
@@ -161,7 +167,7 @@ class RelayClient:
 
     @property
     def state(self) -> State:
-        """Current state of the client."""
+        """Current state of the client's connection, for example `READY`."""
         return self._lifecycle.state
 
     # Lifecycle.
@@ -292,8 +298,8 @@ class RelayClient:
     async def receive(self) -> Delivery:
         """Wait for the next delivery and return it. The caller must acknowledge the delivery.
 
-        Raise `RelayEnded` if the client has ended. Deliveries that were received but not returned come again in the
-        next session.
+        Raise `RelayEnded` if the client has ended. If the client ends before a received delivery was returned, the hub
+        sends this delivery again in the next session.
         """
         while self._final is None and not self._deliveries:
             self._arrived.clear()
@@ -323,12 +329,15 @@ class RelayClient:
     # Callbacks of the connection.
 
     def link_drained(self, link: Link) -> None:
-        """Continue to write requests, because the socket has room again."""
+        """Send the waiting requests, because the socket accepts bytes again. The link (the connection) calls this."""
         if link is self._link:
             self._pump()
 
     def link_received(self, link: Link, envelope: Envelope) -> None:
-        """Handle a frame from the hub: a delivery, an answer, a part of the handshake, or an error."""
+        """Handle one received frame (a protocol message of the hub). The link (the connection) calls this.
+
+        The frame is a delivery, an answer, a part of the handshake, or an error.
+        """
         if link is not self._link:
             return
         match envelope.type:
@@ -354,7 +363,10 @@ class RelayClient:
     # The connection.
 
     async def _live(self) -> None:
-        """Connect, and reconnect whenever the connection is lost, until there is a reason to stop."""
+        """Connect, and reconnect whenever the connection is lost. Return when the client ends.
+
+        The client ends if `close` was called, if the hub ended the session for good, or after the last failed attempt.
+        """
         try:
             self._shift(State.CONNECTING)
             while True:
@@ -373,7 +385,7 @@ class RelayClient:
             self._finish()
 
     async def _connect(self) -> str:
-        """Run one connection from its start to its end, and return the reason why it ended."""
+        """Make one connection, and wait until it ends. Return the reason of the end as text."""
         link = Link(self)
         try:
             await unix.connect(self.path, lambda: link)
@@ -391,7 +403,10 @@ class RelayClient:
         return link.why
 
     def _greet(self, link: Link) -> None:
-        """Send RESUME if there is a session that can be resumed. Otherwise send HELLO, which opens a new session."""
+        """Send the first frame on a connection: RESUME if the last session can be resumed, otherwise HELLO.
+
+        HELLO opens a new session.
+        """
         memory = self._memory
         if memory.session_id is None:
             self._hello(link)
@@ -460,10 +475,12 @@ class RelayClient:
     # Requests and their answers.
 
     async def _membership(self, kind: str, topic: str) -> None:
-        """Send SUBSCRIBE or UNSUBSCRIBE (`kind`), and wait for the result.
+        """Send SUBSCRIBE or UNSUBSCRIBE (the value of `kind`), and wait for the result.
 
-        The hub answers these frames only with a refusal. So the client also sends a STATUS with the same id, which the
-        hub always answers.
+        Raise an error if the hub refuses.
+
+        The hub answers these frames only with a refusal. So the client also sends a STATUS query with the same id,
+        because the hub always answers STATUS.
         """
         wire_id = new_id()
         frames = frame(kind, {}, id=wire_id, topic=topic) + frame("STATUS", {}, id=wire_id)
@@ -542,7 +559,10 @@ class RelayClient:
             self._link.write(written)
 
     def _check_size(self, written: bytes) -> None:
-        """Raise `RelayRefused` for a frame that is too large, because the hub would close the connection."""
+        """Raise `RelayRefused` if `written` (an encoded frame) is larger than the hub's limit.
+
+        The hub would close the connection if it received such a frame.
+        """
         size = codec.payload_bytes(written)
         if size > self._frame_bytes_max:
             text = f"a frame of {size} bytes exceeds the hub's maximum of {self._frame_bytes_max}"

@@ -31,7 +31,7 @@ FRAME_BYTES_MAX = 1024 * 1024
 """Most bytes of a frame, if a hub does not announce another limit in WELCOME."""
 
 DEFAULT_TOPIC = "default"
-"""Name that RESUME and SYNC use for the topic of envelopes that have no topic."""
+"""Topic name that RESUME and SYNC use for envelopes without a topic."""
 
 PROTOCOL = "agent-relay"
 EVERYBODY = "*"  # spec 3: a broadcast
@@ -39,19 +39,19 @@ HUMANS = "@users"
 """The address of all human members in this protocol. The hub translates it to its channel `users`."""
 CHANNEL_MESSAGE = "CHANNEL_MESSAGE"
 GROUP_MAX = 32
-"""Largest number of members of a `dm:` channel. It is small, because each member gets a separate message."""
+"""Most members of a `dm:` channel. The number is small, because each member gets a separate message."""
 
 ID_CHARACTERS_MAX = 1024
-"""Most characters of an id. The limit exists because answers repeat the id, and every answer must fit into a frame."""
+"""Most characters of an envelope's id. Answers repeat the id, and every answer must fit into a frame."""
 NESTING_MAX = 512
 """Most nesting levels of a payload.
 
-A payload that was decoded must be encoded again later, where fewer levels of the call stack may be left.
+The hub decodes a payload and later encodes it again. At that time fewer levels of the call stack may be left.
 """
 DELIVERY_BYTES = 1024
-"""Most bytes by which a DELIVER is longer than the SEND of the same message. Names, ids and numbers need them."""
+"""Most bytes by which a DELIVER can be longer than the SEND of the same message, because of added names and ids."""
 ANSWER_BYTES = 8192
-"""Bytes that an answer needs in addition to its list of entries. The envelope and the query's id need them."""
+"""Bytes that an answer needs in addition to its list of entries: for the envelope and the query's id."""
 
 _DELIVERY_PREFIX = "d-"
 
@@ -65,7 +65,7 @@ class EnvelopeError(ValueError):
 
 
 class Envelope(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"}):
-    """One frame of the protocol, with its header fields and its payload."""
+    """One envelope (a message of the protocol between client and hub): its header fields and its payload."""
 
     type: str
     v: int = VERSION
@@ -85,7 +85,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class EnvelopeBuffer:
-    """Collects the bytes of one connection and returns its envelopes, in order."""
+    """Buffer for the received bytes of one connection. It returns the envelopes in these bytes, in order."""
 
     __slots__ = ("_frames", "frame_bytes")
 
@@ -108,7 +108,7 @@ class EnvelopeBuffer:
         self._frames.reset()
 
     def next_envelope(self) -> Envelope | None:
-        """Return the next whole envelope; `None` if more bytes are needed. Raise `EnvelopeError` if it is invalid."""
+        """Return the next envelope; `None` if more bytes are needed. Raise `EnvelopeError` if it is invalid."""
         try:
             payload = self._frames.next_frame()
         except FrameError as error:
@@ -153,17 +153,17 @@ def _too_deep(envelope: Envelope) -> bool:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """Encode one envelope as a frame. The frame always has `v`, `id`, `ts` and `payload`, as the protocol demands."""
+    """Return an envelope as a frame: four bytes of length, and JSON with at least `v`, `id`, `ts` and `payload`."""
     return encode_frame(_encoder.encode(_always(envelope)))
 
 
 def payload_bytes(frame: bytes) -> int:
-    """Return the size of a frame as the frame limit counts it: without the four bytes of length at its start."""
+    """Return the size of a frame without its first four bytes (the length). The limit for frames counts this size."""
     return len(frame) - HEADER_BYTES
 
 
 def fitting(entries: Sequence[dict[str, Any]], frame_bytes_max: int) -> list[dict[str, Any]]:
-    """Return the first entries that fit together into one answer. Skip an entry that is too large for any frame."""
+    """Return the first entries that fit together into one answer. Skip an entry that is too large even alone."""
     room = whole = frame_bytes_max - ANSWER_BYTES
     fit: list[dict[str, Any]] = []
     for entry in entries:
@@ -194,9 +194,10 @@ def _always(envelope: Envelope) -> dict[str, Any]:
 
 
 def target_of(to: str | None, topic: str | None) -> Target | Refusal:
-    """Return the target of a SEND, or a refusal if `to` is not valid.
+    """Return the hub's target for the address of a SEND, or a refusal if `to` is not valid.
 
-    `*` means the subscribers of the topic, or everybody if there is no topic.
+    `to` and `topic` are fields of the SEND. The address `*` means the subscribers of the topic, or everybody if there
+    is no topic.
     """
     if not to:
         return Refusal(Code.INVALID_TARGET, "a SEND needs 'to': an agent's name or *")
@@ -246,7 +247,7 @@ def is_tool(name: str) -> bool:
 
 
 def to_each(envelope: Envelope, content: m.Content, speaker: str) -> list[m.Content]:
-    """Return the contents to send for one message that `speaker` wrote.
+    """Return the contents to send to the hub for one message that the member `speaker` wrote.
 
     For a message to a `dm:` channel with three or more members, return one content for each recipient. For any other
     message, return only `content`.
@@ -276,7 +277,10 @@ def others_in(group: tuple[str, ...], speaker: str) -> tuple[Target, ...] | Refu
 
 
 def original_to(target: Target) -> str | None:
-    """Return the address to which the sender wrote; `None` if the address was the name of one member."""
+    """Return the address to which the sender wrote, for the field `originalTo` of a DELIVER.
+
+    Return `None` if the address is the name of one member.
+    """
     return None if target.kind is TargetKind.MEMBER else written(target)
 
 
@@ -298,7 +302,7 @@ _KNOWN_IN_CHANNEL = _KNOWN | {"channel"}
 _STATUS_KINDS = frozenset({"state", "thinking"})
 _LABELS = frozenset({Field.TITLE, Field.LEVEL, Field.PRIORITY, Field.SCOPE, Field.REFS})
 _STAMP = "tieline"
-"""Key of `payload.data` that only the hub may set."""
+"""Key of `payload.data` in a DELIVER that only the hub sets. A value that the sender wrote there is not delivered."""
 
 CARRIAGE = Carriage(
     PROTOCOL,
@@ -408,11 +412,14 @@ AWAITED = "its sender waits for a reply that names this message"
 JSON_BODY = "its body is JSON, and shown as text here"
 """Note for recipients on protocols that carry only text: the body of this message was a JSON value."""
 _EMPTY = '""'
-"""The empty text as JSON."""
+"""The empty text, encoded as JSON."""
 
 
 def _is_text(body: object) -> bool:
-    """True if the body is a text and not empty. Any other body is stored as JSON, because the hub needs a text."""
+    """True if a message's body is a text and not empty.
+
+    Any other body is stored as JSON text, because the hub needs a text that is not empty.
+    """
     return isinstance(body, str) and body != ""
 
 
@@ -422,14 +429,17 @@ def text_of(body: object) -> str:
 
 
 def _body_of(message: m.Message, rest: dict[str, Any]) -> Any:
-    """Return the body of a message as its sender wrote it: a text, or any JSON value. `rest` comes from `_rest`."""
+    """Return the body of a message as its sender wrote it: a text, or any JSON value.
+
+    `rest` is the result of `_rest`: the parts of the message that the hub has no field for.
+    """
     return _plain_decoder.decode(message.content.body) if rest.get("json_body") else message.content.body
 
 
 def _own_words(kind: str, meta: dict[str, Any], extra: dict[str, Any]) -> list[str]:
-    """Return the names of the parts of a message that only agents on this protocol understand.
+    """Return the names of those parts of a message that only agents on agent-relay understand.
 
-    A note lists these names for recipients on other protocols.
+    For recipients on other protocols, the message gets a note with these names.
     """
     kinds = [f"kind {kind}"] if kind not in ("message", *_STATUS_KINDS) else []
     return [*kinds, *(f"payload_meta.{key}" for key in meta if key not in _TRANSLATED), *extra]
@@ -481,7 +491,10 @@ _KEY_DIGITS_MAX = 18
 
 
 def _rest(message: m.Message) -> dict[str, Any]:
-    """Return the parts of a message that `_beside` stored with it; an empty dict for a message of another protocol."""
+    """Return the agent-relay parts of a message that `_beside` stored with the message.
+
+    Return an empty dict for a message that came through another protocol.
+    """
     original = message.content.original
     if original is None or message.protocol != PROTOCOL:
         return {}
@@ -495,7 +508,7 @@ def is_channel_message(message: m.Message) -> bool:
 
 
 def channel_message(message: m.Message, key: int) -> Envelope | None:
-    """Make the CHANNEL_MESSAGE for one recipient; `key` is the delivery's key.
+    """Return the CHANNEL_MESSAGE envelope for one recipient. `key` is the delivery's key.
 
     Return `None` if the sender did not send the message as a CHANNEL_MESSAGE.
     """
@@ -522,9 +535,9 @@ def channel_message(message: m.Message, key: int) -> Envelope | None:
 
 
 def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_id: str) -> Envelope:
-    """Make the DELIVER of a message for one recipient.
+    """Return the DELIVER envelope of a message for one recipient.
 
-    `key` is the delivery's key, `seq` its number in its stream, `session_id` the recipient's session.
+    `key` is the delivery's key. `seq` is the delivery's number in its stream. `session_id` is the recipient's session.
     """
     said = message.content
     rest = _rest(message)
@@ -557,7 +570,10 @@ def deliver(message: m.Message, key: int, seq: int, *, recipient: str, session_i
 
 
 def _data(message: m.Message) -> dict[str, Any]:
-    """Return the `data` of a DELIVER: the sender's data, and the message's fields that DELIVER has no other key for."""
+    """Return the field `data` of a DELIVER.
+
+    It contains the sender's data, and those fields of the message for which DELIVER has no other key.
+    """
     data = message.content.data or {}
     more = beyond(message, CARRIAGE.carries) if message.protocol != PROTOCOL else None
     if not more and _STAMP not in data:

@@ -42,17 +42,16 @@ BUSY_RETRY_MS = 50  # about the time of a few commits
 _BUSY_EVERY_SECONDS = 1.0  # rate limit: a client does not get BUSY with every message
 
 _EARLY_BYTES = 64 * 1024
-"""Most bytes that are read while the hub opens a session: frames that the client sent before the hub answered."""
+"""Most bytes that a client may send before its session is open. The hub reads and buffers these bytes."""
 
 _PASSING = frozenset({ErrorCode.SHUTTING_DOWN, ErrorCode.INTERNAL})
-"""Errors of the hub that pass by themselves. They are not sent as fatal, because clients never reconnect after a fatal
-ERROR."""
+"""Temporary errors. They are not sent as fatal, because clients never reconnect after a fatal ERROR."""
 
 log = structlog.get_logger(__name__)
 
 
 class RelayConnection(asyncio.Protocol):
-    """The connection of one client. Turns the client's frames into commands for the hub, and sends it deliveries."""
+    """The hub's side of a client's connection. Turns frames (protocol messages) into commands, and sends deliveries."""
 
     __slots__ = (
         "_buffer",
@@ -129,7 +128,7 @@ class RelayConnection(asyncio.Protocol):
 
     @property
     def frame_bytes(self) -> int:
-        """Size of the last frame from the client, in bytes."""
+        """Size of the client's last frame (protocol message), in bytes."""
         return self._buffer.frame_bytes
 
     @property
@@ -202,7 +201,7 @@ class RelayConnection(asyncio.Protocol):
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
         """Send deliveries to the client, in this order. Return the deliveries that were sent as DELIVER.
 
-        Clients do not acknowledge a CHANNEL_MESSAGE. A delivery that is too large for a frame becomes `dead`.
+        The others are sent as CHANNEL_MESSAGE, which has no ACK, or become `dead`, because they are too large.
         """
         written: list[Parcel] = []
         given_up: list[int] = []
@@ -234,7 +233,7 @@ class RelayConnection(asyncio.Protocol):
         return written
 
     def write_progress(self, step: r.Progress) -> None:
-        """Do nothing: this connection never asks for the progress of sent messages."""
+        """Do nothing, because this connection does not ask the hub to report the progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
         """Send the reason to the client and close the connection, because the hub ended the session."""
@@ -242,7 +241,7 @@ class RelayConnection(asyncio.Protocol):
         self.fail(code, why.message, fatal=code not in _PASSING)
 
     def pause_reading(self) -> None:
-        """Stop reading, because the client sends faster than the hub can store, or the next frame must wait."""
+        """Stop reading from the socket. If the reason is that the client sends too fast, also send BUSY (slow down)."""
         self._deaf = True
         if self._transport is not None:
             self._transport.pause_reading()
@@ -250,7 +249,7 @@ class RelayConnection(asyncio.Protocol):
             self.busy(self.server.hub.limits.inflight_max)
 
     def resume_reading(self) -> None:
-        """Read from the client again."""
+        """Start to read from the socket again, after `pause_reading`."""
         self._deaf = False
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -258,7 +257,7 @@ class RelayConnection(asyncio.Protocol):
     # Calls of the server and its parts.
 
     def send(self, kind: str, payload: Payload, **fields: Any) -> bool:
-        """Send one envelope. Return false, and send nothing, if the envelope is too large for a frame."""
+        """Send an envelope. Return false, and send nothing, if it is too large. `fields` are its header fields."""
         fields["id"] = fields.get("id") or self.server.next_id()
         frame = codec.encode(Envelope(kind, ts=self.server.now_ms(), payload=payload, **fields))
         fits = codec.payload_bytes(frame) <= self.server.frame_bytes_max
@@ -267,28 +266,28 @@ class RelayConnection(asyncio.Protocol):
         return fits
 
     def tell(self, frame: bytes) -> None:
-        """Send a notice (an encoded frame). Skip it if the session is not open, or if the client reads too slowly."""
+        """Send an encoded notice. Skip it if the session is not open or the client reads too slowly."""
         fits = codec.payload_bytes(frame) <= self.server.frame_bytes_max
         if fits and self._writable and self._greeting.phase is Phase.ACTIVE and self._transport is not None:
             self._transport.write(frame)
 
     def error(self, code: ErrorCode, text: str, *, fatal: bool = False, **fields: Any) -> None:
-        """Send an ERROR with a code and a text. `fields` are header fields, such as the id of the refused frame."""
+        """Send an ERROR. If it is `fatal`, the client will not reconnect. `fields` are its header fields."""
         self.send("ERROR", {"code": code.value, "message": text, "fatal": fatal}, **fields)
 
     def fail(self, code: ErrorCode, text: str, *, fatal: bool = True) -> None:
-        """Send an ERROR and a BYE, and hang up."""
+        """Send an ERROR and a BYE to the client, and close the connection."""
         if self.closed:
             return
         self.error(code, text, fatal=fatal)
         self._goodbye(text)
 
     def submit(self, command: c.Command, done: Callable[[r.Reply], None] | None = None) -> None:
-        """Submit a command to the hub; `done` gets the reply."""
+        """Submit a command to the hub. If `done` is given, call it with the hub's reply."""
         self._pump.submit((command,), None if done is None else (lambda replies: done(replies[0])))
 
     def record(self, code: Code, what: str) -> None:
-        """Write into the hub's log that this protocol refused an action by itself. `what` is the refused action."""
+        """Write into the hub's log that this server, and not the hub, refused an action. `what` is the action."""
         self.submit(c.RecordRefusal(protocol=PROTOCOL, code=code, what=what, session=self.session))
 
     def check_pulse(self, now: float) -> None:
@@ -316,7 +315,7 @@ class RelayConnection(asyncio.Protocol):
     # Reading.
 
     def _read(self) -> None:
-        """Handle the frames in the buffer until the buffer is empty or the next frame must wait for the hub."""
+        """Handle the frames (protocol messages) in the buffer, until none is left or the next one must wait."""
         try:
             while self._greeting.phase in (Phase.GREETING, Phase.ACTIVE) and self._procedure is None:
                 envelope = self._buffer.next_envelope()
@@ -398,13 +397,13 @@ class RelayConnection(asyncio.Protocol):
     # Opening a session.
 
     def open(self, attach: c.Attach, opened: Callable[[r.Attached | Refusal], None]) -> None:
-        """Ask the hub for a session. Frames wait until the session is open."""
+        """Ask the hub to open a session, and call `opened` with the reply. Meanwhile, the client's frames wait."""
         self._greeting.open(attach, opened)
 
     def activate(self, terms: Terms, attached: r.Attached, replay: tuple[Replayed, ...] = ()) -> None:
-        """Start to serve an open session. The client must have got WELCOME or SYNC before.
+        """Start to serve an open session. The hub must have sent WELCOME or SYNC before.
 
-        `terms` has the fields of HELLO or RESUME, `attached` is the hub's reply, `replay` has deliveries to send again.
+        `terms` has the fields of HELLO or RESUME, `attached` is the hub's reply, `replay` has the missed deliveries.
         """
         assert attached.member is not None, "only members attach here"
         assert attached.resume_id is not None, "every session here is resumable"
@@ -422,18 +421,18 @@ class RelayConnection(asyncio.Protocol):
         self._go_on()
 
     def admit_tool(self, terms: Terms) -> None:
-        """Let a tool (a client that is not a member) send queries. Each query opens a separate session."""
+        """Let a tool (a client that is not a member) send queries. Each query gets its own session."""
         self._terms, self.name, self.tool = terms, terms.name, terms.name
         self.server.enter(self, ready=False)
         self.end_request()
 
     def act_as(self, name: str) -> None:
-        """Use the member `name` for one request. The next session on this connection belongs to this member."""
+        """Leave the session. The next session on this connection belongs to the member `name`, for one request."""
         self._pump.leave()
         self.name = name
 
     def end_request(self) -> None:
-        """End the session that was opened for one request, and read the next frames."""
+        """End the session that was opened for one request. Then handle the next frames of the client."""
         self.name = self.tool
         if self.tool:
             self._pump.leave()
@@ -443,19 +442,19 @@ class RelayConnection(asyncio.Protocol):
         self._go_on()
 
     def stay(self, why: str) -> None:
-        """Refuse to resume the session. The client may send HELLO on this connection."""
+        """Refuse a RESUME with a NACK, for the reason `why`. The client may send HELLO on the same connection."""
         # spec 8: NACK with the code STALE, after which the client sends a fresh HELLO.
         self.send("NACK", {"code": ErrorCode.STALE.value, "message": why})
         self._greeting.again(self._too_late)
         self._go_on()
 
     def _go_on(self) -> None:
-        """Read the frames that came while the hub was opening the session."""
+        """Handle the frames (protocol messages) that came while the hub was opening the session."""
         self._heard_since = False
         self._read()
 
     def _confirm(self) -> None:
-        """Report to the hub, once, that the client has its new resume token. Any frame after the token proves this."""
+        """Tell the hub, once, that the client has its new resume token. Any frame after the token proves this."""
         # gap 2: a resume token is replaced at each use, and the previous token becomes invalid here.
         active = self._greeting.phase is Phase.ACTIVE and not self.tool
         if active and self._heard_since and not self._confirmed:
@@ -465,7 +464,7 @@ class RelayConnection(asyncio.Protocol):
     # Answering.
 
     def refuse(self, envelope: Envelope, refusal: Refusal) -> None:
-        """Refuse a client's frame: by a NACK if the frame is a message and the client wants NACKs, else by an ERROR."""
+        """Tell the client that its frame was refused: by a NACK (for a message, if the client wants it) or an ERROR."""
         code = ERROR_CODES[refusal.code]
         if self.wants_acceptance and envelope.type in _SAYING:
             self.send("NACK", {"ack_id": envelope.id, "code": code.value, "message": refusal.message})
@@ -492,7 +491,7 @@ class RelayConnection(asyncio.Protocol):
         self.submit(c.Advance(self.session, ranges=one_key(key), state=State.ACKED, evidence="ACK"))
 
     def _credit(self, key: int | None) -> None:
-        """Count this delivery as acknowledged, so that the hub can send another delivery. Ignore a repeated call."""
+        """Note the ACK or NACK of a delivery, so that the hub can send another one. Ignore a repeated call."""
         if key is not None and key in self._unacknowledged:
             self._unacknowledged.remove(key)
             self._pump.acknowledged(1)
@@ -521,7 +520,7 @@ class RelayConnection(asyncio.Protocol):
         query: Query | None = None,
         done: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run a procedure (the commands that handle one frame), and then answer the frame.
+        """Run a procedure (a generator with the commands that handle one frame), and then answer the frame.
 
         `query`, if given, determines the type of the answer. `done` is called after the answer was sent.
         """
@@ -546,9 +545,9 @@ class RelayConnection(asyncio.Protocol):
         answer: Callable[[Payload | Refusal | None], None],
         reply: r.Reply,
     ) -> None:
-        """Continue a procedure with the reply to its last command.
+        """Continue a procedure (a generator that yields hub commands) with `reply`, the reply to its last command.
 
-        When it ends, answer its frame and read more frames.
+        When the procedure ends, call `answer` with the result, and handle the next frames of the client.
         """
         result: Payload | Refusal | None
         if isinstance(reply, Refusal):
@@ -568,7 +567,7 @@ class RelayConnection(asyncio.Protocol):
         self._read()
 
     def audit(self, envelope: Envelope, result: Payload | Refusal | None) -> Payload | Refusal | None:
-        """Write `result` into the hub's log if it refuses a forbidden frame or a reserved name. Return it unchanged."""
+        """Return `result`. If it is a refusal as FORBIDDEN or RESERVED_NAME, write the refusal into the hub's log."""
         if isinstance(result, Refusal) and result.code in (Code.FORBIDDEN, Code.RESERVED_NAME):
             self.record(result.code, envelope.type)
         return result
@@ -583,7 +582,7 @@ class RelayConnection(asyncio.Protocol):
             self.send(query.answer, result, id=envelope.id)
 
     def _log(self, envelope: Envelope) -> None:
-        """Record an agent's printed output as activity of its member."""
+        """Handle a LOG frame: store the printed output of an agent as activity of its member."""
         data, timestamp = envelope.payload.get("data"), envelope.payload.get("timestamp")
         if isinstance(data, str):
             event = {"kind": "log", "ts": timestamp if isinstance(timestamp, int) else int(envelope.ts), "data": data}
@@ -593,7 +592,7 @@ class RelayConnection(asyncio.Protocol):
             )
 
     def decline(self, envelope: Envelope) -> None:
-        """Refuse SPAWN and RELEASE, because the hub runs no agents. Send an ERROR, and also the result frame."""
+        """Refuse SPAWN or RELEASE, because the hub runs no agents. Send an ERROR, and also the result frame."""
         text = f"{envelope.type} is disabled: this hub starts and ends no agents"
         self.error(ErrorCode.INTERNAL, text, id=envelope.id)
         result = {"replyTo": envelope.id, "success": False, "name": envelope.payload.get("name"), "error": text}

@@ -61,7 +61,7 @@ NO_EFFECT = Effect()
 
 
 class _In(Enum):
-    """State of the reader: the part of an escape sequence to which the next byte belongs."""
+    """State of `EscapeReader`: the part of an escape sequence to which the next byte belongs."""
 
     BEGUN = auto()  # after ESC
     SHORT = auto()  # ESC and intermediate bytes, as in the choice of a character set

@@ -89,13 +89,13 @@ from tieline.wire import extractor
 from tieline.wire.extractor import Declined, Extracted, Instruction, Output, Passed
 
 LINES_MAX = 1000
-"""Most lines of one instruction.
+"""Most lines of one instruction (a message that a program sends by printing it).
 
 This is more than a person reads in one message, but few enough that the text of an unfinished instruction appears soon.
 """
 
 BYTES_MAX = 512 * 1024
-"""Most bytes of one printed instruction. Its message, with JSON escapes, then still fits into a frame of 1 MiB."""
+"""Most bytes of one printed instruction. Its message then still fits into a protocol message of 1 MiB."""
 
 QUIET_SECONDS = 0.1
 """Seconds without output after which the bytes that are held back are shown.
@@ -111,7 +111,7 @@ _SPACES_MAX = 512
 
 
 class _At(Enum):
-    """State of the extractor: the part of a line or of an instruction to which the next text belongs."""
+    """State of `Extractor`: the part of a line or of an instruction to which the next text belongs."""
 
     BEGIN = auto()  # only prefix characters (spaces, glyphs) have come
     MARK = auto()  # the text so far may be the beginning of a start
@@ -137,7 +137,10 @@ _PLAIN_LINE = re.compile(rb"(?:[^\x1b\r\n \t\-\[\\`~<\xe2][^\x1b\r\n]*+)?\r?\n")
 
 
 class Extractor(extractor.Extractor):
-    """Finds the instructions of this protocol in the output of one program."""
+    """Parser that finds the instructions in the output of one terminal program.
+
+    An instruction is a message that the program sends by printing it, for example `->relay:Name <<<text>>>`.
+    """
 
     def __init__(self, *, lines_max: int = LINES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._lines_max = lines_max
@@ -189,7 +192,10 @@ class Extractor(extractor.Extractor):
         return self._alternate
 
     def receive_data(self, data: bytes) -> list[Output]:
-        """Read the program's next bytes. Return the bytes that can be shown now, and the instructions found."""
+        """Read the program's next bytes.
+
+        Return the bytes that can be shown now, and the messages (instructions) found.
+        """
         position, end = self._skip_plain_lines(data, 0), len(data)
         while position < end:
             stop = position + 1
@@ -210,7 +216,10 @@ class Extractor(extractor.Extractor):
         return self._take_outputs()
 
     def _skip_plain_lines(self, data: bytes, start: int) -> int:
-        """Pass on lines, beginning at `start`, in which no instruction can begin. Return the position after them."""
+        """Pass on the lines in which no instruction can begin, from the position `start` in `data`.
+
+        Return the position after these lines.
+        """
         if self._at is not _At.BEGIN or self._escape.under_way or self._after_return or self._torn:
             return start
         end = start
@@ -222,17 +231,25 @@ class Extractor(extractor.Extractor):
         return end
 
     def next_timeout(self) -> float | None:
-        """Return the seconds without output after which to call `flush`; None while no bytes are held back."""
+        """Return the seconds without output after which the caller must call `flush`.
+
+        Return `None` while no bytes are held back.
+        """
         return QUIET_SECONDS if self._held_output else None
 
     def flush(self) -> list[Output]:
-        """Return the bytes that are held back, because the program is quiet. An unfinished instruction may continue."""
+        """Return the bytes that are held back, so that they are shown.
+
+        Call this when the program prints nothing for a while.
+
+        An instruction that is not complete yet may still continue.
+        """
         self._passing += self._held_output.take()
         self._holding = False
         return self._take_outputs()
 
     def receive_eof(self) -> list[Output]:
-        """Handle the end of the output, which also ends the last line. Return all bytes that are held back."""
+        """Handle the end of the output, which also ends the last line. Return all bytes that were held back."""
         if self._line:
             self._end_line(b"")
         self._pass_through()
@@ -240,7 +257,7 @@ class Extractor(extractor.Extractor):
         return self._take_outputs()
 
     def disarm(self, text: str) -> str:
-        """Return the text changed so that no instruction starts or ends in it."""
+        """Return a changed copy of the text. If the copy is printed, no instruction starts or ends in it."""
         return break_marks(text)
 
     def _take_outputs(self) -> list[Output]:
@@ -254,9 +271,10 @@ class Extractor(extractor.Extractor):
             self._passing.clear()
 
     def _show(self, raw: bytes, *, escape: bool = False) -> None:
-        """Pass bytes on to the screen, or hold them back while they may be part of an instruction.
+        """Pass the bytes `raw` on to the screen, or hold them back while they may be part of an instruction.
 
-        An instruction that exceeds its limits becomes ordinary output.
+        `escape` is true if the bytes are an escape sequence. An instruction that exceeds its limits becomes ordinary
+        output.
         """
         if self._holding:
             self._held_output.add(raw, escape=escape)
@@ -486,9 +504,10 @@ class Extractor(extractor.Extractor):
                 self._pass_through()
 
     def _restart(self, line: bytes, raw: bytes) -> bool:
-        """Check if this line of a body starts another instruction. Return true if the line does.
+        """Return true if `line`, which is part of an unfinished instruction, starts another instruction.
 
-        The unfinished instruction then becomes ordinary output, and the new instruction begins. `raw` is the line end.
+        Then the unfinished instruction becomes ordinary output, and the new instruction begins. `raw` is the line end.
+        An instruction is a message that a program sends by printing it.
         """
         start = skip_prefix(line)
         header = parse_header(start)
@@ -509,7 +528,7 @@ class Extractor(extractor.Extractor):
         return True
 
     def _close(self, content: bytes, raw: bytes) -> None:
-        """Finish an instruction whose end was found. If it contains no message, show its text as ordinary output."""
+        """Finish an instruction whose end was found: report its message, or show its text if it contains no message."""
         body = bytes(self._body) + content
         instruction = read_block(body) if self._header is None else read_fence(self._header, body)
         if instruction is None:

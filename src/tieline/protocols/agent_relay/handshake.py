@@ -29,7 +29,7 @@ _KINDS = {"user": MemberKind.HUMAN, "script": MemberKind.SCRIPT}
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """The fields of a client's HELLO or RESUME: its name, its token, its options, and the session to resume."""
+    """The fields of a client's HELLO or RESUME frame: its name, its token, its options, and the session to resume."""
 
     name: str
     token: str | None
@@ -43,7 +43,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     """Most unacknowledged deliveries that the hub sends to the client."""
     resume_token: str | None = None
     session_id: str | None = None
-    """The session that a RESUME resumes; `None` in a HELLO."""
+    """Id of the session that a RESUME resumes; `None` in a HELLO."""
     positions: tuple[Position, ...] = ()
 
     def attach(self) -> c.Attach:
@@ -62,12 +62,15 @@ class Terms(Struct, frozen=True, kw_only=True):
         )
 
     def afresh(self) -> "Terms":
-        """Return a copy without the resume token, to open a new session because the old one cannot be resumed."""
+        """Return a copy without the resume token.
+
+        The copy opens a new session, because the old session cannot be resumed.
+        """
         return msgspec.structs.replace(self, resume_token=None)
 
 
 def hello(payload: Payload, limits: Limits) -> Terms | Refusal:
-    """Read the payload of a HELLO. Return its fields, or a refusal if the payload has the wrong form."""
+    """Return the fields in the payload of a HELLO, or a refusal if the payload has the wrong form."""
     terms, session = _terms(payload, limits), payload.get("session")
     if session is None:
         session = {}
@@ -80,7 +83,7 @@ def hello(payload: Payload, limits: Limits) -> Terms | Refusal:
 
 
 def resume(payload: Payload, limits: Limits) -> Terms | Refusal:
-    """Read the payload of a RESUME. Return its fields, or a refusal if the payload has the wrong form."""
+    """Return the fields in the payload of a RESUME, or a refusal if the payload has the wrong form."""
     terms, session_id, token = _terms(payload, limits), payload.get("session_id"), payload.get("resume_token")
     if terms is None or not isinstance(session_id, str) or not isinstance(token, str | None):
         return Refusal(Code.INVALID_REQUEST, "RESUME needs payload.agent, a name, and payload.session_id")
@@ -138,15 +141,16 @@ def _positions(streams: object) -> tuple[Position, ...] | None:
 
 
 def welcome(attached: r.Attached, server: dict[str, int]) -> Payload:
-    """Return the payload of a WELCOME. `server` has the limits that the hub announces."""
+    """Return the payload of a WELCOME (the answer to a HELLO). `server` has the limits that the hub announces."""
     return {"session_id": attached.resume_id, "resume_token": attached.resume_token, "server": server}
 
 
 def sync(attached: r.Attached, streams: tuple[r.StreamView, ...], frame_bytes_max: int) -> Payload:
-    """Return the payload of a SYNC: for each stream, the last sequence numbers of the client and of the hub.
+    """Return the payload of a SYNC (the answer to a RESUME).
 
-    If not all streams fit into a frame, streams with messages that the client has missed come first. Streams that do
-    not fit are left out.
+    It has, for each stream, the last sequence numbers of the client and of the hub. If not all streams fit into one
+    frame (protocol message), streams with messages that the client has missed come first. Streams that do not fit are
+    left out.
     """
     entries = [
         {

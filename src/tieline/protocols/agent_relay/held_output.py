@@ -28,7 +28,7 @@ class HeldOutput:
             self._escapes += raw
 
     def mark(self) -> None:
-        """Note that a new line begins with the next byte, so that `take_lines` knows where the current line begins."""
+        """Note that the next byte begins a new line. `take_lines` uses this position."""
         self._raw_mark = len(self._raw)
         self._escapes_mark = len(self._escapes)
 

@@ -19,10 +19,13 @@ PLACEHOLDERS = frozenset(
 """Names, in lower case, that are only examples in explanations of the grammar. They are not valid targets."""
 
 HEADER_BYTES_MAX = 512
-"""Most bytes of a fence's first line. Two names, two tags and some spaces fit into it."""
+"""Most bytes of the first line of an instruction (`->relay:… <<<`). Two names, two tags and some spaces fit into it."""
 
 NESTING_MAX = DEFAULT_LIMITS.nesting_max
-"""Most nesting levels of a block's data. No hub accepts more, and the data must be encoded again to be sent."""
+"""Most nesting levels of the data in a block (`[[RELAY]]…[[/RELAY]]`).
+
+No hub accepts more, and the data must be encoded again to be sent.
+"""
 
 # Glyphs that programs print before a line of text: circle, record sign, bullet, box line, the angle of many prompts,
 # and Gemini's star.
@@ -45,7 +48,7 @@ PREFIX = re.compile(
 HEADER_SO_FAR = re.compile(
     rb"->(?:relay|thinking):[^\s<>\[\]]*+(?:[ \t]++(?:\[[^\s\[\]]*+(?:\][ \t]*+|\Z))*(?:<{1,2}+\Z|<<<[ \t]*+)?)?"
 )
-"""Matches text that may become the header of a fence (the first line of an instruction) when more bytes come."""
+"""Matches text that may become the first line of an instruction (`->relay:… <<<`) when more bytes come."""
 
 DECLINED = re.compile(rb"->relay:(spawn|release)[ \t]++[^\s<\[]")
 """Matches commands that start or end agents. Other programs of this protocol run such commands; Tieline does not."""
@@ -130,7 +133,10 @@ def parse_header(line: bytes) -> Header | None:
 
 
 def may_open_block(text: bytes) -> bool:
-    """True if a block's JSON may begin with `text`: it is only white space, or its first other character is `{`."""
+    """True if the JSON of a block (`[[RELAY]]…[[/RELAY]]`) may begin with `text`.
+
+    This is so if `text` is only white space, or if its first other character is `{`.
+    """
     text = text.lstrip()
     return not text or text.startswith(b"{")
 
@@ -151,14 +157,20 @@ def next_code(code: CodeFence | None, line: bytes) -> CodeFence | None:
 
 
 def read_fence(header: Header, body: bytes) -> Instruction | None:
-    """Return the instruction with this header (`->relay:… <<<`) and body, or `None` if the body is empty."""
+    """Return the instruction (message to send) with this header (`->relay:… <<<`) and body.
+
+    Return `None` if the body is empty.
+    """
     text = _ESCAPED_START.sub(r"\1", _clean(body.decode(errors="replace")))
     text = text.replace("\\>>>", ">>>").replace("\\<<<", "<<<").strip()
     return Instruction(body=text, **msgspec.structs.asdict(header)) if text else None
 
 
 def read_block(text: bytes) -> Instruction | None:
-    """Return the instruction in a block's JSON, or `None` if the JSON is not valid or contains no message."""
+    """Return the instruction in the JSON of a block (`[[RELAY]]…[[/RELAY]]`).
+
+    Return `None` if the JSON is not valid or contains no message.
+    """
     try:
         block = _block_decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

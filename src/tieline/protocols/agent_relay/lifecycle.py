@@ -31,27 +31,30 @@ these deliveries, because a hub never loses as many acknowledgements as the clie
 """
 
 ANSWERS_MAX = 64
-"""Largest number of answers that the client remembers. It can send a remembered answer again if the answer was lost."""
+"""Most answers that the client remembers. If an answer was lost, the client can send the remembered answer again."""
 
 POSITIONS_MAX = 10_000
-"""Largest number of streams whose last sequence number the client remembers. A hub remembers as many for one recipient.
+"""Most streams (one for each topic and sender) whose last sequence number the client remembers.
+
+A hub remembers as many for one recipient.
 """
 
 _CALM_SECONDS = 2.0
-"""Seconds without a BUSY after a pause. After this time, the next pause is short again.
+"""Seconds without a BUSY after which the next pause is short again.
 
-A hub sends at most one BUSY a second.
+A BUSY is the hub's request to send more slowly. A hub sends at most one BUSY a second.
 """
 
 _DOUBLINGS_MAX = 16  # with more doublings the pause is at its maximum anyway
 
 _BEATS = 4
-"""Number of beats (checks if the hub is silent) during one heartbeat interval."""
+"""Number of beats during one heartbeat interval. At each beat, the client checks if the hub is silent."""
 
 _BEATS_ASK = 6
-"""Number of silent beats after which the client sends a PING: one and a half heartbeats.
+"""Number of beats (regular checks) with a silent hub after which the client sends a PING.
 
-Usually the hub sends a PING sooner, after one heartbeat in which the client sent nothing.
+This is one and a half heartbeat intervals. Usually the hub sends a PING sooner, after one interval in which the client
+sent nothing.
 """
 
 
@@ -63,7 +66,7 @@ class RelayError(Exception):
 
 
 class RelayRefused(RelayError):
-    """The hub refused one request. `code` is one of the protocol's error codes."""
+    """Exception: the hub refused one request. `code` is one of the protocol's error codes."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -72,19 +75,19 @@ class RelayRefused(RelayError):
 
 
 class RelayEnded(RelayError):
-    """There is no connection, and the client will not reconnect."""
+    """Exception: there is no connection, and the client will not reconnect. Base class of the three reasons."""
 
 
 class RelayFatal(RelayEnded, RelayRefused):
-    """The hub ended the session for good, with a code."""
+    """Exception: the hub ended the session for good, with an error code."""
 
 
 class RelayUnreachable(RelayEnded):
-    """The client could not reach a hub in any of its attempts."""
+    """Exception: the client could not reach a hub in any of its attempts."""
 
 
 class RelayClosed(RelayEnded):
-    """The client was closed."""
+    """Exception: the application has closed the client."""
 
 
 class State(Enum):
@@ -120,14 +123,17 @@ class Lifecycle:
         self.attempts = 0
 
     def to(self, state: State) -> None:
-        """Change to this state. `TRANSITIONS` must allow this change from the current state."""
+        """Change the connection state to `state`. `TRANSITIONS` must allow this change from the current state."""
         assert state in TRANSITIONS[self.state], f"{state.name} does not follow {self.state.name}"
         self.state = state
         if state is State.READY:
             self.attempts = 0
 
     def lost(self) -> float | None:
-        """Note a lost connection. Return the seconds to wait before the next attempt; `None` if no attempt is left."""
+        """Note that the connection was lost. Return the seconds to wait before the next attempt.
+
+        The state becomes BACKOFF. If no attempt is left, the state becomes DISCONNECTED, and the result is `None`.
+        """
         if self.backoff.is_over(self.attempts):
             self.to(State.DISCONNECTED)
             return None
@@ -138,7 +144,10 @@ class Lifecycle:
 
 
 class Pause:
-    """Computes how long the client stops sending after a BUSY. The pause gets longer with each further BUSY."""
+    """Computes how long the client stops sending after a BUSY (the hub's request to slow down).
+
+    The pause gets longer with each further BUSY.
+    """
 
     __slots__ = ("_chance", "_count", "_until")
 
@@ -184,11 +193,14 @@ class Silence:
 
     @staticmethod
     def seconds(heartbeat_ms: float) -> float:
-        """Return the seconds between two beats."""
+        """Return the seconds between two beats (regular checks if the hub is silent).
+
+        `heartbeat_ms` is the heartbeat interval.
+        """
         return heartbeat_ms / 1000 / _BEATS
 
     def heard(self) -> None:
-        """Reset the count: bytes came from the hub."""
+        """Reset the count of silent beats, because bytes came from the hub."""
         self._silent = 0
 
     def beat(self) -> Beat:
@@ -200,16 +212,16 @@ class Silence:
 
 
 class Accepted(Struct, frozen=True):
-    """Result of a send: the hub has stored the message on disk."""
+    """Result of `RelayClient.send`: the hub has stored the message on disk."""
 
     id: str
-    """The message's id in this protocol. A second send with this id creates no duplicate."""
+    """Id that the client gave to the message. A second send with this id creates no duplicate."""
     message_id: str
-    """The message's id in the hub, for receipts."""
+    """Id that the hub gave to the message. Receipts use this id."""
 
 
 class Answer(Struct, frozen=True):
-    """Result of a request: the answer of its recipient."""
+    """Result of `RelayClient.request`: the answer of the message's recipient."""
 
     sender: str
     response: Any
@@ -217,7 +229,7 @@ class Answer(Struct, frozen=True):
 
 
 class Expected(Enum):
-    """Kind of frame that completes a request: the hub's ACK, the recipient's ACK, or any frame with the same id."""
+    """The answer that completes a request: the hub's ACK, the recipient's ACK, or any frame with the request's id."""
 
     ACCEPTANCE = "the hub's ACK"
     ANSWER = "the recipient's ACK"
@@ -235,7 +247,7 @@ class Request(Struct, frozen=True):
 
 
 class Requests:
-    """The requests that wait for an answer. They are sent in order, and sent again on each new connection."""
+    """Queue of the requests that wait for an answer. They are sent in order, and sent again on each new connection."""
 
     __slots__ = ("_unwritten", "_waiting")
 
@@ -253,16 +265,19 @@ class Requests:
         self._unwritten.append(request)
 
     def drop(self, request: Request) -> None:
-        """Remove a request that no caller waits for any more."""
+        """Remove a request from the queue, because no caller waits for its answer any more."""
         if self._waiting.get(request.id) is request:
             del self._waiting[request.id]
 
     def rewind(self) -> None:
-        """Mark all waiting requests as not sent, so that they are sent again on the new connection."""
+        """Mark all waiting requests as not sent, so that the client sends them again on the new connection."""
         self._unwritten = deque(self._waiting.values())
 
     def next_frame(self) -> bytes | None:
-        """Return the encoded frame of the next request and mark the request as sent; `None` if all are sent."""
+        """Return the next request that was not sent, as an encoded frame, and mark the request as sent.
+
+        Return `None` if all requests are sent.
+        """
         while self._unwritten:
             request = self._unwritten.popleft()
             if self._waiting.get(request.id) is request:
@@ -270,7 +285,10 @@ class Requests:
         return None
 
     def receive(self, envelope: Envelope) -> bool:
-        """Find the request that a frame answers, and call its callback. Return false if there is no such request."""
+        """Find the request that the frame `envelope` answers, and call the request's callback.
+
+        Return false if the frame answers no waiting request.
+        """
         payload = envelope.payload
         match envelope.type:
             case "ACK":
@@ -288,7 +306,7 @@ class Requests:
                 return self._resolve(envelope.id, Expected.REPLY, payload)
 
     def fail(self, error: RelayError) -> None:
-        """Complete all waiting requests with this error."""
+        """Complete all waiting requests with `error`: each caller gets this exception."""
         waiting, self._waiting = self._waiting, {}
         self._unwritten.clear()
         for request in waiting.values():
@@ -319,7 +337,7 @@ class Novelty(Enum):
 
 
 class Memory:
-    """State that a client keeps between connections: session, last sequence numbers, and received deliveries."""
+    """State that a client remembers between connections: session, last sequence numbers, and received deliveries."""
 
     __slots__ = (
         "_answers",
@@ -347,7 +365,10 @@ class Memory:
         self._answers: dict[str, Payload] = {}
 
     def open(self, session_id: str, resume_token: str | None) -> None:
-        """Remember a session that was opened or resumed. If it is a new session, forget the old sequence numbers."""
+        """Remember a session that was opened or resumed.
+
+        If the session is new, forget the sequence numbers of the old session.
+        """
         if session_id != self.session_id:
             self._positions.clear()
         self.session_id, self.resume_token = session_id, resume_token
@@ -365,7 +386,10 @@ class Memory:
         return topics
 
     def receive(self, delivery_id: str, topic: str, peer: str, seq: int) -> Novelty:
-        """Remember a delivery, and return its `Novelty`. `seq` is its number in the stream of `topic` and `peer`."""
+        """Remember a received delivery. Return if the delivery is new, known or already acknowledged.
+
+        `seq` is the delivery's number in the stream of the topic `topic` from the sender `peer`.
+        """
         if delivery_id in self._done:
             return Novelty.DONE
         if delivery_id in self._held:
@@ -399,14 +423,17 @@ class Memory:
         return True
 
     def answer(self, delivery_id: str) -> Payload | None:
-        """Return the answer with which a delivery was acknowledged.
+        """Return the answer that was sent with the acknowledgement of a delivery.
 
-        It is `None` if there was no answer or it is forgotten.
+        Return `None` if there was no answer, or if the client has forgotten the answer.
         """
         return self._answers.get(delivery_id)
 
     def release(self, delivery_id: str) -> bool:
-        """Forget a delivery that was declined, because it may come again. Return false if it was not received."""
+        """Forget a delivery that the application declined, because the hub may send it again.
+
+        Return false if the delivery was not received.
+        """
         if delivery_id not in self._held:
             return False
         self._held.discard(delivery_id)

@@ -14,23 +14,23 @@ from tieline.protocols.agent_relay.codec import Envelope, EnvelopeBuffer, Envelo
 from tieline.protocols.agent_relay.lifecycle import Beat, Payload, Silence
 
 RECEIVED_BYTES_MAX = 64 * 1024 * 1024
-"""Most bytes of a frame that the client accepts from a hub. It is large, because each hub configures its own limit."""
+"""Most bytes of a frame that the client accepts from a hub. The limit is large, because hubs have different limits."""
 
 _UNSENT_BYTES_MAX = 256 * 1024  # buffer for a broker that does not read; when it is full, sends wait
 
 
 class Receiver(Protocol):
-    """Callbacks of a link. The client implements them."""
+    """Interface of the callbacks that a `Link` (one connection) calls. The client implements it."""
 
     def link_received(self, link: "Link", envelope: Envelope) -> None:
-        """Handle a received frame that is not a heartbeat."""
+        """Handle a frame (protocol message) that came from the hub. PING and PONG are not passed on."""
 
     def link_drained(self, link: "Link") -> None:
-        """Continue to write, because the socket accepts bytes again."""
+        """Continue to write, because the socket of `link` accepts bytes again."""
 
 
 class Link(asyncio.Protocol):
-    """A client's connection to a hub, over agent-relay."""
+    """One connection of a client to a hub, over agent-relay's socket."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -81,16 +81,16 @@ class Link(asyncio.Protocol):
     # Calls of the client.
 
     def send(self, kind: str, payload: Payload, **fields: Any) -> None:
-        """Send one envelope of this kind. `fields` are its header fields, such as `to`."""
+        """Send one envelope of the type `kind`. `fields` are header fields of the envelope, such as `to`."""
         self.write(frame(kind, payload, **fields))
 
     def write(self, data: bytes) -> None:
-        """Write bytes that are already encoded."""
+        """Write bytes to the hub. `data` are frames that are already encoded."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def read(self, reading: bool) -> None:
-        """Start or stop reading bytes from the hub."""
+        """Start (`reading` is true) or stop (false) to read bytes from the hub."""
         if self._transport is not None and reading is not self.reading:
             self.reading = reading
             self._silence.heard()
@@ -143,7 +143,7 @@ class Link(asyncio.Protocol):
 
 
 def frame(kind: str, payload: Payload, **fields: Any) -> bytes:
-    """Make a new envelope and return it as a frame. `fields` are its header fields, such as `to`."""
+    """Return a new envelope of the type `kind`, encoded as bytes. `fields` are its header fields, such as `to`."""
     fields.setdefault("id", new_id())
     return codec.encode(Envelope(kind, ts=time.time_ns() // 1_000_000, payload=payload, **fields))
 

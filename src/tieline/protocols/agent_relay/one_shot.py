@@ -87,7 +87,7 @@ def _ask(connection: "RelayConnection", envelope: Envelope) -> None:
 
 
 def _as_member(connection: "RelayConnection", envelope: Envelope) -> None:
-    """Handle a request that reads the messages of one member, or sends a message for the member."""
+    """Handle a request without HELLO that reads the messages of one member, or sends a message for a member."""
     name = _name(envelope)
     if isinstance(name, Refusal):
         connection.refuse(envelope, name)

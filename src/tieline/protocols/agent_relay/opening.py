@@ -28,7 +28,7 @@ _NOT_KEPT = "what happened since is not kept any more; send a fresh HELLO"
 
 
 def begin(connection: "RelayConnection", envelope: Envelope) -> None:
-    """Open the session that a HELLO or RESUME asks for."""
+    """Handle a HELLO or RESUME (`envelope`): open or resume a session and answer the client, or refuse."""
     server = connection.server
     read = handshake.hello if envelope.type == "HELLO" else handshake.resume
     terms = read(envelope.payload, server.hub.limits)

@@ -8,7 +8,10 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """Result of a check: the client is alive, silent or dead. The value of each entry names the action to take."""
+    """Result of `Pulse.check`: the client is alive, silent or dead.
+
+    The value of each entry names the action to take.
+    """
 
     ALIVE = "nothing"
     SILENT = "ask for a sign of life"
@@ -32,7 +35,10 @@ class Pulse:
         self._asked = False
 
     def check(self, now: float) -> Verdict:
-        """Return the state of the client now. `SILENT` is returned only once until the client sends something again."""
+        """Return if the client is alive, silent or dead.
+
+        `SILENT` is returned once, until the client sends something again.
+        """
         silent_seconds = now - self._heard_at
         # spec 7: dead after 2 * heartbeat_ms.
         if silent_seconds >= 2 * self._heartbeat_seconds:

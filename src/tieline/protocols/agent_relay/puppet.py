@@ -1,11 +1,11 @@
-"""The test client (puppet) of agent-relay."""
+"""The puppet (scripted client for the demo, the doctor and the tests) of agent-relay."""
 
 from tieline.protocols.agent_relay.client import RelayClient
 from tieline.wire.puppet import Heard, NotSpoken, Puppet, says_urgent
 
 
 class RelayPuppet(Puppet):
-    """Test client for agent-relay: a session on the hub's socket for this protocol."""
+    """Scripted client of agent-relay, for the demo, the doctor and the tests. Has one session on the hub's socket."""
 
     protocol = "agent-relay"
 

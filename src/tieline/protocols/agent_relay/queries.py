@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _LIMIT_MAX = 1000
 _PAGE = 500
 _PAGES_MAX = 40
-"""Largest number of pages of messages that one query reads. A query reaches it if its filters match few messages."""
+"""Most pages of messages that one query reads. A query reads so many pages only if its filters match few messages."""
 
 _HIDDEN = frozenset({"Dashboard", "cli"})
 """Names of members that are not listed as agents, because tools of the protocol connect under these names.
@@ -40,13 +40,16 @@ Names of tools that start with `_` need no entry, because no member can have suc
 
 
 class Query(Struct, frozen=True):
-    """One kind of query that clients can send: the procedure that finds the answer, and the answer's type of frame."""
+    """Description of one kind of query that clients can send.
+
+    It has the procedure (generator of hub commands) that finds the answer, and the type of the frame with the answer.
+    """
 
     answer: str
-    """The type of the frame that answers the query, under the same id."""
+    """Type of the frame that answers the query. This frame has the same id as the query."""
     procedure: Callable[["RelayConnection", Payload], Procedure]
     refused: Callable[[Refusal], Payload] | None = None
-    """Makes the payload of the answer if the hub refuses the query. If this is `None`, the client gets an ERROR."""
+    """Function that makes the payload of the answer if the hub refuses the query. `None`: the client gets an ERROR."""
 
 
 def _limit(payload: Payload, default: int) -> int:
@@ -58,9 +61,9 @@ def _limit(payload: Payload, default: int) -> int:
 
 
 def _inbox(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """Answer with messages that were sent to the agent, newest first. The payload has the filters.
+    """Answer INBOX: return messages that were sent to the agent, newest first. `payload` has the filters.
 
-    If the payload has `unreadOnly`, answer only with messages that are not acknowledged, oldest first.
+    If the payload has `unreadOnly`, return only messages that are not acknowledged, oldest first.
     """
     name, limit = connection.name, _limit(payload, 50)
     if payload.get("agent") not in (None, name):
@@ -87,7 +90,7 @@ def _inbox(connection: "RelayConnection", payload: Payload) -> Procedure:
 
 
 def _history(connection: "RelayConnection", payload: Payload) -> Procedure:
-    """Answer with messages that the agent sent and received, newest first. The payload has the filters.
+    """Answer MESSAGES_QUERY: return messages that the agent sent and received, newest first. `payload` has the filters.
 
     If the payload has `"order": "asc"`, the oldest message comes first.
     """
@@ -111,7 +114,7 @@ def _history(connection: "RelayConnection", payload: Payload) -> Procedure:
 
 
 def _peer(name: str, sender: object, to: object) -> str | None:
-    """Return the member or channel with which the agent `name` exchanged all requested messages.
+    """Return the one member or channel with which the agent `name` exchanged all the messages of a query.
 
     `sender` and `to` are the filters of the query. Return `None` if the filters do not limit the query to one member or
     channel.
@@ -141,7 +144,10 @@ def _past(
 
 
 def _onward(connection: "RelayConnection", wanted: _Wanted, limit: int, since_ms: float) -> Steps[list[m.Message]]:
-    """Read the messages sent since `since_ms` for which `wanted` is true, oldest first, at most `limit`."""
+    """Return messages that were sent since the time `since_ms`, oldest first.
+
+    Return only messages for which `wanted` is true, and no more than `limit` of them.
+    """
     found: list[m.Message] = []
     after = (yield from _offset_before(connection, since_ms)) if since_ms > 0 else -1
     for _ in range(_PAGES_MAX):
@@ -155,9 +161,9 @@ def _onward(connection: "RelayConnection", wanted: _Wanted, limit: int, since_ms
 
 
 def _offset_before(connection: "RelayConnection", since_ms: float) -> Steps[int]:
-    """Return the offset of a message before `since_ms`, or -1. All messages since `since_ms` have larger offsets.
+    """Return the log offset of a message that was sent before the time `since_ms`, or -1 if there is none.
 
-    This is a binary search, because offsets grow with time.
+    All messages since that time have larger offsets. This is a binary search, because offsets grow with time.
     """
     newest = yield c.ReadHistory(connection.session, limit=1)
     assert isinstance(newest, r.History), "history is answered by messages"
@@ -248,7 +254,7 @@ def _status(connection: "RelayConnection", _payload: Payload) -> Procedure:
 
 
 def _health(connection: "RelayConnection", _payload: Payload) -> Procedure:
-    """Answer that the hub is healthy, because it can answer. The hub runs no agents, so it reports no crashes."""
+    """Answer HEALTH: the hub is healthy, because it can answer. The hub runs no agents, so it reports no crashes."""
     agents = yield from _agents(connection, connected_only=True)
     return {
         "status": "healthy",
@@ -314,4 +320,4 @@ QUERIES: dict[str, Query] = {
     "METRICS": Query("METRICS_RESPONSE", _metrics),
     "REMOVE_AGENT": Query("REMOVE_AGENT_RESPONSE", _remove, _not_removed),
 }
-"""All queries, by the type of the frame with which a client sends the query."""
+"""All kinds of queries. The key is the type of the frame (protocol message) that a client sends."""

@@ -67,7 +67,7 @@ class RelayServer(Server):
         self._ids = itertools.count(1)
 
     def places(self) -> Mapping[str, str]:
-        """Return the path of the socket, for `run.json`."""
+        """Return the path of the socket, for the hub's file `run.json`, in which commands find it."""
         return {"relay_socket": str(self.path)}
 
     def now_ms(self) -> int:
@@ -75,7 +75,7 @@ class RelayServer(Server):
         return time.time_ns() // 1_000_000
 
     def next_id(self) -> str:
-        """Return a new id for an envelope that the hub sends."""
+        """Return a new id for an envelope (protocol message) that the hub sends."""
         return f"h-{self._start}-{next(self._ids)}"
 
     async def start(self) -> None:
@@ -109,14 +109,19 @@ class RelayServer(Server):
     def enter(self, connection: RelayConnection, *, ready: bool) -> None:
         """Register a connection with an open session. If `ready` is true, announce the agent to all other agents.
 
-        `ready` is true if the session is new.
+        The caller sets `ready` for a new session, and not for a resumed one.
         """
         if ready:
             self._announce(connection)
         self._present.setdefault(connection.tool or connection.name, []).append(connection)
 
     def leave(self, connection: RelayConnection) -> None:
-        """Remove a closed connection. Also end its waits for answers, and stop the copies that it gets as a shadow."""
+        """Remove a closed connection.
+
+        Also forget the answers that it waits for and the copies that it gets as a shadow.
+
+        A shadow is a connection that gets copies of another agent's messages.
+        """
         self.connections.discard(connection)
         self.syncs.forget(connection)
         self.shadows.forget(connection)
@@ -129,7 +134,10 @@ class RelayServer(Server):
                 self.shadows.end(connection)
 
     def _announce(self, newcomer: RelayConnection) -> None:
-        """Send AGENT_READY about the agent `newcomer` to all other agents. Some of them may wait for this notice."""
+        """Send the notice AGENT_READY about the agent `newcomer` to all other agents.
+
+        An agent may wait for this notice.
+        """
         about = {key: newcomer.about[key] for key in ("cli", "task") if key in newcomer.about}
         if about or len(self.connections) <= _LISTENERS_MAX:
             payload = {"name": newcomer.name, "connectedAt": self.now_ms()} | about

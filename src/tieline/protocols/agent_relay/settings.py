@@ -13,7 +13,7 @@ require_resume_token = false
 
 
 class RelaySettings(Settings, frozen=True):
-    """The section `[agent_relay]` of `tieline.toml`."""
+    """Configuration of agent-relay: the section `[agent_relay]` of `tieline.toml`."""
 
     require_resume_token: bool = False
     heartbeat_ms: int = 5000
@@ -23,7 +23,7 @@ class RelaySettings(Settings, frozen=True):
 
     @property
     def socket_path(self) -> Path | None:
-        """Return the configured path of the socket, or `None` for the default."""
+        """Configured path of the socket, or `None` for the default path."""
         return Path(self.socket).expanduser().absolute() if self.socket else None
 
 

@@ -40,7 +40,7 @@ _ALL = "ALL_MESSAGES"
 
 
 class Binding(Struct, frozen=True):
-    """The copies that one connection (the shadow) gets of the messages of one agent (the primary)."""
+    """Record of the copies that one connection (the shadow) gets of the messages of one agent (the primary)."""
 
     directions: frozenset[str]
     at_end: bool
@@ -58,7 +58,10 @@ class Shadows:
         self._primaries: dict[RelayConnection, set[str]] = {}
 
     def bind(self, shadow: "RelayConnection", payload: Payload) -> Procedure:
-        """Start to send copies to the connection `shadow`. The payload names the agent whose messages are copied."""
+        """Handle SHADOW_BIND: start to send copies of an agent's messages to the connection `shadow`.
+
+        `primaryAgent` in the payload names the agent whose messages are copied.
+        """
         primary = payload.get("primaryAgent")
         if not isinstance(primary, str) or isinstance(parse_member_name(primary), Refusal) or primary == shadow.name:
             return Refusal(Code.INVALID_REQUEST, "SHADOW_BIND needs payload.primaryAgent, the name of another agent")
@@ -75,7 +78,7 @@ class Shadows:
         return None
 
     def unbind(self, shadow: "RelayConnection", primary: object) -> None:
-        """Stop sending a shadow copies of the messages of the agent `primary`."""
+        """Stop sending copies of the messages of the agent `primary` to the connection `shadow`."""
         primaries = self._primaries.get(shadow, set())
         if isinstance(primary, str) and primary in primaries:
             primaries.remove(primary)
@@ -86,12 +89,15 @@ class Shadows:
                 del self._by_primary[primary]
 
     def forget(self, shadow: "RelayConnection") -> None:
-        """Remove all bindings of a shadow whose connection is gone."""
+        """Stop all copies to the connection `shadow`, because the connection is gone."""
         for primary in list(self._primaries.get(shadow, ())):
             self.unbind(shadow, primary)
 
     def heard(self, primary: "RelayConnection", envelope: Envelope) -> None:
-        """Send the primary's shadows a copy of a frame that the primary receives."""
+        """Send a copy of a frame to the shadows (connections that get copies) of the agent `primary`.
+
+        The frame is a message that this agent receives.
+        """
         if primary.name in self._by_primary:
             # The copy is addressed to the shadow, so it also names the original recipient.
             to = (envelope.delivery or {}).get("originalTo", primary.name)
@@ -100,13 +106,19 @@ class Shadows:
             self._copy(primary, INCOMING, envelope, envelope.id, other=envelope.sender, original_to=to)
 
     def said(self, primary: "RelayConnection", envelope: Envelope, message_id: str) -> None:
-        """Send the primary's shadows a copy of a message that the primary sent and the hub accepted."""
+        """Send a copy of a message to all shadows (connections that get copies) of its sender `primary`.
+
+        The hub has accepted the message under the id `message_id`.
+        """
         if primary.name in self._by_primary:
             to = envelope.to or str(envelope.payload.get("channel"))
             self._copy(primary, OUTGOING, envelope, message_id, other=to.removeprefix("@"), original_to=to)
 
     def end(self, primary: "RelayConnection") -> None:
-        """Send a notice to the shadows that asked for it, because the primary's last connection has ended."""
+        """Tell the shadows (connections that get copies) of `primary` that its last connection has ended.
+
+        Only shadows that asked for this notice get it.
+        """
         data = {"_shadowTrigger": _SESSION_END, "_shadowOf": primary.name}
         payload = {"kind": "action", "body": f"SHADOW_TRIGGER:{_SESSION_END}", "data": data}
         for shadow, binding in self._watching(primary):
@@ -114,7 +126,10 @@ class Shadows:
                 self._write(shadow, primary.name, self._server.next_id(), payload)
 
     def _watching(self, primary: "RelayConnection") -> list[tuple["RelayConnection", Binding]]:
-        """Return the shadows that may get copies from this connection of a primary, with their bindings."""
+        """Return the shadows (connections that get copies) of `primary`, each with its binding.
+
+        Leave out shadows that lack the permission to get copies from this connection.
+        """
         bindings = self._by_primary.get(primary.name, {})
         return [(shadow, one) for shadow, one in bindings.items() if one.permitted or not primary.by_token]
 

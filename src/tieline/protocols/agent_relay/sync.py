@@ -29,7 +29,7 @@ WAITS_MAX = 1024
 
 
 class Pending:
-    """The wait of one sender for an answer to its SEND. The recipient and the correlation id identify the wait."""
+    """Record of one sender that waits for an answer to its SEND. Recipient and correlation id identify the record."""
 
     __slots__ = ("correlation", "message_id", "recipient", "sender", "speaker", "timeout_ms", "timer")
 
@@ -48,12 +48,15 @@ class Pending:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The recipient and the correlation id. Only both together identify the wait, because ids may repeat."""
+        """Key of this wait: the recipient and the correlation id.
+
+        The id alone is not enough, because ids may repeat.
+        """
         return self.recipient, self.correlation
 
 
 class Syncs:
-    """All waits of senders for an answer to their SEND."""
+    """Registry of all senders that wait for an answer to their SEND."""
 
     def __init__(self, server: "RelayServer") -> None:
         self._server = server
@@ -115,7 +118,10 @@ class Syncs:
         self._fail(pending, ErrorCode.HELD, f"{why}; it is kept and comes later")
 
     def answer(self, correlation: str, recipient: "RelayConnection", envelope: Envelope) -> None:
-        """Pass a recipient's ACK (`envelope`) on to the sender that waits for this correlation id, if there is one."""
+        """Pass a recipient's ACK (`envelope`) on to the sender that waits for it. Do nothing if no sender waits.
+
+        `correlation` is the correlation id in the ACK.
+        """
         # spec 5: the ACK with the correlationId is the answer.
         pending = self._pending.get((recipient.name, correlation))
         if pending is None:
@@ -145,7 +151,7 @@ class Syncs:
             self._fail(pending, ErrorCode.TOO_LARGE, "the answer does not fit a frame")
 
     def awaits(self, sender: "RelayConnection") -> bool:
-        """True if a sender on this connection waits for an answer."""
+        """True if the client of the connection `sender` waits for an answer to a SEND."""
         return sender in self._of_sender
 
     def forget(self, sender: "RelayConnection") -> None:

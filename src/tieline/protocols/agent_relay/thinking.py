@@ -10,7 +10,7 @@ START = b"<thinking>"
 _END = b"</thinking>"
 
 BYTES_MAX = 64 * 1024
-"""Most bytes of one block. A model prints less than this when it thinks in one turn."""
+"""Most bytes of one thinking block. A model prints less than this when it thinks in one turn."""
 
 # The signs > and U+203A and U+276F, followed by a space or alone, maybe in a box.
 _PROMPT = re.compile(rb"[ \t]*+(?:\xe2\x94\x82[ \t]*+)?(?:>|\xe2\x80\xba|\xe2\x9d\xaf)(?:[ \t]|\Z)")

@@ -44,15 +44,15 @@ from tieline.wire.folder import own_folder
 from tieline.wire.sessions import ask_all
 
 RESCAN_SECONDS = 2.0
-"""Interval at which the whole spool is checked, to find changes that the folder watch did not report."""
+"""Interval of the check of the whole spool, which finds changes that the folder watch did not report."""
 _TROUBLE_SECONDS = 1.0
-"""Pause of the worker after an error."""
+"""Pause of the worker (the task that makes all changes) after an error."""
 _REFRESH_SECONDS = 0.1
-"""Shortest interval between two requests for all channels. With thousands of members, such a request costs much."""
+"""Shortest interval between two requests for all channels. With many members, such a request takes long."""
 _CATCH_UP_SECONDS = 0.02
 """Delay before the next check of a mailbox whose local agent has just joined."""
 _REST = 4.0
-"""Pause after a check of a mailbox or of the records, as a multiple of the time that the check took."""
+"""Pause after a check of a mailbox or of the agent records. The unit is the time that the check took."""
 _TOGETHER_MAX = 256
 """Most new members that get their mailboxes in one batch."""
 _LOCK = ".tieline.lock"
@@ -61,17 +61,17 @@ log = structlog.get_logger(__name__)
 
 
 class SpoolAdopted(OSError):
-    """Raised by `start` if another hub already uses this spool."""
+    """Exception: another hub already uses this spool (folder of messages). `Adoption.start` raises it."""
 
     hint = "stop that hub, or name another spool with --spool DIR"
 
 
 class _Interrupted(Exception):
-    """Raised if the hub refuses a request that a working hub never refuses. The worker then starts over."""
+    """Exception: the hub refused a request that a working hub never refuses. The worker task then starts over."""
 
 
 class Adoption:
-    """Connects one spool to a hub, from `start` to `stop`. It uses the session of an operator."""
+    """Connects one spool (folder of messages) to a hub, from `start` to `stop`. It uses an operator's session."""
 
     def __init__(
         self, hub: Hub, operator: Credential, root: Path, ids: MessageIds, *, rescan_seconds: float = RESCAN_SECONDS
@@ -114,7 +114,7 @@ class Adoption:
     # Lifecycle.
 
     async def start(self) -> None:
-        """Lock the spool, and make a mailbox for every member. After this, no local agent gets a delivery twice."""
+        """Lock the spool, and make a mailbox for every member. Then no agent of the spool gets a delivery twice."""
         self._lock = await asyncio.to_thread(self._seize)
         everything = Interest(members=True, channels=True, subscriptions=True)
         self._unwatch = self._hub.watch(everything, self._changed)
@@ -128,7 +128,7 @@ class Adoption:
             raise
 
     def follow(self) -> None:
-        """Start the worker, which handles all further changes in the hub and in the folder."""
+        """Start the worker: the task that handles all further changes in the hub and in the spool's folder."""
         self._worker = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
@@ -151,7 +151,7 @@ class Adoption:
             os.close(lock)
 
     def _seize(self) -> int:
-        """Make the folders, lock the spool for this hub, and return the descriptor of the lock file."""
+        """Make the folders and lock the spool. Return the lock file's descriptor, or raise `SpoolAdopted`."""
         own_folder(self.root)
         for name in ("agents", "spool"):
             disk.make_folder(self.root / name)
@@ -164,7 +164,7 @@ class Adoption:
     # Called by the hub: its notices, and the Listener port.
 
     def _changed(self, change: Notice) -> None:
-        """Handle a notice: a member or channel came or went, or a member joined or left a channel."""
+        """Queue a notice of the hub (about a member, a channel or a subscription), and wake the worker task."""
         if isinstance(change, MemberAppeared | MemberVanished):
             self._changes.append(change)
         else:
@@ -172,16 +172,16 @@ class Adoption:
         self._awake.set()
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Never called: an operator's session gets no deliveries."""
+        """Do nothing. The hub never calls this, because an operator's session gets no deliveries."""
 
     def released(self, keys: Sequence[int]) -> None:
-        """Never called: an operator's session has no deliveries."""
+        """Do nothing. The hub never calls this, because an operator's session has no deliveries."""
 
     def progress(self, step: r.Progress) -> None:
-        """Never called: the operator's session asks for no progress of sent messages."""
+        """Do nothing. The hub never calls this, because the session does not ask for the progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Let the worker start over, because the hub ended the operator's session."""
+        """Tell the worker task to start over, because the hub ended the operator's session."""
         self._operator = None
         self._start_over = True
         self._awake.set()
@@ -242,7 +242,7 @@ class Adoption:
         self._awake.set()
 
     def _survey(self) -> tuple[set[str], set[str]]:
-        """Return the owners of mailboxes that may have changed, and the owners of mailboxes that are gone.
+        """Return two sets of members: those whose mailbox may have changed, and those whose mailbox is gone.
 
         If the spool itself is gone, no mailbox counts as gone. Also call `sweep` for all inboxes, which retries file
         operations that failed before.
@@ -254,7 +254,7 @@ class Adoption:
         return changed, lost if (self.root / _LOCK).exists() else set()
 
     async def _restore(self, lost: set[str]) -> None:
-        """Make the deleted mailboxes of these owners again. For local agents, write the unread deliveries again too."""
+        """Make the deleted mailboxes of these members again. Write the unread files of local agents again too."""
         for name in lost:
             agent = self._local_agents.get(name)
             if agent is None:
@@ -289,7 +289,7 @@ class Adoption:
             await self._intake.take_in(await self._operator_session())
 
     async def _look_at_records(self) -> None:
-        """Read the agent records that have changed. If the last check was a moment ago, wait a moment first."""
+        """Read the agent records that have changed, and apply them. If the last check was just now, do it later."""
         now = self._loop.time()
         if now < self._records_rest_until:
             self._loop.call_at(self._records_rest_until, self._awake.set)
@@ -301,7 +301,7 @@ class Adoption:
         await self._read_records(changed)
 
     async def _refresh_channels(self) -> None:
-        """Ask the hub for all channels, but not more often than `_REFRESH_SECONDS`."""
+        """Ask the hub for all channels. If the last request was less than `_REFRESH_SECONDS` ago, ask later."""
         now = self._loop.time()
         if now < self._refreshed_at + _REFRESH_SECONDS:
             self._loop.call_at(self._refreshed_at + _REFRESH_SECONDS, self._awake.set)
@@ -310,7 +310,7 @@ class Adoption:
         await self._channels.refresh(await self._operator_session())
 
     async def _look(self) -> None:
-        """Check the mailboxes that may have changed: queue new files, and acknowledge deliveries whose file is gone."""
+        """Check the changed mailboxes: queue new files, and acknowledge deliveries whose file a reader took."""
         dirty, self._dirty = self._dirty, set()
         ready = []
         for name in dirty:
@@ -355,7 +355,7 @@ class Adoption:
     # The operator.
 
     async def _operator_session(self) -> SessionId:
-        """Return the operator's session, through which the adoption asks the hub. Open the session if there is none."""
+        """Return the operator's session, in which the adoption sends its requests. Open the session if needed."""
         if self._operator is None:
             reply = await self._hub.ask(c.Attach(protocol=PROTOCOL, credential=self._credential))
             if not isinstance(reply, r.Attached):
@@ -374,7 +374,7 @@ class Adoption:
     # Members and their mailboxes.
 
     async def _take_stock(self) -> None:
-        """Make the mailboxes and records of the spool match the members of the hub, whatever their state was before."""
+        """Make the mailboxes and agent records of the spool match the members of the hub, from any earlier state."""
         operator = await self._operator_session()
         self._channels.stale = False
         roster, channels = await ask_all(self._hub, (c.ListMembers(operator), c.ListChannels(operator)))
@@ -395,7 +395,7 @@ class Adoption:
         self._dirty.update(self._mailboxes)
 
     async def _follow(self) -> None:
-        """Handle the next queued change: a new member, or a removed one. Consecutive new members form one batch."""
+        """Handle the next queued notice: a new or a removed member. New members are handled together."""
         if isinstance(self._changes[0], MemberVanished):
             await self._remove(self._changes.popleft().name)
             return
@@ -418,7 +418,7 @@ class Adoption:
         await self._admit(found)
 
     async def _admit(self, members: Sequence[Member]) -> None:
-        """Make a mailbox for each of these members of the hub, either as a local agent or as a remote member."""
+        """Make a mailbox for each member: as a local agent (reads its own mailbox) or as a remote member."""
         mailboxes = [Mailbox(self._spool.folder(member.name)) for member in members]
         infos = await asyncio.to_thread(lambda: [mailbox.info() for mailbox in mailboxes])
         remote: list[tuple[Mailbox, MailboxInfo]] = []
@@ -436,7 +436,7 @@ class Adoption:
         await _together(self._join_local(mailbox, info) for mailbox, info in local)
 
     async def _keep_remote(self, remote: Sequence[tuple[Mailbox, MailboxInfo]]) -> None:
-        """Make and watch the mailboxes of remote members."""
+        """Make the mailboxes of remote members (members that do not read the spool), and watch these mailboxes."""
 
         def make() -> None:
             for mailbox, info in remote:
@@ -452,7 +452,7 @@ class Adoption:
             self._dirty.add(mailbox.name)
 
     async def _make_local_agent(self, mailbox: Mailbox, info: MailboxInfo) -> LocalAgent:
-        """Make the object for a local agent, without a session. It becomes the external inbox of the agent's member."""
+        """Return a new `LocalAgent` without a session. The hub asks it before it settles the member's deliveries."""
         name = MemberName(mailbox.name)
 
         def sweep() -> None:
@@ -468,7 +468,7 @@ class Adoption:
         return agent
 
     async def _join_local(self, mailbox: Mailbox, info: MailboxInfo | None) -> None:
-        """Make a local agent a member, and open its session."""
+        """Make the owner of this mailbox a member of the hub, as a local agent, and open the agent's session."""
         await asyncio.to_thread(mailbox.make, durably=True)
         agent = self._local_agents.get(mailbox.name) or await self._make_local_agent(mailbox, info or MailboxInfo())
         # The agent may already have a session again.
@@ -492,7 +492,10 @@ class Adoption:
         self._records_dirty = True
 
     def _attach_failed(self, name: str, refusal: Refusal) -> None:
-        """Handle the hub's refusal to open a local agent's session: make the agent remote, or raise `_Interrupted`."""
+        """Handle the hub's refusal to open the session of the local agent `name`.
+
+        If the name of a known agent belongs to a token now, make the agent remote. Otherwise raise `_Interrupted`.
+        """
         if name not in self._channels:
             self._forget(name)
         elif refusal.code is Code.NAME_TAKEN:
@@ -501,7 +504,7 @@ class Adoption:
         raise _Interrupted(f"{name}: {refusal.message}")
 
     async def _return(self, name: str, why: Refusal) -> None:
-        """Open a local agent's session again, because it ended for the reason `why`.
+        """Open the session of the local agent `name` again, because the last session ended for the reason `why`.
 
         If the agent's name belongs to a token now, make the agent a remote member instead.
         """
@@ -527,7 +530,7 @@ class Adoption:
         await self._keep_remote([(mailbox, info)])
 
     async def _remove(self, name: str) -> None:
-        """Remove the record and the mailbox of a member that was removed. Messages in the mailbox stay."""
+        """Remove the agent record and the mailbox of a former member from the spool. Messages in the mailbox stay."""
         mailbox = self._mailboxes.get(name)
         inbox = self._inboxes.get(name)
         self._forget(name)
@@ -562,7 +565,7 @@ class Adoption:
         self._channels.read(changed)
 
     async def _meet(self, name: str) -> None:
-        """Handle a record whose name has no mailbox yet: make the agent a member, or reject or remove the record."""
+        """Handle a record without a mailbox: make the agent a member, or reject the name, or remove the record."""
         refusal = parse_member_name(name)
         member = await self._member(name)
         if isinstance(refusal, Refusal) or (member is not None and member.name != name):

@@ -19,7 +19,7 @@ from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 log = structlog.get_logger(__name__)
 
 _Signature = tuple[int, int, int]
-"""Modification time, size and inode of a file. If one of them has changed, the content may have changed."""
+"""Modification time, size and inode of a file. If one of these values has changed, the content may have changed."""
 _UNSEEN: _Signature = (0, 0, 0)
 
 
@@ -75,6 +75,6 @@ class AgentRecords:
         self._seen.update(dict.fromkeys(channels, _UNSEEN))
 
     def remove(self, name: str) -> None:
-        """Remove the record of this agent."""
+        """Remove the record (`agents/<name>.json`) of the agent `name`."""
         self._spool.remove_record(name)
         self._seen.pop(name, None)

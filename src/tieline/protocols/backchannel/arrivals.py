@@ -13,9 +13,12 @@ from tieline.protocols.backchannel.codec import SpoolMessage
 from tieline.protocols.backchannel.spool import Spool
 
 RESCAN_SECONDS = 2.0
-"""Interval of the regular checks. If no notification comes for a message, it is found up to this much later."""
+"""Seconds between two regular checks of the folder.
+
+A message without a notification is found after at most this time.
+"""
 _STEP_MS = 20
-"""Interval at which the watching thread polls for events. It is long enough to cost almost nothing."""
+"""Interval at which the watching thread polls for events. The interval is so long that polling costs almost nothing."""
 
 
 class Arrivals:

@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class Channels:
-    """The channel subscriptions of all members with a mailbox in one spool."""
+    """Keeps the channel subscriptions equal in a hub and in the agent records of one spool (folder of messages)."""
 
     def __init__(self, hub: Hub, agent_records: AgentRecords) -> None:
         self._hub = hub
@@ -48,35 +48,41 @@ class Channels:
         self.unsettled: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
-        """True if this is the name of a local agent."""
+        """True if `name` is the name of a local agent (an agent that reads its own mailbox in the spool)."""
         return name in self._local
 
     def add_remote(self, name: str) -> None:
-        """Add a remote member. From now on, its channels in the hub are copied into its record."""
+        """Add a remote member (one that does not read the spool).
+
+        Its channels in the hub are copied to its agent record.
+        """
         self._remote.setdefault(name, None)
         self.unsettled.add(name)
 
     def add_local(self, mailbox: Mailbox, info: MailboxInfo) -> None:
-        """Add a local agent. From now on, its channels in the hub and in its record are kept equal."""
+        """Add a local agent (one that reads its own mailbox). Its channels in the hub and in its record are kept equal.
+
+        `info` has the channels that the hub and the record had in common last time.
+        """
         self._local[mailbox.name] = (mailbox, info)
         self.unsettled.add(mailbox.name)
 
     def forget(self, name: str) -> None:
-        """Stop handling the channels of this member, which may be remote or local."""
+        """Stop handling the channels of the member `name`."""
         self._remote.pop(name, None)
         self._local.pop(name, None)
         self._records.pop(name, None)
         self.unsettled.discard(name)
 
     def note(self, channels: Sequence[ChannelView]) -> None:
-        """Store the hub's current channels, and mark the members whose channels have changed."""
+        """Store the hub's current channels. Mark the members whose channels have changed, for the next `reconcile`."""
         joined = subscriptions(channels)
         known = {*self._remote, *self._local}
         self.unsettled |= {name for name in known if joined.get(name, []) != self._joined.get(name, [])}
         self._joined = joined
 
     async def refresh(self, operator: SessionId) -> None:
-        """Ask the hub for all channels and store them here. `operator` is the session that asks."""
+        """Ask the hub for all channels and store them in this object. `operator` is the session that asks."""
         # Before the question: a change after the answer makes the channels stale again.
         self.stale = False
         reply = await self._hub.ask(c.ListChannels(operator))
@@ -84,7 +90,10 @@ class Channels:
             self.note(reply.channels)
 
     def read(self, changed: Mapping[str, AgentRecord | None]) -> None:
-        """Store the records that are new or changed, by name. The value is `None` for a record that is gone."""
+        """Store agent records that are new or changed, by the agent's name.
+
+        The value is `None` for a record that is gone.
+        """
         for name, record in changed.items():
             if name in self._remote:
                 self._remote[name] = record.subscriptions if record is not None else None
@@ -95,7 +104,10 @@ class Channels:
             self.unsettled.add(name)
 
     async def reconcile(self, operator: SessionId) -> None:
-        """Make the channels in the hub and in the records equal, for all members whose channels may differ."""
+        """Make the channels in the hub and in the agent records equal, for all members whose channels may differ.
+
+        `operator` is the session that changes the hub's subscriptions.
+        """
         unsettled, self.unsettled = self.unsettled, set()
         said = {name: self._said(name) for name in unsettled if name in self._remote}
         wanted = {name: channels for name, channels in said.items() if self._remote[name] != channels}
@@ -115,7 +127,10 @@ class Channels:
         return (EVERYBODY, *sorted(self._joined.get(name, ())))
 
     async def _agree(self, name: str, operator: SessionId) -> None:
-        """Make the channels of this local agent in the hub and in its record equal."""
+        """Make the channels of the local agent `name` equal in the hub and in its agent record.
+
+        `operator` is the session that changes the hub's subscriptions.
+        """
         mailbox, info = self._local[name]
         record = self._records[name]
         before = set(info.channels)
@@ -149,9 +164,9 @@ class Channels:
 
 
 def _is_shared(channel: str) -> bool:
-    """True if the subscriptions to this channel are kept equal in the hub and in the records.
+    """True if subscriptions to this channel are kept equal in the hub and in the agent records.
 
-    They are not if the name is invalid, or if the hub itself decides who is in the channel.
+    False if the channel's name is invalid, or if the hub itself decides which members are in the channel.
     """
     name = parse_channel_name(channel.removeprefix("#"))
     return channel.startswith("#") and not isinstance(name, Refusal) and name not in (GENERAL, USERS)

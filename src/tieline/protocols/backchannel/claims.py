@@ -45,9 +45,9 @@ def read_message(path: str | Path, message_id: str) -> SpoolMessage | str | None
 
 
 class Claims:
-    """Messages that one reader has claimed from an agent's folder and not handled yet.
+    """The messages that one reader has claimed from an agent's folder and has not finished.
 
-    Call `close`, or use this object in a `with`. Messages that the reader has not finished then become unread again.
+    Call `close`, or use this object in a `with`. Messages that are not finished then become unread again.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -98,9 +98,9 @@ class Claims:
             self._synced = True
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """End the claim of a message that was handled.
+        """End the claim of a message that the reader has handled.
 
-        Delete its file, or leave the file in `cur/` if `keep` is set.
+        Delete the message's file. If `keep` is true, leave the file in `cur/` instead.
         """
         self._open.remove(message_id)
         if keep:
@@ -109,7 +109,7 @@ class Claims:
             self._claimed(message_id).unlink()
 
     def release(self, message_id: str) -> None:
-        """End a claim and make the message unread again."""
+        """End a claim without handling the message: move its file back to `new/`, so that it is unread again."""
         self._open.remove(message_id)
         self._claimed(message_id).rename(self._new / f"{message_id}{SUFFIX}")
 
@@ -130,7 +130,7 @@ class Claims:
         return self._cur / f"{message_id}.{self._reader}{_CLAIM}"
 
     def _announce(self) -> None:
-        """Take a lock before the first claim. The lock shows other processes that the reader of the claims is alive."""
+        """Lock a file before the first claim. The lock shows other processes that the reader is alive."""
         if self._lock is not None:
             return
         disk.make_folder(self._cur)
@@ -140,7 +140,7 @@ class Claims:
 
 
 def abandoned(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of claims in an agent's folder whose reader is gone, each with the id of its message."""
+    """Yield the claimed files in an agent's folder whose reader has ended, each with its message id."""
     dead: dict[str, bool] = {}
     for path in sorted(_listed(folder / "cur", _CLAIM)):
         message_id, _, reader = path.name.removesuffix(_CLAIM).rpartition(".")
@@ -153,16 +153,16 @@ def abandoned(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def loose_locks(folder: Path) -> Iterator[Path]:
-    """Yield the readers' lock files in an agent's folder that no process holds any more."""
+    """Yield the lock files of readers in an agent's folder that no process holds any more."""
     for path in sorted(_listed(folder / "cur", _LOCK)):
         if not _is_held(path):
             yield path
 
 
 def give_back(folder: Path, claim: Path, message_id: str) -> bool:
-    """Make a claimed message unread again, because its reader is gone. Return false if another process did so before.
+    """Make a claimed message unread again, because its reader has ended. Return false if another process did so before.
 
-    `folder` is the agent's folder, and `claim` is the file of the claim.
+    `folder` is the agent's folder, and `claim` is the claimed file.
     """
     try:
         claim.rename(folder / "new" / f"{message_id}{SUFFIX}")

@@ -41,15 +41,15 @@ class RelayError(Exception):
 
 
 class RelayUnreachable(RelayError):
-    """The address of the relay (backchannel's HTTP server) cannot be reached, or no working relay answers there."""
+    """Exception: the relay (backchannel's HTTP server) cannot be reached, or no working relay is at the address."""
 
 
 class RelayRefused(RelayError):
-    """A relay (backchannel's HTTP server) refused the request. The error has the relay's text."""
+    """Exception: a relay (backchannel's HTTP server) refused the request. The error has the relay's text."""
 
 
 class RelayClient:
-    """Makes requests to one relay (backchannel's HTTP server), with the token of one agent."""
+    """Client for one relay (backchannel's HTTP server), with the token of one agent. Its methods block."""
 
     def __init__(self, url: str, token: str | None = None, room: str | None = None) -> None:
         self.url = url.rstrip("/")
@@ -66,16 +66,17 @@ class RelayClient:
     # The verbs.
 
     def register(self, name: str) -> tuple[AgentRecord, str | None]:
-        """Register an agent, or update when it was last seen. Return its record and its token.
+        """Register the agent `name`, or update the time when a known agent was last seen.
 
-        The relay gives the token only once, when the agent is new. For a known agent, the token is `None`.
+        Return the agent's record and its token. The relay gives the token only once, when the agent is new. For a known
+        agent, the token is `None`.
         """
         document = self._object(self._ask("POST", "/v1/register", {"name": name}))
         token = document.pop("token", None)
         return _record(document), token if isinstance(token, str) else None
 
     def agents(self) -> list[AgentRecord]:
-        """Return the records of all agents."""
+        """Return the records of all agents that the relay (HTTP server) knows."""
         return [_record(self._object(document)) for document in self._list(self._ask("GET", "/v1/agents"))]
 
     def channels(self) -> list[str]:
@@ -83,15 +84,18 @@ class RelayClient:
         return [name for name in self._list(self._ask("GET", "/v1/channels")) if isinstance(name, str)]
 
     def subscribe(self, agent: str, channel: str) -> None:
-        """Join a channel."""
+        """Let the agent join a channel."""
         self._ask("POST", "/v1/subscribe", {"agent": agent, "channel": channel})
 
     def unsubscribe(self, agent: str, channel: str) -> None:
-        """Leave a channel."""
+        """Let the agent leave a channel."""
         self._ask("POST", "/v1/unsubscribe", {"agent": agent, "channel": channel})
 
     def send(self, form: dict[str, Any]) -> SpoolMessage:
-        """Send a message and return it as the relay accepted it. `form` has `to`, `body` and any optional keys."""
+        """Send a message, and return it as the relay (HTTP server) accepted it.
+
+        `form` is the JSON object of the request: `to`, `body` and any optional keys.
+        """
         said = {key: value for key, value in form.items() if value}
         return _message(self._ask("POST", "/v1/send", said))
 
@@ -100,9 +104,9 @@ class RelayClient:
         return [_message(document) for document in self._list(self._ask("GET", f"/v1/inbox/{quote(agent, safe='')}"))]
 
     def take(self, agent: str, message_id: str, *, keep: bool = False) -> SpoolMessage | None:
-        """Claim one message and return it; `None` if another reader was first.
+        """Claim one message and return it. Return `None` if another reader was first.
 
-        With `keep`, ask the relay to keep the message's file.
+        If `keep` is true, ask the relay to keep the message's file.
         """
         form = {"agent": agent, "id": message_id, "keep": keep}
         document = self._object(self._ask("POST", "/v1/take", form)).get("message")
@@ -221,21 +225,30 @@ class RelayClaims:
         return None
 
     def claim(self, message_id: str) -> SpoolMessage | None:
-        """Claim a message and return it; `None` if it is gone. With `late`, only check that it is still unread."""
+        """Claim a message and return it. Return `None` if the message is gone.
+
+        With `late`, only check that the message is still unread. `finish` then claims it.
+        """
         if not self._late:
             return self._client.take(self._agent, message_id, keep=self._keep)
         return next((message for message in self._client.inbox(self._agent) if message.id == message_id), None)
 
     def sync(self) -> None:
-        """Do nothing: a claim is durable when the relay answers."""
+        """Do nothing, because a claim is already durable when the relay (HTTP server) answers."""
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """Mark a message as handled. With `late`, claim it now; without `late`, `claim` has claimed it before."""
+        """Mark a message as handled. With `late`, this claims the message.
+
+        Without `late`, this does nothing, because `claim` has claimed the message.
+        """
         if self._late:
             self._client.take(self._agent, message_id, keep=keep)
 
     def release(self, message_id: str) -> None:
-        """Do nothing. The message is still unread with `late`, and stays claimed without `late`."""
+        """Do nothing, because a relay (HTTP server) cannot undo a claim.
+
+        With `late`, the message is still unread. Without `late`, the message stays claimed.
+        """
 
 
 class RelayArrivals:

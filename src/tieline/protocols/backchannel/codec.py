@@ -27,7 +27,7 @@ _CHANNEL_MAX = 200
 
 
 class BadMessage(Exception):
-    """Raised if bytes are not a message of backchannel. The text says why."""
+    """Exception: bytes are not a message of backchannel. The text says why."""
 
 
 class SpoolMessage(Struct, frozen=True, kw_only=True, rename={"sender": "from"}):
@@ -43,10 +43,10 @@ class SpoolMessage(Struct, frozen=True, kw_only=True, rename={"sender": "from"})
     ts: str
     """Time at which the message was sent: ISO 8601, UTC, with milliseconds."""
     priority: str = NORMAL
-    """`normal` or `urgent`. Any other word is kept unchanged."""
+    """`normal` or `urgent`. Any other word is stored unchanged."""
     scope: str | None = None
     thread: str | None = None
-    """The id of the message that this one answers."""
+    """Id of the message that this message answers."""
     refs: tuple[str, ...] = ()
 
     @property
@@ -56,7 +56,10 @@ class SpoolMessage(Struct, frozen=True, kw_only=True, rename={"sender": "from"})
 
 
 def document_of(message: SpoolMessage) -> dict[str, Any]:
-    """Return a message as a JSON object with the protocol's keys in their order, without empty optional keys."""
+    """Return a message as a JSON object, with the keys in the order of the protocol.
+
+    Empty optional keys are left out.
+    """
     # spec, Message: scope, thread and refs are optional.
     document: dict[str, Any] = {
         "id": message.id,
@@ -76,12 +79,15 @@ def document_of(message: SpoolMessage) -> dict[str, Any]:
 
 
 def encode(message: SpoolMessage) -> bytes:
-    """Encode a message as JSON, for a file of a spool or an answer over HTTP."""
+    """Return a message as JSON bytes, for a file of a spool or an answer over HTTP."""
     return msgspec.json.encode(document_of(message))
 
 
 def decode(data: bytes) -> SpoolMessage:
-    """Decode a message from JSON. Keys that are null or unknown are ignored."""
+    """Return the message in JSON bytes. Keys that are null or unknown are ignored.
+
+    Raise `BadMessage` if it is invalid.
+    """
     try:
         document = msgspec.json.decode(data, type=dict[str, Any])
         # spec, Trust model: anybody who can write to a spool can forge a message, so every key is checked.
@@ -94,7 +100,10 @@ def decode(data: bytes) -> SpoolMessage:
 
 
 def check_message(message: SpoolMessage) -> Refusal | None:
-    """Return a refusal if a message cannot be sent, because it is empty, too large or not encodable; else `None`."""
+    """Return a refusal if a message cannot be sent, because it is empty, too large or not encodable.
+
+    Return `None` if the message is valid.
+    """
     if not message.body:
         return Refusal(Code.INVALID_MESSAGE, "the body is empty: say something")
     try:
@@ -129,7 +138,7 @@ def is_channel(target: str) -> bool:
 
 
 def agent_of(target: str) -> str:
-    """Return the name of the agent in a target: `@agent` or a bare name."""
+    """Return the agent's name in a target. `target` is `@agent` or only the name."""
     return target.removeprefix("@")
 
 
@@ -145,7 +154,7 @@ def channel_of(text: str) -> str | Refusal:
 
 
 def timestamp(at_ms: int) -> str:
-    """Format a time in milliseconds as ISO 8601, the format of messages and records."""
+    """Return a time in milliseconds as ISO 8601 text, the format in messages and agent records."""
     # spec, Message: ts is written in milliseconds and UTC.
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03}Z"
 
@@ -157,7 +166,7 @@ def _second(seconds: int) -> str:
 
 
 def moment(ts: str) -> int | None:
-    """Parse a timestamp (ISO 8601) to milliseconds; `None` if the text is no timestamp."""
+    """Return the time in an ISO 8601 text as milliseconds. Return `None` if the text is not a time."""
     try:
         found = datetime.fromisoformat(ts)
     except ValueError:

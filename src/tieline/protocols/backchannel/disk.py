@@ -21,7 +21,7 @@ _LOCK_PAUSE_SECONDS = 0.005  # locks are held for about as long
 
 
 class LockBusy(Exception):
-    """Another process holds a lock file and does not release it in time."""
+    """Exception: another process holds a lock file and does not release it in time."""
 
 
 def make_folder(path: Path) -> None:
@@ -44,7 +44,10 @@ def sync_folder(path: Path) -> None:
 
 
 def create(path: Path, content: bytes) -> int:
-    """Write a file, and replace any old content. Return its descriptor, which the caller passes to `sync` or closes."""
+    """Write a file, and replace any old content. Return the file's open descriptor.
+
+    The caller passes the descriptor to `sync`, or closes it.
+    """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, FILE_MODE)
     try:
@@ -83,7 +86,7 @@ def replace(path: Path, content: bytes, *, durably: bool = True) -> None:
 
 
 def read(path: str | Path, bytes_max: int) -> bytes | None:
-    """Return the content of a plain file of at most `bytes_max` bytes; `None` if it is larger or not a plain file.
+    """Return the content of a file. Return `None` if the file has more than `bytes_max` bytes or is not a plain file.
 
     In a shared folder, a file may be a pipe, which would block the reader, or a link to another place. A link raises
     `OSError`.
@@ -103,7 +106,7 @@ def read(path: str | Path, bytes_max: int) -> bytes | None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock on a lock file during a `with`. A crash of the process releases the lock too."""
+    """Context manager: hold the lock on a lock file. If the process crashes, the system releases the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     try:
         deadline = time.monotonic() + _LOCK_SECONDS_MAX

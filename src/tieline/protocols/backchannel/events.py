@@ -25,12 +25,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 def not_yours(owner: str, name: str) -> Answer:
-    """Return the refusal for a client whose token belongs to `owner` and that asks for the messages of `name`."""
+    """Return the refusal for a client that asks for the messages of another agent.
+
+    The client's token belongs to `owner`, but the client asks for the messages of `name`.
+    """
     return failure(403, f'token is for "{owner}", not "{name[:140]}"')
 
 
 class _Reader:
-    """One open event stream. The session pump calls these methods, which write deliveries to the stream."""
+    """One open event stream of a client. The session pump calls its methods to write deliveries to the stream."""
 
     __slots__ = ("_ids", "pump", "stream")
 
@@ -51,7 +54,10 @@ class _Reader:
         return parcels
 
     def write_progress(self, step: Progress) -> None:
-        """Never called: the session of a stream asks for no progress of sent messages."""
+        """Do nothing.
+
+        This is never called, because a stream's session does not ask for the progress of sent messages.
+        """
 
     def end(self, why: Refusal) -> None:
         """End the stream, because the hub ended the session. Write the reason as a comment that people can read."""
@@ -59,14 +65,17 @@ class _Reader:
         self.stream.close()
 
     def pause_reading(self) -> None:
-        """Do nothing: a reader of a stream sends nothing."""
+        """Do nothing, because the client of a stream sends nothing that could be paused."""
 
     def resume_reading(self) -> None:
-        """Do nothing: a reader of a stream sends nothing, so reading was never paused."""
+        """Do nothing, because the client of a stream sends nothing, so reading was never paused."""
 
 
 class Events:
-    """All open event streams of the hub's relay: HTTP responses through which agents get new messages."""
+    """All open event streams of the hub's relay.
+
+    A stream is an HTTP response through which an agent gets new messages.
+    """
 
     def __init__(self, hub: Hub, protocol: str, ids: MessageIds, keepalive_seconds: float) -> None:
         self._hub = hub
@@ -79,6 +88,7 @@ class Events:
         """Stream the messages of the agent `name` to a client, until the client disconnects.
 
         `token` is the client's token, and must belong to the agent. If the stream cannot begin, return the refusal.
+        Otherwise return `None` at the end.
         """
         reader = _Reader(self._hub, self._ids, self._keepalive_seconds)
         pump = reader.pump

@@ -20,7 +20,7 @@ PLACE = "spool"
 
 
 class FileSenders:
-    """Sessions with the hub for the senders of one batch of spool files: one session for each sender.
+    """Sessions with the hub for the senders of one batch of spool files. Each sender has one session.
 
     Call `close` after the batch.
     """
@@ -36,7 +36,10 @@ class FileSenders:
         self._opened: dict[str, SessionId | Refusal] = {}
 
     async def session_of(self, sender: str) -> SessionId | Refusal:
-        """Return the session for this sender, and open it if needed. Return a refusal if the sender may not send."""
+        """Return the session of the sender with this name, and open the session if needed.
+
+        Return a refusal if the sender may not send.
+        """
         own = self._local_session(sender)
         if own is not None:
             return own

@@ -25,7 +25,7 @@ _CONFIG_BYTES_MAX = 1024 * 1024  # a few lines; whatever is larger is another fi
 
 
 class BadConfig(Exception):
-    """`config.json` exists but cannot be used. The text has its path and the reason."""
+    """Exception: `config.json` exists but cannot be used. The text has the path of the file and the reason."""
 
 
 class Identity(Struct, frozen=True):
@@ -37,7 +37,7 @@ class Identity(Struct, frozen=True):
     hub: str | None = None
     """The same address as `url` if the server there is a Tieline hub. A hub can do more than a relay."""
     room: str | None = None
-    """Id of a room of the relay; `None` for the common room."""
+    """Id of a room of the relay (HTTP server). `None` means the common room."""
 
     @property
     def is_hub(self) -> bool:
@@ -66,7 +66,7 @@ def default_root() -> Path:
 
 
 def read_identity(root: Path) -> Identity:
-    """Read the identity from `config.json`. If there is no file, the identity is empty."""
+    """Return the identity in `config.json` of the folder `root`. If there is no file, return an empty identity."""
     try:
         return msgspec.convert(_document(root), Identity)
     except msgspec.ValidationError as error:

@@ -15,9 +15,10 @@ from tieline.protocols.backchannel.local_inbox import LocalInbox, Placement
 from tieline.wire.session_pump import Parcel
 
 _ROUND = 512
-"""No further agent is added to a round that has this many deliveries, because each delivery is an open file.
+"""If a round (one step of writing) has this many deliveries, no further agent is added to the round.
 
-All deliveries of one agent are in the same round, so a round can have more deliveries than this.
+The limit exists because each delivery is an open file. All deliveries of one agent are in the same round, so a round
+can have more deliveries than this.
 """
 
 log = structlog.get_logger(__name__)
@@ -26,22 +27,25 @@ Load = Sequence[Parcel]
 
 
 class InboxOwner(Protocol):
-    """A local agent for whose inbox the hub has deliveries."""
+    """Interface of a local agent (one that reads its own mailbox) for whose inbox the hub has deliveries."""
 
     inbox: LocalInbox
 
     def collect(self) -> Load:
-        """Return the deliveries to write into the inbox now; there may be none."""
+        """Return the deliveries to write into the inbox now. The result may be empty."""
 
     def placed(self, parcels: Load, placement: Placement) -> None:
-        """Handle the result, after these deliveries were written. `placement` has the result for each delivery."""
+        """Handle the result of writing `parcels` to the inbox. `placement` has the result for each delivery."""
 
     def failed(self) -> None:
-        """Handle an error, after which the deliveries are not written. The owner must request another round later."""
+        """Handle an error: the deliveries were not written. The owner must call `InboxWriter.request` again later."""
 
 
 class InboxWriter:
-    """Writes deliveries as files into the inboxes of all local agents of one spool, in rounds."""
+    """Writes deliveries as files into the inboxes of all local agents of one spool, in rounds.
+
+    A round writes many files together, because that needs less work of the disk.
+    """
 
     def __init__(self) -> None:
         # Owners that requested a round, in order.
@@ -52,7 +56,7 @@ class InboxWriter:
         self._round: asyncio.Future[list[Placement | str]] | None = None
 
     def start(self) -> None:
-        """Start the task that runs the rounds."""
+        """Start the task that writes deliveries to the inboxes, in rounds."""
         self._task = asyncio.create_task(self._work())
 
     async def stop(self) -> None:
@@ -63,12 +67,12 @@ class InboxWriter:
         await self.wait_idle()
 
     async def wait_idle(self) -> None:
-        """Wait until the current round, if any, has ended."""
+        """Wait until the current round (one step of writing files), if any, has ended."""
         if self._round is not None:
             await asyncio.wait((self._round,))
 
     def request(self, owner: InboxOwner) -> None:
-        """Ask that the deliveries of this owner are written in one of the next rounds."""
+        """Ask to write the deliveries of `owner` in one of the next rounds. This method returns at once."""
         self._requests[owner] = None
         self._awake.set()
 

@@ -22,7 +22,7 @@ _READ_BYTES = 64 * 1024  # thousands of events at once
 
 
 class Inotify:
-    """A set of watched folders, each with a number. `file` is readable when one of the folders has changed."""
+    """Watches folders through Linux inotify. Each folder has a number. `file` is readable when a folder has changed."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None, use_errno=True)
@@ -43,7 +43,7 @@ class Inotify:
         self._library.inotify_rm_watch(self.file, number)
 
     def read(self) -> Iterator[tuple[int, bool]]:
-        """Yield the number of each changed folder, with a flag. The flag is true if the folder is no longer watched."""
+        """Yield a pair for each change: the number of the folder, and true if the folder is no longer watched."""
         try:
             data = os.read(self.file, _READ_BYTES)
         except BlockingIOError:

@@ -36,11 +36,14 @@ from tieline.wire.prefix_ids import from_prefix_id
 from tieline.wire.sessions import ask_all
 
 BATCH = 128
-"""Most messages in one batch. This limits the memory, and the time that a new file waits behind old files."""
+"""Most messages in one batch. This limits the memory, and the time that a new file waits for old files."""
 _FAN_OUT_SECONDS = 0.03
-"""Delay of a message to a channel. During this time, its sender writes the files of the recipients one by one."""
+"""Seconds by which a message to a channel is delayed.
+
+During this time, the sender writes the files of all recipients, one by one.
+"""
 WHAT = "a file in a spool"
-"""Description of a refused file in the hub's log of refusals."""
+"""Text that describes a refused file in the hub's log."""
 
 _LATER = frozenset(
     {
@@ -56,19 +59,22 @@ _LATER = frozenset(
         Code.UNKNOWN_MEMBER,
     }
 )
-"""Codes of refusals that may pass with time. The sender of a file gets no answer, so the file is kept and retried."""
+"""Codes of temporary refusals. The sender of a file gets no answer, so the file stays and is sent again later."""
 _LATER_SECONDS = 15.0
 _TROUBLE = frozenset({Code.STORE_FAILED, Code.SHUTTING_DOWN, Code.UNKNOWN_SESSION})
-"""Codes of refusals that come from the state of the hub itself. They pass soon, so the retry comes soon."""
+"""Codes of refusals because of the state of the hub itself. This state ends soon, so the file is sent again soon."""
 _TROUBLE_SECONDS = 1.0
 _PERSONAL = frozenset({Code.BACKLOG_FULL, Code.TOO_MANY_STREAMS, Code.UNKNOWN_MEMBER})
-"""Codes of refusals that concern one recipient only. The other recipients still get the message."""
+"""Codes of refusals because of one recipient. The other recipients still get the message."""
 
 log = structlog.get_logger(__name__)
 
 
 class Found(Struct, frozen=True):
-    """One message that was found in the spool, and the owners of all mailboxes in which a file of it was found."""
+    """One message that was found in the spool.
+
+    `owners` are the members whose mailboxes contain a file of the message.
+    """
 
     message: SpoolMessage
     owners: tuple[str, ...]
@@ -77,7 +83,7 @@ class Found(Struct, frozen=True):
 class Submission(Struct, frozen=True):
     """One `Send` command to the hub, for a message that was found in the spool.
 
-    Its recipients are `owners`: some or all owners of the mailboxes in which the message was found.
+    `owners` are the recipients: some or all of the members whose mailboxes contain a file of the message.
     """
 
     found: Found
@@ -87,7 +93,7 @@ class Submission(Struct, frozen=True):
 
 
 class Intake:
-    """Queue of files that wait to be sent to the hub, oldest first."""
+    """Queue of files in a spool that wait to be sent to the hub as messages, oldest first."""
 
     def __init__(
         self,
@@ -115,14 +121,17 @@ class Intake:
         self._done: list[tuple[Mailbox, str]] = []
 
     def delay(self) -> float | None:
-        """Return the seconds until the next file can be sent; 0 for now, `None` if no file waits."""
+        """Return the seconds until the next file can be sent. Return 0 for now, and `None` if no file waits."""
         if not self._order:
             return None
         now = asyncio.get_running_loop().time()
         return max(0.0, self._due.get(self._order[0][1], 0.0) - now)
 
     async def add(self, arrivals: Mapping[str, set[str]]) -> None:
-        """Read new files and queue them. `arrivals` has the new message ids for each owner of a mailbox."""
+        """Read new files of the spool and add them to the queue.
+
+        `arrivals` has the ids of the new messages, by the name of the mailbox's owner.
+        """
         fresh = [
             (owner, message_id)
             for owner, ids in arrivals.items()
@@ -145,7 +154,10 @@ class Intake:
         return [(owner, message_id, self._mailboxes[owner].read(message_id)) for owner, message_id in fresh]
 
     async def take_in(self, operator: SessionId) -> None:
-        """Send the oldest messages of the queue to the hub, at most `BATCH`. `operator` is an operator's session."""
+        """Send the oldest messages of the queue to the hub, but not more than `BATCH`.
+
+        `operator` is an operator's session.
+        """
         batch: list[str] = []
         while len(batch) < BATCH and self.delay() == 0.0:
             batch.append(heapq.heappop(self._order)[1])
@@ -165,9 +177,9 @@ class Intake:
             await asyncio.to_thread(_drop, done)
 
     def _claim(self, owners: Mapping[str, Sequence[str]]) -> list[Found]:
-        """Read the files of these messages, and move the files of remote members out of `new/`.
+        """Read the files of these messages and return the messages. Move the files of remote members out of `new/`.
 
-        `owners` has, for each message id, the owners of the mailboxes with a file of the message.
+        `owners` has, for each message id, the members whose mailboxes contain a file of the message.
         """
         together: dict[SpoolMessage, list[str]] = {}
         for message_id, names in owners.items():
@@ -205,10 +217,10 @@ class Intake:
         return left
 
     async def _reconcile(self, message_id: str, owners: Sequence[str], receipts: r.Receipts) -> tuple[str, ...]:
-        """Mark the files of this message as handled for each owner that already has a delivery of it in the hub.
+        """Mark the files of a message as handled, for each owner that already has the message as a delivery in the hub.
 
-        `receipts` are the hub's receipts of the message. Return the owners without a receipt, which still need the
-        message.
+        `receipts` are the hub's receipts of the message. Return the owners without a receipt, because they still need
+        the message.
         """
         steps = {receipt.member: receipt.steps for receipt in receipts.receipts}
         for owner in owners:
@@ -228,7 +240,10 @@ class Intake:
     async def _send(
         self, operator: SessionId, senders: FileSenders, submissions: Sequence[Submission]
     ) -> list[Submission]:
-        """Send messages to the hub. Return the messages to send again, for recipients that did not get theirs."""
+        """Send messages to the hub.
+
+        Return new submissions (send commands) for recipients that did not get the message.
+        """
         sends: list[tuple[Submission, c.Send]] = []
         for submission in submissions:
             session = await senders.session_of(submission.found.message.sender)
@@ -274,9 +289,10 @@ class Intake:
                 self._done.append((self._mailboxes[owner], message_id))
 
     async def _known(self, operator: SessionId, submission: Submission, message_id: MessageId) -> list[Submission]:
-        """Handle a duplicate: the hub accepted the same wire id and content before.
+        """Handle a message that the hub has accepted before, under the same wire id and with the same content.
 
-        `message_id` is the earlier message. Return new submissions for owners that the earlier message did not reach.
+        `message_id` is the id of the earlier message. Return a new submission (send command) for each owner that the
+        earlier message did not reach.
         """
         receipts = await self._hub.ask(c.ReadReceipts(operator, message_id=message_id, members=submission.owners))
         if not isinstance(receipts, r.Receipts):
@@ -287,9 +303,11 @@ class Intake:
         return [_alone(submission.found, owner) for owner in missed]
 
     async def _refuse(self, submission: Submission, refusal: Refusal, *, by_hub: bool) -> None:
-        """Handle a refused submission: keep its files for a retry, or move them to `refused/` for a person to look at.
+        """Handle a refused submission (send command to the hub).
 
-        The files of local agents stay where they are. `by_hub` is true if the hub has already recorded the refusal.
+        After a temporary refusal, put its files back, and retry later. Otherwise move the files to `refused/`, where a
+        person can look at them. The files of local agents stay where they are. `by_hub` is true if the hub has already
+        recorded the refusal.
         """
         message_id = submission.found.message.id
         later = refusal.code in _LATER
@@ -327,7 +345,10 @@ def _drop(done: Sequence[tuple[Mailbox, str]]) -> None:
 
 
 def _submissions(found: Found) -> list[Submission]:
-    """Make the submissions for a message: one for all owners if it goes to a channel, else one for each owner."""
+    """Return the submissions (send commands) for a message.
+
+    A message to a channel needs one submission for all owners. Any other message needs one for each owner.
+    """
     message = found.message
     target = target_of(message.to)
     if isinstance(target, Target) and target.kind is TargetKind.CHANNEL:
@@ -341,7 +362,10 @@ def _submissions(found: Found) -> list[Submission]:
 
 
 def _alone(found: Found, owner: str) -> Submission:
-    """Make the submission that sends a message to one owner only. A note in it has the target in the message's file."""
+    """Return the submission (send command) that sends a message only to the member `owner`.
+
+    It contains a note with the original target of the message.
+    """
     message = found.message
     content = _content(message, to_member(MemberName(owner)))
     notes = (*content.notes, f"addressed to {message.to[:200]}")

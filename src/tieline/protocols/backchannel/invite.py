@@ -14,7 +14,7 @@ _CHARS_MAX = 64 * 1024  # an invitation is a few hundred; this bounds what is de
 
 
 class BadInvite(Exception):
-    """Raised if a text is not an invite. The message says why."""
+    """Exception: a text is not an invite. The message says why."""
 
 
 class Invite(Struct, frozen=True, omit_defaults=True):
@@ -28,12 +28,12 @@ class Invite(Struct, frozen=True, omit_defaults=True):
 
 
 def encode_invite(invite: Invite) -> str:
-    """Encode an invite as the text that people pass on."""
+    """Return an invite as text. People pass this text on."""
     return _PREFIX + base64.urlsafe_b64encode(msgspec.json.encode(invite)).decode().rstrip("=")
 
 
 def decode_invite(text: str) -> Invite:
-    """Decode an invite from its text. Raise `BadInvite` if the text is not an invite."""
+    """Return the invite in a text. Raise `BadInvite` if the text is not an invite."""
     text = text.strip()
     if not text.startswith(_PREFIX) or len(text) > _CHARS_MAX:
         raise BadInvite(f"not a backchannel invite (expected it to start with {_PREFIX})")

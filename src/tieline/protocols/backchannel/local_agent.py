@@ -31,14 +31,17 @@ TAKEN = "taken from the spool"
 TOO_LARGE = "too_large"
 
 _RETRY_SECONDS = 2.0
-"""Delay before a retry, if the disk is full or the folder cannot be written to."""
+"""Seconds before a retry, if the disk is full or the folder cannot be written to."""
 _PAGE = 256
 
 log = structlog.get_logger(__name__)
 
 
 class LocalAgent:
-    """One local agent. Receives deliveries in the agent's session, and writes them as files into the agent's inbox."""
+    """One local agent (an agent that reads its own mailbox in a spool).
+
+    Receives the agent's deliveries from the hub, and writes them as files into the agent's inbox.
+    """
 
     def __init__(
         self,
@@ -72,14 +75,14 @@ class LocalAgent:
 
     @property
     def caught_up(self) -> bool:
-        """True once all deliveries that waited when the session began are files in the inbox."""
+        """True if all deliveries that waited when the session began are now files in the inbox."""
         pump = self._pump
         if not self._caught_up and pump is not None:
             self._caught_up = pump.caught_up and not self._parcels
         return self._caught_up
 
     async def attach(self, credential: Credential | None = None) -> Attached | Refusal:
-        """Open the agent's session. If no member has the agent's name yet, this makes the member.
+        """Open the agent's session with the hub. If no member has the agent's name yet, the hub makes the member.
 
         Without `credential`, the session is opened as by a local program of the hub's own user.
         """
@@ -102,15 +105,18 @@ class LocalAgent:
         return reply
 
     def detach_inbox(self) -> None:
-        """Stop being the member's external inbox. From now on, the hub settles deliveries without asking this agent."""
+        """Tell the hub that this agent is no longer the member's external inbox.
+
+        From now on, the hub settles deliveries without asking this agent.
+        """
         self._hub.set_external_inbox(self.name, self.inbox.session, None)
 
     async def receive(self, info: MailboxInfo, *, anew: bool) -> Refusal | None:
-        """Continue with the files that an earlier hub left in the inbox, and start to put waiting deliveries there.
+        """Handle the files that an earlier hub left in the inbox. Then start to write waiting deliveries to the inbox.
 
         `anew` is true if the inbox belonged to no member, or to another member, before. The inbox then forgets all
-        earlier deliveries first. If the hub refuses to list the waiting deliveries, this ends the session and returns
-        the refusal.
+        earlier deliveries first. If the hub refuses to list the waiting deliveries, end the session and return the
+        refusal.
         """
         pump = self._pump
         assert pump is not None, "attached before"
@@ -134,7 +140,10 @@ class LocalAgent:
         return None
 
     async def _put_down(self) -> None:
-        """Drop the queued deliveries. Wait until no delivery is being written, because the inbox will be changed."""
+        """Drop the queued deliveries.
+
+        Then wait until no delivery is being written, because the caller changes the inbox.
+        """
         self._parcels = []
         self._caught_up = False
         await self._inbox_writer.wait_idle()
@@ -146,7 +155,7 @@ class LocalAgent:
             self._pump = None
 
     async def retire(self) -> bool:
-        """Remove all deliveries of this agent from the spool, because the agent is no longer local.
+        """Remove all deliveries of this agent from the spool, because the agent no longer reads its mailbox itself.
 
         Return false if the hub refused. The caller must then try again later.
         """
@@ -182,8 +191,8 @@ class LocalAgent:
     def asked(self, question: Question) -> None:
         """Reserve the files of the deliveries in `question` for the hub, so that no reader can take the files.
 
-        The hub calls this before it settles the deliveries. The result is reported to the hub, which settles only
-        deliveries whose files were reserved.
+        The hub calls this before it settles the deliveries. This agent reports the result to the hub. The hub settles
+        only deliveries whose files were reserved.
         """
         self._spool_thread.submit(self._reserve, question)
 
@@ -203,7 +212,7 @@ class LocalAgent:
         self._spool_thread.submit(self.inbox.finish, keys)
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """Put the reserved files of these deliveries back into the inbox, because the hub did not settle them."""
+        """Put the reserved files of these deliveries back into the inbox. The hub did not settle these deliveries."""
         self._spool_thread.submit(self._give_back, keys)
 
     def _give_back(self, keys: Sequence[int]) -> None:
@@ -216,7 +225,7 @@ class LocalAgent:
     # Called when the spool has changed.
 
     def taken(self, names: Iterable[str]) -> None:
-        """Acknowledge the messages with these ids, because readers took their files from the inbox."""
+        """Tell the hub that readers took the files with these message ids. The deliveries become acknowledged."""
         ids = tuple(names)
         own = tuple(f"{each}|{self.name}" for each in ids)
         message_ids = tuple(MessageId(from_prefix_id(each)) for each in ids)
@@ -227,7 +236,7 @@ class LocalAgent:
     # Called by the inbox writer.
 
     def collect(self) -> Sequence[Parcel]:
-        """Return the deliveries that are to be written into the inbox."""
+        """Return the queued deliveries, which are not in the inbox yet. The queue does not change."""
         return self._parcels
 
     def placed(self, parcels: Sequence[Parcel], placement: Placement) -> None:
@@ -254,7 +263,7 @@ class LocalAgent:
         pump.resume_writing()
 
     def failed(self) -> None:
-        """Request another round later, because the deliveries could not be written."""
+        """Ask the inbox writer again later, because the deliveries could not be written."""
         asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._request_again)
 
     def _request_again(self) -> None:
@@ -264,7 +273,10 @@ class LocalAgent:
     # Called by the session pump: the Wire port.
 
     def write_deliveries(self, parcels: Sequence[Parcel]) -> Sequence[Parcel]:
-        """Queue deliveries for the inbox. Return an empty tuple, because no delivery is in the inbox yet."""
+        """Queue deliveries for the inbox, and ask the inbox writer to write them.
+
+        Return an empty tuple, because no delivery is in the inbox yet.
+        """
         self._parcels = [*self._parcels, *parcels]
         if self._pump is not None:
             # Until then, new deliveries wait in the hub.
@@ -273,7 +285,10 @@ class LocalAgent:
         return ()
 
     def write_progress(self, step: Progress) -> None:
-        """Never called: a local agent's session asks for no progress of sent messages."""
+        """Do nothing.
+
+        This is never called, because the agent's session does not ask for the progress of sent messages.
+        """
 
     def end(self, why: Refusal) -> None:
         """Close the session, because the hub ended it, and pass the reason to the callback `ended`."""
@@ -281,7 +296,7 @@ class LocalAgent:
         self._ended(why)
 
     def pause_reading(self) -> None:
-        """Do nothing: the hub reads nothing from a local agent's session."""
+        """Do nothing, because the hub reads nothing from a local agent's session."""
 
     def resume_reading(self) -> None:
-        """Do nothing: reading was never paused, because the hub reads nothing from a local agent's session."""
+        """Do nothing, because the hub reads nothing from a local agent's session, so reading was never paused."""

@@ -40,13 +40,16 @@ _STAGED = ".staged"
 _RESERVED = ".won"
 _MARK = "{:020d}\n"
 _SURELY_FITS = 1024 * 1024
-"""A body with fewer characters than this always fits into a file, even if JSON must escape all of them."""
+"""A message body with fewer characters than this always fits into a file, even if JSON escapes every character."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Copy(Struct, frozen=True):
-    """A staged delivery: its file is in `hub/`. It is not in `new/` yet, so readers do not see it."""
+    """Record of a staged delivery: its file is in `hub/`.
+
+    Readers do not see the file, because it is not in `new/` yet.
+    """
 
     key: int
     name: str
@@ -54,7 +57,7 @@ class Copy(Struct, frozen=True):
 
 
 class Placement(Struct):
-    """Deliveries that are being written into one local inbox, and the outcome of each: shown, taken, or too large."""
+    """Result of writing deliveries to one local inbox: which deliveries are shown, taken or too large."""
 
     copies: list[Copy] = []
     open: list[int] = []
@@ -66,9 +69,9 @@ class Placement(Struct):
 
 
 class Leftover(Struct, frozen=True):
-    """A file that an earlier hub left in a mailbox's `hub/`: a staged delivery, or a delivery that was reserved.
+    """Record of a file that an earlier hub left in the folder `hub/` of a mailbox.
 
-    No reader can take a reserved delivery.
+    The file is a staged delivery (not shown to readers yet), or a reserved delivery (no reader can take it).
     """
 
     path: Path
@@ -78,25 +81,25 @@ class Leftover(Struct, frozen=True):
 
 
 class Fate(StrEnum):
-    """Result of `recall`: the delivery was removed from the spool, or a reader had already taken it."""
+    """Result of `LocalInbox.recall`: the file was moved out of the readers' reach, or a reader had already taken it."""
 
     RECALLED = "recalled"
     TAKEN = "taken"
 
 
 class ReservedFile(Struct, frozen=True):
-    """The file of a delivery that is reserved for the hub and not yet settled. No reader can take it."""
+    """Record of a file that is reserved for the hub, so that no reader can take it. Its delivery is not settled yet."""
 
     path: Path
     name: str
     shown: bool
-    """True if the file was in `new/` before, where readers see it."""
+    """True if the file was in `new/`, where readers see files, before it was reserved."""
 
 
 class LocalInbox:
-    """The unread files of one local agent.
+    """The unread files of one local agent (an agent that reads its own mailbox).
 
-    Adds deliveries, reserves them for the hub, and finds those that were taken.
+    Adds deliveries, reserves deliveries for the hub, and finds deliveries that readers took.
     """
 
     def __init__(
@@ -128,10 +131,11 @@ class LocalInbox:
         self._old_names = self._read_old_names()
 
     def begin(self, info: MailboxInfo, *, anew: bool) -> None:
-        """Prepare the inbox for a new session. With `anew`, forget earlier deliveries, so that all are staged again.
+        """Prepare the inbox for a new session of its member.
 
-        Deliveries that the hub reserved in an earlier session and has not settled yet stay reserved. The inbox forgets
-        them if the member in `info` is another member than before.
+        If `anew` is true, forget earlier deliveries, so that all are written again. Deliveries that the hub reserved in
+        an earlier session and has not settled yet stay reserved. If the member in `info` is another member than before,
+        forget these deliveries too.
         """
         with self._lock:
             another = self._member not in (0, info.member)
@@ -177,9 +181,10 @@ class LocalInbox:
     # Showing deliveries, in three steps. Each step is called on a thread.
 
     def stage(self, parcels: Sequence[Parcel], placement: Placement) -> None:
-        """Write new deliveries to staged files: files in `hub/`, where no reader sees them yet.
+        """Write new deliveries to staged files: files in `hub/`, which readers do not see yet.
 
-        For a delivery that was shown before, only check if its file is still in `new/` or was taken.
+        For a delivery that was in `new/` before, only check if its file is still there or was taken. Add the results to
+        `placement`.
         """
         if not self.mailbox.is_there():
             raise FileNotFoundError(f"the mailbox {self.mailbox.folder} is gone")
@@ -201,7 +206,7 @@ class LocalInbox:
                     placement.open.append(disk.create(path, _encode(received(message, self._ids) | {"id": name})))
 
     def _is_too_large(self, message: Message) -> bool:
-        """True if the file would be larger than readers of the spool accept, so that it must not be written."""
+        """True if the file of a message would be larger than readers of the spool accept."""
         if len(message.content.body) < _SURELY_FITS and message.content.data is None:
             return False
         return len(_encode(received(message, self._ids))) > DEFAULT_LIMITS.message_bytes_max
@@ -216,9 +221,9 @@ class LocalInbox:
                 placement.taken.append(key)
 
     def mark(self, placement: Placement) -> None:
-        """Make the staged files durable, and then mark them: store on disk that `show` may move them into `new/`.
+        """Sync the staged files (files in `hub/`) to disk. Then store on disk that `show` may move them into `new/`.
 
-        If a marked delivery has no file after a crash, a reader took it.
+        This second step marks the deliveries. If a marked delivery has no file after a crash, a reader took the file.
         """
         while placement.open:
             disk.sync(placement.open.pop())
@@ -233,7 +238,10 @@ class LocalInbox:
         self._marked = placement.copies[-1].key
 
     def show(self, placement: Placement) -> None:
-        """Move the staged files into `new/`, where every reader sees them."""
+        """Move the staged files from `hub/` into `new/`, where every reader sees them.
+
+        Add the results to `placement`.
+        """
         for copy in placement.copies:
             with self._lock:
                 self._show(copy, placement)
@@ -300,7 +308,7 @@ class LocalInbox:
         return True
 
     def finish(self, keys: Sequence[int]) -> None:
-        """Let `sweep` remove the files of these deliveries, which were reserved for the hub and are settled now."""
+        """Note that the hub has settled these reserved deliveries, so that `sweep` removes their files."""
         with self._lock:
             for key in keys:
                 file = self._reserved.pop(key, None)
@@ -312,10 +320,12 @@ class LocalInbox:
         self._sweep()
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """Make these deliveries available to readers again. They were reserved for the hub, but it did not settle them.
+        """Let readers take these deliveries again.
 
-        A file that was shown before goes back to `new/`. A file that was never shown becomes a staged file again. If a
-        file cannot be put back, this method raises the last error, and `sweep` retries later.
+        The deliveries were reserved for the hub, but the hub did not settle them.
+
+        A file that was in `new/` before goes back to `new/`. Any other file becomes a staged file (not visible to
+        readers) again. If a file cannot be put back, this method raises the last error, and `sweep` retries later.
         """
         with self._lock:
             for key in keys:
@@ -345,7 +355,7 @@ class LocalInbox:
         return failed
 
     def sweep(self) -> None:
-        """Remove the files of settled deliveries. Also retry to put back the files that `give_back` could not put back.
+        """Remove the files of settled deliveries. Also try again to put back files that `give_back` could not put back.
 
         Call this on a thread, because it may wait for the disk.
         """
@@ -370,7 +380,10 @@ class LocalInbox:
             return waiting - self._shown - self.mailbox.passed, gone
 
     def accept(self, names: Iterable[str]) -> None:
-        """Treat the files with these ids as deliveries from now on. Other programs had put these files into `new/`."""
+        """Count the files with these message ids as deliveries from now on.
+
+        Other programs had put the files into `new/`, and the hub has recorded them now.
+        """
         with self._lock:
             self._shown.update(names)
 
@@ -397,9 +410,10 @@ class LocalInbox:
             leftover.path.unlink(missing_ok=True)
 
     def recover(self, leftover: Leftover, *, unsettled: bool) -> None:
-        """Handle a file that an earlier hub left: move it to `new/` if its delivery is `unsettled`, else remove it.
+        """Handle a file that an earlier hub left: move it to `new/`, where readers see it, or remove it.
 
-        A file that is neither reserved nor marked is removed too, because its delivery will be staged again.
+        `unsettled` is true if the file's delivery is not settled. Only then the file is moved. A file that is neither
+        reserved for the hub nor marked as shown is always removed, because its delivery will be written again.
         """
         with self._lock:
             if leftover.key in self._reserved:
@@ -411,7 +425,10 @@ class LocalInbox:
                 leftover.path.unlink(missing_ok=True)
 
     def recall(self, message: Message, key: int) -> Fate:
-        """Move the file of an unsettled delivery away from readers for good, because the agent is no longer local."""
+        """Move the file of an unsettled delivery out of `new/`, so that no reader can take it.
+
+        This is done if the agent no longer reads its mailbox itself. The result says if a reader took the file first.
+        """
         name = self._name(message, key)
         with self._lock:
             recalled = name in self._recalled

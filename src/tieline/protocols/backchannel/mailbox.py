@@ -28,7 +28,7 @@ INFO_FILE = "mailbox.json"
 _INFO_BYTES_MAX = 1024 * 1024
 _FOLDERS = ("tmp", "new", "cur", "hub")
 _MOMENT_NS = 50_000_000
-"""If a folder changed less than this ago, a further change may not change its modification time.
+"""If a folder changed less than this time ago, a further change may not change its modification time.
 
 The reason is that the clock of a file system moves in steps of a few milliseconds.
 """
@@ -42,16 +42,19 @@ class MailboxInfo(Struct, frozen=True, omit_defaults=True):
     member: int = 0
     """Time at which the hub made the member, in milliseconds. A later member of the same name is another member."""
     since: int = 1
-    """Key of the first delivery after the owner became a local agent here.
+    """Key of the first delivery after the owner became a local agent (one that reads this mailbox itself).
 
-    If a delivery with this key or a later one came from the spool, its sender put its file into this mailbox.
+    If a delivery with this key or a later key came from the spool, its sender put its file into this mailbox.
     """
     channels: tuple[str, ...] = ()
     """Channels that a local agent had both in the hub and in its record, when the two were last compared."""
 
 
 class Mailbox:
-    """One member's folder in a spool: its unread, claimed and refused messages, and a file that describes the owner."""
+    """The folder of one member in a spool, with unread, claimed and refused messages.
+
+    The file `mailbox.json` in it describes the owner.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.name = folder.name
@@ -74,15 +77,18 @@ class Mailbox:
         return None
 
     def is_there(self) -> bool:
-        """True if the mailbox exists. Check this first: if the disk is missing, all messages seem to be taken."""
+        """True if the mailbox's folder exists.
+
+        Check this first. If the disk is missing, it looks as if readers had taken all messages.
+        """
         return (self.hub / INFO_FILE).exists()
 
     def is_up_to_date(self, info: MailboxInfo) -> bool:
-        """True if the mailbox exists and its `mailbox.json` has this content."""
+        """True if the mailbox exists and the content of its `mailbox.json` equals `info`."""
         return self.info() == info and self.new.is_dir()
 
     def make(self, *, durably: bool) -> None:
-        """Make the folder and its subfolders. With `durably`, they survive a power failure."""
+        """Make the mailbox's folder and its subfolders. If `durably` is true, the folders survive a power failure."""
         for path in (self.folder, *(self.folder / name for name in _FOLDERS)):
             if durably:
                 disk.make_folder(path)
@@ -91,11 +97,11 @@ class Mailbox:
                     path.mkdir(mode=disk.FOLDER_MODE)
 
     def write_info(self, info: MailboxInfo, *, durably: bool) -> None:
-        """Write `mailbox.json`, which describes the owner. With `durably`, the change survives a power failure."""
+        """Write `info` to `mailbox.json`. If `durably` is true, the change survives a power failure."""
         disk.replace(self.hub / INFO_FILE, msgspec.json.encode(info), durably=durably)
 
     def remove(self) -> None:
-        """Remove the hub's own files, and all folders that are then empty. Messages stay."""
+        """Remove the hub's own files from the mailbox, and then all folders that are empty. Messages stay."""
         with contextlib.suppress(OSError):
             for path in self.hub.iterdir():
                 if path.suffix != SUFFIX or path.name == INFO_FILE:
@@ -129,7 +135,7 @@ class Mailbox:
         return {each for each in ids if is_id(each)}
 
     def claimed(self) -> list[str]:
-        """Return the ids of messages that are claimed for the hub, and that the hub has not accepted or refused yet."""
+        """Return the ids of messages that are claimed for the hub. The hub has not accepted or refused them yet."""
         try:
             names = os.listdir(self.hub)  # noqa: PTH208 - names are all we want
         except FileNotFoundError:
@@ -140,7 +146,10 @@ class Mailbox:
     # One message.
 
     def read(self, message_id: str) -> SpoolMessage | str | None:
-        """Return a waiting or claimed message. Return `None` if the file is gone, or the reason if it is invalid."""
+        """Return a waiting or claimed message.
+
+        Return `None` if the file is gone. Return a text with the reason if the file is invalid.
+        """
         claimed = read_message(self.hub / f"{message_id}{SUFFIX}", message_id)
         return read_message(self.new / f"{message_id}{SUFFIX}", message_id) if claimed is None else claimed
 
@@ -157,7 +166,7 @@ class Mailbox:
         return True
 
     def give_back(self, message_id: str) -> None:
-        """Make a claimed message unread again."""
+        """Make a claimed message unread again: move its file back to `new/`."""
         with contextlib.suppress(FileNotFoundError):
             (self.hub / f"{message_id}{SUFFIX}").rename(self.new / f"{message_id}{SUFFIX}")
 
@@ -166,7 +175,7 @@ class Mailbox:
         (self.hub / f"{message_id}{SUFFIX}").unlink(missing_ok=True)
 
     def refuse(self, message_id: str, code: Code) -> None:
-        """Move a claimed message to `refused/`, with the code of the refusal in its name."""
+        """Move a claimed message to the folder `refused/`. The new file name contains the code of the refusal."""
         refused = self.folder / "refused"
         disk.make_folder(refused)
         with contextlib.suppress(FileNotFoundError):

@@ -17,7 +17,10 @@ FILES = "spool"
 """Name of the protocol in sessions of the spool. A message with this protocol came as a file."""
 
 _FILES_MAX = 10_000
-"""Largest number of files whose ids are remembered. An answer to an older file names its message by the prefix id."""
+"""Largest number of files whose ids are remembered.
+
+If a message answers an older file, the answer names the older message by its prefix id (the hub's id in another order).
+"""
 
 
 def file_id(message: Message) -> str:
@@ -55,9 +58,10 @@ class MessageIds:
                 self._messages.pop(oldest, None)
 
     def of(self, message: Message) -> str:
-        """Return the id by which backchannel's clients know a message: the id of its file, else its prefix id.
+        """Return the id by which backchannel's clients know a message: the id of its file, if it came as a file.
 
-        A prefix id is the hub's id with the random bits first, because clients show only the first eight characters.
+        For other messages, return the prefix id: the hub's id with the random bits first, because clients show only the
+        first eight characters.
         """
         if message.protocol != FILES or message.wire_id is None or is_made_here(file_id(message)):
             return to_prefix_id(message.id)
@@ -73,11 +77,14 @@ class MessageIds:
         return self._wire_ids.get(text, "").partition("|")[0] or to_prefix_id(text)
 
     def find(self, text: str, member: str) -> MessageId:
-        """Translate an id that this member knows to the hub's message id. Unknown text is returned unchanged."""
+        """Return the hub's message id for an id (`text`) that this member knows. Return unknown text unchanged."""
         known = self._messages.get(f"{text}|{member}") or self._messages.get(text)
         return MessageId(known or from_prefix_id(text))
 
 
 def is_made_here(text: str) -> bool:
-    """True if the hub may have made this id, in its own form or as a prefix id. Other programs make no such ids."""
+    """True if the hub may have made this id, in its own form or as a prefix id (with the random part first).
+
+    Other programs make no such ids.
+    """
     return is_hub_id(from_prefix_id(text))

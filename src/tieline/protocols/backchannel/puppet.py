@@ -1,4 +1,4 @@
-"""The puppet (a scripted test client) of backchannel."""
+"""The puppet (scripted client for the demo, the doctor and the tests) of backchannel."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,10 @@ _NO_ROUTE = 404
 
 
 class BackchannelPuppet(Puppet):
-    """Puppet (test client) of backchannel: sends by HTTP requests, receives by an event stream, and claims messages."""
+    """Scripted client of backchannel, for the demo, the doctor and the tests.
+
+    It sends by HTTP requests, receives by an event stream, and claims messages.
+    """
 
     protocol = "backchannel"
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 
 class BadRecord(Exception):
-    """Raised if bytes are not a record of this agent. The text says why."""
+    """Exception: bytes are not the record of this agent. The text says why."""
 
 
 class AgentRecord(Struct, frozen=True):
@@ -24,10 +24,10 @@ class AgentRecord(Struct, frozen=True):
     created_at: str
     last_seen: str
     document: dict[str, Any]
-    """The whole JSON object of the file, with unknown keys, in the order of the file."""
+    """The whole JSON object of the record's file, with unknown keys, in the order of the file."""
 
     def seen_at(self, ts: str) -> "AgentRecord":
-        """Return a copy of the record with this time as `lastSeen`."""
+        """Return a copy of the record in which `lastSeen` is the time `ts`."""
         return _record(self.name, {**self.document, "lastSeen": ts})
 
     def subscribed(self, channel: str) -> "AgentRecord":
@@ -42,22 +42,25 @@ class AgentRecord(Struct, frozen=True):
         return _record(self.name, {**self.document, "subscriptions": left})
 
     def in_channels(self, channels: Sequence[str]) -> "AgentRecord":
-        """Return a copy of the record with exactly these channels."""
+        """Return a copy of the record whose channels are replaced by `channels`."""
         return _record(self.name, {**self.document, "subscriptions": list(channels)})
 
 
 def new_record(name: str, ts: str) -> AgentRecord:
-    """Return the record of a new agent that is created and seen at this time."""
+    """Return the record of a new agent. `ts` is the time at which the agent was created and last seen."""
     return _record(name, {"name": name, "subscriptions": [], "createdAt": ts, "lastSeen": ts})
 
 
 def encode_record(record: AgentRecord) -> bytes:
-    """Encode a record as JSON, for its file."""
+    """Return a record as JSON bytes, for the record's file."""
     return msgspec.json.format(msgspec.json.encode(record.document), indent=2)
 
 
 def decode_record(name: str, data: bytes) -> AgentRecord:
-    """Decode the record of this agent from the bytes of its file. Raise `BadRecord` if they are not its record."""
+    """Return the record of the agent `name` from the bytes of its file.
+
+    Raise `BadRecord` if the bytes are not a record of this agent.
+    """
     try:
         return _record(name, msgspec.json.decode(data, type=dict[str, Any]))
     except RecursionError as error:
@@ -67,7 +70,7 @@ def decode_record(name: str, data: bytes) -> AgentRecord:
 
 
 class _Known(Struct, rename="camel"):
-    """The keys of a record that this module reads. A record may have other keys too."""
+    """JSON shape with the keys of an agent record that this module reads. A record may have other keys too."""
 
     name: str | None = None
     subscriptions: list[str] | None = None

@@ -24,14 +24,17 @@ from tieline.wire.sessions import ask_all
 _TOKEN_BYTES = 32
 _OPEN_NAMES_MAX = 100
 _OPEN_WINDOW_MS = 3600 * 1000
-"""Time window of the rate limit for registration without a room token.
+"""Time window, in milliseconds, of the rate limit for registration without a room token.
 
-The limit is needed because any stranger can register then, and members are never removed by themselves.
+The limit is needed because then any stranger can register, and the hub never removes members by itself.
 """
 
 
 class Registered(Struct, frozen=True):
-    """A new member with its token, and the hub's channels. The hub never shows the token again."""
+    """Result of a registration: the new member, its token, and the hub's channels.
+
+    The hub never shows the token again.
+    """
 
     token: str
     presence: Presence
@@ -61,11 +64,11 @@ class Registrar:
         self._open = RateLimit(_OPEN_NAMES_MAX, _OPEN_WINDOW_MS)
 
     def is_room(self, token: str) -> bool:
-        """True if this is the room's token, which allows registration and nothing else."""
+        """True if `token` is the room token. The room token allows registration and nothing else."""
         return self._room is not None and hmac.compare_digest(sha256(token.encode()).digest(), self._room)
 
     def admits(self, token: str | None) -> bool:
-        """True if a client with this token may register a new name."""
+        """True if a client with this token may register a new name. Without a room token, every client may."""
         return self._room is None or (token is not None and self.is_room(token))
 
     def is_full(self, now_ms: int) -> bool:
@@ -73,7 +76,10 @@ class Registrar:
         return self._room is None and self._open.wait_ms(None, now_ms) > 0
 
     async def holder(self, name: MemberName) -> Member | Refusal | None:
-        """Return the member with this name, without regard to upper and lower case; `None` if there is none."""
+        """Return the member with this name, ignoring upper and lower case. Return `None` if there is no such member.
+
+        Return a refusal if the hub refuses the request.
+        """
         session = await self._attach()
         if isinstance(session, Refusal):
             return session
@@ -85,7 +91,10 @@ class Registrar:
         return roster.members[0].member if roster.members else None
 
     async def register(self, name: MemberName, now_ms: int) -> Registered | Member | Refusal:
-        """Make a member with this name, and return it with its token. If the name is in use, return its member."""
+        """Make a member with this name, and return the member with its token.
+
+        If the name is in use, return the member that has the name. If the hub refuses, return the refusal.
+        """
         session = await self._attach()
         if isinstance(session, Refusal):
             return session

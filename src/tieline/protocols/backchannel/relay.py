@@ -37,11 +37,14 @@ PROTOCOL = view.RELAY
 PREFIX = "/v1/"
 
 _FORM_BYTES_MAX = 64 * 1024
-"""Most bytes of a request, except a request that sends a message. It has only a name, a channel or an id."""
+"""Most bytes of a request that sends no message. Such a request has only a name, a channel or an id."""
 _NAME_EXCERPT = 140
-"""Most characters of a name that an error repeats. No valid name is longer."""
+"""Most characters of a name that an error text repeats. No valid name is longer."""
 _PAGE = 1000
-"""Largest number of deliveries that are read in one step. So a large inbox does not delay other requests long."""
+"""Largest number of deliveries that are read in one step.
+
+Because of this limit, a large inbox does not delay other requests long.
+"""
 
 _STATUS = {
     Code.UNAUTHORIZED: 401,
@@ -122,7 +125,10 @@ class Relay(RouteApp):
 
     @cached_property
     def _description(self) -> Answer:
-        """The answer with the OpenAPI document. It is made at the first request, because making it takes long."""
+        """HTTP answer with the OpenAPI document.
+
+        The document is made at the first request, because making it takes long.
+        """
         return Answer(
             200, _encode(document(self.table, "backchannel relay", "The relay API of a Tieline hub.", view.Error))
         )
@@ -130,7 +136,10 @@ class Relay(RouteApp):
     # The HttpApp port.
 
     def serves(self, scope: Scope) -> bool:
-        """True if the path is under `/v1/`. It may begin with two slashes, if a client's address ends with a slash."""
+        """True if the request's path is under `/v1/`.
+
+        The path may begin with two slashes, because a client's address may end with a slash.
+        """
         return scope["type"] == "http" and _path(scope).startswith(PREFIX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,7 +147,7 @@ class Relay(RouteApp):
         await self.serve(self.find(scope["method"], _path(scope)), scope, receive, send)
 
     def close(self) -> None:
-        """End all streams and the sessions of requests, because the hub stops."""
+        """End all event streams and the sessions of requests, because the hub stops."""
         self._events.close()
         super().close()
 
@@ -184,7 +193,7 @@ class Relay(RouteApp):
         return await self._rooms.create(call.scope)
 
     async def _record(self, token: str, cached: CachedSession) -> Answer:
-        """Answer an agent that registers again with its own token. The answer has its record, with the current time."""
+        """Return the answer for an agent that registers again with its own token: the agent's record, last seen now."""
         listed = await self._sessions.ask(
             token, cached, lambda session: (c.ListMembers(session, name=cached.member), c.ListChannels(session))
         )
@@ -272,7 +281,10 @@ class Relay(RouteApp):
         return Answer(200, b"[" + b",".join(encoded for _, encoded in unread) + b"]")
 
     async def _unread(self, call: Call) -> AsyncIterator[tuple[int, bytes]]:
-        """Yield the unread messages of the calling agent as JSON, each with its time, in the order of acceptance."""
+        """Yield the unread messages of the calling agent, in the order in which the hub accepted them.
+
+        Each item is the time of a message and its JSON.
+        """
         limits = self._hub.limits
         count = size = after = 0
         complete = False

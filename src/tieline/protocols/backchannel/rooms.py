@@ -24,9 +24,12 @@ UNAUTHORIZED = failure(401, "unauthorized — agent token required (get one via 
 
 _REQUESTS_MAX = 100
 _REQUESTS_WINDOW_MS = 3600 * 1000
-"""Time window of the rate limit for each address: one hour. The limit is needed because any stranger can ask."""
+"""Time window of the rate limit for making rooms: one hour. Each client address has its own limit.
+
+The limit is needed because any stranger can ask for a room.
+"""
 _ID_EXCERPT = 140
-"""Most characters of a room's id that an error repeats. No valid id is longer."""
+"""Most characters of a room's id that an error text repeats. No valid id is longer."""
 
 _OFF = failure(403, "rooms are off on this relay — register without a room, or ask its owner to set `rooms`")
 _RESTRICTED = failure(401, "room creation is restricted on this relay")
@@ -36,7 +39,10 @@ _FULL = failure(
 _TOO_MANY = failure(429, "too many rooms asked for in the last hour — try again later")
 _NOT_STORED = failure(503, "the room could not be stored — try again later")
 _WITHOUT_ROOM = frozenset({("GET", "/v1/health"), ("GET", "/v1/openapi.json"), ("POST", PATH)})
-"""Requests that concern the whole relay. They are answered even if they name a room that does not exist."""
+"""Requests that concern the whole relay (HTTP server).
+
+They are answered even if they name a room that does not exist.
+"""
 
 log = structlog.get_logger(__name__)
 
@@ -103,4 +109,4 @@ class NoRoom:
             await respond(send, UNAUTHORIZED)
 
     def close(self) -> None:
-        """Do nothing: this application keeps no connection open."""
+        """Do nothing, because this application has no open connections."""

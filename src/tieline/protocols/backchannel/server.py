@@ -56,7 +56,10 @@ class BackchannelServer(Server):
         self._adoption = Adoption(host.hub, host.operator, root, ids) if adopts else None
 
     async def prepare(self) -> None:
-        """Adopt the spool. This is done before the sockets open, so that no client can act as an agent of the spool."""
+        """Connect the hub to the spool (folder of messages).
+
+        The hub calls this before its sockets open, so that no client can use the name of an agent of the spool.
+        """
         if self._adoption is None:
             return
         try:
@@ -73,7 +76,10 @@ class BackchannelServer(Server):
         return {"spool": str(self._adoption.root)} if self._adoption is not None else {}
 
     def follow(self) -> None:
-        """Start to check all mailboxes. This is done after the sockets are open, so that the hub starts faster."""
+        """Start to check all mailboxes of the spool.
+
+        The hub calls this after its sockets are open, so that it starts faster.
+        """
         if self._adoption is not None:
             self._adoption.follow()
 
@@ -86,6 +92,6 @@ class BackchannelServer(Server):
             yield f"  bch init NAME --url {http} --token {self._room_token}"
 
     async def stop(self) -> None:
-        """Release the spool, so that another hub can adopt it."""
+        """Release the spool (folder of messages), so that another hub can use it."""
         if self._adoption is not None:
             await self._adoption.stop()

@@ -10,7 +10,7 @@ from tieline.protocols.backchannel.identity import ADMIN_TOKEN_VARIABLE, TOKEN_V
 from tieline.wire.protocol import Flag, Settings, on_off
 
 ROOM_HEADER = b"x-backchannel-room"
-"""Header that names the room of a request."""
+"""Name of the HTTP header that names the room of a request."""
 
 _TEMPLATE = """\
 [backchannel]
@@ -28,7 +28,7 @@ spool = ""
 
 
 def template() -> str:
-    """Return the configuration section for a new hub, with a new room token."""
+    """Return the text of the configuration section for a new hub, with a new room token."""
     # Slow to import, and needed only once for each home.
     import secrets
 
@@ -48,7 +48,10 @@ class BackchannelSettings(Settings, frozen=True):
     adopt: bool = True
     spool: str = ""
     spool_alone: bool = False
-    """True if an option of `tieline serve` names the spool. The spool is then used even if the relay is off."""
+    """True if an option of `tieline serve` names the spool (folder of messages).
+
+    The spool is then used even if the relay (HTTP server) is off.
+    """
 
     @property
     def starts(self) -> bool:

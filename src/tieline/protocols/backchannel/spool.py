@@ -42,17 +42,23 @@ from tieline.wire.folder import own_folder
 
 _BOXES = ("tmp", "new", "cur")
 _RECORD_BYTES_MAX = 1024 * 1024
-"""Size limit of a record's file. A record is only a name and a list of channels."""
+"""Most bytes of an agent record's file. A record has only a name and a list of channels."""
 _SEEN_MS = 10_000
-"""Age of `lastSeen` after which it is updated. An update for every message would cost as much as the message."""
+"""Age of an agent's `lastSeen` after which it is updated.
+
+An update for every message would cost as much as the message itself.
+"""
 _READ_TRIES = 20
 _READ_PAUSE_SECONDS = 0.01
-"""Pause before an unreadable record is read again.
+"""Pause before an unreadable agent record is read again.
 
-Other programs write records in place, so a reader may see half of one for a moment.
+Other programs overwrite the file of a record, so a reader may see an incomplete record for a moment.
 """
 _OPEN_MAX = 256
-"""Largest number of files of a batch that are open at the same time. Many processes may have only 1024 open files."""
+"""Largest number of files that one batch of messages has open at the same time.
+
+On many systems, a process may have only 1024 open files.
+"""
 _NEAR_MAX = 3  # so many names help
 
 
@@ -61,7 +67,7 @@ class SpoolError(Exception):
 
 
 class SpoolRefused(SpoolError):
-    """The spool refused the operation. `refusal` has the code and the reason."""
+    """Exception: the spool refused the operation. `refusal` has the code and the reason."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -69,7 +75,7 @@ class SpoolRefused(SpoolError):
 
 
 class SpoolBroken(SpoolError):
-    """A file that the spool needs is unreadable or invalid. The text names the file."""
+    """Exception: a file that the spool needs is unreadable or invalid. The text names the file."""
 
 
 class SpoolDraft(Struct, frozen=True, kw_only=True):
@@ -115,7 +121,7 @@ class Spool:
     # Agents.
 
     def register(self, name: str) -> AgentRecord:
-        """Register an agent, or update when a known agent was last seen. Return its record."""
+        """Register the agent `name`, or update the time when a known agent was last seen. Return the agent's record."""
         _refuse(check_name(name))
         own_folder(self.root)
         with self._locked():
@@ -133,7 +139,7 @@ class Spool:
         return known
 
     def touch(self, name: str) -> None:
-        """Update when an agent was last seen. Do nothing if the agent is not registered."""
+        """Update the time when an agent was last seen. Do nothing if the agent is not registered."""
         known = self.record(name)
         if known is None or not self._is_stale(known):
             return
@@ -224,7 +230,9 @@ class Spool:
         return sent
 
     def send_many(self, drafts: Sequence[SpoolDraft]) -> list[Sent]:
-        """Send several messages together, because that needs fewer syncs. All are durable when this method returns.
+        """Send several messages together, because that needs fewer syncs to disk.
+
+        All are durable when this method returns.
 
         If one message is refused, none is sent. If the disk is full, some messages may be delivered and others not.
         """
@@ -330,14 +338,20 @@ class Spool:
         return [each for each in ids if is_id(each)]
 
     def peek(self, agent: str, message_id: str) -> SpoolMessage | None:
-        """Return one unread message without claiming it; `None` if there is no valid message with this id."""
+        """Return one unread message without claiming it.
+
+        Return `None` if there is no valid unread message with this id.
+        """
         if not is_id(message_id):
             return None
         message = read_message(self.folder(agent) / "new" / f"{message_id}{SUFFIX}", message_id)
         return message if isinstance(message, SpoolMessage) else None
 
     def inbox(self, agent: str) -> list[SpoolMessage]:
-        """Return an agent's unread messages, oldest first, without claiming them. This updates `lastSeen`."""
+        """Return an agent's unread messages, oldest first, without claiming them.
+
+        Also update the agent's `lastSeen`.
+        """
         self.touch(agent)
         return self.unread(agent)
 
@@ -363,7 +377,7 @@ class Spool:
             return message
 
     def recover(self, agent: str) -> int:
-        """Make the messages unread again that killed readers had claimed. Return the number of these messages."""
+        """Make the messages that killed readers had claimed unread again. Return the number of these messages."""
         folder = self.folder(agent)
         return sum(give_back(folder, claim, message_id) for claim, message_id in abandoned(folder))
 
@@ -371,7 +385,10 @@ class Spool:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock on the agent records during a `with`. Other programs may ignore the lock and change records."""
+        """Context manager: hold the lock on the agent records.
+
+        Other programs may ignore the lock and change records.
+        """
         folder = self.root / "agents"
         disk.make_folder(folder)
         try:

@@ -1,4 +1,4 @@
-"""Tools for agents with the names that backchannel gives them, such as `bch_send`, for agents that know these names."""
+"""Tools for agents, under the names that backchannel uses, such as `bch_send`. Some agents know only these names."""
 
 from typing import Literal
 

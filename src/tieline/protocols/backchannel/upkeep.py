@@ -24,7 +24,7 @@ from tieline.protocols.backchannel.codec import SpoolMessage, check_name, is_id
 from tieline.protocols.backchannel.spool import Spool, SpoolBroken
 
 _LEFT_SECONDS = 60.0
-"""A file in `tmp/` that is older than this was left by a killed writer. A live writer renames its file sooner."""
+"""Age after which a file in `tmp/` was surely left by a killed writer. A live writer renames its file sooner."""
 _OTHERS = 0o077
 """Bits of the file permissions for all users except the owner."""
 

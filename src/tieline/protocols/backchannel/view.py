@@ -127,7 +127,10 @@ class Draft(Struct, frozen=True):
 
 
 def agent_name(text: str) -> MemberName | Refusal:
-    """Parse an agent's name, or return a refusal. Existing clients rely on the wording of the refusal."""
+    """Return an agent's name if `text` is a valid name, otherwise a refusal.
+
+    Existing clients rely on the wording of the refusal.
+    """
     refusal = check_name(text)
     if refusal is not None:
         return refusal
@@ -138,7 +141,10 @@ def agent_name(text: str) -> MemberName | Refusal:
 
 
 def target_of(to: str) -> Target | Refusal:
-    """Parse a target: `#name` is a channel, `*` is everybody, `obj:<id>` is an objective, anything else is a member."""
+    """Return the target that a text names, or a refusal.
+
+    `#name` is a channel, `*` is everybody, `obj:<id>` is an objective, anything else is a member.
+    """
     if to == "*" or to.startswith("obj:"):
         # No agent can have such a name.
         return parse_target(to)
@@ -150,7 +156,10 @@ def target_of(to: str) -> Target | Refusal:
 
 
 def content_of(draft: Draft, target: Target) -> m.Content:
-    """Convert a draft to the hub's content. If `thread` is a message id, the content is a reply to that message."""
+    """Return the hub's content for a draft (a message that a client wants to send).
+
+    If `thread` of the draft is a message id, the content is a reply to that message.
+    """
     thread = from_prefix_id(draft.thread) if draft.thread else None
     return m.Content(
         target=target,
@@ -181,20 +190,23 @@ def sent(message_id: MessageId, sender: str, draft: Draft) -> dict[str, Any]:
 
 
 def _made_at_ms(message_id: MessageId) -> int:
-    """Return the time at which the hub accepted a message. The time is in the id, because the id is a UUIDv7."""
+    """Return the time, in milliseconds, at which the hub accepted a message.
+
+    The time is a part of the message's id, because the id is a UUIDv7.
+    """
     return int(message_id[:8] + message_id[9:13], 16)
 
 
 def spelling_of(draft: Draft, target: Target) -> bytes | None:
-    """Return `to` as the sender wrote it. The hub stores this text with the message, so that recipients see it.
+    """Return `to` as the sender wrote it, for the hub to store with the message, so that recipients see this text.
 
-    Return `None` if the hub's text for the target is the same, because then nothing must be stored.
+    Return `None` if the hub's own text for the target is the same, because then nothing must be stored.
     """
     return draft.to.encode() if target.kind is TargetKind.MEMBER and str(target) != draft.to else None
 
 
 def received(message: m.Message, ids: MessageIds) -> dict[str, Any]:
-    """Return a message, which may come from any protocol, as JSON for its recipients."""
+    """Return a message as JSON for its recipients. The message may come from any protocol."""
     said = message.content
     answered = said.thread or said.reply_to
     document = document_of(
@@ -226,7 +238,7 @@ def _address(message: m.Message) -> str:
 
 
 def _more(message: m.Message, ids: MessageIds) -> dict[str, Any]:
-    """Return the fields of a message for which backchannel has no key. They are written under the key `tieline`."""
+    """Return the fields of a message for which backchannel has no key. The JSON has them under the key `tieline`."""
     more = beyond(message, CARRIAGE.carries)
     said = message.content
     for name in (Field.REPLY_TO.value, Field.SUPERSEDES.value):
@@ -260,7 +272,7 @@ CARRIAGE = Carriage(
 def agent(
     presence: Presence, channels: Mapping[str, Sequence[str]], now_ms: int, token: str | UnsetType = UNSET
 ) -> Agent:
-    """Return a member in the form of an agent's record. A connected member was last seen now.
+    """Return a member as an agent's record. For a connected member, the time of `lastSeen` is now.
 
     `channels` has the channels of each member. `token` is given only if the token is new.
     """

@@ -1,12 +1,14 @@
 """MCP: gives an agent the hub's tools, and pushes the agent's messages to its program, over HTTP at `/mcp`.
 
 Used by: the code that runs protocols; `tieline.agents`, which serves the same tools on stdio. Uses: the hub's own
-protocol, in process. PROTOCOL.md has the requests, the rules and our deviations from the specification.
+protocol, in process. PROTOCOL.md has the requests, the rules, and the points in which the hub deviates from the
+specification.
 
 `codec` has the messages of MCP over HTTP, `server` the HTTP application, `caller` the tool calls of one token,
-`listener` the pushes to one client, `exchange` one answer. `tools` are the tools. `agent_session` serves one agent,
-with `forwarder`, which pushes messages and keeps them open until there is evidence that they were read, and
-`open_objectives`. `framing` makes the frame in which an agent sees a message. `echo` hides an agent's own messages.
+`listener` the pushes to one client, `exchange` one answer. `tools` are the tools. `agent_session` serves one agent. It
+uses `forwarder`, which pushes messages and keeps them open until there is evidence that they were read, and
+`open_objectives`. `framing` makes the frame (the tags around a message) in which an agent sees a message. `echo` hides
+an agent's own messages.
 """
 
 from tieline.protocols.mcp.settings import FLAGS, TEMPLATE, McpSettings

@@ -36,14 +36,17 @@ _CLOSE_SECONDS = 1.0  # a hub that hangs must not delay the end of the agent
 _NAME_CHARS = 100
 
 OpenSession = Callable[[], Awaitable[Client]]
-"""Callback that opens a session of the member. If the agent session has no `arrivals`, the opened session must receive
-deliveries, with the window `forwarder.WINDOW`. Raises `HubError`."""
+"""Callback that opens a session of the member with the hub. If the agent session has no `arrivals`, the opened session
+must receive deliveries, with the window (largest number of unacknowledged deliveries) `forwarder.WINDOW`. Raises
+`HubError`."""
 
 Arrivals = Callable[[], contextlib.AbstractAsyncContextManager[asyncio.Event]]
-"""Callback that returns a context manager. Its event is set whenever a message for the member arrives."""
+"""Callback that returns a context manager. The context manager yields an event that is set whenever a message for the
+member arrives."""
 
 Notify = Callable[[str, dict[str, Any] | None], Awaitable[None]]
-"""Callback that sends a notification to the agent's program. The arguments are its method and its parameters."""
+"""Callback that sends an MCP notification to the agent's program. The arguments are the method and the parameters of
+the notification."""
 
 
 def _now_ms() -> int:
@@ -76,9 +79,9 @@ class AgentSession:
         """Set the parameters of the agent session. `keep` opens its session with the hub.
 
         `tools` is the name of a set of tools. With `push`, messages are pushed to the agent's program. With `hooked`,
-        hooks report which messages the agent saw. `takes` selects the messages for the agent by scope. `tell` gets
-        texts about the connection, such as that the hub went away. Pass `arrivals` if the agent session only calls
-        tools, and its sessions with the hub receive no deliveries.
+        hooks (commands that the program runs at certain events) report which messages the agent saw. `takes` selects
+        the messages for the agent by scope. `tell` gets texts about the connection, such as that the hub went away.
+        Pass `arrivals` if the agent session only calls tools, and its sessions with the hub receive no deliveries.
         """
         self._open_session = open_session
         self._notify = notify
@@ -118,7 +121,8 @@ class AgentSession:
     async def keep(self, client: Client | None = None) -> None:
         """Keep a session with the hub open until this task is cancelled. Reconnect whenever the session ends.
 
-        `client` is the first session, if it is already open. Returns if the hub refuses the member for good.
+        `client` is the first session, if it is already open. Returns if the hub refuses the member finally, for example
+        because its token was revoked.
         """
         try:
             while True:
@@ -144,11 +148,17 @@ class AgentSession:
                 task.cancel()
 
     async def settle(self) -> None:
-        """Wait at most `SETTLE_SECONDS` for a hub session, so that the first list of tools has the open objectives."""
+        """Wait for a session with the hub, at most `SETTLE_SECONDS`.
+
+        Then the first list of tools can show the open objectives.
+        """
         await self._wait_for_session(SETTLE_SECONDS)
 
     def list_tools(self) -> list[dict[str, Any]]:
-        """Return the tools for MCP's `tools/list`. Their descriptions list the objectives that are open now."""
+        """Return the tools for the answer to MCP's `tools/list`.
+
+        The descriptions of some tools list the objectives that are open now.
+        """
         return [
             {
                 "name": tool.name,
@@ -160,7 +170,7 @@ class AgentSession:
         ]
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None) -> Answer:
-        """Call the tool of this name and return its answer. Raises `UnknownTool`."""
+        """Call the tool of this name and return its answer. Raises `UnknownTool` if there is no such tool."""
         tool = self._tools.get(name)
         if tool is None:
             raise UnknownTool(f"there is no tool {name[:_NAME_CHARS]!r}")
@@ -194,7 +204,7 @@ class AgentSession:
         raise AssertionError("the last attempt returns")
 
     def lost(self, answer: Answer) -> None:
-        """Note that an answer did not reach the agent.
+        """Note that the answer of a tool call did not reach the agent.
 
         The next tool call that takes messages shows the messages of the lost answer again.
         """
@@ -245,7 +255,10 @@ class AgentSession:
     # Deliveries.
 
     def hear(self, message: Message) -> None:
-        """Note that a message arrived for the agent. A program with its own forwarder calls this for each message."""
+        """Note that a message arrived for the agent.
+
+        A program that uses a forwarder of its own calls this method for each message.
+        """
         self._arrived.set()
         self.open_objectives.hear(message)
 

@@ -1,4 +1,4 @@
-"""The tool calls of one token. A caller has an agent session, which it keeps while the token is in use.
+"""A caller: makes the tool calls of one token. It has an agent session, which it keeps while the token is in use.
 
 Used by: the HTTP server. Uses: the agent session, over sessions in the hub's own process. The agent session receives no
 deliveries. A call that waits for messages (`drain`) opens a second session while it waits. The second session receives
@@ -21,7 +21,7 @@ from tieline.wire.native.in_process import open_session
 class Caller:
     """Calls tools for the member of one token. Not thread-safe: use it only in one event loop.
 
-    `over` is called when the session with the hub has ended for good, for example because the token was revoked.
+    `over` is called when the hub refuses the token finally, for example because the token was revoked.
     """
 
     def __init__(
@@ -43,7 +43,10 @@ class Caller:
         )
 
     async def open(self) -> None:
-        """Open the first session, and keep a session open from now on. Raises `HubRefused` if the token is invalid."""
+        """Open the first session with the hub, and keep a session open from now on.
+
+        Raises `HubRefused` if the token is invalid.
+        """
         client = await self._open()
         assert client.welcome is not None, "an open session was welcomed"
         self.member = client.welcome.speaker
@@ -52,22 +55,25 @@ class Caller:
         self._keeping.add_done_callback(self._ended)
 
     def close(self) -> None:
-        """End the session with the hub."""
+        """End the caller's session with the hub."""
         if self._keeping is not None:
             self._keeping.cancel()
 
     @property
     def idle(self) -> bool:
-        """True if no request is being answered, and all messages that were taken from the inbox were shown."""
+        """True if no request is being answered, and all messages that were taken from the inbox were shown.
+
+        Then the caller's session with the hub can be closed.
+        """
         return not self.running and not self.agent_session.owes
 
     @property
     def is_over(self) -> bool:
-        """True if the hub refuses the token for good."""
+        """True if the hub refuses the token finally, for example because it was revoked."""
         return self._keeping is not None and self._keeping.done() and not self._keeping.cancelled()
 
     async def refresh(self) -> None:
-        """Fetch the open objectives again, for the descriptions of tools."""
+        """Fetch the open objectives again, because the descriptions of the tools list them."""
         await self.agent_session.settle()
         with contextlib.suppress(HubError):
             await self.agent_session.open_objectives.refresh()
@@ -97,7 +103,10 @@ class Caller:
 
 
 async def _note(session: Client, arrived: asyncio.Event) -> None:
-    """Set `arrived` at each delivery. Set it also when the session ends, so that the waiting call notices the end."""
+    """Set `arrived` at each delivery of the session.
+
+    Set it also when the session ends, so that the tool call that waits for it notices the end.
+    """
     try:
         with contextlib.suppress(HubError):
             async for _ in session.deliveries():
@@ -107,4 +116,4 @@ async def _note(session: Client, arrived: asyncio.Event) -> None:
 
 
 async def _notify_nobody(_method: str, _params: object) -> None:
-    """Do nothing. A caller has no stream to its client. The listeners of the same token notify their clients."""
+    """Do nothing: a caller cannot push to its client. The listeners (`Listener`) of the same token do that."""

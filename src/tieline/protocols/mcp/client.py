@@ -1,7 +1,7 @@
 """A small client of MCP over HTTP. It calls the hub's tools, and reads the messages that the hub pushes.
 
-Used by: programs, and the puppet of this folder. Uses: the HTTP port of a hub. The client uses the newest version of
-MCP that opens a session with a handshake. Programs may use the official SDK instead.
+Used by: programs, and the puppet (test client) of this folder. Uses: the HTTP port of a hub. The client uses the newest
+version of MCP that opens a session with a handshake. Programs may use the official SDK instead.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ Json = dict[str, Any]
 
 
 class NoRoute(ConnectionError):
-    """The hub has no route `/mcp`, so it does not serve MCP."""
+    """Raised if the hub has no route `/mcp`, so it does not serve MCP."""
 
 
 class ToolFailed(Exception):
-    """A tool's answer says that the call failed."""
+    """Raised if the answer of a tool says that the call failed."""
 
 
 class McpClient:
-    """A client that acts as one member, with the member's token."""
+    """Client of MCP over HTTP that acts as one member, with the member's token."""
 
     def __init__(self, url: str, token: str) -> None:
         self._address = urlsplit(url)
@@ -52,14 +52,17 @@ class McpClient:
         self._writer: asyncio.StreamWriter | None = None
 
     async def open(self) -> None:
-        """Open a session. Raises `ConnectionError` if the hub refuses, `NoRoute` if it does not serve MCP."""
+        """Open an MCP session.
+
+        Raises `NoRoute` if the hub does not serve MCP, and `ConnectionError` if the hub refuses for another reason.
+        """
         version = codec.HANDSHAKE_VERSIONS[-1]
         about = {"name": "tieline", "version": "1"}
         await self._ask("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": about})
         await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def call(self, tool: str, **arguments: Any) -> str:
-        """Call a tool and return the text of its answer. Raises `ToolFailed`."""
+        """Call a tool and return the text of its answer. Raises `ToolFailed` if the call failed."""
         result = await self._ask("tools/call", {"name": tool, "arguments": arguments})
         text = str(result["content"][0]["text"])
         if result.get("isError"):
@@ -67,7 +70,7 @@ class McpClient:
         return text
 
     async def listen(self) -> None:
-        """Open the stream of pushed messages. Raises `ConnectionError`."""
+        """Open the stream of pushed messages. Raises `ConnectionError` if the hub refuses."""
         address = self._address
         self._reader, self._writer = await asyncio.open_connection(
             address.hostname, address.port, limit=_LINE_BYTES_MAX
@@ -81,7 +84,7 @@ class McpClient:
             raise ConnectionError(f"the hub answered {status.decode(errors='replace').strip()!r}")
 
     async def messages(self) -> AsyncIterator[Json]:
-        """Yield pushed messages: `content` and `meta`. Call `listen` first.
+        """Yield the messages that the hub pushes, each with `content` and `meta`. Call `listen` first.
 
         Raises `ConnectionError` when the connection ends.
         """
@@ -94,14 +97,14 @@ class McpClient:
         raise ConnectionError("the hub hung up")
 
     async def hang_up(self) -> None:
-        """Close the stream."""
+        """Close the stream of pushed messages."""
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(OSError):
                 await self._writer.wait_closed()
 
     async def close(self) -> None:
-        """Close the stream, and end the session."""
+        """Close the stream of pushed messages, and end the MCP session."""
         await self.hang_up()
         with contextlib.suppress(OSError):
             await asyncio.to_thread(self._request, "DELETE", b"")

@@ -28,10 +28,10 @@ PROTOCOL = "mcp"
 STATELESS_VERSIONS: Final = ("2026-07-28",)
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 BATCH_VERSION: Final = "2025-03-26"
-"""The only version whose clients may send several messages in one body."""
+"""The only version of MCP whose clients may send several messages in one request body."""
 BATCH_MAX = 16
-"""Largest number of messages in one body. Each message may be a tool call. Clients of `BATCH_VERSION` send one or
-two."""
+"""Largest number of messages in one request body. Each message may be a tool call. Clients of `BATCH_VERSION` send one
+or two."""
 
 SESSION_HEADER: Final = b"mcp-session-id"
 VERSION_HEADER: Final = b"mcp-protocol-version"
@@ -55,8 +55,8 @@ STATUSES: Final[Mapping[int, int]] = {
     UNSUPPORTED_VERSION: 400,
     METHOD_NOT_FOUND: 404,
 }
-"""HTTP status of an answer by its error code, in the stateless versions. An answer with any other error code has the
-status 200. In the handshake versions, the status is always 200."""
+"""HTTP status of an answer by its JSON-RPC error code, in the stateless versions of MCP (those without sessions). An
+answer with any other error code has the status 200. In the versions with sessions, the status is always 200."""
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
@@ -80,7 +80,8 @@ INSTRUCTIONS = (
     "name the msg_id that you answer where a tool takes one. No thanks, no acknowledgements. Mind the age: what is old "
     "may be over. If nothing arrives by itself, look for messages with your tools when you begin and when you finish."
 )
-"""Instructions that the agent reads once. They fit every tool set, because they name no tool."""
+"""Instructions that the agent reads once, when its program connects. They fit every set of tools, because they name no
+tool."""
 
 CARRIAGE = Carriage(
     PROTOCOL,
@@ -119,7 +120,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Invalid(Exception):
-    """Raised if a message is refused. `code` is the JSON-RPC error code, `data` has details for programs, if any."""
+    """Raised if a message of a client is refused.
+
+    `code` is the JSON-RPC error code, and `data` has details for programs, if any.
+    """
 
     def __init__(self, code: int, text: str, data: Any = None) -> None:
         super().__init__(text)
@@ -153,7 +157,7 @@ _several = msgspec.json.Decoder(list[Message])
 
 
 def decode(body: bytes) -> list[Message]:
-    """Decode the body of a request: one message, or a list of messages. Raises `Invalid`."""
+    """Return the messages in the body of a request: one message, or a list of messages. Raises `Invalid`."""
     if has_many_values(body):
         raise Invalid(INVALID_REQUEST, f"a body has at most {VALUES_MAX} values")
     is_list = body.lstrip()[:1] == b"["
@@ -176,23 +180,27 @@ def decode(body: bytes) -> list[Message]:
 
 
 def is_stateless(message: Message) -> bool:
-    """True if the `_meta` of a request names a version, as in the stateless versions. There it may have no headers."""
+    """True if the `_meta` of a request names a version of MCP.
+
+    Only requests of the stateless versions (those without sessions) do this. A request on stdio has no headers, so its
+    `_meta` is the only place for the version.
+    """
     meta = (message.params or {}).get("_meta")
     return isinstance(meta, dict) and VERSION_KEY in meta
 
 
 def check_meta(message: Message) -> None:
-    """Check the `_meta` of a request of the stateless versions. Raises `Invalid`.
+    """Check the `_meta` of a request of the stateless versions of MCP (those without sessions).
 
-    The hub must support the version of the request.
+    Raises `Invalid` if `_meta` is not complete, or if the hub does not support the version of the request.
     """
     check_version(_meta(message)[VERSION_KEY])
 
 
 def check_stateless(message: Message, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Check a request of the stateless versions over HTTP. Raises `Invalid`.
+    """Check an HTTP request of the stateless versions of MCP (those without sessions). Raises `Invalid`.
 
-    The `_meta` of the request must be valid, its headers must agree with its body, and the hub must support its
+    The `_meta` of the request must be complete, the headers must agree with the body, and the hub must support the
     version.
     """
     meta = _meta(message)
@@ -214,7 +222,10 @@ def check_stateless(message: Message, headers: Iterable[tuple[bytes, bytes]]) ->
 
 
 def _meta(message: Message) -> dict[str, Any]:
-    """Return the `_meta` of a request of the stateless versions. Raises `Invalid` if it is not complete."""
+    """Return the `_meta` of a request of the stateless versions of MCP (those without sessions).
+
+    Raises `Invalid` if it is not complete.
+    """
     meta = (message.params or {}).get("_meta")
     if not isinstance(meta, dict):
         raise Invalid(INVALID_PARAMS, f"params._meta must be an object with {VERSION_KEY} and {CAPABILITIES_KEY}")
@@ -225,7 +236,10 @@ def _meta(message: Message) -> dict[str, Any]:
 
 
 def check_version(version: Any) -> None:
-    """Raise `Invalid` if the hub does not support this stateless version. The error lists the supported versions."""
+    """Raise `Invalid` if the hub does not support this stateless version of MCP (a version without sessions).
+
+    The error lists the supported versions.
+    """
     if version not in STATELESS_VERSIONS:
         known = {"supported": [*STATELESS_VERSIONS], "requested": str(version)[:_NAME_CHARS]}
         raise Invalid(UNSUPPORTED_VERSION, "Unsupported protocol version", known)
@@ -243,12 +257,12 @@ def _decoded(value: str | None) -> str | None:
 
 
 def answer(message_id: int | str | None, result: Mapping[str, Any]) -> bytes:
-    """Encode the answer to a request."""
+    """Return the JSON-RPC answer to the request with this id, encoded as JSON."""
     return _encode({"jsonrpc": "2.0", "id": message_id, "result": result})
 
 
 def error(message_id: int | str | None, wrong: Invalid) -> bytes:
-    """Encode the answer that refuses a request."""
+    """Return the JSON-RPC answer that refuses the request with this id, encoded as JSON. `wrong` is the reason."""
     said: dict[str, Any] = {"code": wrong.code, "message": str(wrong)}
     if wrong.data is not None:
         said["data"] = wrong.data
@@ -256,14 +270,14 @@ def error(message_id: int | str | None, wrong: Invalid) -> bytes:
 
 
 def notification(method: str, params: Mapping[str, Any] | None) -> bytes:
-    """Encode a notification to the client."""
+    """Return a JSON-RPC notification to the client, encoded as JSON."""
     return _encode({"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": params})})
 
 
 def progress(token: int | str, done: float, text: str) -> bytes:
-    """Encode a notification about the progress of a request. `token` is the progress token of the request.
+    """Return a notification about the progress of a request, encoded as JSON.
 
-    `done` is the progress so far, and `text` describes it.
+    `token` is the progress token of the request. `done` is the progress so far, and `text` describes it.
     """
     params = {"progressToken": token, "progress": done, "message": text}
     return notification("notifications/progress", params)
@@ -277,7 +291,7 @@ def progress_token(params: Mapping[str, Any] | None) -> int | str | None:
 
 
 def call_of(message: Message) -> tuple[str, dict[str, Any] | None]:
-    """Return the name and the arguments of a `tools/call`. Raises `Invalid`."""
+    """Return the name of the tool and the arguments in a request `tools/call`. Raises `Invalid`."""
     params = message.params or {}
     name, arguments = params.get("name"), params.get("arguments")
     if not isinstance(name, str) or not isinstance(arguments, dict | None):
@@ -286,9 +300,9 @@ def call_of(message: Message) -> tuple[str, dict[str, Any] | None]:
 
 
 def subscribed(subscription: int | str, message: Message) -> tuple[bool, bytes]:
-    """Return true if a `subscriptions/listen` asks for changes of the tools, and the notification that acknowledges it.
+    """Return two values: true if the client asks for changes of its tools, and the notification that confirms it.
 
-    `subscription` is the id of the request. Raises `Invalid`.
+    `message` is the request `subscriptions/listen`, and `subscription` is its id. Raises `Invalid`.
     """
     wanted = (message.params or {}).get("notifications")
     if not isinstance(wanted, dict):
@@ -299,9 +313,10 @@ def subscribed(subscription: int | str, message: Message) -> tuple[bool, bytes]:
 
 
 def initialized(params: Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:
-    """Return the version of a new session, and the result of `initialize`.
+    """Return the MCP version of a new session, and the result of `initialize`.
 
-    If the hub does not know the version that the client asks for, it answers with its newest handshake version.
+    If the hub does not know the version that the client asks for, the hub answers with its newest version that has
+    sessions.
     """
     asked = (params or {}).get("protocolVersion")
     version = asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
@@ -314,7 +329,7 @@ def initialized(params: Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:
 
 
 def discovered() -> dict[str, Any]:
-    """Return the result of `server/discover`, a request of the stateless versions."""
+    """Return the result of `server/discover`, a request of the stateless versions of MCP (those without sessions)."""
     return stateless(
         {
             "supportedVersions": [*STATELESS_VERSIONS],
@@ -326,14 +341,14 @@ def discovered() -> dict[str, Any]:
 
 
 def listed(tools: list[dict[str, Any]], *, is_stateless: bool) -> dict[str, Any]:
-    """Return the result of `tools/list`."""
+    """Return the result of `tools/list`. `is_stateless` is true for the stateless versions of MCP."""
     return stateless({"tools": tools, **_UNCACHED}) if is_stateless else {"tools": tools}
 
 
 def stateless(result: Mapping[str, Any], subscription: int | str | None = None) -> dict[str, Any]:
-    """Return a result, with the keys added that every result has in the stateless versions.
+    """Return a result with the keys that every result has in the stateless versions of MCP (those without sessions).
 
-    `subscription` is the id of a stream, if the result ends a stream.
+    `result` is the result without these keys. `subscription` is the id of a stream, if the result ends a stream.
     """
     meta: dict[str, Any] = {SERVER_KEY: _server()}
     if subscription is not None:
@@ -342,7 +357,8 @@ def stateless(result: Mapping[str, Any], subscription: int | str | None = None) 
 
 
 _UNCACHED = {"ttlMs": 0, "cacheScope": "private"}
-"""Keys that tell a client not to cache a result. The descriptions of tools list the objectives that are open now."""
+"""Keys that tell a client not to cache a result. For example, a list of tools must not be cached, because the
+descriptions of the tools list the objectives that are open now."""
 
 
 def _capabilities() -> dict[str, Any]:

@@ -19,12 +19,16 @@ from tieline.wire.http import Answer, respond
 from tieline.wire.sse import comment, event
 
 TICK_SECONDS = 5.0
-"""Time until an answer becomes a stream, and time between two notifications or comments. Clients and proxies wait
-longer."""
+"""Time until a slow answer becomes a stream of events, and time between two signs of life on that stream. Clients and
+proxies wait longer."""
 
 
 class Exchange:
-    """Waits for the answer to one request, and sends the answer. `streams` is true if the client accepts events."""
+    """Waits for the answer to one request, and sends the answer to the client.
+
+    `streams` is true if the client accepts a stream of events. `token` is the client's token for notifications about
+    the progress.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,7 @@ class Exchange:
         self._tick_seconds = tick_seconds
 
     async def run(self, answering: Awaitable[Answer]) -> bool:
-        """Wait for the answer and send it. Returns false if the client disconnected before that."""
+        """Wait for the answer and send it to the client. Returns false if the client disconnected before that."""
         task = asyncio.ensure_future(answering)
         gone = asyncio.create_task(self._disconnected())
         try:

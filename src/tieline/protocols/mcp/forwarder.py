@@ -28,12 +28,12 @@ WINDOW = 1024
 not acknowledged counts, too."""
 
 BACKLOG_PUSHED_MAX = 50
-"""Largest number of waiting deliveries that are pushed when a run starts, because more would fill the agent's context.
-The agent can take the other deliveries by a tool."""
+"""Largest number of waiting deliveries that are pushed when the agent's program starts, because more would fill the
+agent's context. The agent can take the other deliveries by a tool."""
 
 AWAITING_MAX = 10_000
 """Largest number of pushed deliveries that wait for evidence that they were read. Above this limit the oldest
-deliveries are forgotten, and the next run pushes them again."""
+deliveries are forgotten, and the next start of the agent's program pushes them again."""
 
 Push = Callable[[Delivery | Item], Awaitable[None]]
 """Callback that writes one delivery to the agent's program. Returns when the delivery is written."""
@@ -43,7 +43,10 @@ Takes = Callable[[str | None], bool]
 
 
 def anywhere(_scope: str | None) -> bool:
-    """Return true for every scope. This is the filter (`Takes`) for an agent that takes messages of all projects."""
+    """Return true for every scope.
+
+    This function is the filter (`Takes`) for an agent that takes messages of all projects.
+    """
     return True
 
 
@@ -56,14 +59,17 @@ LeftOut = Callable[[int], Awaitable[None]]
 
 
 class _Pushed(NamedTuple):
-    """A delivery that was pushed: its key, and the id of its message. The message itself may be large."""
+    """Record of a pushed delivery: its key, and the id of its message.
+
+    The message itself may be large, so it is left out.
+    """
 
     key: int
     id: str
 
 
 class Forwarder:
-    """Pushes the deliveries of one member, as long as the agent's program runs.
+    """Pushes the deliveries of one member to its agent, as long as the agent's program runs.
 
     Not thread-safe: use it only in one event loop.
     """
@@ -126,9 +132,9 @@ class Forwarder:
     def evidence(self, text: str, *, keys: Collection[int] | None = None) -> int:
         """Mark pushed deliveries as seen, because the agent did something that proves that its program took them.
 
-        `text` describes the evidence. `keys` are the deliveries that the evidence covers. `None` means all pushed
-        deliveries. If hooks or the program report which messages were seen, evidence without `keys` is ignored. Returns
-        the number of deliveries that are newly seen.
+        `text` describes the evidence. `keys` are the keys of the deliveries that the evidence covers. `None` means all
+        pushed deliveries. If hooks or the agent's program report which messages were seen, evidence without `keys` is
+        ignored. Returns the number of deliveries that are newly seen.
         """
         if self._reported and keys is None:
             return 0
@@ -141,8 +147,8 @@ class Forwarder:
     def named(self, message_id: str) -> None:
         """Acknowledge the seen delivery of a message that the agent named, for example in an answer.
 
-        If the agent can know the message only from a push, the naming proves that the agent's program shows pushes to
-        the agent. Then all seen deliveries are acknowledged. But if hooks or the program report which messages were
+        If the agent can know the message only from a push, the name proves that the agent's program shows pushes to the
+        agent. Then all seen deliveries are acknowledged. But if hooks or the agent's program report which messages were
         seen, a named message proves only that this message was seen.
         """
         if self._reported:
@@ -165,7 +171,7 @@ class Forwarder:
     def withdraw(self, key: int) -> None:
         """Forget the push of the delivery with this key, because the push did not reach the agent.
 
-        Later evidence does not cover this delivery, and the next run pushes it again.
+        Later evidence does not cover this delivery, and the next start of the agent's program pushes it again.
         """
         self._awaiting.pop(key, None)
 
@@ -177,7 +183,7 @@ class Forwarder:
         self._provable.pop(message_id, None)
 
     def settled(self, message_id: str) -> None:
-        """Forget the delivery of a message that the agent took by a tool, because the tool has acknowledged it."""
+        """Forget the delivery of a message that the agent took by a tool. The tool has acknowledged the delivery."""
         known = self._unsettled.pop(message_id, None)
         if known is None:
             known = next((one for one in self._awaiting.values() if one.id == message_id), None)

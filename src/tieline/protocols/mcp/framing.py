@@ -1,7 +1,7 @@
-"""Framing: turns a message into the frame that an agent is shown, distinct from the words of its user.
+"""Framing: turns a message into the frame (the tags `<channel …>` around it) that an agent is shown.
 
-Used by: the MCP servers, which push `channel_params`; the Codex runner and the hooks, which print `channel_text`.
-Below: the declarations of the protocols. It does no I/O.
+Used by: the MCP servers, which push `channel_params`; the Codex runner and the hooks, which print `channel_text`. Uses:
+the declarations of the protocols. It does no I/O. By the frame, an agent can tell a message from the words of its user.
 
 Other people, often models, write the body, the names, the titles and the data of a message. None of these texts may
 close the frame, open another frame, or add to the hub's own attributes. So in a body every `<` is escaped as `&lt;`. An
@@ -25,15 +25,16 @@ from tieline.wire.native.frames import Message
 from tieline.wire.protocol import Protocol
 
 BODY_CHARS_MAX = 65_536
-"""Largest number of characters of a body in a frame. Agents' protocols accept no more, and a model should get more only
-if it asks for it."""
+"""Largest number of characters of a body that is shown to an agent. Agents' protocols accept no more, and a model
+should get more only if it asks for it."""
 
 ATTRIBUTE_CHARS_MAX = 512
-"""Largest number of characters of an attribute. An attribute is a label, never a document."""
+"""Largest number of characters of an attribute in the tag around a message. An attribute is a label, never a
+document."""
 
 DATA_MAX = 32
-"""Largest number of attributes made from a message's data. Other entries, and values that are no scalars, are only
-counted."""
+"""Largest number of attributes made from the entries of a message's data. Other entries, and values that are no
+scalars, are only counted."""
 
 RESERVED = frozenset(
     {
@@ -42,7 +43,8 @@ RESERVED = frozenset(
         *("refs", "attachments", "notes", "data_left_out", "self", "supersedes", "topic", "ttl_ms"),
     }
 )
-"""Attributes that only the hub may set. Data under such a name, in upper or lower case, is not shown."""
+"""Attributes of the tag around a message that only the hub may set. Entries of the message's data with such a name, in
+upper or lower case, are not shown."""
 
 _AMPERSAND = re.compile(r"&(?=(?:lt|amp|quot);)")
 _ESCAPED = re.compile(r"&(lt|amp);")
@@ -71,9 +73,10 @@ def channel_params(
 def channel_text(
     message: Message, *, member: str, now_ms: int, channels: Mapping[str, str] = _NO_IDS, whole: bool = False
 ) -> str:
-    """Return a message in its frame, as text, for programs without Claude Code's channel notifications.
+    """Return a message as text inside its tags `<channel …>`.
 
-    With `whole`, a long body is not cut. The other parameters are those of `channel_params`.
+    The text is for programs without Claude Code's channel notifications. With `whole`, a long body is not cut. The
+    other parameters are those of `channel_params`.
     """
     attributes = {"kind": kind_of(message), **dict(_attributes(message, member, now_ms, channels))}
     written = " ".join(f'{name}="{value}"' for name, value in attributes.items())
@@ -81,7 +84,7 @@ def channel_text(
 
 
 def content(message: Message, *, whole: bool = False) -> str:
-    """Return the body of a message, escaped so that it cannot close its frame.
+    """Return the body of a message, escaped so that it cannot close the tag around it.
 
     Without `whole`, a body over `BODY_CHARS_MAX` is cut.
     """
@@ -89,7 +92,7 @@ def content(message: Message, *, whole: bool = False) -> str:
 
 
 def shortened(body: str) -> str:
-    """Return a body, cut at `BODY_CHARS_MAX`. A body that was cut ends with a note about the cut."""
+    """Return the body of a message, cut at `BODY_CHARS_MAX`. A body that was cut ends with a note about the cut."""
     if len(body) <= BODY_CHARS_MAX:
         return body
     rest = f"[{len(body) - BODY_CHARS_MAX:,} more characters: 'tieline history --json' has the whole message]"
@@ -97,17 +100,17 @@ def shortened(body: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Escape a text, so that the text cannot open or close a frame."""
+    """Return a text escaped, so that it cannot open or close a tag `<channel>`."""
     return _AMPERSAND.sub("&amp;", text).replace("<", "&lt;")
 
 
 def unescape(text: str) -> str:
-    """Return the text that `escape` escaped."""
+    """Return the original of a text that `escape` has escaped."""
     return _ESCAPED.sub(lambda found: "<" if found[1] == "lt" else "&", text)
 
 
 def attribute(text: str) -> str:
-    """Shorten and escape a text, so that the text stays on one line within the quotes of an attribute."""
+    """Return a text shortened and escaped, so that it fits in the quotes of an attribute, on one line."""
     short = text if len(text) <= ATTRIBUTE_CHARS_MAX else f"{text[:ATTRIBUTE_CHARS_MAX]}…"
     line = neutral(short).replace("\n", "\\n").replace("\t", "\\t")
     return escape(line).replace('"', "&quot;")
@@ -128,7 +131,7 @@ def thread_of(message: Message, channels: Mapping[str, str] = _NO_IDS) -> str:
 
 
 def age(seconds: int) -> str:
-    """Return an age as text, in at most two units, such as hours and minutes."""
+    """Return an age in seconds as text, in at most two units, such as hours and minutes."""
     if seconds < _MINUTE:
         return f"{max(seconds, 0)}s"
     if seconds < _HOUR:
@@ -164,7 +167,7 @@ def _attributes(message: Message, member: str, now_ms: int, channels: Mapping[st
 
 
 def _told(message: Message) -> Mapping[str, Any]:
-    """Return the data of a message that its frame shows as attributes.
+    """Return the entries of a message's data that are shown as attributes.
 
     If the message reports an event of an objective, the key `event` is left out, because the body describes the event.
     """
@@ -205,9 +208,10 @@ def _said_by_the_hub(
 
 
 def _of_data(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the attributes (name, text) for the data of a message, one for each scalar value.
+    """Yield an attribute (name, text) for each scalar value in the data of a message.
 
-    Values that are no scalars are only counted. Names are changed to a form that every reader of a frame accepts.
+    Values that are no scalars are only counted. Names are changed to a form that every program accepts as the name of
+    an attribute.
     """
     taken: set[str] = set()
     left_out = 0

@@ -1,4 +1,4 @@
-"""Pushes to one client: the messages of its member, and notices that its tools changed.
+"""A listener: pushes to one client the messages of its member, and notices that its tools changed.
 
 Used by: the HTTP server, which opens a stream. Uses: the forwarder, over a session in the hub's own process. A client
 may open one stream after the other. The session receives deliveries while a stream is open. An idle stream costs the
@@ -31,12 +31,16 @@ from tieline.wire.sse import HEADERS, comment, event
 
 UNPROVED_MAX = 256
 UNPROVED_BYTES_MAX = 512 * 1024
-"""Largest number of events since a client's last tool call that are kept, and their largest total size in bytes. These
-events are sent again if the client opens its stream again. The inbox has all messages."""
+"""Limits for the events that are kept since a client's last tool call: their number, and their total size in bytes.
+These events are sent again if the client opens its stream again. Older events are dropped, but the inbox has all
+messages."""
 
 
 class Stream:
-    """One HTTP answer that carries events until the hub or the client ends it. A write waits for a slow client."""
+    """HTTP answer that carries server-sent events until the hub or the client ends it.
+
+    A write waits for a slow client.
+    """
 
     __slots__ = ("_is_open", "_send", "_writing")
 
@@ -46,19 +50,19 @@ class Stream:
         self._is_open = True
 
     async def begin(self, *headers: tuple[bytes, bytes]) -> None:
-        """Start the answer."""
+        """Send the status and the headers of the answer. `headers` are further headers for it."""
         await self._send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *headers]})
         # Sent at once, or a client may wait for the headers.
         await self._send({"type": "http.response.body", "body": b"", "more_body": True})
 
     async def write(self, chunk: bytes) -> None:
-        """Send an event or a comment."""
+        """Send an encoded event or comment to the client, unless the answer has ended."""
         async with self._writing:
             if self._is_open:
                 await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self, chunk: bytes = b"") -> None:
-        """Send the last event, and end the answer."""
+        """Send the last event, `chunk`, and end the answer."""
         async with self._writing:
             if self._is_open:
                 self._is_open = False
@@ -66,14 +70,15 @@ class Stream:
 
     @property
     def is_quiet(self) -> bool:
-        """True if nothing is being written."""
+        """True if no event is being written to the client now."""
         return not self._writing.locked()
 
 
 class Listener:
     """Pushes the messages of one member to one client.
 
-    `subscription` is the id of the stream, in the stateless versions of MCP.
+    `over` is called when the hub refuses the token. `subscription` is the id of the stream, in the stateless versions
+    of MCP.
     """
 
     __slots__ = (
@@ -127,7 +132,7 @@ class Listener:
 
     @property
     def stream(self) -> Stream | None:
-        """The open stream, if there is one."""
+        """The open stream to the client, or `None`."""
         return self._stream
 
     def want(self, *, tools: bool) -> None:
@@ -135,7 +140,7 @@ class Listener:
         self._wants_tools = tools
 
     async def run(self, stream: Stream, receive: Receive, after: int = 0) -> None:
-        """Push to the stream until the client disconnects or the hub ends the session.
+        """Push messages to the stream until the client disconnects or the hub ends the session.
 
         `after` is the number of the last event that the client has.
         """
@@ -168,7 +173,7 @@ class Listener:
             self._forwarder.settled(claim.item.message.id)
 
     def proved(self) -> None:
-        """Forget the events that are kept for a client that reconnects.
+        """Forget the events that are stored for the case that the client reconnects.
 
         The client called a tool, which proves that it got these events.
         """
@@ -178,7 +183,7 @@ class Listener:
     # Pushes.
 
     async def _forward(self, stream: Stream, after: int, before: asyncio.Task[None] | None) -> None:
-        """Push to a stream until its session ends.
+        """Push messages to a stream until its session with the hub ends.
 
         `after` is the number of the last event that the client has. `before` is the task that pushed to the previous
         stream. That task is ended first.
@@ -239,10 +244,10 @@ class Listener:
         return event(codec.notification(method, params), str(self._number) if self._subscription is None else "")
 
     def _last(self) -> bytes:
-        """Return the last event of a stream.
+        """Return the last event of a stream, as bytes.
 
-        In the stateless versions, it is the answer to the request that opened the stream. In the handshake versions, it
-        is empty.
+        In the stateless versions of MCP (those without sessions), it is the answer to the request that opened the
+        stream. In the other versions, it is empty.
         """
         if self._subscription is None:
             return b""

@@ -17,7 +17,8 @@ from tieline.wire.native.errors import HubError
 from tieline.wire.native.frames import Message, ObjectiveView
 
 DEBOUNCE_SECONDS = 0.15
-"""Time from the first event of a burst to the request: longer than a burst, too short to be noticed."""
+"""Time from the first event of a burst to the request that fetches the objectives. It is longer than a burst, and too
+short to be noticed."""
 
 OPEN_MAX = 100
 """Largest number of open objectives that are fetched. No member works on more, and no model would read more."""
@@ -29,7 +30,7 @@ Changed = Callable[[Open, Open], None]
 
 
 async def fetch_open(client: Client, member: str) -> Open:
-    """Fetch the open objectives that are assigned to a member, newest first."""
+    """Return the open objectives that are assigned to a member, newest first, fetched from the hub."""
     statuses = (Status.ACTIVE, Status.BLOCKED)
     return (await client.objectives(statuses=statuses, assignee=member, limit=OPEN_MAX)).objectives
 
@@ -47,7 +48,7 @@ class OpenObjectives:
         self._stale = False
 
     def hear(self, message: Message) -> None:
-        """Schedule a fetch if the message reports an event of an objective."""
+        """Schedule a fetch of the open objectives if the message reports an event of an objective."""
         if not is_lifecycle(message):
             return
         self._stale = True
@@ -55,14 +56,14 @@ class OpenObjectives:
             self._refreshing = asyncio.create_task(self._refresh_soon())
 
     async def refresh(self) -> None:
-        """Fetch the open objectives now, and report a change to the callback. Raises `HubError`."""
+        """Fetch the open objectives now. If they changed, call the callback `changed`. Raises `HubError`."""
         self._stale = False
         before, self.current = self.current, await self._fetch()
         if before != self.current:
             self._changed(before, self.current)
 
     async def close(self) -> None:
-        """Cancel a scheduled fetch."""
+        """Cancel a scheduled fetch, if there is one."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)

@@ -6,9 +6,9 @@ from tieline.wire.puppet import Heard, NotSpoken, Puppet
 
 
 class McpPuppet(Puppet):
-    """Puppet (scripted client) of MCP.
+    """Puppet (scripted test client) of MCP.
 
-    It sends with the tool `send`, receives pushes, and acknowledges with the tool `drain`.
+    It sends with the tool `send`, receives pushed messages, and acknowledges with the tool `drain`.
     """
 
     protocol = "mcp"

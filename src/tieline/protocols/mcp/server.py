@@ -36,14 +36,14 @@ from tieline.wire.unfinished import Unfinished
 PATH = "/mcp"
 
 IDLE_SECONDS = 30 * 60.0
-"""Time after which a session without requests and without a stream ends. A client that crashes never ends its session
-itself."""
+"""Time after which an MCP session without requests and without a stream ends. A client that crashes never ends its
+session itself."""
 CALLER_IDLE_SECONDS = 60.0
-"""Time for which the session of a token with the hub is kept after the last request of the token. During this time the
-token's member counts as connected."""
+"""Time for which a session with the hub is kept after the last request of its token. During this time the token's
+member counts as connected."""
 SESSIONS_MAX = 64
-"""Largest number of sessions of one token in the handshake versions, and of its streams in the stateless versions. If a
-client opens one session more, the session that was unused for the longest time ends."""
+"""Largest number of MCP sessions of one token. It is also the largest number of the token's streams, in the versions of
+MCP without sessions. If a client opens one session more, the session that was unused for the longest time ends."""
 CALLS_MAX = 32
 """Largest number of requests of one token that are answered at the same time. A program sends few requests at once."""
 _ID_BYTES = 16  # nobody guesses a session's id
@@ -55,7 +55,7 @@ _KEEPALIVE = comment("keepalive")
 
 
 class _Refused(Exception):
-    """Raised to answer a request at once with an error (`wrong`) and an HTTP status."""
+    """Raised to answer a request at once with the error `wrong` and an HTTP status."""
 
     def __init__(self, status: int, wrong: Invalid, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         super().__init__(str(wrong))
@@ -63,11 +63,11 @@ class _Refused(Exception):
 
 
 _Opened = tuple[Listener, Stream, int]
-"""A stream that was opened, its listener, and the number of the last event that the client has."""
+"""A stream that was opened: its listener, the stream, and the number of the last event that the client has."""
 
 
 class McpSession:
-    """A session that a client opened with `initialize`, in the handshake versions of MCP."""
+    """A session that an MCP client opened with `initialize`. Only the handshake versions of MCP have sessions."""
 
     __slots__ = ("digest", "id", "listener", "running", "used_at", "version")
 
@@ -114,7 +114,7 @@ class Mcp(Server):
 
     @property
     def http(self) -> "Mcp":  # type: ignore[override]  # returns itself
-        """The HTTP application: this object itself."""
+        """The HTTP application of MCP, which is this object itself."""
         return self
 
     # The HttpApp port.
@@ -124,7 +124,7 @@ class Mcp(Server):
         return bool(scope["type"] == "http" and scope["path"].rstrip("/") == PATH)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer an HTTP request at `/mcp`, or run the stream that the request opens."""
         opened: _Opened | None = None
         try:
             if foreign(scope):
@@ -171,7 +171,10 @@ class Mcp(Server):
     # Callers.
 
     async def _caller(self, scope: Scope) -> Caller:
-        """Return the caller of a request, by its token. Raises `_Refused`."""
+        """Return the caller for the token of a request. Open its session with the hub if necessary.
+
+        Raises `_Refused`.
+        """
         token = bearer(scope)
         if token is None:
             raise _Refused(401, _NO_TOKEN, _CHALLENGE)
@@ -219,7 +222,7 @@ class Mcp(Server):
             self._drop(caller.digest)
 
     def _drop(self, digest: bytes) -> None:
-        """End the sessions and streams of a token that is not valid any more."""
+        """End the MCP sessions and streams of a token that is not valid any more. `digest` is the token's hash."""
         for session in [one for one in self._sessions.values() if one.digest == digest]:
             self._end(session)
         for listener in [one for one, owner in self._listeners.items() if owner == digest]:
@@ -364,7 +367,7 @@ class Mcp(Server):
     # Requests.
 
     async def _messages(self, caller: Caller, scope: Scope, receive: Receive) -> list[Message]:
-        """Read and decode the body of a request. Raises `_Refused`."""
+        """Read the body of a request and return the messages in it. Raises `_Refused`."""
         kind = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise _Refused(415, Invalid(codec.INVALID_REQUEST, "the content type must be application/json"))
@@ -387,7 +390,10 @@ class Mcp(Server):
         *,
         is_list: bool = False,
     ) -> None:
-        """Answer the requests in `asked`, which came in one body. With `is_list`, the answer is a list, too."""
+        """Answer the requests in `asked`, which came in one body. With `is_list`, send the answers as a list.
+
+        `session` is `None` in the stateless versions of MCP, which have no sessions.
+        """
         if caller.running >= CALLS_MAX:
             raise _Refused(429, Invalid(codec.INTERNAL_ERROR, f"a member has at most {CALLS_MAX} requests at once"))
         token = None if is_list else codec.progress_token(asked[0].params)
@@ -412,10 +418,10 @@ class Mcp(Server):
     async def _tracked(
         self, caller: Caller, message: Message, session: McpSession | None, lost: list[Callable[[], None]]
     ) -> Answer:
-        """Answer one request. In the handshake versions, the client may cancel the request while it runs.
+        """Return the answer to one request. A client with a session may cancel the request while it runs.
 
-        For a tool call, this method adds a function to `lost`. That function must be called if the answer does not
-        reach the client.
+        `session` is `None` in the stateless versions of MCP, which have no sessions. For a tool call, a function is
+        added to `lost`. That function must be called if the answer does not reach the client.
         """
         answering = asyncio.ensure_future(self._answer(caller, message, session, lost))
         key = _id(message)
@@ -446,7 +452,11 @@ class Mcp(Server):
     async def _result(
         self, caller: Caller, message: Message, session: McpSession | None, lost: list[Callable[[], None]]
     ) -> dict[str, Any]:
-        """Return the result of a request. Raises `Invalid`. In the stateless versions, `session` is `None`."""
+        """Return the result of a request. Raises `Invalid`.
+
+        `session` is `None` in the stateless versions of MCP, which have no sessions. For a tool call, a function is
+        added to `lost`. That function must be called if the answer does not reach the client.
+        """
         is_stateless = session is None
         match message.named:
             case "tools/list":
@@ -476,7 +486,7 @@ class Mcp(Server):
         return result_of(answer)
 
     def _listeners_of(self, caller: Caller) -> list[Listener]:
-        """Return the listeners of the caller's token."""
+        """Return the listeners (`Listener`) of the caller's token."""
         sessions = [one.listener for one in self._sessions.values() if one.digest == caller.digest]
         return sessions + [one for one, owner in self._listeners.items() if owner == caller.digest]
 

@@ -9,7 +9,7 @@ enabled = true
 
 
 class McpSettings(Settings, frozen=True):
-    """The section `[mcp]` of the configuration."""
+    """Configuration of MCP over HTTP: the section `[mcp]`."""
 
 
 FLAGS = (on_off("mcp", "Serve MCP over HTTP, at /mcp."),)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 PATHS = frozenset({"/", "/peerbus"})
 
 _CLOSE_SECONDS = 1.0
-"""Timeout for a peer to read the frames that were sent before the close frame."""
+"""Seconds in which a peer must read the last frames (protocol messages) before the connection is dropped."""
 
 
 class PeerbusHttp:
-    """ASGI application that handles peerbus's WebSockets on the hub's HTTP port; see `wire.http.HttpApp`."""
+    """ASGI application for peerbus's WebSockets on the hub's HTTP port. It implements `wire.http.HttpApp`."""
 
     def __init__(self, server: "PeerbusServer") -> None:
         self._server = server
@@ -34,7 +34,7 @@ class PeerbusHttp:
         return scope["type"] == "websocket" and scope["path"] in PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run one WebSocket connection of a peer, from the request to the end of the connection."""
+        """Serve one WebSocket connection of a peer, from the HTTP request to the end of the connection."""
         await receive()
         if foreign(scope):
             # A close before the accept is answered with 403.
@@ -44,12 +44,15 @@ class PeerbusHttp:
         await _AsgiCarrier(self._server, client_gate(scope), receive, send).run()
 
     def close(self) -> None:
-        """Close the connections of all peers. The close frame says that the hub stops."""
+        """Close the connections of all peers, because the hub stops. Each peer gets this reason."""
         self._server.say_goodbye()
 
 
 class _AsgiCarrier:
-    """One WebSocket connection of a peer on the HTTP port. It carries the frames of a `PeerConnection`."""
+    """One WebSocket connection of a peer on the HTTP port.
+
+    It sends and receives the frames (protocol messages) of a `PeerConnection`.
+    """
 
     __slots__ = ("_closing", "_connection", "_gate", "_last", "_readable", "_receive", "_send", "_unsent", "_writing")
 
@@ -113,12 +116,12 @@ class _AsgiCarrier:
     # Calls of the connection: the Carrier port.
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Queue frames for the peer, in this order."""
+        """Queue frames (protocol messages) for the peer, in this order. `payloads` are the encoded frames."""
         for payload in payloads:
             self._unsent.write(payload.decode(), len(payload))
 
     def close(self, code: int, reason: str) -> None:
-        """Send the close frame after the frames that are queued.
+        """Send the close frame, with this code and reason, after the frames that are queued.
 
         Drop the connection if the peer does not read all these frames in time.
         """
@@ -137,9 +140,9 @@ class _AsgiCarrier:
             self._writing.cancel()
 
     def pause_reading(self) -> None:
-        """Stop reading frames."""
+        """Stop reading frames (protocol messages) from the peer."""
         self._readable.clear()
 
     def resume_reading(self) -> None:
-        """Read frames again."""
+        """Read frames (protocol messages) from the peer again."""
         self._readable.set()

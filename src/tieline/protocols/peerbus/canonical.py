@@ -23,17 +23,20 @@ from typing import Final
 from tieline.wire.json_text import masked, without_strings
 
 SECRET_BYTES_MIN: Final = 32
-"""Least number of bytes of a shared secret. Both the server and the client refuse a shorter secret."""
+"""Least number of bytes of the shared secret, with which envelopes are signed.
+
+Both the server and the client refuse a shorter secret.
+"""
 
 NESTING_MAX: Final = 512
 """Most nesting levels of objects and lists in an envelope. The envelope itself counts as one level.
 
-All decoders here can decode that many levels, however deep the call stack is. So the depth of the call stack never
-decides if an envelope is valid.
+All decoders here can decode this number of levels at any depth of the call stack. So the call stack never decides if an
+envelope is valid.
 """
 
 FIELDS: Final = ("protocol_version", "id", "from", "to", "ts", "source", "kind")
-"""The fields of an envelope that are signed, in this order. The signature also covers `body`, which comes last."""
+"""Names of the signed fields of an envelope, in the order of the signed bytes. The field `body` comes after them."""
 
 _UNSAFE = re.compile('[\x00-\x1f"&<>\\\\\u2028\u2029\ud800-\udfff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -101,7 +104,7 @@ def nested_deeper(text: bytes, levels: int) -> bool:
 
 
 def _without_white_space(body: bytes) -> bytes:
-    """Remove white space between tokens, but not inside strings.
+    """Return a JSON text without the white space between its tokens. White space inside strings stays.
 
     The parts between the strings are cleaned in one call, and then joined with the strings again.
     """
@@ -134,7 +137,10 @@ def sign(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: 
 
 
 def verify(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body: bytes, signature: str) -> bool:
-    """True if the signature of an envelope is 64 hex digits and correct. The comparison takes constant time."""
+    """True if the signature of an envelope is 64 hex digits and correct.
+
+    The check takes the same time for every wrong signature, so that the time reveals nothing.
+    """
     # spec 4: a signature that is short or wrong is rejected, and the comparison takes constant time.
     if not _HEX_DIGEST.match(signature):
         return False
@@ -142,7 +148,7 @@ def verify(secret: bytes, fields: tuple[str, str, str, str, str, str, str], body
 
 
 def _digest(secret: bytes, data: bytes) -> bytes:
-    """Return the HMAC-SHA256 of data. It is computed from cached hashes, which already contain the key.
+    """Return the HMAC-SHA256 of `data`, with `secret` as the key. The hash state with the key is cached.
 
     `hmac.digest` is as fast, but it releases the interpreter lock on each call, even for short data. In a busy hub,
     each call would then wait long to get the lock again.

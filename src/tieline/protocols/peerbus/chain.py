@@ -33,7 +33,10 @@ def encode_event(kind: str, key: str, sender: str, to: str) -> bytes:
 
 
 def follow(previous: str, event: bytes) -> str:
-    """Return the hash of a new row with this event. `previous` is the hash of the previous row."""
+    """Return the hash of a new row of the audit chain. `event` is the row's event.
+
+    `previous` is the last row's hash.
+    """
     return blake3(previous.encode() + event).hexdigest()
 
 

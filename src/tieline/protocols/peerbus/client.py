@@ -30,20 +30,35 @@ from tieline.wire.backoff import Backoff
 
 REDIAL = Backoff(wait_ms_max=5000, jitter=0, attempts_max=None)
 _WELL_SECONDS = 5.0
-"""Seconds after which a connection counts as healthy. After a healthy connection, the first wait is short again."""
+"""Seconds after which a connection counts as healthy.
+
+If a healthy connection is lost, the wait before the first attempt to reconnect is short again.
+"""
 SEEN_MAX = 4096
-"""Largest number of ids of consumed messages that the adapter remembers. It also limits the unconsumed messages."""
+"""Largest number of ids of consumed messages that the adapter (the client) remembers.
+
+It is also the limit of received messages that the host program has not consumed.
+"""
 UNCONFIRMED_MAX = 1024
-"""Largest number of sent messages that are not confirmed as durable. At this limit, `send` waits."""
+"""Largest number of sent messages that the broker (server) has not confirmed as durable.
+
+At this limit, `send` waits.
+"""
 ANSWER_SECONDS = 5.0  # a working broker answers in milliseconds
 SOURCE = "peer-bus"
 
 _FINAL_CODES = frozenset({1002, 1003, 1007, 1008})
-"""Close codes after which the adapter does not reconnect, because the next handshake would fail in the same way."""
+"""WebSocket close codes after which the adapter (the client) does not reconnect.
+
+The next handshake would fail in the same way.
+"""
 
 
 class Rejected(Exception):
-    """The broker (peerbus's server) refused the name, the token or the version. Another attempt would fail too."""
+    """Exception: the broker (peerbus's server) refused the name, the token or the version.
+
+    Another attempt would fail too.
+    """
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{reason or 'rejected'} ({code})")
@@ -52,35 +67,38 @@ class Rejected(Exception):
 
 
 class Tally(Struct):
-    """Counts of messages that the adapter did not give to the host (the program that uses the adapter), by reason.
+    """Counts of received messages that the adapter (the client) did not give to its host program, by reason.
 
     It also has the number of connections so far.
     """
 
     forged: int = 0
-    """Messages that were dropped without an acknowledgement, because their signature is wrong."""
+    """Number of messages that were dropped without an acknowledgement, because their signature is wrong."""
     keyless: int = 0
-    """Messages that were dropped, because they have no key, and so cannot be acknowledged."""
+    """Number of messages that were dropped, because they have no key. Without a key, they cannot be acknowledged."""
     malformed: int = 0
-    """Received texts that were dropped, because they are not frames of this protocol."""
+    """Number of received texts that were dropped, because they are not frames (messages) of this protocol."""
     repeated: int = 0
-    """Messages that were not given to the host, because the host had them before."""
+    """Number of messages that were not given to the host program, because it had received them before."""
     connections: int = 0
 
 
 class Delivery(Struct, frozen=True):
-    """One received message for the host (the program that uses the adapter). The host must acknowledge it by `ack`."""
+    """One received message for the host (the program that uses the adapter).
+
+    The host must acknowledge the message by `Adapter.ack`.
+    """
 
     envelope: Envelope
     key: str
 
     @property
     def sender(self) -> str:
-        """The name of the sender in the signed envelope."""
+        """Name of the message's sender, from the signed envelope."""
         return self.envelope.sender
 
     def json(self) -> Any:
-        """Decode the body of the message from JSON.
+        """Return the body of the message, decoded from JSON.
 
         Half a surrogate pair becomes the replacement character. A number that is too large becomes infinity.
         """
@@ -119,7 +137,7 @@ class _Link:
 
 
 class Adapter:
-    """A client of a broker (peerbus's server), which connects under one name and reconnects by itself.
+    """Client of a broker (peerbus's server). It connects under one name, and reconnects by itself.
 
     Use it as an async context manager, and iterate over it to get the messages.
     """
@@ -175,7 +193,10 @@ class Adapter:
         await self.close()
 
     async def close(self) -> None:
-        """Disconnect. Unacknowledged messages come again on the next connection under this name."""
+        """Disconnect from the broker (server).
+
+        The broker sends unacknowledged messages again on the next connection under this name.
+        """
         if self._running is not None:
             self._running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -184,11 +205,14 @@ class Adapter:
     # Speaking.
 
     async def send(self, to: str, body: object) -> str:
-        """Send a message to one peer and return its id. Call `confirm` to wait until the message is durable."""
+        """Send a message to the peer `to`, and return the message's id.
+
+        Call `confirm` to wait until the message is durable.
+        """
         return await self._send(to, codec.MESSAGE, codec.encode_body(body))
 
     async def broadcast(self, body: object) -> str:
-        """Send a message to every other peer that is connected now, and return its id."""
+        """Send a message to every other peer that is connected now, and return the message's id."""
         return await self._send(codec.ALL, codec.BROADCAST, codec.encode_body(body))
 
     async def confirm(self) -> None:
@@ -233,7 +257,10 @@ class Adapter:
         return self.deliveries()
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
-        """Yield the received messages, each id only once. The host must call `ack` when it has consumed a message."""
+        """Yield the received messages, each message id only once.
+
+        The host (the program that uses the adapter) must call `ack` when it has consumed a message.
+        """
         while (delivery := await self._inbound.get()) is not None:
             yield delivery
         # End the next iteration too.
@@ -242,7 +269,10 @@ class Adapter:
             raise self._failure
 
     async def ack(self, delivery: Delivery) -> None:
-        """Acknowledge a message that the host has consumed, so that the broker (server) does not send it again."""
+        """Acknowledge a message that the host (the program that uses the adapter) has consumed.
+
+        The broker (server) then does not send the message again.
+        """
         ident = delivery.envelope.id
         key = self._open.pop(ident, delivery.key)
         self._seen[ident] = None
@@ -311,7 +341,10 @@ class Adapter:
             self._inbound.put_nowait(None)
 
     async def _attend(self) -> None:
-        """Run one connection to the broker (server): connect, register, resend unconfirmed messages, read frames."""
+        """Run one connection to the broker (server) until it ends.
+
+        The steps are: connect, register, send unconfirmed messages again, and read frames (protocol messages).
+        """
         async with connect(
             self._url, compression=None, max_size=codec.FRAME_BYTES_MAX, proxy=None, ping_interval=None
         ) as websocket:
@@ -343,7 +376,10 @@ class Adapter:
             raise ConnectionError("the broker did not answer the handshake")
 
     async def _say_again(self, link: _Link) -> None:
-        """Send the unconfirmed messages again on a new connection, in order. After that, new messages can be sent."""
+        """Send the unconfirmed messages again on the new connection `link`, in order.
+
+        After that, callers can send new messages on this connection.
+        """
         sent = 0
         while waiting := [number for number in self._unconfirmed if number > sent]:
             for number in waiting:

@@ -30,7 +30,10 @@ PROTOCOL = "peerbus"
 VERSION = "v1"  # spec 6: any other is rejected at register
 # spec 1: 1 MiB for a message and for a line.
 FRAME_BYTES_MAX = 1024 * 1024
-"""Most bytes of a frame. Server and client have the same limit, on a WebSocket and on a stream of lines."""
+"""Most bytes of a frame (one protocol message).
+
+Server and client have the same limit, on a WebSocket and on a stream of lines.
+"""
 
 ALL = "*"
 MESSAGE = "msg"
@@ -40,11 +43,14 @@ SOURCE = "tieline"
 
 
 class FrameError(ValueError):
-    """Raised if received bytes are not a valid frame of this protocol."""
+    """Exception: received bytes are not a valid frame (protocol message) of peerbus."""
 
 
 class Handshake(Struct, frozen=True):
-    """The first frame of a client. It should register a name with a token, but the decoder does not check `type`."""
+    """The first frame (protocol message) of a client, which registers a name with a token.
+
+    The decoder does not check `type`.
+    """
 
     type: str
     version: str
@@ -53,19 +59,22 @@ class Handshake(Struct, frozen=True):
 
 
 class Ack(Struct, frozen=True, gc=False):
-    """A client's frame that acknowledges a delivery by its key, because the client's program has consumed it."""
+    """Frame (protocol message) with which a client acknowledges a delivery. `key` identifies the delivery.
+
+    A client sends it when its program has consumed the message.
+    """
 
     key: str
 
 
 class Peers(Struct, frozen=True):
-    """A client's request for the names of the connected peers, or the answer with the names."""
+    """Frame (protocol message) about connected peers: the request of a client, or the answer with the names."""
 
     names: tuple[str, ...] = ()
 
 
 class Envelope(Struct, frozen=True, gc=False):
-    """A message in the form in which its sender signed it."""
+    """One message of peerbus with its signature, as its sender signed it."""
 
     version: str
     id: str
@@ -91,7 +100,10 @@ class Envelope(Struct, frozen=True, gc=False):
 
 
 class Deliver(Struct, frozen=True):
-    """A frame from the server with an envelope, and with the key by which the recipient acknowledges the delivery."""
+    """Frame (protocol message) of the server that brings an envelope to its recipient.
+
+    The recipient acknowledges the delivery by `key`.
+    """
 
     key: str
     envelope: Envelope
@@ -101,7 +113,7 @@ class Deliver(Struct, frozen=True):
 
 
 class _Frame(Struct, forbid_unknown_fields=True, rename={"sender": "from"}, gc=False):
-    """All fields that a frame can have, in their usual spelling.
+    """Shape of all frames (protocol messages), with the keys in their usual spelling.
 
     With this type, most frames are decoded in one step.
     """
@@ -138,7 +150,10 @@ _BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode_handshake(data: bytes) -> Handshake:
-    """Decode the first frame of a connection. Raise `FrameError` if it is not JSON or a field has the wrong type."""
+    """Return the first frame (protocol message) of a connection, decoded from JSON.
+
+    Raise `FrameError` if the data is not JSON or a field has the wrong type.
+    """
     _check_nesting(data)
     try:
         frame = _decoder.decode(data)
@@ -150,9 +165,9 @@ def decode_handshake(data: bytes) -> Handshake:
 
 
 def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
-    """Decode a client's frame after the handshake. Return `None` for a frame that the server ignores.
+    """Return a client's frame (protocol message) after the handshake, decoded from JSON.
 
-    Raise `FrameError` if the frame is invalid.
+    Return `None` for a frame that the server ignores. Raise `FrameError` if the frame is invalid.
     """
     _check_nesting(data)
     try:
@@ -173,9 +188,9 @@ def decode_request(data: bytes) -> Ack | Peers | Envelope | None:
 
 
 def decode_push(data: bytes) -> Deliver | Peers | None:
-    """Decode a frame from the server. Return `None` for a frame that a client can ignore.
+    """Return a frame (protocol message) of the server, decoded from JSON.
 
-    Raise `FrameError` if the frame is invalid.
+    Return `None` for a frame that a client can ignore. Raise `FrameError` if the frame is invalid.
     """
     # The frame adds one level around the envelope, which may itself be at the limit.
     _check_nesting(data, canonical.NESTING_MAX + 1)
@@ -204,7 +219,7 @@ def _decode_loose_push(data: bytes) -> Deliver | Peers | None:
 
 
 def decode_envelope(data: bytes) -> Envelope:
-    """Decode an envelope from its JSON. Raise `FrameError` if it is invalid."""
+    """Return an envelope, decoded from its JSON. Raise `FrameError` if the envelope is invalid."""
     _check_nesting(data)
     try:
         return _envelope(_decoder.decode(data), data)
@@ -254,9 +269,9 @@ _FOLDED = str.maketrans({"\N{LATIN SMALL LETTER LONG S}": "s", "\N{KELVIN SIGN}"
 
 
 class _Loose:
-    """The fields of a frame that `_Frame` cannot decode, because the frame has an unusual spelling or unknown keys.
+    """The fields of a frame (protocol message) with unusual spelling or unknown keys, which `_Frame` cannot decode.
 
-    Fields are found by their keys, without regard to upper and lower case.
+    Fields are found by their keys, ignoring upper and lower case.
     """
 
     __slots__ = ("_mended", "_values")
@@ -305,7 +320,7 @@ def _loose(data: bytes) -> _Loose:
 
 
 def _members(data: bytes) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield each key of the outermost JSON object in `data`, with the start and end of its value."""
+    """Yield each key of the outermost JSON object in `data`, with the start and end position of the key's value."""
     depth = 0
     key = ""
     pending: re.Match[bytes] | None = None
@@ -365,18 +380,21 @@ def _loose_envelope(loose: _Loose, data: bytes) -> Envelope:
 
 
 def encode_register(name: str, token: str) -> bytes:
-    """Encode the first frame of a client, which registers its name."""
+    """Return the first frame (protocol message) of a client as JSON. It registers the client's name with its token."""
     return _encoder.encode({"protocol_version": VERSION, "type": "register", "token": token, "name": name})
 
 
 def encode_ack(key: str) -> bytes:
-    """Encode the frame that acknowledges the delivery with this key."""
+    """Return, as JSON, the frame (protocol message) that acknowledges the delivery with this key."""
     # spec 2.2: an ack names the delivery key, which is not always the id of the envelope.
     return _encoder.encode({"protocol_version": VERSION, "type": "ack", "id": key})
 
 
 def encode_peers(names: list[str] | None = None) -> bytes:
-    """Encode the request for the names of the connected peers; or, if `names` is given, the answer."""
+    """Return the frame `peers` as JSON. Without `names`, it is a client's request for the connected peers.
+
+    With `names`, it is the server's answer.
+    """
     return _encoder.encode({"protocol_version": VERSION, "type": "peers", "names": names})
 
 
@@ -384,20 +402,26 @@ _DELIVER_HEAD = f'{{"protocol_version":"{VERSION}","type":"deliver","delivery_ke
 
 
 def encode_deliver(key: str, envelope: bytes) -> bytes:
-    """Encode the frame that carries an envelope to its recipient. The bytes of the envelope stay unchanged."""
+    """Return, as JSON, the frame (protocol message) that brings an envelope to its recipient.
+
+    `key` identifies the delivery. The bytes of the envelope stay unchanged.
+    """
     # spec 2.4: the key stands outside the envelope, so the signed envelope stays unchanged.
     return b"".join((_DELIVER_HEAD, _encoder.encode(key), b',"envelope":', envelope, b"}"))
 
 
 def encode_envelope(fields: tuple[str, str, str, str, str, str, str], body: bytes, secret: bytes) -> bytes:
-    """Encode and sign an envelope. The fields are in the order of `canonical.FIELDS`; the body is JSON."""
+    """Return a new envelope as JSON, signed with `secret`.
+
+    `fields` are in the order of `canonical.FIELDS`. `body` is JSON.
+    """
     head = "".join(f'"{name}":{canonical.quote(text)},' for name, text in zip(canonical.FIELDS, fields, strict=True))
     signature = canonical.sign(secret, fields, body)
     return b"".join((b"{", head.encode(), b'"body":', body, b',"hmac":"', signature.encode(), b'"}'))
 
 
 def encode_body(value: object) -> bytes:
-    """Encode a body as JSON, without white space.
+    """Return a message body as JSON, without white space.
 
     Raise `ValueError` if the value cannot be encoded as JSON, or has too many nesting levels for an envelope.
     """
@@ -411,7 +435,7 @@ def encode_body(value: object) -> bytes:
 
 
 def decode_body(body: bytes) -> Any:
-    """Decode the body of an envelope, which must be valid JSON.
+    """Return the body of an envelope, decoded from JSON. The body must be valid JSON.
 
     Half a surrogate pair becomes the replacement character. A number that is too large for Python becomes infinity.
     """
@@ -437,7 +461,7 @@ _UNREADABLE = "the body holds numbers that cannot be shown as data; peers get it
 
 
 def content_of(envelope: Envelope) -> m.Content | Refusal:
-    """Convert an envelope to the hub's content of a message, or return a refusal if the envelope is not valid."""
+    """Return the hub's content for the message in an envelope, or a refusal if the envelope is not valid."""
     # spec 3: an envelope without id or recipient is dropped.
     if not envelope.id or not envelope.to:
         return Refusal(Code.INVALID_MESSAGE, "an envelope needs an id and a recipient")
@@ -481,7 +505,7 @@ def signature_of(envelope: Envelope, sender: str, secret: bytes | None) -> m.Sig
 def _said(body: bytes) -> tuple[str, dict[str, Any] | None, tuple[str, ...]]:
     """Convert an envelope's body for a message of the hub. Return its text, its data, and notes for recipients.
 
-    The data is `None` if the body has only text. The notes say what could not be converted.
+    The data is `None` if there is nothing but text. The notes say that a body could not be converted, and why.
     """
     written = (body or b"null").decode()
     if has_many_values(body):
@@ -517,17 +541,20 @@ def _decode_any(body: bytes) -> object:
 
 
 def key_of(message: m.Message, recipient: str) -> str:
-    """Return peerbus's key of a delivery, which the recipient's ACK contains. It is a text, not the hub's number."""
+    """Return the key with which `recipient` acknowledges this message.
+
+    It is a text of peerbus, and not the number that the hub calls a delivery's key.
+    """
     everybody = message.content.target.kind is TargetKind.EVERYBODY
     wire_id = message.wire_id if message.protocol == PROTOCOL else None
     return delivery_key(wire_id, message.id, recipient, everybody=everybody)
 
 
 def delivery_key(wire_id: str | None, message_id: str, recipient: str, *, everybody: bool) -> str:
-    """Return peerbus's key of a delivery, which the recipient's ACK contains. It is a text, not the hub's number.
+    """Return the key with which a recipient acknowledges a message in peerbus.
 
-    The key is `wire_id` if the message came through peerbus, else `message_id`. For a broadcast (`everybody`), the
-    recipient's name is added to the key.
+    It is a text, and not the number that the hub calls a delivery's key. It is `wire_id` if the message came through
+    peerbus, else `message_id`. If `everybody` is true (a broadcast), the recipient's name is added.
     """
     # spec 2.4: the id of a direct message, "<id>|<recipient>" for a copy of a broadcast.
     if wire_id is not None:
@@ -536,12 +563,15 @@ def delivery_key(wire_id: str | None, message_id: str, recipient: str, *, everyb
 
 
 def original_of(message: m.Message) -> bytes | None:
-    """Return the envelope's bytes as the sender signed them; `None` if the message came through another protocol."""
+    """Return the envelope as its sender signed it, or `None` if the message came through another protocol."""
     return message.content.original if message.protocol == PROTOCOL else None
 
 
 def translate(message: m.Message, recipient: str, secret: bytes) -> bytes:
-    """Make and sign an envelope for a message from another protocol. The envelope's field `source` names the hub."""
+    """Return a new envelope, as signed JSON, for a message that came through another protocol.
+
+    The envelope's field `source` names the hub.
+    """
     said = message.content
     everybody = said.target.kind is TargetKind.EVERYBODY
     to, kind = (ALL, BROADCAST) if everybody else (recipient, MESSAGE)

@@ -55,51 +55,57 @@ CLOSINGS: dict[Code, tuple[int, str]] = {
     Code.RESERVED_NAME: BAD_NAME,
     Code.SHUTTING_DOWN: STOPPING,
 }
-"""Close code and reason for each of these refusals of the hub. For any other refusal, `NOT_KEPT` is used."""
+"""WebSocket close code and reason for each of these refusals of the hub. All other refusals use `NOT_KEPT`."""
 
 _KEYS_MAX = 4096
 _KEYS_CHARACTERS_MAX = 256 * 1024
-"""Limits of the delivery keys that are remembered until a peer acknowledges them: their number and total length.
+"""Limits of the delivery keys that a connection remembers until the peer acknowledges them.
 
-At either limit, all keys are forgotten, and the hub itself finds the acknowledged deliveries. So a peer that never
-acknowledges cannot use more memory than this.
+The limits are the number of keys and their total length. At either limit, the connection forgets all keys, and the hub
+itself finds the acknowledged deliveries. So a peer that never acknowledges cannot use more memory than this.
 """
 _QUESTIONS_MAX = 8
-"""Largest number of `peers` requests in progress at the same time. Each answer may list all members."""
+"""Largest number of `peers` requests of one connection that wait for their answers.
+
+Each answer may list all members.
+"""
 
 
 class Carrier(Protocol):
-    """A socket (a WebSocket or a stream of lines) that sends and receives the frames of one peer.
+    """Interface of a socket (WebSocket or stream of lines) that sends and receives the frames of one peer.
 
-    `PeerConnection` calls these methods. All of them return at once.
+    A frame is one protocol message. `PeerConnection` calls these methods. All of them return at once.
     """
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Send frames, in this order."""
+        """Send encoded frames (protocol messages) to the peer, in this order."""
 
     def close(self, code: int, reason: str) -> None:
         """Close the connection. Send this code and reason to the peer, if the kind of socket can do that."""
 
     def admit(self, name: str) -> None:
-        """Allow frames of full size, because the peer has proved that it owns this name."""
+        """Allow larger frames (protocol messages), because the peer has proved that the name belongs to it."""
 
     def abort(self) -> None:
         """Close the connection at once, without sending a reason."""
 
     def pause_reading(self) -> None:
-        """Stop passing received frames to the connection."""
+        """Stop reading frames (protocol messages) from the peer."""
 
     def resume_reading(self) -> None:
-        """Pass received frames to the connection again."""
+        """Read frames (protocol messages) from the peer again."""
 
 
 class _Gone:
-    """Replaces a closed socket (carrier) and does nothing, so that the closed socket can be freed from memory."""
+    """Stand-in for a closed socket. Its methods do nothing.
+
+    A connection uses it, so that the closed socket can be freed from memory.
+    """
 
     __slots__ = ()
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Drop the frames, because the peer's socket is closed."""
+        """Drop the frames (protocol messages), because the peer's socket is closed."""
 
     def close(self, code: int, reason: str) -> None:
         """Do nothing, because the peer's socket is closed already."""
@@ -117,7 +123,10 @@ _GONE = _Gone()
 
 
 class PeerConnection:
-    """One connected peer: handles its frames, and sends it the deliveries of its session."""
+    """The hub's side of one peer's connection: handles the peer's frames, and sends deliveries to the peer.
+
+    A frame is one protocol message.
+    """
 
     __slots__ = (
         "_acked",
@@ -164,7 +173,10 @@ class PeerConnection:
         self._greeting.expect(partial(self._fail, NO_HANDSHAKE))
 
     def receive_text(self, payload: bytes) -> None:
-        """Handle a text frame. After all frames that arrived together (a turn), the caller must call `finish_turn`."""
+        """Handle a text frame (protocol message) of the peer.
+
+        Several frames may arrive together. After the last of them, the caller must call `finish_turn`.
+        """
         # spec 1: at most 1 MiB for a message.
         if len(payload) > FRAME_BYTES_MAX:
             self._fail((TOO_BIG, f"a frame has at most {FRAME_BYTES_MAX} bytes"))
@@ -176,16 +188,16 @@ class PeerConnection:
             self._greet(payload)
 
     def receive_binary(self) -> None:
-        """Ignore a frame that is not text.
+        """Ignore a frame (protocol message) that is not text.
 
-        If it is the first frame, close the connection, because a handshake is text.
+        If it is the first frame, close the connection, because a handshake must be text.
         """
         # spec 1, 2.1: a message that is not text has no meaning; as the first one it is no register.
         if self._greeting.phase is Phase.GREETING:
             self._fail(NOT_TEXT)
 
     def finish_turn(self) -> None:
-        """Send the commands for all frames that arrived together to the hub, in one batch."""
+        """Send the commands for all frames (protocol messages) that arrived together to the hub, in one batch."""
         self._flush_acks()
         if self._commands:
             commands, self._commands = self._commands, []
@@ -197,7 +209,7 @@ class PeerConnection:
             self._fail(NOT_KEPT)
 
     def receive_eof(self) -> None:
-        """Note that the peer sends nothing more. The connection is closed when all its requests are answered."""
+        """Note that the peer sends nothing more. Close the connection when all requests of the peer are answered."""
         self._heard_all = True
         if self._greeting.phase is Phase.GREETING:
             self._fail(NO_HANDSHAKE)
@@ -254,10 +266,10 @@ class PeerConnection:
         return parcels if not left_out else [parcel for parcel in parcels if parcel[1] not in left_out]
 
     def write_progress(self, step: r.Progress) -> None:
-        """Do nothing: the session asks for no progress of sent messages."""
+        """Do nothing, because this connection does not ask the hub to report the progress of sent messages."""
 
     def end(self, why: Refusal) -> None:
-        """Close the connection, because the hub ended the session."""
+        """Close the connection to the peer, because the hub ended the session for the reason `why`."""
         if why.code is Code.TAKEN_OVER:
             # spec 2.1: the old connection is closed immediately. No reason is sent, as if the network had failed.
             self._leave()
@@ -266,11 +278,11 @@ class PeerConnection:
             self._fail(CLOSINGS.get(why.code, NOT_KEPT))
 
     def pause_reading(self) -> None:
-        """Stop reading from the peer, because it sends faster than the hub can store."""
+        """Stop reading from the peer's socket, because the peer sends faster than the hub can store."""
         self._carrier.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read from the peer again."""
+        """Read from the peer's socket again, after `pause_reading`."""
         self._carrier.resume_reading()
 
     # Inside: ending.
@@ -446,9 +458,10 @@ class PeerConnection:
             self._handle_waiting(self._greeting.take())
 
     def _handle_waiting(self, waiting: Sequence[bytes]) -> None:
-        """Handle frames that were queued during the handshake, or while too many `peers` requests were in progress.
+        """Handle the frames (protocol messages) in `waiting`, which were queued before.
 
-        If one of these frames must wait again, queue it and all frames after it.
+        They were queued during the handshake, or while too many `peers` requests were in progress. If a frame must wait
+        again, queue this frame and all frames after it.
         """
         for index, payload in enumerate(waiting):
             if self._greeting.phase is not Phase.ACTIVE:
@@ -465,9 +478,10 @@ class PeerConnection:
     # Inside: deliveries to the peer.
 
     def _envelope(self, message: Message) -> bytes | None:
-        """Return the envelope of a message for this peer: the sender's own, or one that the hub makes and signs.
+        """Return the encoded envelope of a message for this peer.
 
-        Return `None` if the hub would have to sign but has no secret.
+        It is the sender's own envelope if the message came through peerbus. Otherwise the hub makes and signs an
+        envelope. Return `None` if the hub has no secret for that.
         """
         # spec 3, 4: a recipient gets the sender's signed bytes, for a broadcast too.
         original = codec.original_of(message)

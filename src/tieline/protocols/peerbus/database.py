@@ -1,7 +1,8 @@
 """Reads and writes databases in the form of the first peerbus server.
 
-They are written so that peerbus's tools can check the hub's log, and read so that waiting messages can be imported.
-Used by: `tieline audit export` and `tieline import`. Uses: SQLite; the statements are in `database.sql`.
+The hub's log is exported to such a database, so that peerbus's tools can check the log. Waiting messages are imported
+from such a database. Used by: `tieline audit export` and `tieline import`. Uses: SQLite; the statements are in
+`database.sql`.
 """
 
 import re
@@ -30,11 +31,11 @@ _QUERIES = _statements()
 
 
 class DatabaseError(Exception):
-    """The file is not a database of a peerbus server, or it cannot be read or written."""
+    """Exception: the file is not a database of a peerbus server, or it cannot be read or written."""
 
 
 class Waiting(Struct, frozen=True):
-    """A message in a peerbus server's database that its recipient has not acknowledged."""
+    """Record of a message in a peerbus server's database that its recipient has not acknowledged."""
 
     key: str
     sender: str
@@ -43,21 +44,22 @@ class Waiting(Struct, frozen=True):
 
 
 class Copy(Struct, frozen=True):
-    """One delivery of a message to one recipient, for the export of the hub's log to a peerbus database."""
+    """Record of one delivery of a message to one recipient, for the export of the hub's log to a peerbus database."""
 
     number: int
     """The hub's number for the recipient."""
     place: int
-    """The hub's key of the delivery. Keys count the deliveries of one recipient."""
+    """The hub's key of the delivery: its number among all deliveries of the recipient."""
     key: str
     sender: str
     recipient: str
 
 
 class Moves(Struct, frozen=True):
-    """The keys of one member's deliveries, as ranges, that were sent to the member or that the member acknowledged.
+    """Record of a member's deliveries that were sent to the member, or that the member acknowledged.
 
-    `kind` is `deliver` or `ack`. Each delivery becomes one row of the exported audit chain.
+    `kind` is `deliver` or `ack`. `ranges` has the keys of the deliveries. Each delivery becomes one row of the exported
+    audit chain.
     """
 
     kind: str
@@ -67,7 +69,7 @@ class Moves(Struct, frozen=True):
 
 
 class Export:
-    """A new peerbus database with an audit chain, to which the events of the hub's log are exported.
+    """Writer of a new peerbus database with an audit chain, for the export of the hub's log.
 
     Events must be added in the order of the log.
     """
@@ -84,24 +86,30 @@ class Export:
         self._head = chain.GENESIS
 
     def add_peer(self, name: str, at_ms: int) -> None:
-        """Add a peer with this name, which was first seen at this time."""
+        """Add a peer to the database. `at_ms` is the time at which the peer was first seen."""
         self._connection.execute(_QUERIES["insert_peer"], (name, at_ms * _MS_NANOSECONDS, at_ms * _MS_NANOSECONDS))
 
     def add_sent(self, copies: Iterable[Copy], at_ms: int) -> None:
-        """Add a message that the hub accepted. The chain gets one row for each recipient."""
+        """Add a message that the hub accepted at the time `at_ms`. `copies` has one entry for each recipient.
+
+        The audit chain gets one row for each recipient.
+        """
         for copy in copies:
             values = (copy.number, copy.place, copy.key, copy.sender, copy.recipient)
             self._connection.execute(_QUERIES["insert_delivery"], values)
             self._append(chain.encode_event(chain.SEND, copy.key, copy.sender, copy.recipient), at_ms)
 
     def add_forgotten(self, key: str, sender: str, to: str, at_ms: int) -> None:
-        """Add a message that the hub accepted, and later deleted by its retention. `key` is the message's id."""
+        """Add a message that the hub accepted, but deleted later because of its age. `key` is the message's id.
+
+        The audit chain gets one row.
+        """
         self._append(chain.encode_event(chain.SEND, key, sender, to), at_ms)
 
     def add_moves(self, moves: Moves, at_ms: int) -> None:
-        """Add deliveries that were sent to a member or acknowledged. The chain gets one row for each delivery.
+        """Add deliveries that were sent to a member or acknowledged. The audit chain gets one row for each delivery.
 
-        Deliveries that `add_sent` did not add are skipped, because their messages are deleted.
+        Skip deliveries that `add_sent` did not add, because their messages are deleted.
         """
         for first, last in moves.ranges:
             found = self._connection.execute(_QUERIES["find_deliveries"], (moves.number, first, last)).fetchall()
@@ -119,14 +127,14 @@ class Export:
         self._head = digest
 
     def finish(self) -> int:
-        """Commit and close the database. Return the number of rows in the chain."""
+        """Commit and close the database. Return the number of rows in the audit chain."""
         self._connection.execute("COMMIT")
         self._connection.close()
         return self._end
 
 
 class Source:
-    """The database of a peerbus server, open for reading. All reads see the same state."""
+    """Reader of a peerbus server's database. All reads see the same state of the database."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -159,5 +167,5 @@ class Source:
 
 
 def _bytes(value: object) -> bytes:
-    """Return the value of a column as bytes. It may have another type, because SQLite does not enforce types."""
+    """Return the value of a column as bytes. The value may have any type, because SQLite does not enforce types."""
     return value if isinstance(value, bytes) else str(value).encode()

@@ -1,4 +1,4 @@
-"""Carries the frames of a peer as lines: one JSON object in each line, which ends with one newline.
+"""Carries the frames (protocol messages) of a peer as lines. Each line is one JSON object and ends with a newline.
 
 Used by: a byte stream, such as a Unix socket. Uses: a `PeerConnection`. Lines cannot tell a peer why its connection is
 closed.
@@ -18,11 +18,11 @@ _NEWLINE = b"\n"
 
 
 class LineTooLong(ValueError):
-    """Raised if a peer's line is longer than the limit. The connection must then be closed."""
+    """Exception: a line of a peer is longer than the limit. The connection must then be closed."""
 
 
 class LineBuffer:
-    """Collects the bytes of a peer's stream, and returns its lines (frames) in order, without the newlines."""
+    """Buffer for the bytes of a peer's stream. It returns the complete lines in order, without the newlines."""
 
     __slots__ = ("_data", "_searched", "line_bytes_max")
 
@@ -35,7 +35,7 @@ class LineBuffer:
 
     @property
     def buffered_bytes(self) -> int:
-        """Number of buffered bytes: the beginning of a line that is not complete yet."""
+        """Number of buffered bytes. They are the beginning of a line that is not complete yet."""
         return len(self._data)
 
     def receive_data(self, data: bytes) -> None:
@@ -70,7 +70,7 @@ class LineBuffer:
 
 
 def encode_line(payload: bytes) -> bytes:
-    """Return a frame as a line.
+    """Return a frame (protocol message) as a line, with a newline at the end.
 
     Newlines in the frame are replaced by spaces. JSON allows this, because it has newlines only between tokens.
     """
@@ -78,7 +78,7 @@ def encode_line(payload: bytes) -> bytes:
 
 
 class LineCarrier(Stream):
-    """One connection of a peer to the hub's Unix socket for peerbus, with one frame in each line."""
+    """One connection of a peer to the hub's Unix socket for peerbus. Each line is one frame (protocol message)."""
 
     __slots__ = ("_buffer", "_connection", "_server", "_share")
 
@@ -130,7 +130,7 @@ class LineCarrier(Stream):
     # Calls of the connection: the Carrier port, as far as a stream has it.
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Send frames to the peer, each as a line."""
+        """Send encoded frames (protocol messages) to the peer, each as a line."""
         self.write(b"".join(map(encode_line, payloads)))
 
     def close(self, code: int, reason: str) -> None:
@@ -138,7 +138,10 @@ class LineCarrier(Stream):
         self.hang_up()
 
     def admit(self, name: str) -> None:
-        """Count the connection's buffered bytes for this name, because the peer has proved that it owns the name."""
+        """Count the buffered bytes of this connection for the member `name`.
+
+        The peer has proved that the name belongs to it.
+        """
         self._share.admit(name)
 
     # Inside.

@@ -1,4 +1,4 @@
-"""The puppet (a scripted test client) of peerbus."""
+"""The puppet (scripted client for the demo, the doctor and the tests) of peerbus."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,10 @@ from tieline.wire.puppet import ANSWER_SECONDS, Heard, NotSpoken, Puppet, says_u
 
 
 class PeerbusPuppet(Puppet):
-    """Puppet (test client) of peerbus: sends and receives signed envelopes over a WebSocket, but has no channels."""
+    """Scripted client of peerbus, for the demo, the doctor and the tests.
+
+    It sends and receives signed envelopes over a WebSocket. It has no channels.
+    """
 
     protocol = PROTOCOL
 

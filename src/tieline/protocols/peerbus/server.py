@@ -38,17 +38,20 @@ _NAME_CHARACTERS_MAX = 140
 """Most characters of a name in the log, because a peer may send any text as its name."""
 
 _GOODBYE_SECONDS = 0.5
-"""Timeout for peers to answer the close frame when the hub stops."""
+"""Seconds that the hub waits at its stop for peers to answer the close frame."""
 
 log = structlog.get_logger(__name__)
 
 
 class SecretTooShort(ValueError):
-    """The shared secret has too few bytes to be safe."""
+    """Exception: the shared secret has too few bytes to be safe."""
 
 
 def check_secret(secret: str | None) -> bytes | None:
-    """Return the shared secret as bytes; `None` if there is none. Raise `SecretTooShort` if it has too few bytes."""
+    """Return the shared secret as bytes, or `None` if there is no secret.
+
+    Raise `SecretTooShort` if the secret has too few bytes.
+    """
     if not secret:
         return None
     encoded = secret.encode()
@@ -94,18 +97,24 @@ class PeerbusServer(Server):
         self.hosts = Hosts((), "127.0.0.1")
 
     def credential(self, token: str) -> Credential:
-        """Return the credential for a peer's token: a token that several names share, or a member's own token."""
+        """Return the credential for a peer's token.
+
+        If the token is a configured token, several names share it. Otherwise it is a member's own token.
+        """
         # spec 6: the broker accepts a fixed set of tokens.
         digest = sha256(token.encode()).digest()
         known = [hmac.compare_digest(digest, other) for other in self._tokens]
         return ByShared(token) if any(known) else ByToken(token)
 
     def connect(self, carrier: Carrier) -> PeerConnection:
-        """Make the connection object for a new peer. `carrier` is the socket that sends and receives its frames."""
+        """Return a new connection object for a peer.
+
+        `carrier` is the socket that sends and receives the peer's frames (protocol messages).
+        """
         return PeerConnection(self, carrier)
 
     def log_refusal(self, name: str, why: Refusal) -> None:
-        """Log the refusal of a peer's name.
+        """Write into the program's log that the hub refused a peer's name.
 
         Log each name only once, because a client may repeat its attempt for ever.
         """
@@ -132,7 +141,10 @@ class PeerbusServer(Server):
         return found if self._socket is None else {**found, "peerbus_socket": str(self._socket)}
 
     async def listen(self, host: str, port: int, *, names: Sequence[str] = ()) -> None:
-        """Open a port for peerbus alone. Besides `localhost` and IP addresses, the host names `names` are allowed."""
+        """Open a port that serves only peerbus.
+
+        Requests may use `localhost`, IP addresses and the host names in `names` as their host.
+        """
         loop = asyncio.get_running_loop()
         family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
         server = await loop.create_server(lambda: WebSocketCarrier(self), host, port, family=family, backlog=BACKLOG)
@@ -142,11 +154,11 @@ class PeerbusServer(Server):
         self.address = f"[{bound_host}]:{bound_port}" if family == sockets.AF_INET6 else f"{bound_host}:{bound_port}"
 
     async def listen_unix(self, path: Path) -> None:
-        """Open a Unix socket on which each line is a frame. Only the hub's own user can connect to it."""
+        """Open a Unix socket on which each line is a frame (protocol message). Only the hub's own user can connect."""
         self._listeners.append(await listen(path, lambda: LineCarrier(self), mode=0o600))
 
     async def stop(self) -> None:
-        """Stop listening, and close the connections of all peers. The close reason is that the hub stops."""
+        """Stop listening, and close the connections of all peers. Each peer gets the reason that the hub stops."""
         for listener in self._listeners:
             listener.close()
         self.say_goodbye()
@@ -157,17 +169,17 @@ class PeerbusServer(Server):
             carrier.abort()
 
     def say_goodbye(self) -> None:
-        """Close the connections of all peers. The close reason is that the hub stops."""
+        """Close the connections of all peers. Each peer gets the reason that the hub stops."""
         for connection in list(self.connections):
             connection.end(Refusal(Code.SHUTTING_DOWN, "the hub is stopping; connect again later"))
 
     def enter(self, carrier: WebSocketCarrier) -> None:
-        """Register a connection of the separate port (the port for peerbus alone), so that `stop` can wait for it."""
+        """Register a connection of the separate port (the port for peerbus alone), so that `stop` waits for its end."""
         self._carriers.add(carrier)
         self._alone.clear()
 
     def leave(self, carrier: WebSocketCarrier) -> None:
-        """Unregister a connection of the separate port (the port for peerbus alone), because it has ended."""
+        """Remove a connection of the separate port (the port for peerbus alone), because the connection has ended."""
         self._carriers.discard(carrier)
         if not self._carriers:
             self._alone.set()

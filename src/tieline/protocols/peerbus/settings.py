@@ -30,7 +30,7 @@ listen = ""
 
 
 def template() -> str:
-    """Return the configuration section for a new hub, with a new token and a new secret."""
+    """Return the text of the configuration section for a new hub, with a new token and a new secret."""
     # The import is slow, and needed only once in the life of a home.
     import secrets
 

@@ -1,4 +1,4 @@
-"""Tools for agents with the names that peerbus gives them, such as `bus.send`. They answer in JSON, as in peerbus."""
+"""Tools for agents, under the names that peerbus uses, such as `bus.send`. They answer in JSON, as in peerbus."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tieline.wire.native.frames import Message
 _TEXT_KEYS = ("text", "message", "content")
 _TAKEN_MAX = 100
 _DATA_CHARS_MAX = 4_096
-"""Most bytes of a message's data, as JSON, in an answer.
+"""Most bytes, as JSON, of a message's data in the answer of a tool.
 
 Longer data is left out, and the answer says how long it is.
 """

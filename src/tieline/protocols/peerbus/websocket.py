@@ -34,7 +34,7 @@ _SILENCE_SECONDS = 60
 _STRANGER_UNSENT_BYTES_MAX = 16 * 1024
 """Most unsent bytes for a peer that has not registered. Beyond this limit, the server stops reading from the peer."""
 _CLOSE_SECONDS = 1.0
-"""Timeout for the peer to answer a close frame."""
+"""Seconds in which the peer must answer a close frame."""
 
 # Unregistered peers could flood the log through the library. Important events are in the audit chain.
 _silent = logging.getLogger("tieline.protocols.peerbus.websocket.library")
@@ -60,7 +60,10 @@ class _Greeted(ServerProtocol):
 
 
 class WebSocketCarrier(asyncio.Protocol):
-    """One WebSocket connection of a peer on the separate port. It carries the frames of a `PeerConnection`."""
+    """One WebSocket connection of a peer on the separate port (the port for peerbus alone).
+
+    It sends and receives the frames (protocol messages) of a `PeerConnection`.
+    """
 
     __slots__ = (
         "_admitted",
@@ -122,7 +125,7 @@ class WebSocketCarrier(asyncio.Protocol):
         self._receive(data)
 
     def eof_received(self) -> None:
-        """Return nothing, so that asyncio closes the connection, because the peer sends nothing more."""
+        """Return nothing, because the peer sends nothing more. asyncio then closes the connection."""
 
     def pause_writing(self) -> None:
         self._connection.pause_writing()
@@ -143,7 +146,7 @@ class WebSocketCarrier(asyncio.Protocol):
     # Calls of the connection: the Carrier port.
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Send frames to the peer, each as a text message."""
+        """Send encoded frames (protocol messages) to the peer, each as a WebSocket text message."""
         if self._transport is not None and self._protocol.state is State.OPEN:
             for payload in payloads:
                 self._protocol.send_text(payload)
@@ -165,7 +168,10 @@ class WebSocketCarrier(asyncio.Protocol):
         self._closing = asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.abort)
 
     def admit(self, name: str) -> None:
-        """Allow larger buffers, and count them for this name, because the peer has proved that it owns the name."""
+        """Allow larger buffers for this connection, and count their bytes for the member `name`.
+
+        The peer has proved that the name belongs to it.
+        """
         self._admitted = True
         self._share.admit(name)
         if self._transport is not None:
@@ -177,12 +183,12 @@ class WebSocketCarrier(asyncio.Protocol):
             self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Stop reading bytes."""
+        """Stop reading bytes from the peer's socket."""
         if self._transport is not None and self._protocol.state is State.OPEN:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read bytes again."""
+        """Read bytes from the peer's socket again."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -193,7 +199,10 @@ class WebSocketCarrier(asyncio.Protocol):
         return min(self._server.hub.limits.greeting_bytes_max, FRAME_BYTES_MAX)
 
     def _open(self) -> None:
-        """Answer the HTTP request that opens the WebSocket. Reject a wrong host name, and web pages of other sites."""
+        """Answer the HTTP request that opens the WebSocket.
+
+        Reject a request for a wrong host name, and a request of another site's web page.
+        """
         for event in self._protocol.events_received():
             if not isinstance(event, Request):
                 continue
@@ -225,7 +234,10 @@ class WebSocketCarrier(asyncio.Protocol):
             self._count()
 
     def _gather(self, frame: Frame) -> None:
-        """Collect the WebSocket frames of a message. Pass a complete text message to the `PeerConnection`."""
+        """Collect the WebSocket frames of one message.
+
+        When a text message is complete, pass it to the `PeerConnection`.
+        """
         match frame.opcode:
             case Opcode.TEXT if frame.fin:
                 self._connection.receive_text(bytes(frame.data))
@@ -255,7 +267,10 @@ class WebSocketCarrier(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _forget(self) -> None:
-        """Free the data of incomplete frames at once. It may be large, and the garbage collector may free it late."""
+        """Free the memory of incomplete frames at once.
+
+        The data may be large, and the garbage collector may free it late.
+        """
         self._share.close()
         self._request = bytearray()
         self._protocol.reader.buffer = bytearray()

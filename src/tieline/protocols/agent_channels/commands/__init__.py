@@ -30,7 +30,7 @@ class ChannelsCommands(Extension):
             yield str(Path(folder, _GENERAL))
 
     def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> Iterator[DoctorFinding]:
-        """Yield a finding that names the members in `names` whose inbox has no socket.
+        """Yield the problems that `tieline doctor` reports: members in `names` whose inbox has no socket.
 
         `places` are the entries of the hub's file `run.json`.
         """

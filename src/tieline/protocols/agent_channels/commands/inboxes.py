@@ -18,9 +18,10 @@ _SHOWN_MAX = 5  # this many names fit on a line
 
 
 def inbox_paths(channels_dir: str, names: Sequence[str]) -> Iterator[DoctorFinding]:
-    """Yield findings for inboxes without a socket. `names` are the members to check.
+    """Yield findings (problems that `tieline doctor` reports) about members whose inbox has no socket.
 
-    An inbox has no socket if the path of the socket is too long, or if the limit of open files is too low.
+    `names` are the members to check. An inbox has no socket if the path of the socket is too long, or if the limit of
+    open files is too low.
     """
     long = [
         name for name in names if len(os.fsencode(Path(channels_dir, f"{INBOX_PREFIX}{name}.sock"))) > PATH_BYTES_MAX
@@ -44,7 +45,7 @@ def inbox_paths(channels_dir: str, names: Sequence[str]) -> Iterator[DoctorFindi
 
 
 def _listed(channels_dir: str) -> set[str]:
-    """Return the names in `group.json`, or an empty set if the file is missing or invalid."""
+    """Return the names of the sockets in `group.json`, or an empty set if the file is missing or invalid."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         return {entry["name"] for entry in json.loads(Path(channels_dir, GROUP_FILE).read_bytes())["channels"]}
     return set()

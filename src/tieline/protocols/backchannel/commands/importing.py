@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class Speaker(Protocol):
-    """The session of one sender: with a running hub, or on the hub's files if no hub runs."""
+    """Interface of a sender's session with the hub. If no hub runs, the session works directly on the hub's files."""
 
     async def send(self, target: str, body: str, *, wire_id: str | None = None, **parts: Any) -> "Accepted":
-        """Send a message under the sender's name."""
+        """Send a message to `target` in the sender's name. `parts` are further fields of the message."""
 
     async def subscribe(self, channel: str) -> None:
         """Let the sender join a channel."""
@@ -39,7 +39,7 @@ class Speaker(Protocol):
 
 @dataclass
 class ImportCounts:
-    """Result of one import: how many members, subscriptions and messages were imported, and which were not."""
+    """Result of one import: numbers of imported members, subscriptions and messages, and the list of failures."""
 
     members: int = 0
     subscriptions: int = 0
@@ -47,7 +47,7 @@ class ImportCounts:
     known: int = 0
     """Number of messages that an earlier import has already brought into the hub."""
     left: list[str] = field(default_factory=list)
-    """A line for each thing that could not be imported, with the reason."""
+    """One line for each agent, subscription or message that could not be imported, with the reason."""
 
 
 @talks
@@ -124,9 +124,9 @@ class Importer:
                     self._spool.take(agent, message.id, keep=True)
 
     async def _bring(self, agent: str, message: "SpoolMessage") -> str | None:
-        """Send one message of the spool to this agent, which is one of the message's recipients.
+        """Send one message of the spool to the member `agent`, which is one of the message's recipients.
 
-        If that fails, return the reason, else `None`.
+        Return `None`. If the message cannot be sent, return the reason as text.
         """
         from tieline.client import HubRefused
         from tieline.protocols.backchannel.codec import agent_of
@@ -158,7 +158,10 @@ class Importer:
         return None
 
     async def _speaker(self, name: str) -> Speaker | str:
-        """Return a session for this member, and open it if needed. If that fails, return the reason as text."""
+        """Return a session for the member `name`, and open the session if needed.
+
+        If that fails, return the reason as text.
+        """
         if name not in self._speakers:
             self._speakers[name] = await self._open(name)
         return self._speakers[name]

@@ -145,7 +145,7 @@ def _join(link: Link, text: str) -> None:
 
 
 async def _register(link: Link, stored: "Identity", invited: "Invite", name: str) -> "Identity":
-    """Register at a relay or a hub, and store the name, the address, the token and the room."""
+    """Register `name` at the relay or hub of an invite. Store name, address, token and room, and return them."""
     from tieline.protocols.backchannel.client import RelayClient
     from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.protocols.backchannel.identity import Identity, save_identity

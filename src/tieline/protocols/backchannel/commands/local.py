@@ -29,16 +29,19 @@ if TYPE_CHECKING:
 HOOK_HEADER = "[backchannel] {count} message(s) for {name}:"
 
 _TRIES_MAX = 5
-"""Largest number of times that the user's command is run for one message. If all fail, the message stays unread."""
+"""Largest number of times that the user's command is run for one message.
+
+If the command fails each time, the message stays unread.
+"""
 _FAILURES_MAX = 10_000
-"""Largest number of messages that are remembered as failed."""
+"""Largest number of messages whose failed attempts are remembered."""
 _PAUSE_SECONDS = 1.0
-"""Delay before the first retry. Each further retry waits twice as long."""
+"""Seconds before the first retry of the user's command. Each further retry waits twice as long."""
 
 
 @contextmanager
 def _disk() -> Iterator[None]:
-    """Convert an error of the disk inside a `with` to a `Failure`, which the command prints as one sentence."""
+    """Context manager: turn a disk error in the `with` block into a `Failure`. The command prints one sentence."""
     try:
         yield
     except OSError as error:
@@ -50,7 +53,7 @@ def _disk() -> Iterator[None]:
 
 
 def shown(message: "SpoolMessage") -> "Shown":
-    """Convert a message of a spool to the form in which the hub's messages are shown."""
+    """Return a message of a spool in the form in which the command line shows messages of a hub."""
     from tieline.protocols.backchannel.codec import agent_of, is_channel, moment
     from tieline.wire.native.frames import Message as Form
 
@@ -100,7 +103,10 @@ class LocalMailbox:
         self.postbox = postbox
 
     def send(self, target: str, body: str, parts: dict[str, Any], *, json: bool) -> None:
-        """Send a message. When this returns, the message is on the disk of the spool, or the relay has accepted it."""
+        """Send a message to `target`. `parts` are further fields of the message.
+
+        When this returns, the message is on the disk of the spool, or the relay (HTTP server) has accepted it.
+        """
         from tieline.protocols.backchannel.codec import NORMAL, URGENT
         from tieline.protocols.backchannel.spool import SpoolDraft
 
@@ -146,9 +152,9 @@ class LocalMailbox:
             _print(messages)
 
     def take(self, id: str, *, keep: bool, json: bool) -> None:
-        """Claim one message and print it. `id` is the message's id, or the beginning of it.
+        """Claim one message and print it. `id` is the message's id, or the first characters of the id.
 
-        With `keep`, the message's file stays in `cur/`.
+        If `keep` is true, the message's file stays in `cur/`.
         """
         from tieline.cli.inbox import complete
 
@@ -167,9 +173,9 @@ class LocalMailbox:
             taking.finish(whole, keep=keep)
 
     def drain(self, context: "Context", *, hook: bool, json: bool) -> None:
-        """Claim and print all messages whose scope matches the context (such as the project that the reader works in).
+        """Claim and print all messages whose scope matches `context`, such as the project in which the reader works.
 
-        With `hook`, print them in the form for an agent.
+        If `hook` is true, print the messages in the form for an agent.
         """
         name = self._speak()
         with _disk(), self.postbox.taking(name) as taking:
@@ -192,10 +198,10 @@ class LocalMailbox:
                 taking.finish(message.id)
 
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
-        """Answer a hook of an agent's program with the waiting messages for its context, and claim them.
+        """Print the waiting messages for an agent's hook (a command that the agent's program runs), and claim them.
 
-        The messages are claimed, because a spool cannot mark messages as seen. `question` is the hook's request.
-        `tokens_max` limits the size of the answer.
+        `question` is the hook's request. Only messages for `context` are printed. `tokens_max` limits the size of the
+        answer. The messages are claimed, because a spool cannot mark messages as seen.
         """
         import time
 
@@ -222,7 +228,10 @@ class LocalMailbox:
                 taking.finish(item.message.id)
 
     async def watch(self, options: "WatchOptions") -> None:
-        """Claim and print each new message, or run the user's command for it. With `--peek`, claim none."""
+        """Claim and print each new message, or run the user's command for the message.
+
+        With `--peek`, claim no message.
+        """
         await LocalWatch(self.postbox, self._speak(), options).run()
 
     def subscribe(self, channel: str) -> str:
@@ -240,7 +249,7 @@ class LocalMailbox:
         return name
 
     def members(self, *, json: bool) -> None:
-        """List agents, with the number of messages that wait for each."""
+        """Print all agents, with the number of messages that wait for each agent."""
         with _disk():
             rows = [(record, self.postbox.backlog(record.name)) for record in self.postbox.agents()]
         if json:
@@ -262,7 +271,7 @@ class LocalMailbox:
         )
 
     def channels(self, *, json: bool) -> None:
-        """List channels and their subscribers."""
+        """Print all channels and their subscribers."""
         with _disk():
             records = self.postbox.agents()
         found = sorted({channel for record in records for channel in record.subscriptions})
@@ -336,7 +345,10 @@ def _seen(record: "AgentRecord") -> str:
 
 
 class LocalWatch:
-    """`tieline watch` without a hub: prints each new message of an agent, or runs the user's command for it."""
+    """Implementation of `tieline watch` without a hub.
+
+    It prints each new message of an agent, or runs the user's command for each message.
+    """
 
     def __init__(self, postbox: "Postbox", name: str, options: "WatchOptions") -> None:
         self._postbox = postbox

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Taking(Protocol):
-    """Messages that one reader claims from a spool or relay. The reader ends each claim by `finish` or `release`."""
+    """Interface: the messages that one reader claims from a spool or relay. `finish` or `release` ends each claim."""
 
     def claim(self, message_id: str) -> "SpoolMessage | None":
         """Claim a message and return it; `None` if another reader was first."""
@@ -25,23 +25,26 @@ class Taking(Protocol):
         """Make all claims so far durable, so that after a power failure nobody can take these messages again."""
 
     def finish(self, message_id: str, *, keep: bool = False) -> None:
-        """End the claim of a message that was handled. The message's file is deleted, or kept if `keep` is set."""
+        """End the claim of a message that the reader has handled.
+
+        The message's file is deleted. If `keep` is true, the file is not deleted.
+        """
 
     def release(self, message_id: str) -> None:
-        """End a claim and leave the message unread."""
+        """End the claim of a message that the reader has not handled."""
 
 
 class Coming(Protocol):
-    """Iterator over an agent's messages as they arrive."""
+    """Interface: iterator over an agent's messages as they arrive."""
 
     def again(self, message_id: str, after_seconds: float) -> None:
-        """Yield this message once more after a delay."""
+        """Yield this message once more, after a delay of `after_seconds`."""
 
     def __aiter__(self) -> "AsyncIterator[SpoolMessage]": ...
 
 
 class Postbox(Protocol):
-    """A spool, or a relay (backchannel's HTTP server): sends messages, and stores messages that wait for agents."""
+    """Interface of the place where messages are sent and wait: a spool, or a relay (backchannel's HTTP server)."""
 
     @property
     def where(self) -> str:
@@ -51,10 +54,10 @@ class Postbox(Protocol):
         """Return environment variables with which `tieline` and `bch` use this postbox as the same agent."""
 
     def register(self, name: str) -> None:
-        """Register this agent if it is unknown. So an agent needs no separate command to register."""
+        """Register the agent `name` if the name is unknown. So an agent needs no separate command to register."""
 
     def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
-        """Send a message. Return it and the number of its recipients, which is `None` if it is unknown."""
+        """Send a message. Return the message and the number of its recipients (`None` if the number is unknown)."""
 
     def inbox(self, agent: str) -> "list[SpoolMessage]":
         """Return an agent's unread messages, oldest first."""
@@ -67,13 +70,13 @@ class Postbox(Protocol):
         """
 
     def recover(self, agent: str) -> int:
-        """Make the messages unread again that killed readers had claimed. Return the number of these messages."""
+        """Make the messages that killed readers had claimed unread again. Return the number of these messages."""
 
     def subscribe(self, agent: str, channel: str) -> None:
-        """Join a channel."""
+        """Let the agent join a channel."""
 
     def unsubscribe(self, agent: str, channel: str) -> None:
-        """Leave a channel."""
+        """Let the agent leave a channel."""
 
     def agents(self) -> "list[AgentRecord]":
         """Return the records of all agents."""
@@ -86,7 +89,7 @@ class Postbox(Protocol):
 
 
 class SpoolPostbox:
-    """A postbox in a Maildir spool on this machine."""
+    """Postbox (place of messages) in a Maildir spool on this machine."""
 
     def __init__(self, spool: "Spool") -> None:
         self._spool = spool
@@ -137,7 +140,7 @@ class SpoolPostbox:
 
 
 class RelayPostbox:
-    """A postbox at a relay (backchannel's HTTP server), which the user has joined."""
+    """Postbox (place of messages) at a relay, the HTTP server of backchannel. The user has joined this relay."""
 
     def __init__(self, client: "RelayClient") -> None:
         self._client = client

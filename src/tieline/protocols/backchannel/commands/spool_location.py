@@ -36,7 +36,10 @@ def spool_root(link: "Link") -> Path:
 
 
 def stored_identity(link: "Link") -> "Identity":
-    """Return the identity that `init`, `join` or another program stored. Environment variables override it."""
+    """Return the stored identity (name, address, token) of the user. Environment variables override stored values.
+
+    `init`, `join` or another program has stored the identity.
+    """
     from tieline.protocols.backchannel.identity import read_identity
 
     return read_identity(spool_root(link)).with_environment()
@@ -60,7 +63,10 @@ class SpoolMailboxProvider:
     """Opens the spool, or the relay (backchannel's HTTP server), for commands that run without a hub."""
 
     def stored(self, link: "Link") -> "Identity":
-        """Return the identity that is stored in the spool's folder. Environment variables override it."""
+        """Return the identity (name, address, token) that is stored in the spool's folder.
+
+        Environment variables override stored values.
+        """
         return stored_identity(link)
 
     def mailbox(self, link: "Link") -> "LocalMailbox":

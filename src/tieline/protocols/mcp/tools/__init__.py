@@ -17,7 +17,7 @@ def set_names() -> tuple[str, ...]:
 
 
 def tools_of(name: str) -> tuple[Tool, ...]:
-    """Return the tools of the set with this name. Raises `KeyError`."""
+    """Return the tools of the set with this name. Raises `KeyError` if there is no such set."""
     if name == DEFAULT:
         return lean.TOOLS
     load = named(name).tools

@@ -76,14 +76,14 @@ async def send(context: ToolContext, asked: Send) -> Answer:
 
 
 async def _place(context: ToolContext, text: str) -> str:
-    """Convert the target that an agent wrote to the hub's notation. An agent may write a channel as `chan:<id>`."""
+    """Return the target that an agent wrote in the hub's notation. An agent may also write a channel as `chan:<id>`."""
     if not text.startswith("chan:"):
         return full_target(text)
     return f"#{(await context.client.channel(text.removeprefix('chan:'))).name}"
 
 
 def full_target(text: str) -> str:
-    """Return a target in the hub's notation. A name without a prefix, such as `@` or `#`, becomes `@name`."""
+    """Return a target in the hub's notation. A name without a prefix (`@`, `#`, `*` or `obj:`) becomes `@name`."""
     return text if not text or text[0] in "@#*" or text.startswith("obj:") else f"@{text}"
 
 
@@ -111,9 +111,9 @@ async def drain(context: ToolContext, asked: Drain) -> Answer:
 async def _drain_later(
     context: ToolContext, limit: int, arrived: asyncio.Event, seconds: float
 ) -> tuple[Sequence[Item], str]:
-    """Wait for messages and claim them. Raises `TimeoutError` if none arrives within `seconds`.
+    """Wait for messages, claim them, and return them, with a text that says how many still wait.
 
-    The timeout never interrupts a claim.
+    Raises `TimeoutError` if none arrives within `seconds`. The timeout never interrupts a claim.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
@@ -204,7 +204,7 @@ async def history(context: ToolContext, asked: History) -> Answer:
 
 
 async def find_messages(context: ToolContext, peer: str, query: str, limit: int) -> Sequence[Message]:
-    """Find messages that the member may see, newest first, at most `limit`.
+    """Return at most `limit` messages that the member may see, newest first.
 
     `peer` selects messages with one member or in one channel. `query` selects messages with these words. Either may be
     empty.
@@ -297,11 +297,14 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "watch": ("id", "to"),
     "unwatch": ("id", "to"),
 }
-"""The fields that each action of `objective` needs."""
+"""The arguments that each action of the tool `objective` needs, by action."""
 
 
 def _describe_needs() -> str:
-    """Return a text with the actions and the fields that they need. Actions with equal fields are listed together."""
+    """Return a text that lists the actions of `objective` and the fields that each action needs.
+
+    Actions with equal fields are listed together.
+    """
     together: dict[tuple[str, ...], list[str]] = {}
     for action, fields in _NEEDS.items():
         together.setdefault(fields, []).append(action)

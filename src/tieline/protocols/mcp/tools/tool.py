@@ -2,7 +2,7 @@
 
 Used by: the tool sets, and the agent session, which serves them. Uses: a client of the hub's own protocol. A tool does
 not know if it is called over HTTP, over stdio or over a runner's socket. A model reads the answer of a tool. So other
-people's words in an answer are framed (`framing`). In JSON they are escaped as in a frame.
+people's words in an answer are put between tags (`framing`). In JSON they are escaped in the same way.
 """
 
 import asyncio
@@ -35,20 +35,20 @@ _ERROR_CHARS = 2_000
 
 
 class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
-    """Base class for the arguments of a tool: one field for each. Unknown arguments are refused."""
+    """Base class for the arguments of a tool, with one field for each argument. Unknown arguments are refused."""
 
 
 class Nothing(Arguments, frozen=True):
-    """The arguments of a tool that takes none."""
+    """Arguments of a tool that takes no arguments."""
 
 
 class Answer(Struct, frozen=True):
-    """The answer of a tool: a text for the model, and perhaps data for the program."""
+    """Answer of a tool: a text for the model, and perhaps data for the agent's program."""
 
     text: str
     failed: bool = False
     data: dict[str, Any] | None = None
-    """The answer as structured data, for a program."""
+    """The answer as structured data, for the agent's program."""
     claims: "tuple[Unanswered, ...]" = ()
     """The messages that the call took from the inbox. If the answer is lost, the next call shows them again."""
     named: tuple[str, ...] = ()
@@ -71,7 +71,8 @@ class ToolContext:
     member: str
     now_ms: int
     wire_id: str
-    """Idempotency key: if the hub goes away and the message is sent again, the hub stores only one message."""
+    """Id for the message that the tool sends. If the hub goes away and the message is sent again, the hub recognizes
+    the id and stores only one message."""
     open: Open = ()
     channels: Mapping[str, str] = field(default_factory=dict)
     takes: Takes = anywhere
@@ -80,7 +81,7 @@ class ToolContext:
     taken: list[str] = field(default_factory=list)
     """Ids of messages that were taken from the inbox."""
     named: list[str] = field(default_factory=list)
-    """Ids of messages that the agent named."""
+    """Ids of messages that the agent named in the call, for example the message that it answers."""
     unanswered: list["Unanswered"] = field(default_factory=list)
     """Claims, of this call or of earlier calls, whose messages were perhaps not shown to the agent. The hub did not
     answer the claim, or the answer of the call was lost."""
@@ -91,17 +92,21 @@ class ToolContext:
     arrivals: "Callable[[], AbstractAsyncContextManager[asyncio.Event]]" = field(
         default=lambda: nullcontext(asyncio.Event())
     )
-    """Callback that returns a context manager. Its event is set whenever a message for the agent arrives."""
+    """Callback that returns a context manager. The context manager yields an event that is set whenever a message for
+    the agent arrives."""
 
     def frame(self, message: Message) -> str:
-        """Return a message in its frame, for the answer, and record in `shown` that the answer shows it."""
+        """Return the text that an agent sees for a message: the message inside its tags (`framing`).
+
+        Record in `shown` that the answer shows the message.
+        """
         self.shown.append(message.id)
         return self.framed(message)
 
     def framed(self, message: Message) -> str:
-        """Return the text that an agent sees for a message, with its frame (`framing`).
+        """Return the text that an agent sees for a message: the message inside its tags (`framing`).
 
-        Do not add the message to `shown`.
+        The message is not added to `shown`.
         """
         return channel_text(message, member=self.member, now_ms=self.now_ms, channels=self.channels)
 
@@ -117,14 +122,14 @@ class Tool:
     description: str | Describe
     arguments: type[Arguments]
     run: Callable[[ToolContext, Any], Awaitable[Answer]]
-    """Called with the context and with arguments of the type `arguments`."""
+    """Function of the tool. It is called with the context and with arguments of the type `arguments`."""
     permission: str = ""
-    """If set, the tool is listed only for members with this permission."""
+    """If set, the tool is listed only for members that have this permission."""
     repeatable: bool = True
-    """True if a repeated call has no second effect."""
+    """True if the tool may be called again with the same arguments, because the second call has no second effect."""
 
     def described(self, open_objectives: Open) -> str:
-        """Return the description for the model, with the objectives that are open now."""
+        """Return the description of the tool for the model. It may list the objectives that are open now."""
         return self.description if isinstance(self.description, str) else self.description(open_objectives)
 
     def schema(self) -> dict[str, Any]:
@@ -132,7 +137,7 @@ class Tool:
         return _schema_of(self.arguments)
 
     async def call(self, context: ToolContext, arguments: Mapping[str, Any] | None) -> Answer:
-        """Call the tool. Wrong arguments and refusals of the hub become failed answers."""
+        """Call the tool and return its answer. Wrong arguments and refusals of the hub become failed answers."""
         try:
             checked = msgspec.convert(dict(arguments or {}), self.arguments)
         except msgspec.ValidationError as error:
@@ -149,20 +154,20 @@ class Tool:
 
 
 def fail(text: str) -> Answer:
-    """Make the answer of a tool call that failed. `text` is the reason."""
+    """Return the answer of a tool call that failed. `text` is the reason."""
     return Answer(plain_text(text[:_ERROR_CHARS]), failed=True)
 
 
 def plain_text(text: str) -> str:
-    """Escape a text for an answer, because it may contain other people's words."""
+    """Return a text escaped for an answer, because it may contain other people's words."""
     return escape(neutral(text))
 
 
 def json_answer(value: Any, *, taken: bool = False) -> Answer:
-    """Make an answer from a value, as JSON text and as data. A program shows one of the two. All texts are escaped.
+    """Return an answer with a value, both as JSON text and as data. A program shows one of the two.
 
-    If the text is too long, return a failed answer. With `taken`, return even a text that is too long, because its
-    messages were taken from the inbox and no later call would show them.
+    All texts are escaped. If the text is too long, return a failed answer. With `taken`, return even a text that is too
+    long, because its messages were taken from the inbox and no later call would show them.
     """
     plain = _framed(msgspec.to_builtins(value))
     text = msgspec.json.encode(plain).decode()
@@ -184,7 +189,7 @@ def _framed(value: Any) -> Any:
 
 
 def fit(parts: Iterable[str]) -> tuple[list[str], int]:
-    """Return as many parts as fit in an answer, at least one, and the number of parts that are left out."""
+    """Return as many of the texts in `parts` as fit in one answer, at least one, and the number that is left out."""
     listed = list(parts)
     room = ANSWER_CHARS_MAX
     for index, part in enumerate(listed):
@@ -195,7 +200,10 @@ def fit(parts: Iterable[str]) -> tuple[list[str], int]:
 
 
 def lines_answer(lines: Iterable[str], *, empty: str) -> Answer:
-    """Make an answer from lines. Without lines, its text is `empty`. Lines that do not fit are only counted."""
+    """Return an answer that shows these lines. Lines that do not fit are only counted.
+
+    `empty` is the text of the answer if there are no lines.
+    """
     shown, left = fit(lines)
     more = [f"and {left} more"] if left else []
     return Answer("\n".join([*shown, *more]) or empty)
@@ -220,8 +228,9 @@ async def claim_some(
 ) -> tuple[Sequence[Item], str]:
     """Claim waiting messages, oldest first: at most `limit`, and as many as fit in an answer.
 
-    Returns the claimed items, and a text that says how many messages still wait. `takes` selects messages by scope.
-    `told` turns a message into text. By default, it returns the message in its frame.
+    Returns the claimed messages, and a text that says how many messages still wait. `takes` selects messages by scope.
+    `told` returns the text that the agent sees for a message. By default, it is the message inside its tags
+    (`framing`).
     """
     takes, told = takes or context.takes, told or context.framed
     waiting: list[Item] = []
@@ -264,16 +273,17 @@ async def claim_some(
 
 
 class Unanswered(NamedTuple):
-    """A claim whose message was perhaps not shown to the agent, and the session that made the claim."""
+    """A claim whose message was perhaps not shown to the agent. `session` is the session that made the claim."""
 
     item: Item
     session: str
 
 
 async def _resolve(context: ToolContext) -> list[Item]:
-    """Return the messages that unanswered claims took from the inbox. Receipts show which claims succeeded.
+    """Return the messages that earlier claims took from the inbox and that were perhaps not shown to the agent.
 
-    The current call must show these messages, because no other call will.
+    The receipts of the messages show which claims succeeded. The current call must show these messages, because no
+    other call will.
     """
     found: list[tuple[Unanswered, bool]] = []
     for claim in tuple(context.unanswered):

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 _BATCH = 1000
 _BATCH_BYTES = 8 * 1024 * 1024
-"""Limits of one transaction: the number of messages, and the total bytes of their envelopes."""
+"""Limits of one transaction of an import: the number of messages, and the total bytes of their envelopes."""
 
 
 @dataclass
 class ImportCounts:
-    """Result of one import: how many peers and messages were imported, and what could not be imported."""
+    """Result of one import: numbers of imported peers and messages, and the list of failures."""
 
     peers: int = 0
     messages: int = 0
@@ -43,7 +43,7 @@ class ImportCounts:
     audit: str = "intact"
     """State of the peerbus broker's audit chain: `intact`, or a text about the first wrong row."""
     left: list[str] = field(default_factory=list)
-    """A line for each thing that could not be imported, with the reason."""
+    """One line for each peer or message that could not be imported, with the reason."""
 
 
 def import_peerbus(
@@ -114,7 +114,10 @@ def _import(database: Path, home: Path | None, token: str | None, rename: "Seque
 
 
 def new_names(rename: "Sequence[str]", peers: "Sequence[str]") -> dict[str, str]:
-    """Parse options of the form `OLD=NEW`. Return the new names, by old name. `peers` are the names in the database."""
+    """Parse `--rename` options of the form `OLD=NEW`. Return the new names, by old name.
+
+    `peers` are the names in the database. Raise a `Failure` if an option is not valid.
+    """
     from tieline.contract.identifiers import parse_member_name
     from tieline.contract.refusal import Refusal
 
@@ -151,7 +154,7 @@ class Importer:
         self.counts = ImportCounts()
 
     def run(self) -> None:
-        """Import all peers and unacknowledged messages; `counts` has the result."""
+        """Import all peers and unacknowledged messages. The result is in `counts`."""
         self.counts.audit = self._source.chain_break() or "intact"
         before = len(self._broker.directory.accounts)
         for name in self._source.peers():
@@ -171,7 +174,10 @@ class Importer:
         self.counts.peers = len(self._broker.directory.accounts) - before
 
     def _bring(self, waiting: "Waiting") -> str | None:
-        """Send one unacknowledged message to its recipient in the hub. If that fails, return the reason."""
+        """Send one unacknowledged message of the database to its recipient in the hub.
+
+        Return `None`. If the message cannot be sent, return the reason as text.
+        """
         from msgspec import structs
 
         from tieline.contract import command as c
@@ -217,7 +223,10 @@ class Importer:
         return reply
 
     def _session(self, name: str) -> "SessionId | _Problem":
-        """Return a session that sends for this peer, and open it if needed. If that fails, return the reason."""
+        """Return a session that sends in the name of the peer `name`, and open the session if needed.
+
+        If that fails, return the reason.
+        """
         if name not in self._sessions:
             self._sessions[name] = self._attach(name)
         return self._sessions[name]
@@ -236,9 +245,9 @@ class Importer:
 
 
 class _Problem(str):
-    """The reason why no session could be opened for a peer.
+    """Text with the reason why no session could be opened for a peer.
 
-    A session id is a string too, so this is a separate type.
+    It is a separate type, because a session id is a string too.
     """
 
     __slots__ = ()

@@ -51,7 +51,10 @@ async def retoken(
 
 
 def _tokens(link: Link) -> "Sequence[str]":
-    """Return the configured tokens of the hub on this machine; an empty tuple if the command is for another hub."""
+    """Return the tokens that peers share, from the configuration of the hub on this machine.
+
+    Return an empty tuple if the command is for another hub.
+    """
     from tieline.protocols.peerbus.settings import PeerbusSettings
     from tieline.server.config import ConfigError, load_config
     from tieline.wire.home import CONFIG_FILE
