@@ -1,10 +1,10 @@
-"""The uploader: sends the activity of an agent to the hub in batches.
+"""The uploader: sends the activity of an agent (records of its actions) to the hub in batches.
 
-Used by: the runner, which queues events: marks for objectives that open or close, the program's telemetry, and model
-calls that passed the proxy. Uses: the current session with the hub. The program never waits for the uploader. `put`
-returns at once. If the queue is full, the oldest events are dropped and counted. A failed upload does not disturb the
-program. The uploader redacts secrets before the upload, so that secrets never leave the process. The redaction runs on
-a thread, because long texts take time.
+Used by: the runner (the part of `tieline run` that starts an agent's program). The runner queues events: marks for
+objectives that open or close, the program's telemetry, and model calls that passed the proxy. Uses: the current session
+with the hub. The program never waits for the uploader. `put` returns at once. If the queue is full, the oldest events
+are dropped and counted. A failed upload does not disturb the program. The uploader redacts secrets before the upload,
+so that secrets never leave the process. The redaction runs on a thread, because long texts take time.
 """
 
 import asyncio
@@ -21,26 +21,30 @@ from tieline.wire.json_text import VALUES_MAX, estimate_values
 
 WAITING_MAX = 5_000
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Most bytes of events that wait for the upload. This is some hours of work. Above this limit the oldest events are
-dropped."""
+"""Maximum number of bytes of events that wait for the upload. This is some hours of work. Above this limit the oldest
+events are dropped."""
 
 BATCH_MAX = 200
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 BATCH_VALUES_MAX = VALUES_MAX // 2
 """Approximate number of JSON values in a batch. The hub accepts twice as many in one request."""
 BATCH_SECONDS = 0.5
-"""Time from the first event of a batch to the upload of the batch."""
+"""Seconds from the first event of a batch to the upload of the batch."""
 
 FLUSH_SECONDS = 3.0
-"""Timeout of the last upload at the end of a run. It is short, because the person waits for the shell."""
+"""Seconds that the last upload may take, when the agent's program has ended. The time is short, because the user waits
+for the shell."""
 
 _PAUSE_SECONDS = 0.2
 _PASSING = frozenset({Code.ACTIVITY_FULL, Code.SHUTTING_DOWN, Code.STORE_FAILED, Code.UNKNOWN_SESSION})
-"""Codes of temporary refusals. After such a refusal the upload is tried again."""
+"""Codes of temporary refusals by the hub. After such a refusal the upload is tried again."""
 
 
 class Uploader:
-    """Queue of one member's activity events, and the task that uploads them. Belongs to one event loop."""
+    """Queue of one member's activity events (records of an agent's actions), and the task that uploads them to the hub.
+
+    Only one event loop may use it.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[bytes, int]] = deque()
@@ -55,7 +59,10 @@ class Uploader:
         self.left_out = 0
 
     def put(self, event: dict[str, Any]) -> None:
-        """Queue an event. The event is encoded at once, because the caller may change its parts later."""
+        """Add an activity event to the queue.
+
+        The event is encoded at once, because the caller may change its parts later.
+        """
         try:
             encoded = msgspec.json.encode(event)
         except (TypeError, ValueError, UnicodeEncodeError, RecursionError):

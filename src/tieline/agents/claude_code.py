@@ -1,13 +1,13 @@
-"""Claude Code under a runner: starts the program on this terminal, with our tools, and leaves no files behind.
+"""Claude Code under `tieline run`: starts the program on this terminal, with the hub's tools, and leaves no files.
 
 Used by: the command line. Uses: the runner and the program. The runner does not change the program's own files. It
 configures the program by command line options, which name files in the folder of the run, and by environment variables.
 
 Hooks of this run show messages at turn boundaries, and a waiting hook wakes an idle agent. Messages are also pushed.
-The program shows a pushed message at once, as `<channel …>`, but only if it has loaded our MCP server as a channel.
-These are channels of Claude Code, not of the hub, and in many installations they are switched off. The hooks show every
-message that no push has shown. The program does not tell us if it shows pushes. So neither a push nor a tool call
-proves that a message was read. The hooks find the proof in the program's transcript.
+The program shows a pushed message at once, as `<channel …>`, but only if it has loaded Tieline's MCP server as a
+channel. These are channels of Claude Code, not of the hub, and in many installations they are switched off. The hooks
+show every message that no push has shown. The program does not report if it shows pushes. So neither a push nor a tool
+call proves that a message was read. The hooks find the proof in the program's transcript.
 """
 
 import asyncio
@@ -36,28 +36,28 @@ _ONE_SHOT = frozenset({"-p", "--print"})
 _SETTINGS = "--settings"
 _BASE_URL = "ANTHROPIC_BASE_URL"
 _OWN_TELEMETRY = ("CLAUDE_CODE_ENABLE_TELEMETRY", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
-"""Environment variables by which the user sends telemetry elsewhere. If one is set, the runner leaves the telemetry
-unchanged."""
+"""Environment variables by which the user sends Claude Code's telemetry elsewhere. If one is set, `tieline run` does
+not change where the telemetry goes."""
 
 
 def upstream(environment: Mapping[str, str]) -> str | None:
-    """Return the base URL of the model's API from the environment; `None` if the environment names none."""
+    """Return the base URL of the Anthropic API from the environment variables; `None` if they name none."""
     return environment.get(_BASE_URL)
 
 
 def shows_pushes(arguments: Sequence[str]) -> bool:
-    """True if the program, started with these arguments, can show pushed messages.
+    """True if Claude Code, started with these arguments, can show pushed messages.
 
-    The program asks its user for permission to show pushed messages. In one-shot mode nobody can answer this question.
+    Claude Code asks its user for permission to show pushed messages. In one-shot mode nobody can answer this question.
     """
     return _ONE_SHOT.isdisjoint(arguments)
 
 
 def command_of(program: str, arguments: Sequence[str], *, config: Path, settings: Path, push: bool) -> list[str]:
-    """Return the command line of the program: our MCP server, our settings, and the user's arguments.
+    """Return the command line that starts Claude Code with Tieline's MCP server and settings, and the user's arguments.
 
-    `config` and `settings` are the paths of our files. With `push`, the program loads our server as one of Claude
-    Code's channels, so that it can show pushed messages.
+    `program` is the path of Claude Code. `config` and `settings` are the paths of the files that Tieline has written.
+    With `push`, Claude Code loads the server as one of its channels, so that it can show pushed messages.
 
     Each flag is written as `flag=value`. Otherwise some flags would also take the following arguments as values.
     """
@@ -70,8 +70,8 @@ def command_of(program: str, arguments: Sequence[str], *, config: Path, settings
 def without_settings(arguments: Sequence[str]) -> tuple[list[str], str | None]:
     """Return the user's arguments without `--settings`, and the value of `--settings`: a path or JSON.
 
-    The program accepts only one `--settings` option, and we need it for our file. So the caller adds the user's
-    settings to our file.
+    Claude Code accepts only one `--settings` option, and Tieline needs this option for its own file. So the caller adds
+    the user's settings to that file.
     """
     rest: list[str] = []
     given: str | None = None
@@ -86,10 +86,10 @@ def without_settings(arguments: Sequence[str]) -> tuple[list[str], str | None]:
 
 
 def config_of(folder: RunFolder) -> bytes:
-    """Return the program's MCP configuration, as JSON, with our server.
+    """Return the MCP configuration for Claude Code, as JSON. It contains only Tieline's MCP server.
 
-    Only our server gets the path of the runner's socket, not the other programs that the agent runs. With `alwaysLoad`,
-    the program waits for our tools in one-shot mode, and a model need not search for them.
+    Only this server gets the path of the runner's socket, not the other programs that the agent runs. With
+    `alwaysLoad`, Claude Code waits for the hub's tools in one-shot mode, and a model need not search for them.
     """
     server = {
         "type": "stdio",
@@ -102,10 +102,10 @@ def config_of(folder: RunFolder) -> bytes:
 
 
 def settings_of(users: str, *, wake: bool, ask: bool) -> bytes:
-    """Return the user's settings (`users`) with our hooks added. Raises `BadSettings`.
+    """Return the user's settings (`users`, the text of a settings file) with Tieline's hooks added.
 
-    `wake` adds the hook that wakes an idle agent. With `ask`, the program asks its user before it uses our tools. The
-    hooks find the name of their member in the environment of the run.
+    Raises `BadSettings`. `wake` adds the hook that wakes an idle agent. With `ask`, Claude Code asks its user before it
+    uses the hub's tools. The hooks find the name of their member in the environment of the run.
     """
     beside = Path(sys.executable).with_name("tieline")
     command = hooks.command_line(hooks.Program.CLAUDE_CODE, str(beside) if beside.exists() else "tieline")
@@ -114,10 +114,10 @@ def settings_of(users: str, *, wake: bool, ask: bool) -> bytes:
 
 
 def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool) -> dict[str, str]:
-    """Return the program's environment, made from `given`.
+    """Return the environment variables for Claude Code: those in `given`, and some more.
 
-    In one-shot mode, the program waits longer for our tools than by default, unless the user has set a time. With
-    `trace`, the program's API calls go through the proxy of `loopback`. Without `trace`, the program sends its
+    In one-shot mode, Claude Code waits longer for the hub's tools than by default, unless the user has set a time. With
+    `trace`, Claude Code's API calls go through the proxy of `loopback`. Without `trace`, Claude Code sends its
     telemetry to `loopback`, unless the user already sends it elsewhere.
     """
     environment = {WAIT_VARIABLE: WAIT_MS, **given}
@@ -136,7 +136,7 @@ def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool)
 async def run_claude_code(run: Run, arguments: Sequence[str], *, ask: bool = False) -> int:
     """Run Claude Code on this terminal until it ends, and return its exit code. Raises `NotStarted`.
 
-    With `ask`, the program asks its user before it uses our tools.
+    With `ask`, Claude Code asks its user before it uses the hub's tools.
     """
     form = hooks.FORMS[hooks.Program.CLAUDE_CODE]
     named = run.environment.get(form.path_variable) or form.executable
@@ -181,7 +181,7 @@ async def run_claude_code(run: Run, arguments: Sequence[str], *, ask: bool = Fal
 
 
 def _read(settings: str | None) -> str:
-    """Return the text of settings that the user gave as a path or as JSON; empty if the user gave none."""
+    """Return the text of the settings that the user gave as a path or as JSON; empty if the user gave none."""
     if settings is None or settings.lstrip().startswith("{"):
         return settings or ""
     return Path(settings).read_text("utf-8")

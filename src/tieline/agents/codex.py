@@ -3,26 +3,26 @@
 Used by: `codex_session.py`, which owns the process and its pipes, and passes the time in. Uses: nothing; it does no
 I/O.
 
-The wire is JSON-RPC without the `jsonrpc` field, one message per line. After `initialize` and `initialized` the client
-starts or resumes a thread. A thread, in Codex, is a conversation with the model. Then the client hands over messages
-for the member as input of a turn: by `turn/start` when the thread is idle, by `turn/steer` when a turn runs. Messages
-that arrive within `BUNDLE_SECONDS` are handed over together, because each turn costs a whole context. Only one
-hand-over is under way at a time, so that order is kept. The first hand-over waits until the program has loaded our
+The protocol is JSON-RPC without the `jsonrpc` field, one message per line. After `initialize` and `initialized` the
+client starts or resumes a thread. A thread, in Codex, is a conversation with the model. Then the client hands over
+messages for the member as input of a turn: by `turn/start` when the thread is idle, by `turn/steer` when a turn runs.
+Messages that arrive within `BUNDLE_SECONDS` are handed over together, because each turn costs a whole context. Only one
+hand-over is under way at a time, so that order is kept. The first hand-over waits until Codex has loaded the hub's
 tools, because the agent could not answer without them.
 
-The answer to a hand-over says only that the program has the messages. The program shows them to its model later,
-because a running turn takes new input only after its tools have ended. When this happens, the program notifies the
-client by an item `userMessage` with the text. The next item that the model makes is the evidence that the model has
-received the messages. The successful end of the turn is the evidence that the messages were handled.
+The answer to a hand-over says only that Codex has the messages. Codex shows them to its model later, because a running
+turn takes new input only after its tools have ended. When this happens, Codex notifies the client by an item
+`userMessage` with the text. The next item that the model makes is the evidence that the model has received the
+messages. The successful end of the turn is the evidence that the messages were handled.
 
 A turn may end before a `turn/steer` request arrives, or another turn may run by then. The server answers with an error,
 and the client hands over the same messages again: by `turn/start`, or by `turn/steer` to the other turn. While a turn
 takes no input (a review, a compaction), the client waits for the end of that turn.
 
 The server also sends requests: approve a command, approve a file change, answer a question. No person can answer them,
-so the client declines. If the person who started the program approved everything beforehand, the client accepts
-commands, file changes and permissions. Calls of our own tools are always accepted, because the agent answers through
-these tools.
+so the client declines. If the person who started Codex approved everything beforehand, the client accepts commands,
+file changes and permissions. Calls of the hub's tools are always accepted, because the agent answers through these
+tools.
 """
 
 import re
@@ -35,32 +35,36 @@ import msgspec
 from msgspec import Struct
 
 BUNDLE_SECONDS = 0.2
-"""Messages that arrive within this time are handed over together. Nobody notices so short a delay."""
+"""Messages that arrive within this number of seconds are handed over to Codex together. Nobody notices so short a
+delay."""
 
 BUNDLE_MAX = 32
 BUNDLE_CHARS_MAX = 131_072
-"""Most characters of one hand-over; `BUNDLE_MAX` is its most messages. Further messages wait for the next hand-over,
-because messages must not fill a whole turn."""
+"""Maximum number of characters that are handed over to Codex at once. `BUNDLE_MAX` is the maximum number of messages.
+Further messages wait for the next hand-over, because messages must not fill a whole turn."""
 
 WAITING_MAX = 1024
-"""Most messages that wait for a hand-over. The hub sends no more unacknowledged deliveries to one session."""
+"""Maximum number of messages that wait to be handed over to Codex. The hub sends no more unacknowledged deliveries to
+one session."""
 
 TOOLS_SECONDS = 10.0
-"""Longest wait until the program has loaded our tools. After this time messages are handed over even without the
-tools."""
+"""Longest wait, in seconds, until Codex has loaded the hub's tools. After this time messages are handed over to Codex
+even without the tools."""
 
 RETRY_SECONDS = (0.5, 2.0, 5.0)
-"""Pauses before the retries of a refused hand-over. If the last retry is refused, the client gives up the hand-over."""
+"""Pauses, in seconds, before the retries of a hand-over of messages that Codex refused. If the last retry is refused,
+the client gives up."""
 
 SERVER_NAME = "tieline"
-"""Name of our MCP server in the program's configuration."""
+"""Name of Tieline's MCP server in the configuration of Codex."""
 
 _STEERS_MAX = 3
-"""Most attempts of `turn/steer` for one hand-over. After these attempts the messages start a new turn."""
+"""Maximum number of `turn/steer` requests (input for a running turn) for the same messages. After these attempts the
+messages start a new turn."""
 
 _UNPROVED_MAX = 64
-"""Most hand-overs without evidence that are remembered. Messages of older hand-overs stay unseen, and the next run
-hands them over again."""
+"""Maximum number of hand-overs that are remembered while there is no evidence that the model received their messages.
+Messages of older hand-overs stay unseen, and the next run hands them over again."""
 
 _ENDED_MAX = 16  # ended turns that are remembered: an answer or notification may come after the end
 _METHOD_NOT_FOUND = -32601
@@ -81,8 +85,8 @@ MODEL_ITEMS = frozenset(
         "imageGeneration",
     }
 )
-"""Types of items that only a model makes. Such an item proves that the model was called. Other items do not prove
-it."""
+"""Types of items (parts of a Codex conversation) that only a model makes. Such an item proves that the model was
+called. Other items do not prove it."""
 
 QUIET = (
     "item/agentMessage/delta",
@@ -94,32 +98,38 @@ QUIET = (
     "item/fileChange/outputDelta",
     "turn/diff/updated",
 )
-"""Notifications that the client does not need, and tells the server not to send."""
+"""Notifications of Codex's app-server that the client does not need. The client asks the server not to send them."""
 
 
 # Events for the session.
 
 
 class Ready(Struct, frozen=True):
-    """Event: the app-server has opened its thread (conversation with the model), so messages can be handed over."""
+    """Event: Codex's app-server has opened its thread (conversation with the model).
+
+    From now on it can take messages.
+    """
 
     thread: str
 
 
 class Failed(Struct, frozen=True):
-    """Event: the app-server refused our greeting or opened no thread, so the connection cannot be used."""
+    """Event: Codex's app-server refused the `initialize` request or opened no thread. The connection cannot be used."""
 
     reason: str
 
 
 class Seen(Struct, frozen=True):
-    """Event: the model received the messages with the delivery keys `keys` and produced an item. They count as seen."""
+    """Event: the model received the messages with the delivery keys `keys`, and then wrote something.
+
+    The messages count as seen.
+    """
 
     keys: tuple[int, ...]
 
 
 class Finished(Struct, frozen=True):
-    """Event: the model has seen the messages with these delivery keys, and their turn ended without a failure.
+    """Event: the model has seen the messages with the delivery keys `keys`, and their turn ended without a failure.
 
     The messages are acknowledged.
     """
@@ -128,7 +138,7 @@ class Finished(Struct, frozen=True):
 
 
 class GivenUp(Struct, frozen=True):
-    """Event: the program refused the messages with these delivery keys, also after all retries.
+    """Event: Codex refused the messages with the delivery keys `keys`, also after all retries.
 
     The messages stay in the inbox.
     """
@@ -138,22 +148,22 @@ class GivenUp(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
-    """Event: the agent wrote a text, which is printed for the person."""
+    """Event: the agent wrote a text. The text is printed for the person at the terminal."""
 
     text: str
 
 
 class Used(Struct, frozen=True):
-    """Event: the program reported the token usage of its last model call. The usage goes into the agent's activity."""
+    """Event: Codex reported the token usage of its last model call. The usage is stored as the agent's activity."""
 
     usage: dict[str, Any]
     turn: str
 
 
 class Asked(Struct, frozen=True):
-    """Event: the program asked for approval or input (`what`). We answered yes if `granted`, else no.
+    """Event: Codex asked for approval or input (`what`), and the client has answered: yes if `granted`, else no.
 
-    The request and our answer are printed for the person.
+    The request and the answer are printed for the person at the terminal.
     """
 
     what: str
@@ -161,7 +171,7 @@ class Asked(Struct, frozen=True):
 
 
 class Trouble(Struct, frozen=True):
-    """Event: the program reported an error. Its `message` is printed for the person."""
+    """Event: Codex reported an error. The `message` is printed for the person at the terminal."""
 
     message: str
 
@@ -177,20 +187,23 @@ class _State(Enum):
 
 
 class _HandOver(Struct):
-    """Messages that are handed over to the program together, and the progress of this hand-over."""
+    """Messages that are handed over to Codex in one request, and the progress of this hand-over."""
 
     keys: tuple[int, ...]
     text: str
     steers: int = 0
     refusals: int = 0
     shown: bool = False
-    """True once the program has shown the text to its model."""
+    """True once Codex has shown the text to its model."""
     finished: bool = False
-    """True if the turn that took the messages has ended without a failure."""
+    """True if the turn that took the messages as input has ended without a failure."""
 
 
 class AppServerProtocol:
-    """The client's side of one connection with an app-server, and of its one thread (conversation with the model)."""
+    """Client side of one connection with Codex's app-server, and of its one thread (conversation with the model).
+
+    No I/O: the caller passes received lines and the time in, and takes the lines to write and the events out.
+    """
 
     def __init__(
         self,
@@ -244,7 +257,10 @@ class AppServerProtocol:
         return WAITING_MAX - len(self._pending)
 
     def offer(self, key: int, text: str, now: float) -> None:
-        """Queue a message for a hand-over. `key` is the key of its delivery, `text` is the text for the model."""
+        """Queue a message, to hand it over to Codex. `key` is the key of the message's delivery.
+
+        `text` is the text for the model. `now` is the time in seconds.
+        """
         assert self.room > 0, "whoever offers looks whether there is room"
         if not self._pending:
             self._pending_since = now
@@ -252,7 +268,10 @@ class AppServerProtocol:
         self.advance(now)
 
     def receive_line(self, line: bytes, now: float) -> None:
-        """Handle a line from the server. Skip a line that is no protocol message, because programs also print text."""
+        """Handle a line that the app-server wrote.
+
+        Skip a line that is no protocol message, because programs also print other text.
+        """
         self._now = now
         try:
             message = msgspec.json.decode(line)
@@ -271,7 +290,10 @@ class AppServerProtocol:
         self.advance(now)
 
     def advance(self, now: float) -> None:
-        """Start or retry a hand-over, if one is due."""
+        """Hand over queued messages to Codex, or retry a refused hand-over, if it is time.
+
+        `now` is the time in seconds.
+        """
         self._now = now
         if self._state is not _State.OPEN or self._asked_for:
             return
@@ -292,7 +314,7 @@ class AppServerProtocol:
     # Output.
 
     def next_lines(self) -> list[bytes]:
-        """Remove and return the lines to write to the server, with their line ends."""
+        """Remove and return the lines that the caller must write to the app-server, with their line ends."""
         lines, self._outgoing = self._outgoing, []
         return lines
 
@@ -302,7 +324,10 @@ class AppServerProtocol:
         return events
 
     def next_timeout(self, now: float) -> float | None:
-        """Return the seconds until a hand-over is due; `None` if none is due before the next server line or `offer`."""
+        """Return the seconds until the caller must call `advance`, which hands messages over to Codex.
+
+        Return `None` if there is nothing to do before the next line of the server or the next `offer`.
+        """
         if self._state is not _State.OPEN or self._asked_for or (self.turn is not None and not self._steerable):
             return None
         if self._handing is not None:
@@ -312,7 +337,7 @@ class AppServerProtocol:
         return max(0.0, self._pending_since + BUNDLE_SECONDS - now, (self._tools_until or now) - now)
 
     def interrupt(self) -> None:
-        """Ask the server to end the running turn."""
+        """Ask the app-server to end the running turn of the model."""
         if self.turn is not None:
             self._request(
                 "turn/interrupt", {"threadId": self.thread, "turnId": self.turn}, lambda _result, _error: None
@@ -456,7 +481,7 @@ class AppServerProtocol:
                 self._events.append(Finished(bundle.keys))
 
     def _finish(self, keys: Sequence[int]) -> None:
-        """Report the messages of a turn as finished, because the turn has ended without a failure.
+        """Add a `Finished` event for the messages with these keys, because their turn has ended without a failure.
 
         A message without evidence that the model received it is reported later, when there is evidence.
         """
@@ -520,13 +545,13 @@ class AppServerProtocol:
 
 
 def _is_our_tool(params: dict[str, Any]) -> bool:
-    """Return true if the server asks for approval of a call of one of our own tools. Such a call is always approved."""
+    """Return true if Codex asks for approval to call one of the hub's tools. The client always approves such a call."""
     about_tool = _object(params.get("_meta")).get("codex_approval_kind") == "mcp_tool_call"
     return about_tool and params.get("serverName") == SERVER_NAME
 
 
 def _asked(method: str, params: dict[str, Any]) -> str:
-    """Return the request of the server (run a command, change files…) as text on one line, for the person."""
+    """Return a request of the app-server (run a command, change files…) as text on one line, for the person."""
     match params.get("command"):
         case str(command):
             return f"to run {command!r}"

@@ -1,12 +1,12 @@
-"""Codex under a runner: starts its app-server as a child process, hands it messages, and leaves no files behind.
+"""Codex under `tieline run`: starts its app-server as a child process, hands it messages, and leaves no files behind.
 
-Used by: the command line. Uses: `codex.py`, which knows the protocol, and the runner. The program has no screen. A
-callback prints the agent's words, and the agent gets all its input through the hub. The program's own files are not
-changed, because its command line names our tools.
+Used by: the command line. Uses: `codex.py`, which knows the protocol, and the runner. Codex has no screen here. A
+callback prints the agent's words, and the agent gets all its input through the hub. Codex's own files are not changed,
+because its command line names the hub's tools.
 
-After a hand-over the program shows the messages to its model. The next item that the model makes is the evidence that
-the messages were seen. A tool call alone is no evidence here, because a message may still wait for its hand-over. If
-the turn ends without a failure, its messages are acknowledged.
+After a hand-over Codex shows the messages to its model. The next item that the model makes is the evidence that the
+messages were seen. A tool call alone is no evidence here, because a message may still wait for its hand-over. If the
+turn ends without a failure, its messages are acknowledged.
 """
 
 import asyncio
@@ -44,26 +44,27 @@ EVIDENCE = "answer of the model in codex"
 """Text of the evidence that a message was seen. The sender of the message can read it."""
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""Most bytes of one message from the app-server, which may contain whole files. A longer message is skipped."""
+"""Maximum size, in bytes, of one message from Codex's app-server, which may contain whole files. A longer message is
+skipped."""
 
 INTERRUPT_SECONDS = 1.0
-"""Time for an interrupted turn to end, before the program is ended anyway."""
+"""Seconds that an interrupted turn has to end. After this time Codex is ended anyway."""
 
 _BASE_URL = "OPENAI_BASE_URL"
 _FAILED = 1
 _NO_KEY = 0
-"""Key for a text that belongs to no delivery. Keys of deliveries begin with 1."""
+"""Value instead of a delivery's key, for a text that belongs to no delivery. Keys of deliveries begin with 1."""
 
 Print = Callable[[str], None]
 
 
 def upstream(environment: Mapping[str, str]) -> str | None:
-    """Return the base URL of the model's API from the environment; `None` if the environment names none."""
+    """Return the base URL of the OpenAI API from the environment variables; `None` if they name none."""
     return environment.get(_BASE_URL)
 
 
 def command_of(arguments: Sequence[str], folder: RunFolder, environment: Mapping[str, str]) -> list[str]:
-    """Return the command line: Codex's app-server, our tools, and the user's arguments.
+    """Return the command line that starts Codex's app-server with the hub's tools and the user's arguments.
 
     The command line has no secrets, because other users of the machine can see it.
     """
@@ -78,15 +79,15 @@ def command_of(arguments: Sequence[str], folder: RunFolder, environment: Mapping
 
 
 def environment_of(given: Mapping[str, str], loopback: Loopback, *, trace: bool) -> dict[str, str]:
-    """Return the program's environment, made from `given`.
+    """Return the environment variables for Codex: those in `given` and, with `trace`, the address of the proxy.
 
-    With `trace`, the program's API calls go through the proxy of `loopback`.
+    The proxy of `loopback` records Codex's API calls.
     """
     return {**given, _BASE_URL: loopback.address(OPENAI)} if trace else dict(given)
 
 
 class CodexSession:
-    """Connects one app-server with the hub: hands over the member's messages, and reports which of them were seen."""
+    """Connects one Codex app-server with the hub: hands over the member's messages, and reports which were seen."""
 
     def __init__(self, program: Program, protocol: codex.AppServerProtocol, run: Run, say: Print) -> None:
         self._program = program
@@ -115,7 +116,7 @@ class CodexSession:
         )
 
     async def run(self) -> int:
-        """Serve the program until it ends, and return its exit code."""
+        """Exchange messages with Codex until it ends, and return its exit code."""
         self._settle()
         await self._read()
         if self._timer is not None:
@@ -123,7 +124,7 @@ class CodexSession:
         return await self._program.wait()
 
     async def stop(self) -> None:
-        """Interrupt the turn, then end the program."""
+        """Interrupt the model's running turn, then end Codex."""
         self._protocol.interrupt()
         self._settle()
         with contextlib.suppress(TimeoutError):
@@ -176,7 +177,10 @@ class CodexSession:
         self._settle()
 
     def _settle(self) -> None:
-        """Write the protocol's lines, handle its events, and set a timer for its timeout. Called after every input."""
+        """Write the waiting lines to Codex, handle the new events, and set a timer for the next work.
+
+        Called after every input.
+        """
         with contextlib.suppress(OSError, RuntimeError):
             self._program.stdin.writelines(self._protocol.next_lines())
         for event in self._protocol.next_events():
@@ -231,10 +235,10 @@ class CodexSession:
 async def run_codex(
     run: Run, arguments: Sequence[str], *, say: Print, approve: bool = False, resume: str | None = None
 ) -> int:
-    """Run the app-server until it ends or the run is stopped, and return the exit code. Raises `NotStarted`.
+    """Run Codex's app-server until it ends or the run is stopped, and return the exit code. Raises `NotStarted`.
 
-    `say` prints the agent's words. With `approve`, the program may run commands and change files without a question.
-    `resume` is the id of an earlier Codex thread to continue.
+    `say` prints the agent's words. With `approve`, Codex may run commands and change files without a question. `resume`
+    is the id of an earlier Codex thread (conversation) to continue.
     """
     program = await start_program(
         command_of(arguments, run.folder, run.environment),

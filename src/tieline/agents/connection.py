@@ -1,9 +1,10 @@
-"""The connection of an agent program to the hub: our entries in the settings files of the program.
+"""The connection of an agent program to the hub: Tieline's entries in the settings files of the program.
 
 Used by: `tieline connect` and `disconnect`. Uses: `hooks`, `settings` and `toml_settings`. This module does no I/O: its
-functions get the text of a settings file and return the changed text. Three entries connect a program: our MCP server,
-which gives the agent its tools; our hooks, which show the agent its messages; and the permission to use our tools
-without a question to the user. Claude Code also gets a variable, so that its one-shot mode waits for our tools.
+functions get the text of a settings file and return the changed text. Three entries connect a program: Tieline's MCP
+server, which gives the agent its tools; Tieline's hooks, which show the agent its messages; and the permission to use
+these tools without a question to the user. Claude Code also gets a variable, so that its one-shot mode waits for the
+tools.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,19 +18,19 @@ from tieline.agents import hooks, settings, toml_settings
 from tieline.agents.hooks import FORMS, TOOLS_OPTION, Program
 
 SERVER = "tieline"
-"""Name of our MCP server in the settings of a program."""
+"""Name of Tieline's MCP server in the settings of an agent program."""
 
 RULE = f"mcp__{SERVER}"
-"""Rule of Claude Code that allows all tools of our MCP server."""
+"""Permission rule of Claude Code that allows all tools of Tieline's MCP server."""
 
 WAIT_VARIABLE = "MCP_CONNECT_TIMEOUT_MS"
 WAIT_MS = "30000"
-"""Environment variable of Claude Code, and our value. In one-shot mode Claude Code waits so many milliseconds for MCP
-servers with `alwaysLoad`, by default 5 seconds. Then the agent works without their tools. After 30 seconds Claude Code
-gives up on a server."""
+"""Value for the environment variable `WAIT_VARIABLE` of Claude Code. In one-shot mode Claude Code waits so many
+milliseconds for MCP servers with `alwaysLoad`, by default 5 seconds. Then the agent works without their tools. After 30
+seconds Claude Code gives up on a server."""
 
 MEMBERS = {Program.CLAUDE_CODE: "claude", Program.CODEX: "codex", Program.GEMINI: "gemini"}
-"""Default member name of each program."""
+"""Default member name of each agent program."""
 
 _VARIABLES = "env"
 _JSON_SERVERS = "mcpServers"
@@ -37,7 +38,7 @@ _TOML_SERVERS = "mcp_servers"
 
 
 class Connection(Struct, frozen=True):
-    """The connection of one program to the hub: its member, and the data for our entries in its settings."""
+    """Data for the connection of one agent program to the hub: its member, and the content of the settings entries."""
 
     program: Program
     tieline: str
@@ -46,18 +47,18 @@ class Connection(Struct, frozen=True):
     where: tuple[str, ...]
     """Command line options that name the hub. They contain no secret, because other users can see a command line."""
     wake: bool = False
-    """True if a hook can wake this version of the program."""
+    """True if a hook can wake the installed version of the program when it is idle."""
     ask: bool = False
-    """True if the program shall ask its user before it uses our tools."""
+    """True if the program must ask its user before it uses the hub's tools."""
 
     @property
     def hook(self) -> str:
-        """The command that our hooks run."""
+        """The command that Tieline's hooks run (`tieline drain --hook …`)."""
         return hooks.command_line(self.program, self.tieline, member=self.member, where=self.where, tools=True)
 
     @property
     def server(self) -> dict[str, Any]:
-        """The entry of our MCP server in the program's settings.
+        """The entry of Tieline's MCP server in the program's settings.
 
         This server pushes no messages, because the program would drop them silently. Hooks show the messages instead.
         """
@@ -76,14 +77,14 @@ class Connection(Struct, frozen=True):
 
 
 class SettingsPart(Struct, frozen=True):
-    """One settings file of a program, with functions that add our entries to its text and remove them again."""
+    """Description of one settings file of a program: its path, and functions that add or remove Tieline's entries."""
 
     path: Path
     add: Callable[[str, Connection], str]
-    """Function that returns the text with our entries. Raises `BadSettings`."""
+    """Function that returns the text of the file with Tieline's entries. Raises `BadSettings`."""
     remove: Callable[[str, str], str]
-    """Function that returns the text without our entries. Its second argument is the text before our change. Raises
-    `BadSettings`."""
+    """Function that returns the text of the file without Tieline's entries. Its second argument is the text before
+    Tieline added them. Raises `BadSettings`."""
 
 
 def parts_of(program: Program, folder: Path, *, is_usual: bool) -> list[SettingsPart]:
@@ -116,7 +117,10 @@ def parts_of(program: Program, folder: Path, *, is_usual: bool) -> list[Settings
 
 
 def server_of(path: Path, text: str) -> Mapping[str, Any] | None:
-    """Return our MCP server's entry in the text of a settings file; `None` if there is none. Raises `BadSettings`."""
+    """Return the entry of Tieline's MCP server in the text of a settings file; `None` if there is none.
+
+    `path` is the path of the file. Raises `BadSettings`.
+    """
     if path.suffix == ".toml":
         found = toml_settings.table(text, _TOML_SERVERS, SERVER)
     else:
@@ -127,7 +131,7 @@ def server_of(path: Path, text: str) -> Mapping[str, Any] | None:
 
 
 def member_of(entry: Mapping[str, Any]) -> str | None:
-    """Return the member that an entry of our MCP server names; `None` if it names none."""
+    """Return the member name in a settings entry of Tieline's MCP server; `None` if the entry names no member."""
     words = [str(word) for word in entry.get("args", ())]
     return next((after for word, after in pairwise(words) if word == "--as"), None)
 
@@ -135,14 +139,14 @@ def member_of(entry: Mapping[str, Any]) -> str | None:
 def is_connected(program: Program, text: str) -> bool:
     """Return true if the settings have hooks of `tieline connect`.
 
-    Only the commands of these hooks have the option `--tools`, which means that the agent has our tools.
+    Only the commands of these hooks have the option `--tools`, which means that the agent has the hub's tools.
     """
     hook = hooks.command_in(text, program)
     return hook is not None and TOOLS_OPTION in hook.split()
 
 
 def _is_ours(entry: Any) -> bool:
-    """True if an entry of an MCP server runs `tieline mcp`."""
+    """True if a settings entry of an MCP server runs `tieline mcp`."""
     if not isinstance(entry, dict) or not isinstance(entry.get("args"), list):
         return False
     return PurePath(str(entry.get("command"))).name == SERVER and entry["args"][:1] == ["mcp"]
@@ -182,7 +186,7 @@ def _remove_server(text: str, before: str) -> str:
 
 
 def _without_child(text: str, *, keep: bool) -> str:
-    """Return the text without our server's entry.
+    """Return the text of a settings file without the entry of Tieline's MCP server.
 
     If there is no other server, the object that contains the servers is removed too, unless `keep`.
     """
@@ -234,7 +238,10 @@ def _remove_claude_code(text: str, before: str) -> str:
 
 
 def _with_variable(text: str) -> str:
-    """Return the settings with `WAIT_VARIABLE`. If the user has set the variable, the user's value stays."""
+    """Return the text of Claude Code's settings with `WAIT_VARIABLE`.
+
+    If the user has set the variable, the user's value stays.
+    """
     root = settings.parse_object(text)
     holder = settings.child(root, _VARIABLES)
     if holder is None:
@@ -245,7 +252,10 @@ def _with_variable(text: str) -> str:
 
 
 def _without_variable(text: str, before: str) -> str:
-    """Return the settings without our `WAIT_VARIABLE`, and without the object `env` if we have added that object."""
+    """Return the text of Claude Code's settings without the `WAIT_VARIABLE` that Tieline added.
+
+    `before` is the text before Tieline's change. The object `env` is removed too if Tieline added this object.
+    """
     known = settings.parse_object(before).value.get(_VARIABLES) if before.strip() else None
     root = settings.parse_object(text) if text.strip() else None
     holder = settings.child(root, _VARIABLES) if root is not None else None

@@ -13,43 +13,45 @@ from tieline.contract.message import Priority
 from tieline.protocols.mcp.framing import age
 
 OLDER_MS = 6 * 3600 * 1000
-"""Age at which a message is obsolete if its thread has newer messages. It is about half a working day."""
+"""Age in milliseconds at which a message is obsolete if its thread has newer messages. It is about half a working
+day."""
 
 EXCERPT_CHARS = 80
 _NAMED_MAX = 3  # this many ids fit on a line
 
 
 class Obsolete(Struct, frozen=True):
-    """A waiting message that is probably obsolete, and the reason."""
+    """Result for a waiting message that is probably obsolete: the item and the reason."""
 
     item: Item
     why: str
 
 
 class Over(Struct, frozen=True):
-    """A message that expired or was superseded before anybody handled it, and the reason."""
+    """Result for a message that expired or was superseded before anybody handled it: the message and the reason."""
 
     message: Message
     why: str
 
 
 class Digest(Struct, frozen=True):
-    """The waiting messages of a member (`current` and `obsolete`), and messages that expired unhandled (`over`)."""
+    """Digest of a member's inbox: the waiting messages (`current` and `obsolete`), and expired messages (`over`)."""
 
     current: tuple[Item, ...]
     obsolete: tuple[Obsolete, ...]
     over: tuple[Over, ...] = ()
     held: int = 0
-    """Number of waiting messages that are held, and so cannot be read yet."""
+    """Number of waiting messages that the hub holds (does not deliver yet), so that they cannot be read."""
 
 
 def sort_out(
     items: Sequence[Item], past: Sequence[Message] = (), *, now_ms: int, older_ms: int = OLDER_MS
 ) -> tuple[list[Item], list[Obsolete]]:
-    """Split waiting items into current and obsolete ones. Obsolete items are old, and their thread has newer messages.
+    """Return two lists of the waiting `items`: current ones, and obsolete ones with the reason.
 
-    The newer message is in `items` or in `past`, which holds other known messages. A message without a thread is always
-    current, because two messages from the same member may have different subjects.
+    An item is obsolete if it is older than `older_ms` and its thread has a newer message. The newer message is in
+    `items` or in `past`, which holds other known messages. A message without a thread is always current, because two
+    messages from the same member may have different subjects.
     """
     latest: dict[str, Message] = {}
     for message in (*past, *(item.message for item in items)):
@@ -71,7 +73,8 @@ def sort_out(
 def suspects(past: Sequence[Message], waiting: Sequence[Item], *, member: str, now_ms: int) -> list[Message]:
     """Return the messages of `past` that may have expired or been superseded before the member handled them.
 
-    `waiting` are the items in the member's inbox. The receipts of a message prove if it really expired.
+    `waiting` are the items in the member's inbox. The caller must read the receipts of each message, which show if it
+    really expired.
     """
     superseded = {message.supersedes for message in (*past, *(item.message for item in waiting)) if message.supersedes}
     unsettled = {item.message.id for item in waiting}
@@ -102,7 +105,7 @@ def excerpt(message: Message) -> str:
 
 
 def rest_line(items: Sequence[Item], *, member: str, now_ms: int) -> str:
-    """Return one line about items that are not shown: their number, urgency and age, and the commands to see them."""
+    """Return one line about waiting items that are not shown: number, urgency, age, and the commands to see them."""
     if not items:
         return ""
     oldest = min(item.message.sent_at_ms for item in items)

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 GRACE_SECONDS = 3.0
-"""Time for a program to end after SIGTERM: agents save their session in this time."""
+"""Seconds that a program has to end after SIGTERM. In this time agents save their session."""
 
 _POLL_SECONDS = 0.02  # a person does not notice this delay, and the polling costs little processor time
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
@@ -35,7 +35,7 @@ OWN_GROUP, RUNNERS_GROUP = "own-group", "runners-group"
 
 
 class Guard:
-    """The guard of one program: passes signals on to it, ends it, and waits for its end."""
+    """The guard process of one agent program: passes signals on to the program, ends it, and waits for its end."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", *, own_group: bool) -> None:
         self._process = process
@@ -46,7 +46,10 @@ class Guard:
         self.released = threading.Event()
 
     def end_when_released(self, alive: int) -> None:
-        """Wait until the runner closes the pipe `alive`, then end the program. Nothing is ever written to the pipe."""
+        """Wait until the runner (the process that started the guard) closes the pipe `alive`, then end the program.
+
+        Nothing is ever written to the pipe.
+        """
         os.read(alive, 1)
         self.released.set()
         self.signal(signal.SIGTERM)
@@ -56,7 +59,7 @@ class Guard:
     def signal(self, number: int) -> None:
         """Pass a signal on to the program, if it still runs.
 
-        A lock keeps the process id valid until the signal is sent.
+        A lock keeps the program's process id valid until the signal is sent.
         """
         with self._reaping, contextlib.suppress(ProcessLookupError, PermissionError):
             if not self._ended.is_set():
@@ -80,7 +83,7 @@ class Guard:
             return result.si_status if result.si_code == os.CLD_EXITED else _SIGNALLED + result.si_status
 
     def _stop_with_the_program(self) -> None:
-        """Suspend our whole process group too, because the program was suspended (Ctrl-Z).
+        """Suspend the guard's whole process group, because the program was suspended (Ctrl-Z).
 
         A shell suspends and continues a job only as a whole.
         """
@@ -88,7 +91,10 @@ class Guard:
             os.kill(0, signal.SIGSTOP)
 
     def _end_group(self) -> None:
-        """End the processes that the program left running in its group, because they were started for this run."""
+        """End the processes that the ended program left running in its process group.
+
+        They were started for this run.
+        """
         deadline = time.monotonic() + GRACE_SECONDS
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -108,9 +114,9 @@ def _others_in_group(leader: int) -> bool:
 
 
 def _kept_terminal() -> Callable[[], None]:
-    """Save the terminal's attributes, and return a function that restores them.
+    """Save the attributes of the standard input's terminal, and return a function that restores them.
 
-    Without a terminal the function does nothing.
+    Without a terminal the returned function does nothing.
     """
     try:
         attributes = termios.tcgetattr(0)
@@ -127,16 +133,17 @@ def _kept_terminal() -> Callable[[], None]:
 
 
 def _no_action(_number: int, _frame: object) -> None:
-    """Handle a signal by doing nothing.
+    """Signal handler that does nothing, so that the guard survives the signal.
 
-    If we ignored the signal instead, the program would inherit this setting and ignore the signal too.
+    If the guard ignored the signal instead, the program would inherit this setting and ignore the signal too.
     """
 
 
 def main(arguments: list[str]) -> int:
     """Run a program until the program or its runner ends, and return the program's exit code.
 
-    `arguments` are the arguments of this script.
+    `arguments` are the arguments of this script: the pipe, the folder to remove, the process group, and the program's
+    command.
     """
     alive, folder, group, *command = arguments
     own_group = group == OWN_GROUP

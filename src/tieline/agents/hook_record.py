@@ -1,4 +1,4 @@
-"""The record of one session of an agent's program: the messages that our hooks have shown in it.
+"""The record of one session of an agent's program: the messages that Tieline's hooks have shown in it.
 
 Used by: `tieline drain --hook`. Uses: one small file, locked while a hook works with it. Hooks are short processes, and
 a program runs several of them at once. Without the record, two hooks would show the same message. A message that was
@@ -20,18 +20,19 @@ import msgspec
 from msgspec import Struct
 
 FOLDER_VARIABLE = "TIELINE_RUN_FOLDER"
-"""Environment variable with the path of a run's folder. The records of the run are in this folder, and are removed
-with it."""
+"""Environment variable with the path of the folder of a run (`tieline run`). The records of the run are in this folder,
+and are removed with it."""
 
 PUSHES_VARIABLE = "TIELINE_RUN_PUSHES"
-"""Environment variable that is set if the runner also pushes messages to the program."""
+"""Environment variable that is set if `tieline run` also pushes messages to the agent's program."""
 
 READY = "ready"
-"""Name of a file in the folder of a run. The file exists once the program has read the list of our tools."""
+"""Name of a file in the folder of a run. The file exists once the agent's program has read the list of the hub's
+tools."""
 
 FOLDER = "hooks"
-"""Name of the folder with the records. It is in the folder of a run or, for programs outside of a run, in the folder
-of all runs."""
+"""Name of the folder with the records. This folder is in the folder of a run (`tieline run`). For programs outside of a
+run it is in the folder of all runs."""
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "busybox"})
 _START_FIELD = 19  # of /proc/PID/stat, counted behind the name
@@ -40,7 +41,7 @@ _STATE_FIELD = 0
 
 
 class Process(Struct, frozen=True):
-    """Identifies a process: by its id, and by its start time, because a later process may have the same id."""
+    """Identity of a process: its id, and its start time, because a later process may have the same id."""
 
     pid: int
     started: str
@@ -52,20 +53,23 @@ class Process(Struct, frozen=True):
 
 
 class Record(Struct):
-    """Record of one session of a program: the messages that hooks have shown to its model, and the hook that waits."""
+    """Record of one session of an agent's program, stored in a file.
+
+    It has the messages that hooks have shown to the program's model, and the hook that waits.
+    """
 
     program: Process | None = None
     shown: list[str] = []
     """Ids of messages that were shown, and for which there is no proof yet that the model has received them."""
     has_shown: bool = False
-    """True once a hook has shown a message, also if the model has received it since."""
+    """True once a hook has shown a message in this session, even if the model has received this message since."""
     waiter: Process | None = None
-    """The hook that waits for the next message."""
+    """Process of the hook that waits for the next message; `None` if no hook waits."""
     told: bool = False
-    """True once the user was told how messages reach this session."""
+    """True once the user was told by which way (push or hook) messages reach this session."""
 
     def show(self, ids: Iterable[str]) -> None:
-        """Note that a hook shows these messages."""
+        """Add the ids of messages that a hook shows now to the record."""
         self.shown += ids
         self.has_shown = bool(self.shown) or self.has_shown
 
@@ -77,7 +81,10 @@ class Record(Struct):
 
 @contextlib.contextmanager
 def locked_record(folder: Path, session: str) -> Iterator[Record]:
-    """Yield the record of a program's session, locked for one hook at a time. Changes are written at exit."""
+    """Yield the record of a program's session, locked for one hook at a time. Write its changes to the file at exit.
+
+    `folder` holds the records, and `session` is the id of the session.
+    """
     if not os.environ.get(FOLDER_VARIABLE):
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # The folder of a run that is over is not made again: `mkdir` raises an error.
@@ -104,7 +111,7 @@ def locked_record(folder: Path, session: str) -> Iterator[Record]:
 
 
 def forget(folder: Path, session: str) -> None:
-    """Remove the record of a session. The session was only a test of a hook, without a model."""
+    """Remove the record of a session. Used for a session that was only a test of a hook, without a model."""
     _path(folder, session).unlink(missing_ok=True)
 
 
@@ -113,7 +120,7 @@ def _path(folder: Path, session: str) -> Path:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the records of programs that have ended."""
+    """Remove the records in `folder` that belong to programs that have ended."""
     if not folder.is_dir():
         return
     for path in folder.iterdir():
@@ -128,7 +135,7 @@ def sweep(folder: Path) -> None:
 
 
 def program() -> Process | None:
-    """Return the process of the program that started this hook; `None` if the program has ended.
+    """Return the process of the agent's program that started this hook; `None` if the program has ended.
 
     Shells between the program and the hook are skipped.
     """
@@ -167,7 +174,7 @@ def _fields(pid: int) -> list[str] | None:
 
 
 _BYTES_MAX = 1024 * 1024
-"""Most bytes of a record's file. The ids of one session need far less."""
+"""Maximum size of a record's file in bytes. The ids of one session need far less."""
 
 
 def _decoded(content: bytes) -> Record:

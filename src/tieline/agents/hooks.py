@@ -1,7 +1,7 @@
-"""Hooks: settings that make an agent program run a command of ours at the boundaries of its turns.
+"""Hooks: settings that make an agent program run a command of Tieline at the boundaries of its turns.
 
 Used by: `tieline hooks`, `connection`, and the runner of Claude Code. Uses: `settings`. This module does no I/O: its
-functions get the text of a settings file and return the changed text. `unread` makes the answer of our command.
+functions get the text of a settings file and return the changed text. `unread` makes the answer of the command.
 
 Some programs can also run a hook in the background, and begin a turn when the hook ends with a certain exit code. Such
 a hook waits for a message and so wakes an idle agent.
@@ -21,14 +21,15 @@ from tieline.agents import settings
 _HOOKS = "hooks"
 _RULES = ("permissions", "allow")
 _SECONDS_MAX = 10
-"""Timeout after which the program stops waiting for a hook. Our command gives up well before."""
+"""Seconds after which an agent program stops waiting for a hook. Tieline's command gives up well before."""
 _OURS = re.compile(r"tieline\S* drain --hook (?:claude-code|codex|gemini)(?:\s|$)")
 
 _WAIT_SECONDS_MAX = 7 * 24 * 3600
-"""Timeout of a waiting hook. Programs store it as milliseconds in 32 bits, so it cannot be much longer."""
+"""Seconds after which an agent program ends a hook that waits for a message. Programs store it as milliseconds in 32
+bits, so it cannot be much longer."""
 
 TOOLS_OPTION = "--tools"
-"""Option of our hook's command, which says that the agent has our tools."""
+"""Option of the hook's command `tieline drain`. It says that the agent has the hub's tools."""
 
 SESSION_START = "SessionStart"
 STOP = "Stop"
@@ -43,35 +44,39 @@ class Program(StrEnum):
 
 
 class Form(Struct, frozen=True):
-    """Facts about the hooks of one agent program: its settings file, the events for our hook, and its features."""
+    """Facts about the hooks of one agent program: its settings file, the events that run a hook, and its features."""
 
     folder: str
     """Folder of the program's configuration, in the user's home."""
     variable: str
-    """Environment variable with which the user can name another folder; empty if the program has none."""
+    """Environment variable with which the user can name another folder for the configuration; empty if the program has
+    none."""
     file: str
     events: tuple[str, ...]
     prompted: str
-    """The event after a prompt of the user. We assume this event if the program names no event that we know."""
+    """Name of the program's event after a prompt of the user. Tieline assumes this event if the program names no known
+    event."""
     timeout: int = _SECONDS_MAX
     advice: str = ""
-    """Advice to the user about further steps."""
+    """Text for the user about further steps after the hooks were installed."""
     wakes_at: tuple[str, ...] = ()
-    """Events at which the program can start a waiting hook. Empty if no hook can wake the program."""
+    """Events at which the program can start a hook that waits for a message. Empty if no hook can wake the program."""
     executable: str = ""
     path_variable: str = ""
-    """`executable` is the program's command. `path_variable` is the environment variable that names another command."""
+    """Name of the environment variable that can name another command for the program. `executable` is its usual
+    command."""
     wakes_since: tuple[int, ...] = ()
-    """The first version of the program that supports waiting hooks. An older version would not continue until the hook
-    ends."""
+    """The first version of the program that supports hooks that wait for a message. An older version would not continue
+    until the hook ends."""
     answer_mark: str = ""
-    """Text that marks an answer of the model in the program's transcript. Empty if its transcript is not read."""
+    """Text that marks an answer of the model in the program's transcript. Empty if Tieline does not read the
+    transcript."""
     tool_mark: str = ""
     """Text that marks the result of a tool in the transcript of a program that also shows pushed messages."""
     transcript_optional: bool = False
     """True if the program may run without a transcript. In this case a message counts as seen when it is shown."""
     stopped: str = STOP
-    """The event at the end of a turn. At this event a hook can ask for another turn."""
+    """Name of the program's event at the end of a turn. At this event a hook can ask for another turn."""
     escapes: bool = False
     """True if the program itself escapes `<` and `>` in the text of a hook, but not `&`."""
 
@@ -126,9 +131,10 @@ FORMS: dict[Program, Form] = {
 def command_line(
     program: Program, tieline: str, *, member: str | None = None, where: Sequence[str] = (), tools: bool = False
 ) -> str:
-    """Return the command that a hook runs (`tieline drain --hook …`), quoted for the program's shell.
+    """Return the command that a hook runs (`tieline drain --hook …`), quoted for a shell.
 
-    `where` are the options that name the hub. With `tools`, the agent has our tools and is told to answer with them.
+    `tieline` is the path of the command. `where` are the options that name the hub. With `tools`, the agent has the
+    hub's tools and is told to answer with them.
     """
     words = [tieline, "drain", "--hook", program.value]
     words += ["--as", member] if member else []
@@ -138,16 +144,17 @@ def command_line(
 
 
 def can_wake(program: Program, version: str) -> bool:
-    """True if a hook can wake this version of the program. `version` is the program's own answer to `--version`."""
+    """True if a hook can wake this version of the program. `version` is the output of the program's `--version`."""
     form = FORMS[program]
     found = re.search(r"[0-9]+(?:\.[0-9]+)+", version)
     return found is not None and bool(form.wakes_at) and tuple(map(int, found[0].split("."))) >= form.wakes_since
 
 
 def with_hooks(text: str, program: Program, command: str, *, wake: bool = False) -> str:
-    """Return settings with our hooks, which run `command` and replace earlier hooks of ours. Raises `BadSettings`.
+    """Return the text of settings with Tieline's hooks, which run `command`. Raises `BadSettings`.
 
-    With `wake`, also add the hooks that wait for a message and wake an idle agent.
+    The new hooks replace earlier hooks of Tieline. With `wake`, also add the hooks that wait for a message and wake an
+    idle agent.
     """
     wanted = _wanted(program, command, wake=wake)
     if _has_all(text, wanted):
@@ -164,7 +171,7 @@ def with_hooks(text: str, program: Program, command: str, *, wake: bool = False)
 
 
 def with_permission(text: str, rule: str) -> str:
-    """Return settings with the permission `rule` added. Raises `BadSettings`.
+    """Return the text of settings with the permission `rule` added. Raises `BadSettings`.
 
     A rule names tools that the program may use without a question to the user.
     """
@@ -173,9 +180,9 @@ def with_permission(text: str, rule: str) -> str:
 
 
 def without_permission(text: str, rule: str) -> str:
-    """Return settings without the permission `rule`, and without containers that held only this rule.
+    """Return the text of settings without the permission `rule`. Raises `BadSettings`.
 
-    Raises `BadSettings`.
+    An object or list that contained only this rule is removed too.
     """
     found = _rule_at(text, rule) if text.strip() else None
     if found is None:
@@ -185,12 +192,15 @@ def without_permission(text: str, rule: str) -> str:
 
 
 def has_permission(text: str, rule: str) -> bool:
-    """True if the settings have the permission `rule`. Raises `BadSettings`."""
+    """True if the text of settings has the permission `rule`. Raises `BadSettings`."""
     return bool(text.strip()) and _rule_at(text, rule) is not None
 
 
 def _rule_at(text: str, rule: str) -> list[tuple[settings.Node, int]] | None:
-    """Return the path to a rule; `None` if there is no such rule. Each step of the path is a container and an index."""
+    """Return the path to a permission rule in settings; `None` if there is no such rule.
+
+    Each step of the path is a JSON object or list, and the index of the next step in it.
+    """
     node: settings.Node = _root(text)
     path = []
     for key in _RULES:
@@ -205,7 +215,10 @@ def _rule_at(text: str, rule: str) -> list[tuple[settings.Node, int]] | None:
 
 
 def _wanted(program: Program, command: str, *, wake: bool) -> list[tuple[str, dict[str, Any]]]:
-    """Return the hooks that a program's settings shall have. Each is a pair of an event and a hook."""
+    """Return the hooks that Tieline needs in a program's settings.
+
+    Each is a pair: the name of an event, and the hook.
+    """
     form = FORMS[program]
     shows = {"type": "command", "command": command, "timeout": form.timeout}
     if not wake:
@@ -219,7 +232,10 @@ def _wanted(program: Program, command: str, *, wake: bool) -> list[tuple[str, di
 
 
 def _with(text: str, value: Any, outer: str, inner: str) -> str:
-    """Return settings with `value` added to the list `inner` of the object `outer`. Both are made if missing."""
+    """Return the text of settings with `value` added to the list `inner` in the object `outer`.
+
+    Object and list are made if they are missing.
+    """
     root = _root(text)
     holder = settings.child(root, outer)
     if holder is None:
@@ -233,7 +249,10 @@ def _with(text: str, value: Any, outer: str, inner: str) -> str:
 
 
 def _has_all(text: str, wanted: list[tuple[str, dict[str, Any]]]) -> bool:
-    """True if our hooks in the settings are exactly the `wanted` hooks, each once, so that nothing must be changed."""
+    """True if the hooks of Tieline in the settings are exactly the `wanted` hooks, each once.
+
+    Then nothing must be changed.
+    """
     hooks = settings.child(_root(text), _HOOKS) if text.strip() else None
     if hooks is None:
         return False
@@ -249,7 +268,7 @@ def _has_all(text: str, wanted: list[tuple[str, dict[str, Any]]]) -> bool:
 
 
 def without_hooks(text: str) -> str:
-    """Return settings without our hooks. Everything else is unchanged. Raises `BadSettings`."""
+    """Return the text of settings without Tieline's hooks. Everything else is unchanged. Raises `BadSettings`."""
     while True:
         shorter = _without_one(text)
         if shorter is None:
@@ -258,7 +277,7 @@ def without_hooks(text: str) -> str:
 
 
 def command_in(text: str, program: Program) -> str | None:
-    """Return the command of our hook for the event after a prompt of the user; `None` if the settings have none."""
+    """Return the command of Tieline's hook for the event after a prompt of the user; `None` without such a hook."""
     hooks = settings.child(_root(text), _HOOKS) if text.strip() else None
     groups = settings.child(hooks, FORMS[program].prompted) if hooks is not None else None
     for group in groups.children if groups is not None else ():
@@ -286,9 +305,10 @@ def _root(text: str) -> settings.Node:
 
 
 def _without_one(text: str) -> str | None:
-    """Return settings without our first hook, and without containers that held only this hook.
+    """Return the text of settings without the first hook of Tieline.
 
-    Return `None` if the settings have no hook of ours.
+    An object or list that contained only this hook is removed too. Return `None` if the settings have no hook of
+    Tieline.
     """
     if not text.strip():
         return None
@@ -310,9 +330,10 @@ def _without_one(text: str) -> str | None:
 
 
 def _find_ours(hooks: settings.Node) -> list[tuple[settings.Node, int]] | None:
-    """Return the path from the hooks object to our first hook: event, group, hook; `None` if there is none.
+    """Return the path to the first hook of Tieline in the object `hooks`; `None` if there is none.
 
-    Each step is a container and an index in it.
+    The path has three steps: event, group, hook. Each step is a JSON object or list, and the index of the next step in
+    it.
     """
     for event_place, event in enumerate(hooks.children):
         for group_place, group in enumerate(event.node.children):

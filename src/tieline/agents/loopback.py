@@ -8,9 +8,9 @@ users of the machine can reach the port too.
 runner, so the program needs no token for them.
 
 **The proxy.** `…/anthropic` and `…/openai` are given to the program as the base URL of its API. The proxy sends
-requests on to their original destination, with the program's own credentials. Responses come back piece by piece as
-they arrive. The proxy reads each call afterwards, on a thread, to make an event of the call. The proxy asks for no
-compression, so that it can read the responses. Apart from this, and from the host and connection headers, the proxy
+requests on to their original destination, with the program's own credentials. Each part of a response is passed back as
+soon as it arrives. The proxy reads each call afterwards, on a thread, to make an event of the call. The proxy asks for
+no compression, so that it can read the responses. Apart from this, and from the host and connection headers, the proxy
 changes nothing. A call that the proxy does not understand still passes. If the API cannot be reached, the program gets
 a 502.
 """
@@ -35,17 +35,18 @@ from tieline.services import otlp
 ANTHROPIC, OPENAI, OTLP = "anthropic", "openai", "otlp"
 
 UPSTREAMS = {ANTHROPIC: "https://api.anthropic.com", OPENAI: "https://api.openai.com/v1"}
-"""Default base URL of the API of each provider. The environment can name another one."""
+"""Default base URL of the API of each model provider. The environment can name another URL."""
 
 CAPTURED_BYTES_MAX = 16 * 1024 * 1024
-"""Most bytes of a body that are kept for the activity event. A longer body still passes the proxy, and the event says
-that the body was cut."""
+"""Maximum number of bytes that the proxy copies from one body for the activity event. A longer body still passes the
+proxy, and the event says that the body was cut."""
 
 CONNECT_SECONDS = 30.0
-"""Timeout for a new connection to the API. Programs wait about as long for a direct connection."""
+"""Seconds to wait for a new connection to the API. Programs wait about as long for a direct connection."""
 
 _REUSE_SECONDS = 3.0
-"""Idle time after which a connection is not reused. Servers close idle connections a little later."""
+"""Idle time, in seconds, after which the proxy does not use a connection again. Servers close idle connections a little
+later."""
 
 _SWITCHING_PROTOCOLS = 101
 
@@ -55,7 +56,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 class _Far(Side):
-    """The connection from the proxy to the API of the program's model. Later requests reuse the connection."""
+    """The connection from the proxy to the API of the model. Later requests of the same program use it again."""
 
     def __init__(self, key: tuple[str, str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(h11.CLIENT, reader, writer)
@@ -67,7 +68,10 @@ class _Far(Side):
 
 
 class _Captured:
-    """The kept copy of one body that passed the proxy, up to `CAPTURED_BYTES_MAX`, for the activity event."""
+    """Copy of one HTTP body that passed the proxy, for the activity event.
+
+    It has at most `CAPTURED_BYTES_MAX` bytes.
+    """
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -86,7 +90,7 @@ class _Captured:
 
 
 class Loopback:
-    """The HTTP listener of one run, for the program's telemetry and traced API calls."""
+    """Local HTTP server of one run (`tieline run`): takes the program's telemetry, and is a proxy for its API calls."""
 
     def __init__(self, emit: Emit, upstreams: Mapping[str, str]) -> None:
         self._emit = emit
@@ -103,17 +107,20 @@ class Loopback:
         self._tls: ssl.SSLContext | None = None
 
     async def start(self) -> None:
-        """Start to listen."""
+        """Start to listen on a free port of the loopback address."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=HEAD_BYTES_MAX)
 
     def address(self, name: str) -> str:
-        """Return the base URL at which the program reaches the service `name`: telemetry, or the proxy for an API."""
+        """Return the base URL for the program's telemetry, or for its API calls through the proxy.
+
+        `name` is the service: `OTLP`, or the provider of the API.
+        """
         assert self._server is not None, "it was started"
         port = self._server.sockets[0].getsockname()[1]
         return f"http://127.0.0.1:{port}/{self._secret}/{name}"
 
     async def close(self) -> None:
-        """Stop listening, close the connections, and wait until all captured calls have become events."""
+        """Stop listening, close the connections, and wait until all recorded API calls have become activity events."""
         if self._server is not None:
             self._server.close()
         for connection in self._connections:
@@ -181,9 +188,10 @@ class Loopback:
     # The proxy
 
     async def _pass_on(self, call: "_ProxiedCall", far: _Far | None) -> _Far | None:
-        """Pass one request on to the API, and its response back to the program.
+        """Pass one request of the program on to the API, and the response back to the program.
 
-        `far` is the open connection to the API, if there is one. Returns the connection for the next request.
+        `far` is the open connection to the API, or `None`. Return the connection for the next request; `None` if it was
+        closed.
         """
         base = self._upstreams[call.name]
         secure = base.scheme == "https"
@@ -221,7 +229,7 @@ class Loopback:
         return _Far(key, reader, writer)
 
     def _look_at(self, call: "_ProxiedCall", base: str) -> None:
-        """Make an event of the call in the background, while the program goes on."""
+        """Start a task that makes an activity event of a finished API call. The program does not wait for this task."""
         task = asyncio.create_task(self._read(call.passed(base)))
         self._reading.add(task)
         task.add_done_callback(self._reading.discard)
@@ -231,7 +239,10 @@ class Loopback:
 
 
 class _ProxiedCall:
-    """One request of the program through the proxy to the API, and its response. Copies of both bodies are kept."""
+    """One API request of the program through the proxy, and its response.
+
+    Copies of both bodies are kept for the event.
+    """
 
     def __init__(self, name: str, request: h11.Request, target: str, near: Side) -> None:
         self.name = name
@@ -244,9 +255,10 @@ class _ProxiedCall:
         self._started_ms = _now_ms()
 
     async def carry(self, far: _Far, prefix: str, host: str) -> bool:
-        """Send the request to the API over `far`, and its response to the program, piece by piece.
+        """Send the request to the API over the connection `far`.
 
-        `prefix` is put before the path, `host` is the API's host. Returns true if `far` can carry another request.
+        Send each part of the response to the program as it arrives. `prefix` is put before the request's path, and
+        `host` is the API's host. Return true if `far` can carry another request.
         """
         kept = [(name, value) for name, value in self._head.headers.raw_items() if name.lower() not in _DROPPED]
         upgrade = [(b"Connection", b"Upgrade")] if header(self._head, b"upgrade") else []
@@ -269,7 +281,7 @@ class _ProxiedCall:
         return far.start_next()
 
     async def swallow(self) -> None:
-        """Read the rest of the request, but do not pass it on.
+        """Read the rest of the program's request, but do not pass it on, because the API cannot be reached.
 
         If the proxy answered and closed the connection before that, the program could miss the answer.
         """
@@ -284,9 +296,9 @@ class _ProxiedCall:
             await far.send(event)
 
     async def _take_answer(self, far: _Far) -> bool:
-        """Pass the head of the response on to the program, with informational heads (1xx) before it.
+        """Pass the status line and headers of the API's response on to the program, also informational ones (1xx).
 
-        Returns true if the connection changes to another protocol, such as a WebSocket.
+        Return true if the connection changes to another protocol, such as a WebSocket.
         """
         while isinstance(event := await far.receive(), h11.Response | h11.InformationalResponse):
             self._answer = event
@@ -297,7 +309,7 @@ class _ProxiedCall:
         raise h11.RemoteProtocolError("no response came")
 
     def passed(self, base: str) -> ModelCall:
-        """Return the finished call with its captured bodies. `base` is the API's base URL."""
+        """Return the data of the finished API call, with copies of both bodies. `base` is the API's base URL."""
         answer = self._answer
         return ModelCall(
             provider=self.name,
@@ -325,9 +337,9 @@ def _now_ms() -> int:
 
 @contextlib.asynccontextmanager
 async def open_loopback(emit: Emit, upstreams: Mapping[str, str]) -> AsyncIterator[Loopback]:
-    """Yield a loopback that listens, and close it at exit.
+    """Yield a started loopback (the local HTTP server of one run), and close it at exit.
 
-    `emit` is called with each activity event. `upstreams` are the base URLs of the APIs.
+    `emit` is called with each activity event. `upstreams` are the base URLs of the APIs, by provider.
     """
     listener = Loopback(emit, upstreams)
     await listener.start()

@@ -1,7 +1,8 @@
 """One side of the proxy: an HTTP/1.1 connection whose events are passed on as they arrive.
 
 Used by: `loopback.py`. Uses: h11, and streams of bytes. An ordinary server collects a whole body before it passes the
-body on. Here every piece is an event, because programs show a model's answer while the model writes it.
+body on. Here every part of a body is passed on at once, because programs show a model's answer while the model writes
+it.
 """
 
 import asyncio
@@ -9,19 +10,22 @@ import asyncio
 import h11
 
 HEAD_BYTES_MAX = 65_536
-"""Most bytes of a request line or status line with its headers. The headers may contain long tokens."""
+"""Maximum number of bytes of a request line or status line with its headers. The headers may contain long tokens."""
 
 _PIECE_BYTES = 65_536
-"""Most bytes of one read. A socket usually holds no more."""
+"""Maximum number of bytes of one read. A socket usually holds no more."""
 _CLOSE_SECONDS = 1.0
-"""Time for the other side to read the last bytes. After this time the connection is aborted."""
+"""Seconds that the other side has to read the last bytes. After this time the connection is aborted."""
 
 Headers = tuple[tuple[str, str], ...]
 """HTTP headers: pairs of a name, in its original spelling, and a value."""
 
 
 class Side:
-    """One HTTP connection of the proxy: with the program (the proxy is its server) or with the API (its client)."""
+    """One HTTP connection of the proxy.
+
+    The other end is the agent's program (the proxy is the server) or the model's API (the proxy is the client).
+    """
 
     def __init__(self, role: type[h11.SERVER | h11.CLIENT], reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self._http = h11.Connection(role, HEAD_BYTES_MAX)
@@ -30,7 +34,7 @@ class Side:
 
     @property
     def usable(self) -> bool:
-        """False once the connection has ended on either side."""
+        """False once one of the two ends has closed the connection."""
         return not self._reader.at_eof() and not self._writer.is_closing()
 
     async def receive(self) -> h11.Event | type[h11.PAUSED]:
@@ -45,26 +49,32 @@ class Side:
             self._http.receive_data(await self._reader.read(_PIECE_BYTES))
 
     async def send(self, event: h11.Event) -> None:
-        """Send an HTTP event (head, piece of a body, or end) to the other side."""
+        """Send an HTTP event (the headers, a part of the body, or the end) to the other end of the connection."""
         self._writer.write(self._http.send(event) or b"")
         await self._writer.drain()
 
     async def answer(self, status: int, reason: str, body: bytes, kind: str) -> None:
-        """Send a whole response; `kind` is the media type of the body."""
+        """Send a whole HTTP response.
+
+        `reason` is the text after the status, and `kind` is the media type of the body.
+        """
         headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
         await self.send(h11.Response(status_code=status, headers=headers, reason=reason.encode()))
         await self.send(h11.Data(data=body))
         await self.send(h11.EndOfMessage())
 
     def start_next(self) -> bool:
-        """Get ready for another request. Return false if this connection can carry no further request."""
+        """Prepare the connection for another request. Return false if this connection can carry no further request."""
         if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
         return True
 
     async def tunnel(self, other: "Side") -> None:
-        """Carry bytes of another protocol, such as WebSocket, between this side and `other` until one side ends."""
+        """Pass bytes of another protocol, such as WebSocket, between this connection and `other`.
+
+        Return when one of them ends.
+        """
         ways = [asyncio.create_task(self._carry(other)), asyncio.create_task(other._carry(self))]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)

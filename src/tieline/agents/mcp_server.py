@@ -23,17 +23,18 @@ from tieline.protocols.mcp.agent_session import AgentSession, UnknownTool, resul
 from tieline.protocols.mcp.codec import Invalid, Message
 
 PROGRESS_SECONDS = 5.0
-"""Interval of progress notifications while a tool call waits. It is shorter than the timeouts of programs."""
+"""Seconds between two progress notifications while a tool call waits. The time is shorter than the timeouts of
+programs."""
 
 REQUESTS_MAX = 64
-"""Most requests that are answered at the same time. A program sends few requests at once."""
+"""Maximum number of requests that are answered at the same time. A program sends few requests at once."""
 
 
 class Backend(Protocol):
-    """Lists and calls tools for the MCP server, through its own session with the hub or through a runner."""
+    """Interface that lists and calls tools for the MCP server, by its own session with the hub or by a runner."""
 
     def begin(self) -> None:
-        """Start to notify the agent. Called when the agent's program is ready."""
+        """Start to send notifications to the agent. Called when the agent's program is ready."""
 
     async def list_tools(self) -> Mapping[str, Any]:
         """Return the result of MCP's `tools/list`."""
@@ -43,13 +44,13 @@ class Backend(Protocol):
 
 
 class HubBackend:
-    """Backend for a server without a runner: an agent session with the hub, in this process."""
+    """Backend of an MCP server without a runner (`tieline run`): an agent session with the hub, in this process."""
 
     def __init__(self, agent_session: AgentSession) -> None:
         self._agent_session = agent_session
 
     def begin(self) -> None:
-        """Start to notify the agent. Called when the agent's program is ready."""
+        """Start to send notifications to the agent. Called when the agent's program is ready."""
         self._agent_session.begin()
 
     async def list_tools(self) -> Mapping[str, Any]:
@@ -66,13 +67,13 @@ class HubBackend:
 
 
 class RunnerBackend:
-    """Backend for a server under a runner, which started the agent's program and has the session with the hub."""
+    """Backend of an MCP server under a runner (`tieline run`), which has the session with the hub."""
 
     def __init__(self, runner: RunnerClient) -> None:
         self._runner = runner
 
     def begin(self) -> None:
-        """Start to notify the agent. Called when the agent's program is ready."""
+        """Start to pass the runner's notifications on to the agent. Called when the agent's program is ready."""
         self._runner.begin()
 
     async def list_tools(self) -> Mapping[str, Any]:
@@ -80,7 +81,7 @@ class RunnerBackend:
         return await self._request("tools/list", None)
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None) -> Mapping[str, Any]:
-        """Have the runner call a tool, and return the result of MCP's `tools/call`."""
+        """Ask the runner to call a tool, and return the result of MCP's `tools/call`."""
         return await self._request("tools/call", {"name": name, "arguments": arguments or {}})
 
     async def _request(self, method: str, params: dict[str, Any] | None) -> Mapping[str, Any]:
@@ -117,7 +118,10 @@ class McpServer:
             await self._write(codec.notification(method, {**(params or {}), **meta}))
 
     async def serve(self, backend: Backend, keep: Callable[[], Awaitable[None]]) -> None:
-        """Serve the agent's program until stdin closes. Meanwhile run `keep`, which keeps the backend connected."""
+        """Answer requests of the agent's program until stdin closes.
+
+        Meanwhile run `keep`, which keeps the backend connected.
+        """
         self._backend = backend
         keeping = asyncio.ensure_future(keep())
         keeping.add_done_callback(_report)
@@ -138,7 +142,7 @@ class McpServer:
     # Messages of the client.
 
     async def _handle(self, line: bytes) -> None:
-        """Handle one line of the client: answer a request in a task, so that it does not delay the next line."""
+        """Handle one line from the client. A request is answered in a task, so that it does not delay the next line."""
         try:
             message = _decode(line)
         except Invalid as wrong:
@@ -170,7 +174,7 @@ class McpServer:
             self._running[number].cancel()
 
     async def _answer(self, number: int | str, message: Message) -> None:
-        """Answer a request. A request that the client cancels gets no answer."""
+        """Write the answer to the request with the id `number`. A request that the client cancels gets no answer."""
         is_stateless = message.named != "initialize" and codec.is_stateless(message)
         try:
             try:
@@ -189,7 +193,11 @@ class McpServer:
             self._begin(is_stateless=True)
 
     async def _result(self, number: int | str, message: Message, *, is_stateless: bool) -> dict[str, Any]:
-        """Return the result of a request. Raises `Invalid`."""
+        """Carry out an MCP request and return its result. Raises `Invalid`.
+
+        `number` is the id of the request. `is_stateless` is true if the request uses a version of MCP without
+        handshake.
+        """
         assert self._backend is not None, "nothing is asked before it is served"
         match message.named:
             case "initialize":
@@ -221,7 +229,10 @@ class McpServer:
                 await asyncio.gather(telling, return_exceptions=True)
 
     async def _tell_progress(self, token: int | str) -> None:
-        """Send a progress notification with the waiting time of a call, again and again."""
+        """Send a progress notification with the waiting time of a tool call, again and again at a fixed interval.
+
+        `token` is the progress token of the call. The function runs until its task is cancelled.
+        """
         seconds = 0.0
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
@@ -229,7 +240,10 @@ class McpServer:
             await self._write(codec.progress(token, seconds, f"waiting for {seconds:g} seconds"))
 
     async def _subscribe(self, number: int | str, message: Message) -> dict[str, Any]:
-        """Tell the client about changes of its tools until it cancels this request. Raises `Invalid`."""
+        """Send notifications about changes of the tools until the client cancels this request. Raises `Invalid`.
+
+        `number` is the id of the request. The function never returns by itself.
+        """
         wants_tools, acknowledgement = codec.subscribed(number, message)
         await self._write(acknowledgement)
         # The client is ready now, although this request is not answered yet.
@@ -249,7 +263,7 @@ class McpServer:
 
 
 def _decode(line: bytes) -> Message:
-    """Decode a line into one message. Raises `Invalid`."""
+    """Decode a line into one MCP message and return it. Raises `Invalid`."""
     if line is TOO_LONG:
         raise Invalid(codec.INVALID_REQUEST, f"a line has at most {LINE_BYTES_MAX} bytes")
     messages = codec.decode(line)
@@ -259,7 +273,10 @@ def _decode(line: bytes) -> Message:
 
 
 def _report(task: asyncio.Future[None]) -> None:
-    """Report the exception that ended a task, if any. Without this report, a bug would stay hidden."""
+    """Report the exception that ended a task to the event loop, if there is one.
+
+    Without this report, a bug would stay hidden.
+    """
     error = None if task.cancelled() else task.exception()
     if error is not None:
         text = "a task of the MCP server failed"

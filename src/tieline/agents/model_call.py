@@ -1,4 +1,4 @@
-"""Turns a call to a model's API into an activity event: `llm_exchange`, or `opaque_http` if we cannot read the call.
+"""Turns a call to a model's API into an activity event: `llm_exchange`, or `opaque_http` for an unknown format.
 
 Used by: `loopback.py`, which has the bytes of the call. Uses: nothing; this module does no I/O. The event has the form
 of Anthropic's Messages, with other spellings of the field names, because clients of the activity log know this form.
@@ -20,10 +20,10 @@ from msgspec import Struct
 from tieline.contract.message import nested_deeper
 
 EVENT_BYTES_MAX = 4 * 1024 * 1024
-"""Most bytes of an event, half of the hub's limit. A larger event of a model call loses its messages."""
+"""Maximum size of an event in bytes, half of the hub's limit. A larger event of a model call loses its messages."""
 
 PREVIEW_CHARS = 2048
-"""Characters that are kept of a body in an unknown format."""
+"""Number of characters that the event keeps of a body in an unknown format."""
 
 _NESTING_MAX = 64  # deeper JSON is no request of a model, and would exhaust the stack
 _STREAM = "text/event-stream"
@@ -32,7 +32,7 @@ _Object = dict[str, Any]
 
 
 class ModelCall(Struct, frozen=True):
-    """One request of a program to a model's API, with its response, as captured by the proxy."""
+    """One request of an agent's program to a model's API, with its response, as recorded by the proxy."""
 
     provider: str
     method: str
@@ -46,11 +46,11 @@ class ModelCall(Struct, frozen=True):
     response_headers: tuple[tuple[str, str], ...] = ()
     response: bytes = b""
     cut: bool = False
-    """True if the body of the request or of the response was longer than its captured part."""
+    """True if the body of the request or of the response was longer than its recorded part."""
 
 
 def event_of(passed: ModelCall) -> _Object:
-    """Return the activity event for a call: `llm_exchange`, or `opaque_http` if we cannot read the call."""
+    """Return the activity event for an API call: `llm_exchange`, or `opaque_http` if the call has an unknown format."""
     path = urlsplit(passed.url).path.rstrip("/")
     entry = None
     if passed.method == "POST" and not passed.cut:
@@ -74,9 +74,9 @@ def event_of(passed: ModelCall) -> _Object:
 
 
 def usage_event(usage: _Object, *, provider: str, now_ms: int) -> _Object:
-    """Return the event for a model call of which only the token usage is known.
+    """Return the activity event for a model call of which only the token usage is known.
 
-    `usage` has the form in which Codex's app-server reports it.
+    `usage` is the token usage in the form in which Codex's app-server reports it.
     """
     counted = _usage(
         _count(usage.get("inputTokens")),
@@ -174,10 +174,10 @@ def _response(
 
 
 def _usage(given: int | None, made: int | None, written: int | None, read: int | None) -> _Object | None:
-    """Return token counts in Anthropic's form; `None` if none is known.
+    """Return the token counts of a model call in Anthropic's form; `None` if neither `given` nor `made` is known.
 
-    `given` are the input tokens, including cached tokens. `made` are the output tokens. `written` and `read` are the
-    tokens that were written to a cache and read from a cache.
+    `given` are the input tokens, including tokens that were read from a cache. `made` are the output tokens. `written`
+    and `read` are the tokens that were written to a cache and read from a cache.
     """
     if given is None and made is None:
         return None
@@ -190,7 +190,7 @@ def _usage(given: int | None, made: int | None, written: int | None, read: int |
 
 
 def _answers(passed: ModelCall) -> list[_Object]:
-    """Return the JSON objects of a call's response: one object, or all objects of a stream in order."""
+    """Return the JSON objects of an API response: one object, or all objects of a stream in order."""
     kind = next((value for name, value in passed.response_headers if name.lower() == "content-type"), "")
     if kind.partition(";")[0].strip().lower() == _STREAM:
         return [value for data in stream_data(passed.response) if isinstance(value := _parsed(data), dict)]
@@ -199,7 +199,7 @@ def _answers(passed: ModelCall) -> list[_Object]:
 
 
 def stream_data(body: bytes) -> Iterator[bytes]:
-    """Yield the data of each server-sent event in a body."""
+    """Yield the data of each server-sent event in the body of an API response."""
     lines: list[bytes] = []
     for line in body.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"):
         if line.startswith(b"data:"):
@@ -298,7 +298,10 @@ def _anthropic_block(block: _Object) -> _Object:
 
 
 def _anthropic_response(passed: ModelCall, answers: list[_Object]) -> _Object:
-    """Return the model's response in the form of the event, from one object or from the pieces of a stream."""
+    """Return a response of Anthropic's API in the form of the activity event.
+
+    `answers` are the JSON objects of the response: one object, or all objects of a stream.
+    """
     message: _Object = {}
     blocks: dict[int, _Object] = {}
     error: Any = None

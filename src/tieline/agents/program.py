@@ -1,7 +1,7 @@
 """A program under a guard: started for one run, and ended with the run, however the run ends.
 
-Used by: the runners. Uses: `guard.py`, in a process of its own between us and the program. This module does not know
-which program it runs, and does not look at the output.
+Used by: the runners. Uses: `guard.py`, in a process of its own between this process and the program. This module does
+not know which program it runs, and does not look at the output.
 """
 
 import asyncio
@@ -18,20 +18,21 @@ from tieline.agents import guard
 from tieline.agents.run_folder import RunFolder
 
 END_SECONDS = 2 * guard.GRACE_SECONDS + 2.0
-"""Longest wait for the end of the guard. The guard needs less to kill a program and its leftover processes."""
+"""Longest wait, in seconds, for the end of the guard (the process between this one and the program). The guard needs
+less time to kill a program and its leftover processes."""
 
 
 _VERSION_SECONDS = 5.0
-"""Timeout for a program to print its version. Programs need well under a second."""
+"""Seconds that a program has to print its version. Programs need well under a second."""
 
 CAUGHT = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
-    """The signals that this process receives during a run.
+    """Receiver of the signals that this process gets during a run (`tieline run`).
 
     Signals are caught before the run writes to disk, and until the run's files are removed. A signal that comes while
-    there is no handler is kept for the next handler. So no signal can end this process in the middle of the clean-up.
+    there is no handler is stored for the next handler. So no signal can end this process in the middle of the clean-up.
     """
 
     def __init__(self) -> None:
@@ -39,7 +40,7 @@ class Signals:
         self._kept: list[signal.Signals] = []
 
     def receive(self, number: signal.Signals) -> None:
-        """Pass a signal to the handler, or keep the signal if there is no handler."""
+        """Pass a signal to the handler. If there is no handler, store the signal for the next handler."""
         if self._handle is None:
             self._kept.append(number)
         else:
@@ -47,7 +48,10 @@ class Signals:
 
     @contextlib.contextmanager
     def handled_by(self, handle: Callable[[signal.Signals], None]) -> Iterator[None]:
-        """Set the handler until exit. The handler first gets the signals that were kept."""
+        """Set the handler for signals until exit.
+
+        The handler first gets the signals that came while there was no handler.
+        """
         self._handle = handle
         kept, self._kept = self._kept, []
         for number in kept:
@@ -60,7 +64,10 @@ class Signals:
 
 @contextlib.contextmanager
 def caught_signals() -> Iterator[Signals]:
-    """Catch the signals in `CAUGHT`, except signals that this process already ignores."""
+    """Catch the signals in `CAUGHT` until exit, and yield their receiver.
+
+    Signals that this process ignores stay ignored.
+    """
     loop = asyncio.get_running_loop()
     signals = Signals()
     caught = [number for number in CAUGHT if signal.getsignal(number) is not signal.SIG_IGN]
@@ -74,11 +81,14 @@ def caught_signals() -> Iterator[Signals]:
 
 
 class NotStarted(OSError):
-    """Raised if the program cannot be started. Nothing is left running."""
+    """Raised if an agent's program cannot be started. No process of it is left running."""
 
 
 class Program:
-    """A running program of an agent, under its guard: gives access to its pipes, and signals or ends it."""
+    """A running program of an agent: gives access to the program's pipes, and sends it signals or ends it.
+
+    The program is the child of a guard, a process that ends the program when this process ends.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process, alive: int) -> None:
         self._process = process
@@ -98,7 +108,10 @@ class Program:
         return self._process.stdout
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the guard, which passes SIGTERM and SIGHUP on to the program."""
+        """Send a signal to the guard (the process between this one and the program).
+
+        The guard passes SIGTERM and SIGHUP on to the program.
+        """
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
@@ -129,11 +142,12 @@ class Program:
 async def start_program(
     command: Sequence[str], folder: RunFolder, *, environment: Mapping[str, str], pipes: bool, read_max: int = 2**16
 ) -> Program:
-    """Start a program under a guard. Raises `NotStarted` if the command cannot be found.
+    """Start a program under a guard, and return it. Raises `NotStarted` if the command cannot be found.
 
-    With `pipes`, we have the program's input and output, and the program gets its own process group. Without `pipes`,
-    the program uses our terminal and our process group. The guard removes `folder` if this process is killed.
-    `read_max` is the greatest length of an output line.
+    The guard is a process between this process and the program. It ends the program and removes `folder` if this
+    process is killed. With `pipes`, the caller gets the program's input and output, and the program gets its own
+    process group. Without `pipes`, the program uses the terminal and the process group of this process. `read_max` is
+    the greatest length of an output line.
     """
     found = shutil.which(command[0], path=environment.get("PATH"))
     if found is None:

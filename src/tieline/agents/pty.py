@@ -1,4 +1,4 @@
-"""The pty that a program runs in, the process session that the program leads, and the person's own terminal.
+"""The pty (pseudo terminal) that a program runs in, the program's process session, and the person's own terminal.
 
 Used by: `terminal`. Uses: the kernel. This module does not look at the text that is printed or typed.
 """
@@ -13,16 +13,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SIZE_DEFAULT = (24, 80)
-"""Rows and columns of the pty if neither input nor output is a terminal."""
+"""Rows and columns of the pty (pseudo terminal) if neither input nor output is a terminal."""
 
 _SESSION_FIELD = 3
 """Index of the session id in `/proc/PID/stat`, counted after the program's name."""
 
 
 class Pty:
-    """A pty. This process uses the master, and the program uses the slave.
+    """A pty (pseudo terminal).
 
-    This process keeps the slave open too until the program ends, so that the program may close and reopen its terminal.
+    This process uses its master end, and the program that runs in the pty uses its slave end. This process keeps the
+    slave end open too until the program ends, so that the program may close and reopen its terminal.
     """
 
     def __init__(self, stdin: int, stdout: int, *, translate: bool) -> None:
@@ -44,13 +45,16 @@ class Pty:
         os.close(self.master)
 
     def close_slave(self) -> None:
-        """Close the slave in this process. Then the output ends when the program's last process closes the terminal."""
+        """Close the slave end of the pty in this process.
+
+        After that, the output ends when the program's last process closes the terminal.
+        """
         if self._slave_open:
             self._slave_open = False
             os.close(self._slave)
 
     def copy_size(self) -> None:
-        """Set the pty to the size of the person's terminal. The kernel tells the program about the new size."""
+        """Set the pty to the size of the person's own terminal. The kernel tells the program about the new size."""
         with contextlib.suppress(OSError, termios.error):
             size = SIZE_DEFAULT if self._outer is None else termios.tcgetwinsize(self._outer)
             termios.tcsetwinsize(self.master, size)
@@ -58,8 +62,8 @@ class Pty:
     def start(self, command: Sequence[str], environment: Mapping[str, str], stdin: int | None) -> int:
         """Start a command in a new process session, with the pty as its terminal, and return its process id.
 
-        The first terminal that a session leader opens becomes the controlling terminal. So the new process opens the
-        slave by name.
+        `stdin` is the command's standard input; `None` for the pty. The first terminal that a session leader opens
+        becomes the controlling terminal. So the new process opens the slave end by name.
         """
         if not command[0]:
             # A shell finds no command with an empty name. Python would raise `ValueError`.
@@ -81,7 +85,7 @@ class Pty:
         )
 
     def foreground(self) -> int | None:
-        """Return the id of the terminal's foreground process group; `None` if the kernel does not tell."""
+        """Return the id of the foreground process group of the pty; `None` if the kernel does not tell."""
         try:
             return os.tcgetpgrp(self.master) or None
         except OSError:
@@ -89,7 +93,7 @@ class Pty:
 
 
 class RawMode:
-    """Switches the person's terminal to raw mode, in which every key goes to the program, and back."""
+    """Switches the person's own terminal to raw mode, in which every key goes to the program, and back."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -110,7 +114,7 @@ class RawMode:
             self._saved = saved
 
     def leave(self) -> None:
-        """Restore the terminal. Do nothing if the terminal is gone."""
+        """Restore the terminal's earlier mode. If the terminal does not exist any more, ignore the error."""
         if self._saved is not None:
             with contextlib.suppress(OSError, termios.error):
                 termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
@@ -118,9 +122,9 @@ class RawMode:
 
 
 def session_of(leader: int) -> list[int]:
-    """Return the ids of the processes in the session of this leader, without zombies (ended, but not reaped).
+    """Return the ids of all processes in the process session of `leader`, without zombies (ended, but not reaped).
 
-    Without `/proc` the result is only the leader.
+    Without `/proc` the result is only `leader`.
     """
     if not Path("/proc/self/stat").exists():
         return [leader]
@@ -134,7 +138,10 @@ def session_of(leader: int) -> list[int]:
 
 
 def signal_session(leader: int, number: signal.Signals) -> None:
-    """Send a signal to all processes of a session. Continue stopped processes, so that they handle the signal."""
+    """Send a signal to all processes in the process session of `leader`.
+
+    Continue stopped processes, so that they handle the signal.
+    """
     for pid in session_of(leader):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -22,17 +22,17 @@ from pathlib import Path
 from tieline.wire.unix import SocketPathTooLong, check_path
 
 RUNS = "run"
-"""Name of the folder, in the hub's home, that holds the folders of all runs."""
+"""Name of the folder, in the hub's home, that holds the folders of all runs (`tieline run`)."""
 
 SOCKET = "s"
-"""Name of the socket: short, because the path of a Unix socket must be short."""
+"""Name of the runner's socket in the folder of a run. It is short, because the path of a Unix socket must be short."""
 
 _NAME = re.compile(r"[0-9a-f]{8}")
-"""Names of run folders. Anything with another name is never removed."""
+"""Form of the names of run folders. A folder with another name is never removed."""
 
 
 class RunFolder:
-    """The folder of one run, with the runner's socket and the configuration for the agent's program."""
+    """The folder of one run (`tieline run`), with the runner's socket and the configuration for the agent's program."""
 
     def __init__(self, path: Path, lock: int) -> None:
         self.path = path
@@ -41,18 +41,18 @@ class RunFolder:
 
     @property
     def socket(self) -> Path:
-        """Path of the runner's socket."""
+        """Path of the socket by which Tieline's MCP server reaches the runner."""
         return self.path / SOCKET
 
     def write(self, name: str, content: bytes) -> Path:
-        """Write a file that only its owner can read."""
+        """Write a file into the folder, which only its owner can read. Return the path of the file."""
         path = self.path / name
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
         return path
 
     def remove(self) -> None:
-        """Remove the folder with its content. A second call does nothing."""
+        """Remove the folder of the run with its content. A second call has no effect."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self.lock >= 0:
             os.close(self.lock)
@@ -61,7 +61,10 @@ class RunFolder:
 
 @contextlib.contextmanager
 def run_folder(home: Path) -> Iterator[RunFolder]:
-    """Yield a new run folder in this home, and remove it at exit. First remove the folders that killed runs left."""
+    """Yield a new run folder in the hub's folder `home`, and remove it at exit.
+
+    First remove the folders that killed runs have left.
+    """
     runs = _runs_of(home)
     runs.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     runs.mkdir(mode=0o700, exist_ok=True)
@@ -88,7 +91,10 @@ def _new_name() -> str:
 
 
 def _runs_of(home: Path) -> Path:
-    """Return the folder for all runs: in the home, or in the temporary folder if a socket's path would be too long."""
+    """Return the folder that holds all run folders.
+
+    It is in the hub's folder `home`, or in the temporary folder if a socket's path in `home` would be too long.
+    """
     runs = home / RUNS
     try:
         check_path(runs / _new_name() / SOCKET)

@@ -1,8 +1,8 @@
 """The runner: gives tools and messages to one run of an agent's program, and uploads its activity.
 
 Used by: `claude_code.py` and `codex_session.py`, which own the program. Uses: the agent session, which talks to the
-hub; the uploader; and a socket. The program starts our MCP server, which connects to this socket. So a run has one
-session with the hub and one record of pushed messages, however often the program restarts its MCP server.
+hub; the uploader; and a socket. The program starts Tieline's MCP server, which connects to this socket. So a run has
+one session with the hub and one record of pushed messages, however often the program restarts its MCP server.
 
 Only this user can use the socket. An MCP server sends requests and gets answers and notifications for the agent. If
 several MCP servers are connected, only the newest one gets messages, because otherwise the model would read them twice.
@@ -37,21 +37,23 @@ from tieline.protocols.mcp.tools import DEFAULT
 from tieline.wire.unix import listen, peer_uid
 
 MCP_ARGUMENTS = ("-P", "-m", "tieline.cli.main", "mcp")
-"""Arguments of our Python with which a program starts our MCP server. The program runs in somebody's project folder.
-`-P` keeps Python from searching that folder first for modules."""
+"""Arguments for Python with which an agent's program starts Tieline's MCP server. The program runs in the folder of
+some project. `-P` keeps Python from searching that folder first for modules."""
 
 REQUESTS_MAX = 64
-"""Most concurrent requests of one MCP server. Above this limit the runner stops reading until it has answered some."""
+"""Maximum number of requests of one MCP server at the same time. Above this limit the runner stops reading until it has
+answered some."""
 
 MCP_SERVERS_MAX = 16
-"""Most concurrent MCP servers. A program usually has one, and a second one during a restart."""
+"""Maximum number of connected MCP servers. A program usually has one, and a second one during a restart."""
 
 UNPROVED_MAX = 1024
-"""Most messages that are kept per MCP server since the agent's last tool call. The hub pushes no more messages at a
-time."""
+"""Maximum number of messages that are kept for each MCP server since the agent's last tool call. The hub pushes no more
+messages at a time."""
 
 CLOSE_SECONDS = 1.0
-"""Time for an MCP server to read its last frames. An MCP server that does not read must not delay the run's end."""
+"""Seconds that an MCP server has to read the last lines from the runner. An MCP server that does not read must not
+delay the end of the run."""
 
 _READ_BYTES = 65_536  # as much as a socket usually holds
 _NAME_CHARS = 100
@@ -61,7 +63,10 @@ Tell = Callable[[str], None]
 
 
 class Runner:
-    """The agent session, uploader and MCP connections of one run. Belongs to one event loop."""
+    """The part of `tieline run` that has the run's session with the hub, its uploader, and its MCP connections.
+
+    Only one event loop may use it.
+    """
 
     def __init__(
         self,
@@ -102,12 +107,15 @@ class Runner:
 
     @property
     def client(self) -> Client:
-        """Return the session with the hub that was opened last. It may have ended since."""
+        """The session with the hub that was opened last. This session may have ended since."""
         assert self.uploader.client is not None, "a run begins with a session"
         return self.uploader.client
 
     def join(self, forwarder: Forwarder | None = None) -> None:
-        """Start to receive deliveries for the member, with the program's own forwarder if one is given."""
+        """Start to receive deliveries for the member.
+
+        `forwarder` shows them to the program; `None` for the default one.
+        """
         self.agent_session.forwarder = forwarder
         self._keeping = asyncio.create_task(self.agent_session.keep(self._first))
 
@@ -147,7 +155,7 @@ class Runner:
         task.add_done_callback(self._marks.discard)
 
     async def mark_objectives(self) -> None:
-        """Write a mark into the activity for each objective of the agent that opened or closed since the last call."""
+        """Write events into the agent's activity for its objectives that opened or closed since the last call."""
         async with self._marking:
             opened = {one.id for one in self.agent_session.open_objectives.current}
             for objective in sorted(opened - self._marked):
@@ -169,7 +177,10 @@ class Runner:
         return "reassigned"
 
     def close_objectives(self) -> None:
-        """Write marks into the activity that close all open objectives, because the run is over."""
+        """Write an event into the agent's activity for each open objective, because the run is over.
+
+        The event marks the objective as closed for the agent.
+        """
         for objective in sorted(self._marked):
             self._put({"kind": "objective_close", "objectiveId": objective, "result": "runner_shutdown"})
         self._marked.clear()
@@ -180,7 +191,7 @@ class Runner:
     # MCP servers.
 
     def accept(self) -> asyncio.StreamReaderProtocol:
-        """Return the asyncio protocol for a new connection of an MCP server at the socket."""
+        """Return the asyncio protocol for a new connection of an MCP server to the runner's socket."""
         reader = asyncio.StreamReader(limit=_READ_BYTES)
         return asyncio.StreamReaderProtocol(reader, self._serve_connection)
 
@@ -228,7 +239,7 @@ class Runner:
                 return
 
     async def hang_up(self) -> None:
-        """Tell the MCP servers that the run is over, and close their connections."""
+        """Tell the connected MCP servers that the run is over, and close the connections."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 for connection in list(self._mcp_connections):
@@ -259,7 +270,7 @@ class _McpConnection:
         self.unproved: deque[frames.McpNotification] = deque(maxlen=UNPROVED_MAX)
 
     async def serve(self) -> None:
-        """Answer requests until the MCP server hangs up."""
+        """Answer the requests of the MCP server until it closes the connection."""
         buffer = frames.LineBuffer()
         while data := await self._reader.read(_READ_BYTES):
             buffer.receive_data(data)
@@ -283,9 +294,10 @@ class _McpConnection:
                 return
 
     async def tell(self, frame: frames.McpNotification) -> bool:
-        """Send a notification for the agent, and keep it in `unproved` until the agent's next tool call.
+        """Send a notification for the agent to the MCP server. Return false if the notification could not be sent.
 
-        Return false if the notification could not be sent.
+        Also store the notification in `unproved` until the agent's next tool call. Until then the agent may not have
+        seen it.
         """
         if not await self.write(frame):
             return False
@@ -293,7 +305,7 @@ class _McpConnection:
         return True
 
     async def write(self, frame: frames.AnyFrame) -> bool:
-        """Write a frame. Returns false if the write failed."""
+        """Write a frame (one line of JSON) to the MCP server. Return false if the write failed."""
         try:
             self._writer.write(frames.encode(frame))
             await self._writer.drain()
@@ -334,7 +346,7 @@ class _McpConnection:
 
 
 async def answer(agent_session: AgentSession, request: frames.McpRequest) -> frames.McpResponse:
-    """Answer a request that an MCP server sent over the runner's socket: list the agent's tools, or call one."""
+    """Return the answer to an MCP server's request on the runner's socket: list the agent's tools, or call one."""
     params = request.params or {}
     match request.method:
         case "tools/list":
@@ -356,7 +368,7 @@ async def answer(agent_session: AgentSession, request: frames.McpRequest) -> fra
 
 @dataclass(frozen=True)
 class Run:
-    """A prepared run (folder, runner, loopback, signals, environment), for the function that runs the program."""
+    """Data of a prepared run (folder, runner, loopback, signals…), for the function that runs the agent's program."""
 
     folder: RunFolder
     runner: Runner
@@ -384,11 +396,11 @@ async def prepared_run(  # noqa: PLR0913 - what a run needs to know of the hub, 
 ) -> AsyncIterator[Run]:
     """Prepare a run in the hub's folder `home` with the open session `client`, yield it, and clean up at exit.
 
-    `open_session` opens a new session when the old one has ended. `tools` is the set of tools for the agent. With
-    `upstreams` (base URLs of APIs) the run is traced: API calls go through our proxy. Without `push` no messages are
-    pushed to the agent, for a program that does not show them. With `hooked`, hooks show messages to the agent and
-    report which messages it has seen. `takes` returns true for the scope of a message that is for this agent. `tell`
-    prints a line for the person.
+    `open_session` opens a new session when the old one has ended. `tools` is the name of a set of tools for the agent.
+    With `upstreams` (base URLs of APIs) the run is traced: the program's API calls go through a local proxy. Without
+    `push` no messages are pushed to the agent, for a program that does not show them. With `hooked`, hooks show
+    messages to the agent and report which messages it has seen. `takes` returns true for the scope of a message that is
+    for this agent. `tell` prints a line for the person at the terminal.
     """
     running = Runner(open_session, client, tools=tools, push=push, hooked=hooked, takes=takes, tell=tell)
     with caught_signals() as signals, run_folder(home) as folder:

@@ -23,7 +23,8 @@ from tieline.agents.runner_frames import (
 )
 
 HELD_MAX = 1024
-"""Most notifications that wait while the agent is not ready or reads slowly. The hub pushes no more at a time."""
+"""Maximum number of notifications that wait while the agent is not ready or reads slowly. The hub pushes no more at a
+time."""
 
 _CHUNK_BYTES = 64 * 1024  # as much as a socket usually holds
 
@@ -31,11 +32,11 @@ Notify = Callable[[str, dict[str, Any] | None], Awaitable[None]]
 
 
 class RunnerGone(Exception):
-    """Raised if the runner cannot be reached or has ended."""
+    """Raised if the runner (the process of `tieline run`) cannot be reached or has ended."""
 
 
 class RunnerRefused(Exception):
-    """Raised if the runner answers a request with an error."""
+    """Raised if the runner (the process of `tieline run`) answers a request with an error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -43,7 +44,10 @@ class RunnerRefused(Exception):
 
 
 class RunnerClient:
-    """An MCP server's connection to its runner: sends requests, passes notifications on. Belongs to one event loop."""
+    """An MCP server's connection to its runner: sends requests, and passes the runner's notifications on to the agent.
+
+    Only one event loop may use it.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, notify: Notify) -> None:
         self._reader = reader
@@ -59,7 +63,10 @@ class RunnerClient:
 
     @classmethod
     async def connect(cls, path: Path, notify: Notify) -> "RunnerClient":
-        """Connect to a runner's socket; `notify` gets the runner's notifications. Raises `RunnerGone`."""
+        """Connect to a runner's socket at `path`, and return the connection. Raises `RunnerGone`.
+
+        `notify` is called with each notification of the runner.
+        """
         try:
             reader, writer = await asyncio.open_unix_connection(path)
         except OSError as error:
@@ -71,7 +78,7 @@ class RunnerClient:
         self._ready.set()
 
     async def keep(self) -> None:
-        """Read and handle the frames that the runner sends, until the connection ends."""
+        """Read and handle the frames (lines of JSON) that the runner sends, until the connection ends."""
         buffer = LineBuffer()
         why = "the runner ended"
         # A separate task, so that answers never wait behind notifications: some agents send requests before they are
@@ -130,7 +137,7 @@ class RunnerClient:
         return response.result or {}
 
     def close(self, reason: str) -> None:
-        """Tell the runner the reason (`Shutdown`) and close the connection."""
+        """Send the runner a `Shutdown` frame with the reason, and close the connection."""
         if self._gone is None:
             self._writer.write(encode(Shutdown(reason)))
         self._writer.close()

@@ -1,4 +1,4 @@
-"""Frames between a runner and the MCP server that its agent starts: one JSON object per line.
+"""Frames (JSON objects, one per line) between a runner and the MCP server that its agent starts.
 
 Used by: `agents.mcp_server`, which an agent starts as its MCP server, and the runner, which started the agent and has
 the session with the hub. Uses: nothing; it does no I/O. A request of the agent goes to the runner with a number, and
@@ -12,17 +12,22 @@ import msgspec
 from msgspec import Struct
 
 SOCKET_VARIABLE = "TIELINE_RUNNER_SOCKET"
-"""Environment variable with the path of the runner's socket. Without it the MCP server talks to the hub itself."""
+"""Environment variable with the path of the runner's socket. Without this variable the MCP server opens its own session
+with the hub."""
 
 CANCELLED_METHOD = "notifications/cancelled"
 """Method of the notification by which the MCP server cancels a request whose answer the agent no longer wants."""
 
 LINE_BYTES_MAX = 1024 * 1024
-"""Most bytes of one frame. A frame holds a page of tools or of messages, never a document."""
+"""Maximum number of bytes of one frame (a JSON object on one line). A frame holds a list of tools or of messages, never
+a document."""
 
 
 class Frame(Struct, frozen=True, omit_defaults=True, tag_field="kind"):
-    """Base class of all frames. In JSON, `kind` names the type of a frame."""
+    """Base class of all frames: JSON objects, one per line, between a runner and an MCP server.
+
+    `kind` names the type.
+    """
 
 
 class McpRequest(Frame, frozen=True, omit_defaults=True, tag="mcp_request"):
@@ -66,7 +71,7 @@ class Shutdown(Frame, frozen=True, omit_defaults=True, tag="shutdown"):
 
 
 class Error(Frame, frozen=True, omit_defaults=True, tag="error"):
-    """Frame from either side: its sender has received an invalid or forbidden frame, so the connection ends."""
+    """Frame from either side: the sender has received an invalid or forbidden frame, so the connection ends."""
 
     message: str
 
@@ -83,7 +88,7 @@ _decoder: msgspec.json.Decoder[AnyFrame] = msgspec.json.Decoder(AnyFrame)
 
 
 def encode(frame: AnyFrame) -> bytes:
-    """Encode a frame as a line. Raises `BadLine` if the line is too long."""
+    """Return a frame as a line of JSON. Raises `BadLine` if the line is too long."""
     line = _encoder.encode(frame) + b"\n"
     if len(line) > LINE_BYTES_MAX:
         raise BadLine(f"a frame of {len(line)} bytes is longer than {LINE_BYTES_MAX}")
@@ -91,7 +96,7 @@ def encode(frame: AnyFrame) -> bytes:
 
 
 class LineBuffer:
-    """Collects received bytes and returns whole frames. After a `BadLine` the connection must end."""
+    """Buffer that collects received bytes and returns complete frames. After a `BadLine` the connection must end."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -101,7 +106,10 @@ class LineBuffer:
         self._bytes += data
 
     def next_frames(self) -> Iterator[AnyFrame]:
-        """Yield the complete frames and remove them. An incomplete line stays in the buffer. Raises `BadLine`."""
+        """Yield the complete frames in the buffer and remove them. An incomplete line stays in the buffer.
+
+        Raises `BadLine`.
+        """
         while (end := self._bytes.find(b"\n")) >= 0:
             line = bytes(self._bytes[:end])
             del self._bytes[: end + 1]
@@ -114,7 +122,7 @@ class LineBuffer:
 
 
 def decode(line: bytes) -> AnyFrame:
-    """Decode one line into a frame. Raises `BadLine`."""
+    """Decode one line of JSON and return the frame. Raises `BadLine`."""
     try:
         return _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

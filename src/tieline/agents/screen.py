@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tieline.contract.text import neutral
 
 _LINE_BYTES_MAX = 4096
-"""Most bytes of an unfinished line that are kept. A prompt with colours and a title is shorter."""
+"""Maximum number of bytes of an unfinished line that are kept. A prompt with colours and a title is shorter."""
 
 # Text, and escape sequences that stay on their line: colours, titles, modes and line editing. Printed again at the left
 # edge, these bytes draw the same line again and leave the cursor at the same place.
@@ -24,7 +24,7 @@ _LEAVE_ALTERNATE = b"\x1b[?1049l"
 
 
 class Screen:
-    """Writes the program's output, and prints messages between the lines of the output."""
+    """Writes the output of a program to the terminal, and prints messages between the lines of the output."""
 
     def __init__(self, stdout: int, messages: int, *, line_end: str) -> None:
         self._stdout = stdout
@@ -41,11 +41,11 @@ class Screen:
         return self._lock.locked()
 
     def close(self) -> None:
-        """Start no more writes. A write that already blocks is not interrupted."""
+        """Begin no further writes to the terminal. A write that already blocks is not interrupted."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def pass_on(self, data: bytes) -> None:
-        """Write the program's output."""
+        """Write output of the program to the terminal."""
         async with self._lock:
             await self._write(self._stdout, data)
             if self._messages == self._stdout:
@@ -55,9 +55,9 @@ class Screen:
                 self._line += rest[: _LINE_BYTES_MAX + 1 - len(self._line)]
 
     async def show(self, text: str) -> None:
-        """Print a text on lines of its own. Lines after the first are indented.
+        """Print a message for the person on lines of its own. Lines after the first are indented.
 
-        The program's unfinished line, most often a prompt, is printed again after the text if that is possible.
+        The program's unfinished line, most often a prompt, is printed again after the message if that is possible.
         """
         async with self._lock:
             before = self._line_end if self._line else b""

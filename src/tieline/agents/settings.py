@@ -15,11 +15,15 @@ _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _SCALAR = re.compile(r"-?[0-9][0-9.eE+-]*|true|false|null")
 _INDENT = re.compile(r"\n([ \t]+)\S")
 _DEPTH_MAX = 64
-"""Nesting limit, far deeper than real settings. A file that is no settings file must not exhaust the stack."""
+"""Maximum depth of nesting, far deeper than in real settings. A file that is no settings file must not exhaust the
+stack."""
 
 
 class BadSettings(ValueError):
-    """Raised if the text of a settings file is not valid for its program. The error's text says where and why."""
+    """Raised if the text of a settings file is not valid for its program.
+
+    The error's text contains the position and the reason.
+    """
 
 
 class Node(Struct):
@@ -28,7 +32,7 @@ class Node(Struct):
     start: int
     end: int
     value: Any
-    """The value as plain data."""
+    """The JSON value as Python data."""
     children: "list[Child]"
 
 
@@ -36,13 +40,13 @@ class Child(Struct):
     """One child of a JSON value: a field of an object, or an item of an array."""
 
     start: int
-    """Start of the child: the start of its key, if the child has a key."""
+    """Position in the text where the child begins. This is the start of its key, if the child has a key."""
     node: Node
     key: str | None = None
 
     @property
     def end(self) -> int:
-        """Position in the text after the child."""
+        """Position in the text directly after the child."""
         return self.node.end
 
 
@@ -64,7 +68,7 @@ def parse_object(text: str) -> Node:
 
 
 def child(node: Node, key: str) -> Node | None:
-    """Return the value of an object's field with this key; `None` if there is none."""
+    """Return the value of the field `key` in the JSON object `node`; `None` if there is no such field."""
     return next((each.node for each in reversed(node.children) if each.key == key), None)
 
 
@@ -127,7 +131,7 @@ def _gap(text: str, at: int) -> int:
 
 
 def _comma(text: str, at: int) -> int | None:
-    """Return the position of the next comma after `at`, if only white space and comments come before it."""
+    """Return the position of the comma after `at`; `None` if other text than spaces and comments comes first."""
     after = _gap(text, at)
     return after if text[after : after + 1] == "," else None
 
@@ -180,7 +184,7 @@ def _container(text: str, start: int, depth: int, *, is_object: bool) -> Node:
 
 
 def _unit(text: str) -> str:
-    """Return the characters that indent one level in this text."""
+    """Return the white space that indents one level in this text, such as two spaces."""
     match = _INDENT.search(text)
     return match[1] if match else "  "
 

@@ -16,17 +16,20 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 LINE_BYTES_MAX = 32 * 1024 * 1024
-"""Most bytes of one line. The hub takes no larger frame."""
+"""Maximum number of bytes of one line. The hub takes no larger message."""
 
 TOO_LONG: Final = b""
-"""Stands for a line that was longer than `LINE_BYTES_MAX`. No other line is empty."""
+"""Value that stands for a line longer than `LINE_BYTES_MAX`. No other line is empty."""
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _BUFFER_BYTES = 64 * 1024  # as much as a pipe holds
 
 
 class Stdio:
-    """The lines of one program. Belongs to one event loop."""
+    """Exchanges lines with the program that started this process, on stdin and stdout.
+
+    Only one event loop may use it.
+    """
 
     def __init__(self, reading: int, writing: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -37,12 +40,12 @@ class Stdio:
             threading.Thread(target=work, args=(fd,), daemon=True).start()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield the lines of the program, without their ends, until the program closes its side."""
+        """Yield the lines that the program writes, without their line ends, until the program closes its output."""
         while (line := await self._lines.get()) is not None:
             yield line
 
     async def write(self, line: bytes) -> None:
-        """Write a line to the program. Returns when it is written. If the program is gone, the line is dropped."""
+        """Write a line to the program, and return when the line is written. If the program has ended, drop the line."""
         written = self._loop.create_future()
         self._unwritten.put((line + b"\n", written))
         await written
@@ -76,7 +79,10 @@ class Stdio:
 
 @contextlib.asynccontextmanager
 async def open_stdio() -> AsyncIterator[Stdio]:
-    """Open stdin and stdout, to exchange lines with the program that has started this process."""
+    """Yield an object that exchanges lines with the program that has started this process, on stdin and stdout.
+
+    From then on, file descriptor 0 is empty, and file descriptor 1 leads to stderr.
+    """
     reading, writing = os.dup(_STDIN), os.dup(_STDOUT)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, _STDIN)
@@ -87,7 +93,10 @@ async def open_stdio() -> AsyncIterator[Stdio]:
 
 
 def _lines_of(fd: int) -> Iterator[bytes]:
-    """Yield the lines of a file descriptor, without their ends and without empty ones. A failed read is the end."""
+    """Yield the lines of a file descriptor, without line ends and without empty lines. A failed read counts as the end.
+
+    A line that is too long is yielded as `TOO_LONG`.
+    """
     with contextlib.suppress(OSError), open(fd, "rb", buffering=_BUFFER_BYTES, closefd=False) as file:
         while line := file.readline(LINE_BYTES_MAX + 1):
             if len(line) > LINE_BYTES_MAX:

@@ -3,20 +3,18 @@ r"""The terminal: runs a program in a pty between the program and the person, an
 Used by: `tieline run`. Uses: the extractor, which finds instructions to send in the program's output. This module does
 not know the hub: instructions go to a callback, and messages come from an iterator.
 
-The program runs as it would without us. The program leads a session of its own, with the pty as its controlling
+The program runs as it would without Tieline. The program leads a session of its own, with the pty as its controlling
 terminal. Keys, window sizes and signals reach the program. Its output reaches the screen byte for byte, except the
-instructions that the extractor consumes. Its exit code becomes our exit code. A SIGTERM ends the program and its whole
-session: processes that ignore SIGTERM, as an interactive shell does, get SIGHUP and then SIGKILL. The person's terminal
-is in raw mode meanwhile. We restore the terminal at the end, after every error, and while we are suspended (Ctrl-Z). If
-the standard input is no terminal, the program inherits it, because only the program's output must pass through us. If
-input or output is no terminal, the pty does not translate line ends.
+instructions that the extractor consumes. Its exit code becomes the exit code of this process. A SIGTERM ends the
+program and its whole session: processes that ignore SIGTERM, as an interactive shell does, get SIGHUP and then SIGKILL.
+The person's terminal is in raw mode meanwhile. The terminal is restored at the end, after every error, and while this
+process is suspended (Ctrl-Z). If the standard input is no terminal, the program inherits it, because only the program's
+output must pass through this process. If input or output is no terminal, the pty does not translate line ends.
 
-Showing messages
-----------------
-A message waits until the program has printed nothing for `idle_ms` and the person has no unfinished input. Then it is
-shown. Later messages wait behind it, because the next message is requested only after the last one was shown. For a
-message on the screen, unfinished input counts only for `TYPING_SECONDS`. A program that has printed nothing yet counts
-as starting for `START_SECONDS`.
+Showing messages: a message waits until the program has printed nothing for `idle_ms` and the person has no unfinished
+input. Then it is shown. Later messages wait behind it, because the next message is requested only after the last one
+was shown. For a message on the screen, unfinished input counts only for `TYPING_SECONDS`. A program that has printed
+nothing yet counts as starting for `START_SECONDS`.
 
 By default a message is printed on the screen, for the person. The program's input gets nothing: no text, and above all
 no Enter, which could approve an open dialog. While a program uses the alternate screen, nothing is printed. Status
@@ -28,8 +26,8 @@ asks for a permission, and Enter means yes. Use `inject` only for programs that 
 
 The messages come from other members, often models, and are not trusted. Terminal control characters are made visible,
 and so is a tab in typed text, where a tab would be a key. On the screen, lines after the first are indented, so that no
-line looks like a line of ours. In typed text, the marks of instructions are made invalid. The program echoes the text,
-and the extractor must not take such an echo for an instruction of the program.
+line of a message looks like a line of Tieline. In typed text, the marks of instructions are made invalid. The program
+echoes the text, and the extractor must not take such an echo for an instruction of the program.
 """
 
 import asyncio
@@ -49,31 +47,33 @@ from tieline.protocols import protocols
 from tieline.wire.extractor import Declined, Extracted, Extractor, Instruction, Output, Passed
 
 IDLE_MS = 400
-"""Time without output after which a program counts as idle. A working program pauses for less, and a person hardly
-notices the delay."""
+"""Milliseconds without output after which a program counts as idle. A working program pauses for less, and a person
+hardly notices the delay."""
 
 START_SECONDS = 3.0
-"""Time that a program without any output counts as starting, and so not as idle."""
+"""Seconds that a program without any output counts as starting, and so not as idle."""
 
 TYPING_SECONDS = 10.0
-"""Time for which unfinished input of the person delays messages on the screen. It is limited, because not every key
-belongs to a line that the person will finish."""
+"""Seconds for which unfinished input of the person delays messages on the screen. The time is limited, because not
+every key belongs to a line that the person will finish."""
 
 SUBMIT_SECONDS = 0.3
-"""Pause between typed text and its Enter. Without a pause, programs take both for a paste, and the Enter for text."""
+"""Seconds between a typed message and its Enter. Without a pause, programs take both for a paste, and the Enter for
+text."""
 
 DRAIN_SECONDS = 0.2
-"""After the program has ended, its leftover processes may still print. If they print nothing for this time, the output
-is over."""
+"""Seconds without output after which the output is over, once the program has ended. The program's leftover processes
+may still print for a while."""
 
 DRAIN_BYTES_MAX = 1024 * 1024
-"""Most output that is read after the program has ended. The kernel buffers far less of the program's own output."""
+"""Maximum number of bytes of output that are read after the program has ended. The kernel buffers far less of the
+program's own output."""
 
 TERMINATE_SECONDS = 3.0
-"""Time for a program to end after SIGTERM, before SIGHUP: agents save their session in this time."""
+"""Seconds that a program has to end after SIGTERM, before SIGHUP is sent. In this time agents save their session."""
 
 HANG_UP_SECONDS = 2.0
-"""Time for a program to end after SIGHUP, before SIGKILL."""
+"""Seconds that a program has to end after SIGHUP, before SIGKILL is sent."""
 
 _POLL_SECONDS = 0.02  # a person does not notice this delay, and the polling costs little processor time
 
@@ -94,7 +94,7 @@ _PROGRAM_SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR
 
 
 class NotStarted(OSError):
-    """Raised if the command cannot be started. The terminal is unchanged."""
+    """Raised if the command cannot be started in a terminal. The person's terminal is unchanged."""
 
 
 async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is told, and where
@@ -111,14 +111,15 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
     stdout: int = 1,
     screen: int | None = None,
 ) -> int:
-    """Run a command in a pty until the command ends, and return its exit code: 128 + n if signal n ended it.
+    """Run a command in a pty (pseudo terminal) until it ends. Return its exit code: 128 + n if signal n ended it.
 
-    `on_instruction` is called for each instruction of the program, in order. `on_declined` is called with each request
-    of the program that is not supported here. An exception from one of these callbacks ends the program. `incoming`
-    yields the messages to show, and `status_lines` yields lines that are printed even with `inject`. Each iterator is
-    asked for the next text only after the last one was shown. An exception from an iterator ends its messages, not the
-    program, and is raised after the program's end. Messages are printed to `screen`, by default to the standard output.
-    A command that cannot be started raises `NotStarted`.
+    `on_instruction` is called for each instruction (a message to send) that the program prints, in order. `on_declined`
+    is called with each request of the program that is not supported here. An exception from one of these callbacks ends
+    the program. `incoming` yields the messages to show. `status_lines` yields lines that are always printed, also with
+    `inject`. Each iterator is asked for the next text only after the last one was shown. An exception from an iterator
+    ends its messages, not the program, and is raised after the program's end. With `inject`, messages are typed into
+    the program. Otherwise they are printed to `screen`, by default the standard output. A command that cannot be
+    started raises `NotStarted`.
     """
     with contextlib.ExitStack() as stack:
         both = os.isatty(stdin) and os.isatty(stdout)
@@ -164,8 +165,8 @@ async def run_in_terminal(  # noqa: PLR0913 - what the program says, what it is 
 class _Keyboard:
     """Reads the person's keys from the standard input, in a thread, not by the event loop.
 
-    An event loop may make a watched file non-blocking. This would disturb our own standard error, the shell and later
-    programs, because they all share the terminal.
+    An event loop may make a watched file non-blocking. This would disturb the standard error of this process, the shell
+    and later programs, because they all share the terminal.
     """
 
     def __init__(self, fd: int) -> None:
@@ -180,7 +181,10 @@ class _Keyboard:
         os.close(self._waker)
 
     async def wait_for_keys(self) -> bytes:
-        """Wait for the next keys. No bytes mean the end of the input."""
+        """Wait for the next keys that the person presses, and return them as bytes.
+
+        No bytes mean the end of the input.
+        """
         while True:
             ready = asyncio.get_running_loop().run_in_executor(None, self._block)
             try:
@@ -198,10 +202,10 @@ class _Keyboard:
 
 @contextlib.contextmanager
 def _signals(pty: Pty, pid: int, raw: RawMode, told: asyncio.Event) -> Iterator[None]:
-    """Until exit, pass signals of this process on to the program `pid`. SIGTERM also sets the event `told`.
+    """Until exit, pass signals of this process on to the program with the process id `pid`.
 
-    Only the main thread can handle signals. In another thread this function does nothing. Signals that were ignored
-    before stay ignored.
+    SIGTERM also sets the event `told`. Only the main thread can handle signals. In another thread this function
+    installs no handlers. Signals that were ignored before stay ignored.
     """
     loop = asyncio.get_running_loop()
 
@@ -243,7 +247,7 @@ def _signals(pty: Pty, pid: int, raw: RawMode, told: asyncio.Event) -> Iterator[
 
 
 def _extractor() -> Extractor:
-    """Make the extractor, which finds instructions to send in the program's output.
+    """Return an extractor, which finds instructions (messages to send) in the program's output.
 
     A protocol declares the extractor. If several protocols declare one, the first by name is used. If none declares
     one, the extractor finds nothing.
@@ -253,7 +257,7 @@ def _extractor() -> Extractor:
 
 
 class _Run:
-    """One program in its pty: passes its output and input on, and shows messages while it is idle."""
+    """One program in its pty (pseudo terminal): passes its output and input on, and shows messages while it is idle."""
 
     def __init__(
         self,
@@ -286,7 +290,10 @@ class _Run:
     # The program's output
 
     async def pass_output(self, exited: "asyncio.Task[tuple[int, int]]") -> None:
-        """Pass the program's output on, until the program has ended and no output follows, or the screen is gone."""
+        """Pass the program's output on to the screen, until the program has ended and prints no more.
+
+        Also end if the screen is closed. `exited` is the task that waits for the program's end.
+        """
         printing = asyncio.create_task(self._pass_output())
         try:
             await asyncio.wait({printing, exited}, return_when=asyncio.FIRST_COMPLETED)
@@ -343,7 +350,10 @@ class _Run:
     # The program's input
 
     async def pass_input(self, stdin: int) -> None:
-        """Pass the person's keys on to the program. If the input is a terminal and ends, send SIGHUP to the program."""
+        """Pass the person's keys on to the program, until the input ends.
+
+        If this input is a terminal, send SIGHUP to the program then.
+        """
         with _Keyboard(stdin) as keyboard:
             while data := await keyboard.wait_for_keys():
                 self._note_keys(data)
@@ -353,7 +363,7 @@ class _Run:
                 os.kill(self._pid, signal.SIGHUP)
 
     def _note_keys(self, data: bytes) -> None:
-        """Count the characters that the person has typed and not yet entered, because they delay messages."""
+        """Count the characters that the person has typed since the last Enter, because they delay messages."""
         self._keys += 1
         self._keyed_at = self._loop.time()
         for byte in _KEY_SEQUENCE.sub(b"", data):
@@ -366,7 +376,10 @@ class _Run:
         self._stirred.set()
 
     async def _give(self, data: bytes) -> None:
-        """Write data to the program's input, as fast as the program reads. If the program is gone, drop the data."""
+        """Write data to the program's input, as fast as the program reads it.
+
+        If the program has ended, drop the data.
+        """
         async with self._input_lock:
             while data:
                 try:
@@ -381,7 +394,10 @@ class _Run:
     # Messages
 
     async def show_messages(self, incoming: AsyncIterator[str], *, inject: bool) -> None:
-        """Show each message when the program and the person are idle; with `inject`, type it into the program."""
+        """Show each message when the program and the person are idle; with `inject`, type it into the program.
+
+        `incoming` yields the messages.
+        """
         async for text in incoming:
             await self._wait_until_idle(any_screen=inject)
             if inject:
@@ -410,7 +426,7 @@ class _Run:
                     await self._stirred.wait()
 
     async def _type(self, text: str) -> None:
-        """Type text into the program, then press Enter separately, unless the person typed in between."""
+        """Type a text into the program. Then type Enter separately, unless the person typed in between."""
         keys = self._keys
         line = neutral(text).replace("\n", " ").replace("\t", "\\t")
         await self._give(self._extractor.disarm(line).encode())
@@ -421,7 +437,10 @@ class _Run:
 
 
 async def _wait_for_output(master: int) -> bytes:
-    """Wait for the next bytes of a pty. No bytes mean the end of the output, because no process has the slave open."""
+    """Wait for the next bytes that a program prints, and return them. `master` is the master end of its pty.
+
+    No bytes mean the end of the output, because no process has the slave end open.
+    """
     loop = asyncio.get_running_loop()
     while True:
         await _wait_for(loop.add_reader, loop.remove_reader, master)
@@ -430,7 +449,10 @@ async def _wait_for_output(master: int) -> bytes:
 
 
 def _read(fd: int) -> bytes:
-    """Read the available bytes. Return no bytes at the end, also if a terminal reports the end as an error."""
+    """Return the bytes that a file descriptor has ready.
+
+    Return no bytes at the end, also if a terminal reports the end as an error.
+    """
     try:
         return os.read(fd, _READ_BYTES)
     except OSError as error:
@@ -440,7 +462,10 @@ def _read(fd: int) -> bytes:
 
 
 async def _wait_for(watch: Callable[..., object], unwatch: Callable[[int], object], fd: int) -> None:
-    """Wait until a file descriptor is ready. `watch` and `unwatch` are the event loop's methods to register it."""
+    """Wait until a file descriptor is ready.
+
+    `watch` and `unwatch` are the event loop's methods to register and unregister it.
+    """
     ready = asyncio.get_running_loop().create_future()
 
     def settle() -> None:
@@ -461,7 +486,11 @@ async def _cancel(*tasks: "asyncio.Task[None]") -> None:
 
 
 async def _end_when_told(pid: int, told: asyncio.Event, exited: "asyncio.Task[tuple[int, int]]") -> None:
-    """Wait for SIGTERM (`told`), then hang up a program that does not end by itself, such as an interactive shell."""
+    """Wait for SIGTERM (the event `told`).
+
+    Then end a program that does not end by itself, such as an interactive shell, by SIGHUP or SIGKILL. `exited` is the
+    task that waits for the program's end.
+    """
     await told.wait()
     await asyncio.wait({exited}, timeout=TERMINATE_SECONDS)
     await _hang_up(pid, exited)
@@ -470,7 +499,7 @@ async def _end_when_told(pid: int, told: asyncio.Event, exited: "asyncio.Task[tu
 async def _hang_up(pid: int, exited: "asyncio.Task[tuple[int, int]]") -> None:
     """If a program still runs, send SIGHUP to its process session, as a closed terminal does.
 
-    If the program does not end by that, send SIGKILL.
+    If the program still does not end, send SIGKILL. `exited` is the task that waits for the program's end.
     """
     for number, seconds in ((signal.SIGHUP, HANG_UP_SECONDS), (signal.SIGKILL, None)):
         if exited.done():
@@ -480,7 +509,7 @@ async def _hang_up(pid: int, exited: "asyncio.Task[tuple[int, int]]") -> None:
 
 
 async def _end_session(pid: int) -> None:
-    """End the processes that a program left running in its session, because they were started for this run."""
+    """End the processes that an ended program left running in its process session. They were started for this run."""
     signal_session(pid, signal.SIGHUP)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(HANG_UP_SECONDS):

@@ -1,8 +1,8 @@
-"""Settings files in TOML, changed in place: one table of ours is added or removed.
+"""Settings files in TOML, changed in place: one table of Tieline is added or removed.
 
 Used by: `connection`. Uses: nothing. The functions take a text and return the changed text. All other text keeps its
-order, comments and spacing. Each change is checked: apart from our table, the changed text must have exactly the same
-data as the old text.
+order, comments and spacing. Each change is checked: apart from Tieline's table, the changed text must have exactly the
+same data as the old text.
 """
 
 import json
@@ -18,7 +18,7 @@ _NAME_PART = re.compile(r"""[ \t]*(?:"(?P<quoted>[^"]*)"|'(?P<plain>[^']*)'|(?P<
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Parse the text of a settings file. Raises `BadSettings`."""
+    """Parse the text of a TOML settings file, and return its data. Raises `BadSettings`."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -32,7 +32,10 @@ def table(text: str, outer: str, inner: str) -> Any:
 
 
 def with_table(text: str, outer: str, inner: str, values: Mapping[str, str | list[str]]) -> str:
-    """Return the text with the table `outer.inner`, which replaces an older one of this name. Raises `BadSettings`."""
+    """Return the text of a TOML file with the table `outer.inner`, which replaces an older one of this name.
+
+    `values` are the keys and values of the table. Raises `BadSettings`.
+    """
     if table(text, outer, inner) == values:
         return text
     rest = without_table(text, outer, inner)
@@ -49,7 +52,7 @@ def with_table(text: str, outer: str, inner: str, values: Mapping[str, str | lis
 
 
 def without_table(text: str, outer: str, inner: str) -> str:
-    """Return the text without the table `outer.inner` and the tables inside it. Raises `BadSettings`."""
+    """Return the text of a TOML file without the table `outer.inner` and the tables inside it. Raises `BadSettings`."""
     expected = parse(text)
     if table(text, outer, inner) is None:
         return text
@@ -84,7 +87,7 @@ def _cut(text: str, start: int, end: int) -> str:
 
 
 def _name(written: str) -> list[str]:
-    """Split a table's name into its parts. For example, `a."b"` has the parts `a` and `b`."""
+    """Return the parts of a TOML table's name. For example, `a."b"` has the parts `a` and `b`."""
     parts, at = [], 0
     while at < len(written) and (match := _NAME_PART.match(written, at)):
         parts.append(match["quoted"] or match["plain"] or match["bare"] or "")

@@ -1,4 +1,4 @@
-"""Makes the answer of our hook in an agent's program: the unread messages that fit, in the program's format.
+"""Makes the answer of Tieline's hook in an agent's program: the unread messages that fit, in the program's format.
 
 Used by: `tieline drain --hook`. Uses: `framing`, `digest`. This module does no I/O. A hook must never disturb a turn,
 so it prints nothing if there are no unread messages.
@@ -17,26 +17,32 @@ from tieline.contract.message import Priority
 from tieline.protocols.mcp.framing import BODY_CHARS_MAX, channel_text
 
 _CHARS_A_TOKEN = 4
-"""Characters per token: an estimate that is close enough for a budget, with every model."""
+"""Characters per token. This is an estimate that is close enough for a limit, with every model."""
 
 _HANDLED = ", 'tieline take ID' says that one is handled"
 _BY_TOOLS = "Your tieline tools answer them, with the msg_id as reply_to."
 
 
 class Asked(Struct, frozen=True):
-    """The JSON that an agent's program passes to our hook, which shows unread messages. Only the fields we need."""
+    """JSON input of Tieline's hook, which an agent's program passes to it.
+
+    The struct has only the fields that are used.
+    """
 
     hook_event_name: str = ""
     stop_hook_active: bool = False
-    """True if a hook has already kept the program from ending this turn. A hook that ignored this would never let the
-    turn end."""
+    """True if a hook has already kept the program from ending this turn. A hook that ignored this field would never let
+    the turn end."""
     session_id: str = ""
     transcript_path: str | None = None
     prompt: str = ""
 
 
 def asked(program: Program, given: bytes) -> Asked:
-    """Decode the input of a hook. If the event is unreadable or unknown, assume the event after a user's prompt."""
+    """Decode and return the JSON input of a hook.
+
+    If its event is unreadable or unknown, assume the event after a user's prompt.
+    """
     try:
         said = msgspec.json.decode(given, type=Asked) if given.strip() else Asked()
     except msgspec.MsgspecError:
@@ -49,9 +55,9 @@ def asked(program: Program, given: bytes) -> Asked:
 def may_speak(program: Program, question: Asked, shown: "Shown") -> bool:
     """True if the hook should print an answer.
 
-    If a hook has already kept the program from ending its turn, the next hook lets the turn end. If no message fits,
-    only a line about waiting messages remains. The hook prints this line only when a session or a turn begins, because
-    nobody reads a constant reminder.
+    If a hook has already kept the program from ending its turn, the next hook lets the turn end. If no message fits
+    into the answer, it has only one line about waiting messages. The hook prints this line only when a session or a
+    turn begins, because nobody reads a constant reminder.
     """
     if not shown.text or (question.hook_event_name == FORMS[program].stopped and question.stop_hook_active):
         return False
@@ -59,7 +65,10 @@ def may_speak(program: Program, question: Asked, shown: "Shown") -> bool:
 
 
 def answer(program: Program, question: Asked, text: str, *, note: str = "") -> dict[str, Any]:
-    """Return the hook's answer in this program's JSON format. It shows `text` to the model, and `note` to the user."""
+    """Return the hook's answer in this program's JSON format.
+
+    The program shows `text` to the model, and `note` to the user. `question` is the hook's input.
+    """
     said: dict[str, Any] = {"systemMessage": note} if note else {}
     if not text:
         return said
@@ -74,22 +83,20 @@ def answer(program: Program, question: Asked, text: str, *, note: str = "") -> d
 
 
 class Sorted(Struct, frozen=True):
-    """Unread items in two lists: items that the model has read, and items that were not shown to it yet.
-
-    The transcript and the record of the hooks decide this.
-    """
+    """Result of `sort_items`: the unread items that the model has read, and those that were not shown to it yet."""
 
     read: tuple[Item, ...]
-    """Items that the model has read. The transcript proves that it answered after the items were shown."""
+    """Items that the model has read. The program's transcript proves that the model answered after the items were
+    shown."""
     new: tuple[Item, ...]
-    """Items that were not shown yet."""
+    """Items that were not shown to the model yet."""
 
 
 def sort_items(items: Sequence[Item], shown: Set[str], transcript: Mapping[str, bool]) -> Sorted:
-    """Sort unread items into read and new ones. Shown items without proof that they were read are in neither list.
+    """Sort unread items into read and new ones. Shown items without proof that the model read them are in neither list.
 
-    `shown` are the ids of messages that hooks have shown. `transcript` has the ids of the messages in the transcript.
-    The value of an id is true if the model answered after the message.
+    `shown` are the ids of messages that hooks have shown. `transcript` has the ids of the messages in the program's
+    transcript. The value of an id is true if the model answered after the message.
     """
     return Sorted(
         tuple(item for item in items if transcript.get(item.message.id)),
@@ -98,7 +105,7 @@ def sort_items(items: Sequence[Item], shown: Set[str], transcript: Mapping[str, 
 
 
 class Shown(Struct, frozen=True):
-    """The unread items that the hook shows now, and the text with their messages."""
+    """Result of `show`: the unread items that the hook shows now, and the text with their messages."""
 
     items: tuple[Item, ...]
     text: str
@@ -117,9 +124,9 @@ def show(
 ) -> Shown:
     """Return the text for as many unread messages as fit into `tokens_max`: urgent ones first, then the oldest.
 
-    One line describes the messages that do not fit. `more` is true if the inbox has further messages, which are not in
-    `items`. `taken` is true if the shown messages are already out of the inbox, so that the agent need not take them.
-    `tools` is true if the agent has our tools and need not use a shell.
+    One line of the text describes the messages that do not fit. `more` is true if the inbox has further messages, which
+    are not in `items`. `taken` is true if the shown messages are already out of the inbox, so that the agent need not
+    take them. `tools` is true if the agent has the hub's tools and need not use a shell.
     """
     if not items:
         return Shown((), "")

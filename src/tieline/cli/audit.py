@@ -206,9 +206,9 @@ def _inspection(home: Path | None) -> "Iterator[SqliteInspection]":
 
 @contextlib.contextmanager
 def _writing(out: Path | None) -> Iterator[BinaryIO]:
-    """Yield a file for writing, which only its owner can read. Without `out`, yield stdout.
+    """Yield a file for writing, which only its owner can read. Without `out`, yield the standard output.
 
-    The file gets the name `out` only when it is complete.
+    The file is written under a temporary name. It gets the name `out` only when it is complete.
     """
     if out is None:
         yield sys.stdout.buffer
@@ -222,7 +222,10 @@ def _writing(out: Path | None) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _appearing(out: Path) -> Iterator[Path]:
-    """Yield an empty private file for writing, which is renamed to `out` at the end of the `with` block."""
+    """Yield the path of an empty file, which only its owner can read.
+
+    At the end of the `with` block, rename the file to `out`.
+    """
     temporary = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))

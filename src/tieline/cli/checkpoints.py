@@ -24,7 +24,7 @@ _decoder = msgspec.json.Decoder(Checkpoint)
 
 
 class Checkpoints:
-    """The signed checkpoints in one home folder, and the key that signs them."""
+    """The signed checkpoints (length and last hash of the audit chain) in one home folder, and their signing key."""
 
     def __init__(self, home: Path) -> None:
         self._key_path = home / KEY_FILE
@@ -33,7 +33,8 @@ class Checkpoints:
     def verify(self, inspection: "Inspection", kept: Sequence[Path]) -> "AuditReport":
         """Check a log against its checkpoints, and return the report. `inspection` reads the log.
 
-        The checkpoints are in the home folder, and in the files `kept`, which are copies outside of the home.
+        The checkpoints are in the home folder, and in the files `kept`. These files are copies that somebody has stored
+        outside of the home.
         """
         from tieline.core.audit import FINDINGS_MAX, AuditFinding, verify
 
@@ -72,7 +73,10 @@ class Checkpoints:
         return [*made, *elsewhere], problems
 
     def add(self, rows: int, head: str) -> Checkpoint:
-        """Sign a checkpoint of a chain with this number of rows and this last hash (`head`), and store it."""
+        """Sign, store and return a checkpoint of the audit chain.
+
+        `rows` is its number of rows, and `head` is its last hash.
+        """
         from tieline.wire.home import write_private
 
         key = self._key()
@@ -98,7 +102,7 @@ class Checkpoints:
 
 
 def read_checkpoints(path: Path) -> list[Checkpoint]:
-    """Read the checkpoints in a file."""
+    """Return the checkpoints in a file. Raise `Failure` if the file cannot be read."""
     try:
         return [_decoder.decode(line) for line in path.read_bytes().splitlines() if line.strip()]
     except (OSError, msgspec.MsgspecError) as error:

@@ -1,8 +1,8 @@
 """`tieline connect` and `tieline disconnect`: connect an agent program on this machine to the hub, or disconnect it.
 
-Used by: the command line. Uses: `agents.connection`, which makes our entries in a program's settings;
+Used by: the command line. Uses: `agents.connection`, which makes Tieline's entries in a program's settings;
 `program_settings`, which changes the files; and `connect_canary`, which tests the connection. The command makes no
-member and writes no file before the person agrees.
+member and writes no file before the user agrees.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ ConfigHomeOption = Annotated[
 
 
 class _Edit(Struct, frozen=True):
-    """The change of one settings file: the file, its new content, and its content without our entries."""
+    """Planned change of one settings file: the file, its new content, and its content without Tieline's entries."""
 
     file: SettingsFile
     after: bytes
@@ -52,7 +52,7 @@ class _Edit(Struct, frozen=True):
 
 
 class _Plan(Struct, frozen=True):
-    """The plan to connect one program: the member, the token, and the change of each settings file."""
+    """Plan to connect one agent program: the member, the token, and the change of each settings file."""
 
     connection: "Connection"
     link: Link
@@ -60,20 +60,21 @@ class _Plan(Struct, frozen=True):
     parts: "list[SettingsPart]"
     edits: list[_Edit]
     is_new: bool
-    """True if the member must be made."""
+    """True if the program's member does not exist on the hub yet and must be created."""
     near: tuple[str, ...]
     """Names of other members that are similar to the name of the new member."""
     token: str | None
-    """Token of the member, which is written into a separate file; `None` if the hub's home on this machine is used."""
+    """Token of the member, which is written into a separate file. `None` if the commands use the hub's home on this
+    machine and need no token."""
 
     @property
     def token_file(self) -> Path:
-        """File for the token."""
+        """Path of the file for the member's token."""
         return self.folder / _TOKEN_FILE
 
     @property
     def is_needed(self) -> bool:
-        """True if anything must be changed."""
+        """True if a file must be changed or the member must be created."""
         stale = self.token is not None and _token_in(self.token_file) != self.token
         return self.is_new or stale or any(edit.is_needed for edit in self.edits)
 
@@ -142,7 +143,11 @@ def _installed() -> list[Program]:
 
 
 async def _plan(link: Link, program: Program, config_home: Path | None, *, ask: bool) -> _Plan:
-    """Find out what connecting a program would change. Raises `Failure` if that is not possible."""
+    """Return the plan to connect an agent program. Raises `Failure` if that is not possible.
+
+    `config_home` is the program's settings folder, if it is not the usual one. With `ask`, the program will ask its
+    user before it uses the hub's tools.
+    """
     from tieline.agents.connection import MEMBERS, Connection, member_of, parts_of, server_of
 
     if executable_of(program) is None:
@@ -166,10 +171,10 @@ async def _plan(link: Link, program: Program, config_home: Path | None, *, ask: 
 
 
 async def _speaker(link: Link, member: str) -> tuple[Link, bool, tuple[str, ...], str | None]:
-    """Find the program's member. Return its link, true if it is new, similar names, and its token.
+    """Find the member of an agent program. Return its link, true if the member is new, similar names, and its token.
 
-    A new member does not exist on the hub yet. The similar names belong to other members. The token is `None` if the
-    key in the hub's home is used.
+    A link says how a command reaches the hub, and as which member. A new member does not exist on the hub yet. The
+    similar names belong to other members. The token is `None` if the key in the hub's home is used.
     """
     from tieline.cli.hub_or_spool import named_token
     from tieline.client import HubRefused
@@ -196,7 +201,7 @@ async def _speaker(link: Link, member: str) -> tuple[Link, bool, tuple[str, ...]
 
 
 def _edit(part: "SettingsPart", file: SettingsFile, connection: "Connection") -> _Edit:
-    """Return the change of one settings file that adds our entries."""
+    """Return the change of one settings file that adds Tieline's entries."""
     from tieline.agents.hooks import without_hooks
 
     with _readable(part.path):
@@ -215,7 +220,7 @@ def _edit(part: "SettingsPart", file: SettingsFile, connection: "Connection") ->
 
 @contextlib.contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Raise `Failure` if an error in the `with` block means that the settings file `path` cannot be read."""
+    """Turn an error in the `with` block into a `Failure`, if it means that the settings file `path` cannot be read."""
     from tieline.agents.settings import BadSettings
 
     try:
@@ -228,7 +233,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 async def _connect(plan: _Plan, *, yes: bool, dry_run: bool, json: bool) -> dict[str, Any]:
-    """Show a plan, carry it out if the person agrees, and test the connection. Return the result as a JSON document."""
+    """Show a plan, carry it out if the user agrees, and test the connection. Return the result as a JSON document."""
     from tieline.cli.connect_canary import NOT_PROVED, try_connection
 
     if not json:
@@ -282,7 +287,7 @@ def _show(plan: _Plan) -> None:
 
 
 def _agrees(*, json: bool) -> bool:
-    """Ask the person, and return true if the person agrees to the change. Raise `Failure` if nobody can be asked."""
+    """Ask the user, and return true if the user agrees to the change. Raise `Failure` if no user can be asked."""
     import signal
 
     if json or not sys.stdin.isatty() or not sys.stdout.isatty():
@@ -301,7 +306,7 @@ def _agrees(*, json: bool) -> bool:
 
 
 async def _apply(plan: _Plan) -> None:
-    """Make the member and change the files."""
+    """Carry out a plan: create the member and change the settings files."""
     from tieline.cli.new_member import make_member, say_made
 
     for edit in plan.edits:
@@ -319,7 +324,7 @@ async def _apply(plan: _Plan) -> None:
 
 
 def _next_steps(plan: _Plan) -> list[str]:
-    """Return two commands for the person to try next: one starts the program, one sends a message to it."""
+    """Return two commands for the user to try next: one starts the agent program, one sends a message to it."""
     from tieline.cli.output import own_name
     from tieline.client.connection import MEMBER_VARIABLE
 

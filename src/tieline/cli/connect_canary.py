@@ -1,12 +1,12 @@
-"""The canary of a connection: a test message that goes through the commands in a program's settings.
+"""The test of a connection: a test message goes through the commands in a program's settings.
 
 Used by: `connect`. Uses: the commands themselves, read from the settings files, and started as the program starts them.
 The test calls no model. So the test cannot prove that the program runs the commands, or that its model reads a message.
 The printed result mentions this limit.
 
 No running agent wakes for the message, because the scope of the message matches only the hook that is tested. The
-message does not count as seen, and the canary takes it out of the inbox at the end. If this process is killed, the
-message expires, and the next canary removes the sender.
+message does not count as seen, and the test takes it out of the inbox at the end. If this process is killed, the
+message expires, and the next test removes the sender.
 """
 
 import asyncio
@@ -33,21 +33,23 @@ if TYPE_CHECKING:
 NOT_PROVED = "that the program itself runs these commands, and that its model reads a message: its first turn shows it"
 
 _SECONDS_MAX = 20.0
-"""Longest time for one command or one answer. Each takes less than a second on a machine that is not overloaded."""
+"""Longest time, in seconds, for one command or one answer. Each takes less than a second on a machine that is not
+overloaded."""
 _SAID_CHARS_MAX = 500
-"""Most characters that are shown of a failed command's error output. The first lines contain the reason."""
+"""Maximum number of characters that are shown of a failed command's error output. The first lines contain the
+reason."""
 _NEWS_MS = 60_000  # nobody needs the canary's message later
 _SENDER = re.compile(r"connect-canary-([0-9]+)-[0-9a-f]+")
 
 
 class _Problem(Exception):
-    """Raised if a part of the connection does not work. The text is for the person."""
+    """Raised if a part of a tested connection does not work. The text is shown to the user."""
 
 
 async def try_connection(
     link: "Link", connection: "Connection", parts: "Sequence[SettingsPart]"
 ) -> tuple[list[str], list[str]]:
-    """Test a connection by the commands in the settings files `parts`.
+    """Test the connection of an agent program: run the commands in its settings files `parts`.
 
     Return two lists of sentences: the facts that the test proved, and the problems.
     """
@@ -70,7 +72,7 @@ async def try_connection(
 
 
 def _commands(program: Program, parts: "Sequence[SettingsPart]") -> tuple[Mapping[str, Any], str]:
-    """Return our MCP server's entry and our hook's command, read from the current settings files."""
+    """Return the entry of Tieline's MCP server and the command of Tieline's hook, read from the settings files."""
     from tieline.agents.connection import server_of
     from tieline.agents.hooks import command_in
     from tieline.agents.settings import BadSettings
@@ -90,7 +92,7 @@ def _commands(program: Program, parts: "Sequence[SettingsPart]") -> tuple[Mappin
 
 @contextlib.asynccontextmanager
 async def _sender(link: "Link") -> AsyncIterator[Client]:
-    """Yield a session of a temporary member, which sends the test message. The member is removed at the end."""
+    """Yield a hub session of a temporary member, which sends the test message. The member is removed at the end."""
     from tieline.cli.session import Link as AnyLink
 
     async with await AnyLink(home=link.folder).open_operator() as operator:
@@ -140,9 +142,10 @@ def _is_alive(pid: int) -> bool:
 
 
 async def _try_hook(link: "Link", connection: "Connection", command: str, message_id: str, scope: str) -> str:
-    """Run the hook as the program does after a prompt. Return a sentence about the fact that this proves.
+    """Run the command of the hook as the agent program does after a prompt.
 
-    The hook should show the test message. Without a `scope` there is no test message, and the hook must only run.
+    Return a sentence that says what this proves. The hook should show the test message. Without a `scope` there is no
+    test message, and the hook must only run.
     """
     from tieline.agents.hook_record import FOLDER, FOLDER_VARIABLE, PUSHES_VARIABLE, forget
     from tieline.agents.run_folder import RUNS
@@ -195,10 +198,10 @@ async def _run(command: str, question: Mapping[str, str], variables: Mapping[str
 async def _try_server(
     connection: "Connection", entry: Mapping[str, Any], sender: Client | None, message_id: str
 ) -> str:
-    """Start the MCP server as the program does, and answer the test message by one of the server's tools.
+    """Start the MCP server as the agent program does, and answer the test message by one of the server's tools.
 
-    Without a `sender` there is no test message, and a tool only lists the members. Return a sentence about the fact
-    that this proves.
+    `entry` is the server's entry in the settings. Without a `sender` there is no test message, and a tool only lists
+    the members. Return a sentence that says what this proves.
     """
     from mcp import Client as McpClient
     from mcp.client.stdio import StdioServerParameters, stdio_client

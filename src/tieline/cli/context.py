@@ -14,7 +14,10 @@ _GIT_SECONDS_MAX = 5.0  # a repository on a dead network disk must not hold the 
 
 
 class Context:
-    """The context of a reader: the one that `--match` names, else the git remote of the current folder, else none."""
+    """Context of a reader: the one that `--match` names, else the git remote of the current folder, else none.
+
+    The context decides which messages with a scope are for the reader.
+    """
 
     def __init__(self, named: str | None) -> None:
         self._named = named
@@ -31,7 +34,7 @@ class Context:
 
 @cache
 def git_remote() -> str | None:
-    """Return the git remote of the current folder's repository: `origin`, else the first remote."""
+    """Return the URL of the current folder's git remote: `origin`, else the first remote; `None` if there is none."""
     command = ["git", "config", "--get-regexp", r"^remote\..*\.url$"]
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from tieline.client import Client, Item, Message
 
 _PAST = 500
-"""Number of past messages to read: enough for one member's traffic of a night."""
+"""Number of past messages to read from the hub: enough for one member's traffic of a night."""
 _SUSPECTS_MAX = 50
-"""Most messages whose receipts are read to find out if the messages have expired."""
+"""Maximum number of messages whose receipts are read to find out if the messages have expired."""
 
 
 async def print_digest(
     client: "Client", items: "Sequence[Item]", match: str | None, older_hours: float, *, json: bool
 ) -> None:
-    """Print the digest of `items`: current messages, obsolete messages, and messages that expired, one line for each.
+    """Print the digest of `items`: current, obsolete and expired messages, one line for each.
 
     With `match`, only current and obsolete messages whose scope matches it are printed. A message may be obsolete only
     if it is older than `older_hours`.
@@ -83,7 +83,7 @@ async def _digest(client: "Client", items: "Sequence[Item]", older_hours: float)
 
 
 async def _over(client: "Client", messages: "Sequence[Message]", member: str) -> "list[Over]":
-    """Return those of `messages` that expired for the member, oldest first. The receipts contain the reasons."""
+    """Return those of `messages` that expired for the member, oldest first, each with the reason from its receipts."""
     from tieline.agents.digest import Over, ending
     from tieline.client import HubRefused
 

@@ -1,7 +1,7 @@
 """`tieline doctor`: finds faults, says what to do, and repairs faults that can be repaired without loss.
 
 Used by: a person with a question. Uses: one module for each part that is checked, and the checks of the protocols.
-Without `--repair` and `--canary` it changes nothing. It works with the hub up or down.
+Without `--repair` and `--canary` (the test by messages) it changes nothing. It works with the hub running or not.
 """
 
 from pathlib import Path
@@ -65,7 +65,7 @@ class _Examination:
         """Run the checks and print the findings. Raise `Failure` if something is wrong.
 
         With `canary`, test each protocol by messages, and send one message to each member in `names`. With `repair`,
-        repair faults.
+        repair faults in the data of the protocols.
         """
         if self._link.spool is None:
             try:

@@ -1,7 +1,7 @@
-"""The canary: tests each protocol with a message in each direction, between two temporary members.
+"""The test of the protocols (`--canary`): sends a message in each direction, between two temporary members.
 
 Used by: `doctor --canary`. Uses: the SDK at one end, a puppet (a small client of the protocol) at the other end. The
-canary proves that messages are delivered. No check of files can prove this. Each member that the command names gets one
+test proves that messages are delivered. No check of files can prove this. Each member that the command names gets one
 status message, which asks for nothing and expires after a minute.
 """
 
@@ -44,7 +44,7 @@ class RoundTrip(Struct, frozen=True, omit_defaults=True):
 
 
 async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[list[RoundTrip], list[DoctorFinding]]:
-    """Test every protocol of a running hub, and check that messages reach the members `names`.
+    """Test every protocol of a running hub by messages, and check that messages reach the members `names`.
 
     Return the result for each protocol, and the findings.
     """
@@ -59,7 +59,10 @@ async def canary(home: Path, running: "Running", names: Sequence[str]) -> tuple[
 
 @contextlib.asynccontextmanager
 async def _pair(operator: Client) -> AsyncIterator[tuple[tuple[str, str], tuple[str, str]]]:
-    """Create two temporary members, and yield the name and the token of each. Remove both members afterwards."""
+    """Create two temporary members for the test, and yield the name and the token of each.
+
+    Remove both members afterwards.
+    """
     mark = secrets.token_hex(4)
     async with _made(operator, f"doctor-{mark}") as doctor, _made(operator, f"canary-{mark}") as bird:
         yield doctor, bird
@@ -124,7 +127,10 @@ def _finding(trip: RoundTrip) -> DoctorFinding:
 
 
 async def _reach(doctor: Client, operator: Client, name: str) -> DoctorFinding:
-    """Send a status message to a member, and report the state that its delivery reaches."""
+    """Send a status message to the member `name`, and return a finding with the state that its delivery reaches.
+
+    `doctor` sends the message, and `operator` reads the receipts.
+    """
     body = "tieline doctor asks whether you can be reached. There is nothing to do."
     try:
         sent = await doctor.send(f"@{name}", body, kind=Kind.STATUS, ttl_ms=_NEWS_MS)

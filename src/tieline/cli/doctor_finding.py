@@ -22,7 +22,7 @@ class DoctorFinding(Struct, frozen=True):
     """The result of one check of the doctor: what was found, why it matters, and what to do."""
 
     about: str
-    """Part that was checked: installation, home, hub, store, audit, members, canary."""
+    """Part that was checked: installation, home, hub, store, audit, members or canary (the test by messages)."""
     grade: Grade
     what: str
     why: str = ""
@@ -32,7 +32,10 @@ class DoctorFinding(Struct, frozen=True):
 
 
 class DataFault(Struct, frozen=True, kw_only=True):
-    """One fault in the data that a protocol keeps beside the hub, such as a spool. Some faults can be repaired."""
+    """Record of a fault in the data that a protocol keeps beside the hub, such as a spool.
+
+    Some faults can be repaired.
+    """
 
     about: str
     """Part that has the fault, as in `DoctorFinding`."""
@@ -58,15 +61,21 @@ class Examined(Struct, frozen=True, kw_only=True):
 
 
 def well(about: str, what: str) -> DoctorFinding:
-    """Make a finding for a check that passed. `about` is the part that was checked, `what` is the result."""
+    """Return a finding for a check that passed. `about` is the part that was checked, `what` is the result."""
     return DoctorFinding(about, Grade.WELL, what)
 
 
 def note(about: str, what: str, do: str = "") -> DoctorFinding:
-    """Make a finding that is no fault, because somebody may have intended it. `do` is advice."""
+    """Return a finding that is no fault, because somebody may have intended it.
+
+    `about` is the part that was checked, `what` was found, and `do` is advice.
+    """
     return DoctorFinding(about, Grade.NOTE, what, do=do)
 
 
 def wrong(about: str, what: str, why: str, do: str) -> DoctorFinding:
-    """Make a finding about a fault: `what` is wrong, `why` it matters, and what a person should `do`."""
+    """Return a finding about a fault: `what` is wrong, `why` it matters, and what a person should `do`.
+
+    `about` is the part that was checked.
+    """
     return DoctorFinding(about, Grade.WRONG, what, why, do)

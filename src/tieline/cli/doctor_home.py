@@ -44,7 +44,10 @@ def has_hub(home: Path) -> bool:
 
 
 def look_at_home(home: Path) -> Iterator[DoctorFinding]:
-    """Check a home folder without asking its hub: permissions, configuration, disk space, length of socket paths."""
+    """Check a home folder without asking its hub: permissions, configuration, disk space, length of socket paths.
+
+    Yield a finding for each check.
+    """
     yield from _openness(home)
     yield from _configuration(home)
     yield from _room(home)
@@ -53,7 +56,10 @@ def look_at_home(home: Path) -> Iterator[DoctorFinding]:
 
 
 def look_at_place(home: Path) -> Iterator[DoctorFinding]:
-    """Check that a hub can start in an existing folder, with the same check that a hub makes at its start."""
+    """Check that a hub can start in the folder `home`, if it exists.
+
+    Yield a finding if the hub would refuse this folder.
+    """
     if not home.exists():
         return
     try:
@@ -103,7 +109,10 @@ def _configuration(home: Path) -> Iterator[DoctorFinding]:
 
 
 def notifies(home: Path) -> bool:
-    """Return true if the configuration names a command that notifies a human, or if it cannot be read."""
+    """Return true if the hub's configuration names a command that notifies a human.
+
+    Also return true if the configuration cannot be read.
+    """
     from tieline.server.config import ConfigError, load_config
 
     try:
@@ -143,7 +152,10 @@ def _rooms(home: Path) -> Iterator[DoctorFinding]:
 
 
 def look_at_process(home: Path) -> Iterator[DoctorFinding]:
-    """Compare `run.json` (the hub's process id, version and addresses) with the running process and its listeners."""
+    """Compare the file `run.json` (the hub's process id, version and addresses) with the running process.
+
+    Also check that the hub answers at these addresses. Yield a finding for each check.
+    """
     running = read_running(home)
     start = f"tieline serve --home {home}"
     if running is None:

@@ -49,7 +49,7 @@ def _pipeline() -> DoctorFinding:
 
 
 def _java() -> str | None:
-    """Describe the Java that Spark would use; `None` if there is none."""
+    """Return a description of the Java that Spark would use; `None` if there is none."""
     from tieline.pipeline.java import VERSION_MIN, java_version
 
     named = os.environ.get("JAVA_HOME")

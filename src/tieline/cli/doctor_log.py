@@ -31,12 +31,15 @@ _ROW_BYTES = 50
 """Bytes that a row of the main log needs in addition to its event: 32 for the hash, 6 for the time, and about 12 for
 SQLite's own data (offset, lengths, pointer)."""
 GROWTH_BYTES_MAX = 300
-"""Most bytes per message that the doctor accepts. At this size a million messages need 300 MB of the disk for ever,
-because the audit chain is never deleted."""
+"""Maximum number of bytes per message that the doctor accepts. At this size a million messages need 300 MB of the disk
+for ever, because the audit chain is never deleted."""
 
 
 def logs(home: Path) -> Iterator[DoctorFinding]:
-    """Check both logs of a home: epoch, readers, growth, and if the database files can shrink."""
+    """Check both logs of a home: epoch (id of the log), readers, growth, and if the database files can shrink.
+
+    Yield a finding for each check.
+    """
     limits = _limits(home)
     for log, name in _FILES.items():
         path = home / name

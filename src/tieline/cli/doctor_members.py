@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from tieline.client import MemberView, Reach
 
 _PATIENCE_MS = 3600 * 1000
-"""Time for which an agent with waiting messages may be disconnected before the doctor reports it."""
+"""Milliseconds for which an agent with waiting messages may be disconnected before the doctor reports it."""
 _NEARLY_FULL = 0.9
 
 
 def look_at_members(
     members: "tuple[MemberView, ...]", backlog_max: int = DEFAULT_LIMITS.backlog_max
 ) -> Iterator[DoctorFinding]:
-    """Find members with almost `backlog_max` waiting messages, and members that are away while messages wait."""
+    """Yield findings about members with too many waiting messages, and members who are away while messages wait.
+
+    Too many are almost `backlog_max`, the limit of the hub.
+    """
     now_ms = time.time_ns() // 1_000_000
     connected = sum(bool(member.sessions) for member in members)
     yield well("members", f"{len(members)} {'member' if len(members) == 1 else 'members'}, {connected} connected")
@@ -45,9 +48,9 @@ def look_at_members(
 
 
 def look_at_ways(reaches: "Mapping[str, Reach]", *, notifies: bool) -> Iterator[DoctorFinding]:
-    """Find members that are to be reached by `notify` (a command for a human) although no command is configured.
+    """Yield findings about members whom `notify` (a command for a human) should reach, if no command is configured.
 
-    `reaches` has the ways of each member. `notifies` is true if a command is configured.
+    `reaches` has the ways (methods to show a message) of each member. `notifies` is true if a command is configured.
     """
     for name, reach in reaches.items():
         if any(leg.way is Way.NOTIFY for leg in reach.legs) and not reach.notify and not notifies:
@@ -58,7 +61,7 @@ def look_at_ways(reaches: "Mapping[str, Reach]", *, notifies: bool) -> Iterator[
 
 
 def ways(members: "tuple[MemberView, ...]", reaches: "Mapping[str, Reach]") -> Iterator[DoctorFinding]:
-    """Report how each member is connected, and by which ways (push, hook, notify…) messages reach it."""
+    """Yield a finding for each member: its connections, and the ways (push, hook…) by which messages reach it."""
     for member in members:
         legs = [f"{leg.way.value} ({leg.wait_ms / 1000:g} s)" for leg in reaches[member.name].legs]
         if not member.sessions and not legs:

@@ -27,13 +27,17 @@ from tieline.wire.home import read_running
 
 _SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity", FILES_FILE: "files", SEARCH_FILE: "search"}
 _QUICK_BYTES_MAX = 256 * 1024 * 1024
-"""Size of the largest database that is checked without `deep`. The check of a larger database takes a while."""
+"""Size, in bytes, of the largest database that is checked without `deep`. The check of a larger database takes a
+while."""
 _TAIL_ROWS = 10_000
 _RESTORE = "stop the hub, keep a copy of the home, and restore a backup"
 
 
 def databases(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
-    """Check that the main database exists, and that each database is not damaged; with `deep`, also large ones."""
+    """Check that the main database exists, and that each database is not damaged; with `deep`, also large ones.
+
+    Yield a finding for each check.
+    """
     try:
         check_main(home)
     except StoreError as error:
@@ -71,7 +75,10 @@ def _database(path: Path, schema: str, *, deep: bool) -> DoctorFinding:
 
 
 def audit(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
-    """Check the end of the audit chain and the last checkpoint; with `deep`, the whole chain and every checkpoint."""
+    """Check the end of the audit chain and the last checkpoint; with `deep`, the whole chain and every checkpoint.
+
+    Yield a finding for each check.
+    """
     if not (home / MAIN_FILE).exists() or not (home / MAIN_FILE).stat().st_size:
         return
     try:

@@ -42,15 +42,15 @@ class Export(Struct, frozen=True, kw_only=True):
     form: str
     """Name of the format, for `--format`."""
     summary: str
-    """Words about the format. They end the first sentence of the command's help."""
+    """Text about the format, which ends the first sentence of the command's help."""
     help: str
     """Paragraph about the format in the command's help."""
     write: "Callable[[SqliteInspection, Path], int]"
-    """Callback: write the whole log to a new file and return the number of rows. Raises `Failure`."""
+    """Function that writes the whole log to a new file and returns the number of rows. Raises `Failure`."""
 
 
 class Extension:
-    """A protocol's part of the command line: its commands, formats, mailboxes and checks for the doctor.
+    """A protocol's part of the command line: its commands, export formats, mailboxes and checks for the doctor.
 
     A protocol overrides only the parts that it needs.
     """
@@ -58,9 +58,8 @@ class Extension:
     variables: Sequence[str] = ()
     """Environment variables of the protocol that `tieline --help` lists."""
     prefixes: Sequence[str] = ()
-    """Prefixes of environment variables, in addition to `TIELINE_`, that carry a message to the command of `watch
-    --exec`.
-    """
+    """Prefixes of environment variables, in addition to `TIELINE_`. Variables with these prefixes carry the parts of a
+    message to the command of `watch --exec`."""
     exports: Sequence[Export] = ()
     """Further formats for `tieline audit export`."""
     sockets: Sequence[str] = ()
@@ -81,9 +80,9 @@ class Extension:
         return None
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterable[str]:
-        """Return the protocol's socket paths and URLs that answer while the hub runs, for the doctor to check.
+        """Return the socket paths and URLs at which the protocol answers while the hub runs. The doctor checks them.
 
-        `places` are the addresses in the hub's `run.json`.
+        `places` are the addresses in the hub's file `run.json`, by name.
         """
         del places
         return ()
@@ -94,9 +93,9 @@ class Extension:
         return ()
 
     def look_at_members(self, places: Mapping[str, str | None], names: Sequence[str]) -> "Iterable[DoctorFinding]":
-        """Return findings for the doctor about members of a running hub that the protocol does not reach.
+        """Return findings for the doctor about members of a running hub whom the protocol does not reach.
 
-        `names` are the members to check. `places` are the addresses in the hub's `run.json`.
+        `names` are the members to check. `places` are the addresses in the hub's file `run.json`, by name.
         """
         del places, names
         return ()
@@ -121,7 +120,7 @@ def extensions_by_name() -> dict[str, Extension]:
 
 
 def offer(command: Callable[..., None], name: str, values: Sequence[str]) -> None:
-    """Limit the option `name` of a command to the values in `values`.
+    """Change the signature of a command, so that its option `name` accepts only the values in `values`.
 
     Some values come from the protocols, so they cannot be written in the command's signature.
     """

@@ -35,14 +35,17 @@ class Failure(Exception):
 
 
 class NobodyNamed(Failure):
-    """Raised if a command needs a member, and no option, environment variable or stored name names the member."""
+    """Raised if a command needs a member, and no option, environment variable or stored name says which member."""
 
     def __init__(self, hint: str) -> None:
         super().__init__(Exit.USAGE, "this command needs a member", hint)
 
 
 def document_of(failure: Failure, error: Exception) -> dict[str, object]:
-    """Return a failure as a JSON document: message, hint, exit code, and the code of the hub's refusal, if any."""
+    """Return a failure as a JSON document: message, hint, exit code, and the code of the hub's refusal, if any.
+
+    `error` is the exception that caused the failure.
+    """
     from tieline.contract.refusal import Code
 
     code = getattr(getattr(error, "refusal", error), "code", None)
@@ -51,7 +54,10 @@ def document_of(failure: Failure, error: Exception) -> dict[str, object]:
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """Return the failure for an error of the SDK, the store or a protocol; `None` if the error is a bug."""
+    """Return the failure (message and exit code) for an error of the SDK, the store or a protocol.
+
+    Return `None` if the error is a bug.
+    """
     if isinstance(error, Failure):
         return error
     return _of_protocol(error) or _of_disk(error) or _of_hub(error)

@@ -31,25 +31,28 @@ if TYPE_CHECKING:
     from tieline.client import Client, Item, Message
 
 _SECONDS_MAX = 4.0
-"""Timeout of a hook. A working hub answers in milliseconds, and a broken hub must not delay an agent's turn longer."""
+"""Timeout of a hook in seconds. A working hub answers in milliseconds, and a broken hub must not delay an agent's turn
+longer."""
 _INPUT_BYTES_MAX = 64 * 1024 * 1024
-"""Most bytes of a hook's input, which may include the output of a tool."""
+"""Maximum size of a hook's input in bytes. The input may include the output of a tool."""
 _UNREAD_MAX = 1000
-"""Most unread messages that one hook reads. The next hook reads further messages."""
+"""Maximum number of unread messages that one hook reads from the hub. The next hook reads further messages."""
 
 _WAKE_EXIT = 2
-"""Exit code by which a waiting hook makes the program begin a turn."""
+"""Exit code by which a waiting hook makes the agent's program begin a turn."""
 _TOGETHER_SECONDS = 0.2
-"""Time that a waiting hook waits for further messages after the first one. All these messages wake the agent
+"""Seconds that a waiting hook waits for further messages after the first one. All these messages wake the agent
 together."""
 _PUSH_SECONDS = 0.5
-"""Time in which a program can show a pushed message by itself. After that time a hook shows the message."""
+"""Seconds in which an agent's program can show a pushed message by itself. After that time a hook shows the message."""
 _READY_SECONDS = 10.0
-"""Longest wait until a program has loaded our tools at its start. An agent without its tools cannot answer."""
+"""Longest wait, in seconds, until an agent's program has loaded the hub's tools at its start. An agent without its
+tools cannot answer."""
 _UNKNOWN_SECONDS = 2.0
-"""Time that we give a program to load our tools, if no runner tells us when they are loaded."""
+"""Seconds that a hook waits for the hub's tools, if no file shows that the agent's program has loaded them."""
 _LOOK_SECONDS = 1.0
-"""Interval at which a waiting hook checks that its program still runs. The hook must not outlive the program."""
+"""Interval, in seconds, at which a waiting hook checks that the agent's program still runs. The hook must not outlive
+the program."""
 
 _READY_LOOKS = 200
 
@@ -64,10 +67,10 @@ _WAYS = {
 
 
 class HookOptions:
-    """The options of one hook: the reader's context, the most tokens to show, and `tools` if the agent has our tools.
+    """The options of one hook: the reader's context, the maximum number of tokens, and `tools`.
 
-    In a run (`tieline run`), environment variables contain two more options: the folder of the run, and true if the
-    runner pushes messages.
+    `tools` is true if the agent has the hub's tools. In a run (`tieline run`), environment variables contain two more
+    options: the folder of the run, and true if the runner pushes messages.
     """
 
     def __init__(self, context: "Context", tokens_max: int, *, tools: bool = False) -> None:
@@ -82,7 +85,10 @@ class HookOptions:
 
 
 async def show_unread(link: "Link", program: Program, options: HookOptions) -> None:
-    """Print the answer that the program shows to its model. Print nothing without unread messages or after an error."""
+    """Print the hook's answer with the unread messages, which the agent's program shows to its model.
+
+    Print no answer if there are no unread messages, or after an error.
+    """
     from tieline.agents import unread
 
     try:
@@ -99,9 +105,10 @@ async def show_unread(link: "Link", program: Program, options: HookOptions) -> N
 
 
 async def wait_for_unread(link: "Link", program: Program, options: HookOptions) -> None:
-    """Wait for a message, print it for the model, and end with the exit code that begins a turn.
+    """Wait for a message, print it for the model, and end with the exit code that makes the program begin a turn.
 
-    Only one hook of a session waits. A second hook returns at once. The wait also ends when the program has ended.
+    Only one hook of a program's session waits. A second hook returns at once. The wait also ends when the program has
+    ended.
     """
     from tieline.agents import unread
 
@@ -147,7 +154,7 @@ async def _show_from_hub(link: "Link", program: Program, question: "Asked", opti
 
 
 async def _wait(link: "Link", program: Program, question: "Asked", options: HookOptions) -> str:
-    """Wait for messages that no hook has shown, and return their text."""
+    """Wait for messages that no hook has shown yet, and return their text. `question` is the hook's input."""
     from tieline.cli.reconnection import is_passing
     from tieline.client import HubError
     from tieline.wire.backoff import SESSION_BACKOFF
@@ -176,10 +183,10 @@ async def _wait(link: "Link", program: Program, question: "Asked", options: Hook
 
 
 async def _looks(client: "Client", question: "Asked") -> "AsyncGenerator[bool, None]":
-    """Yield true when a new delivery comes, and false when the transcript has new lines.
+    """Yield true when a new delivery comes, and false when the program's transcript has new lines.
 
-    A program may write an answer of the model into its transcript when the hook that searches for it has already ended.
-    So the waiting hook searches too.
+    A program may write an answer of the model into its transcript after the hook that searches for this answer has
+    ended. So the waiting hook searches too.
     """
     from tieline.wire.native.arrivals import DeliveredKeys, arrivals
 
@@ -202,16 +209,20 @@ async def _looks(client: "Client", question: "Asked") -> "AsyncGenerator[bool, N
 
 
 async def _open(link: "Link") -> "Client":
-    """Open a session that receives deliveries. If no hub runs, raise an error after which the caller tries again."""
+    """Open a hub session that receives deliveries.
+
+    If no hub runs, raise an error after which the caller tries again.
+    """
     if link.mailbox() is not None:
         raise Failure(Exit.UNREACHABLE, "no hub runs here")
     return await link.open_member(receive=True)
 
 
 async def _tools_loaded(run_folder: str | None) -> None:
-    """Wait until the agent's program has loaded our tools.
+    """Wait until the agent's program has loaded the hub's tools.
 
-    In a run, a file in `run_folder` shows that the tools are loaded. Without a run, wait for a fixed time.
+    In a run (`tieline run`), a file in `run_folder` shows that the tools are loaded. Without a run, wait for a fixed
+    time.
     """
     if run_folder is None:
         await asyncio.sleep(_UNKNOWN_SECONDS)
@@ -223,7 +234,7 @@ async def _tools_loaded(run_folder: str | None) -> None:
 
 
 async def _take_new(link: "Link", client: "Client", program: Program, question: "Asked", options: HookOptions) -> str:
-    """Return the text of the unread messages that no hook has shown, and record that they are shown now."""
+    """Return the text of the unread messages that no hook has shown yet, and record that they are shown now."""
     with _record(link, program, question) as record:
         # Read under the lock. Otherwise another hook could record a message that is not in `items`, and `_sorted` would
         # remove it from the record.
@@ -238,7 +249,7 @@ async def _take_new(link: "Link", client: "Client", program: Program, question: 
 
 
 async def _unread(client: "Client", options: HookOptions) -> "tuple[list[Item], bool]":
-    """Return the unread messages in the context of this hook, and true if the inbox has further unread messages."""
+    """Return the unread messages whose scope fits this hook, and true if the inbox has further unread messages."""
     from tieline.cli.session import speaker_of
     from tieline.protocols.mcp.echo import should_suppress_self_echo
 
@@ -255,7 +266,8 @@ async def _unread(client: "Client", options: HookOptions) -> "tuple[list[Item], 
 async def _report(client: "Client", program: Program, proved: "tuple[Item, ...]") -> None:
     """Tell the hub that the model has read the messages `proved`, and wait until the hub has processed this.
 
-    The session's record no longer has these messages, so the next hook gets this information only from the hub.
+    The record of the program's session no longer has these messages. So the next hook can learn only from the hub that
+    they were read.
     """
     if proved:
         client.see(*proved, evidence=f"answer of the model in {program}")
@@ -303,7 +315,7 @@ def _sorted(
 
 
 def _pushed(options: HookOptions, record: "Record | None") -> bool:
-    """Return true if a runner pushes messages and the program may show them.
+    """Return true if `tieline run` pushes messages, and the agent's program may show them.
 
     In this case a hook waits for a short time, in which the program can show a pushed message. The result is false once
     the user was told that the program shows no pushed messages.
@@ -326,7 +338,7 @@ def _shown(client: "Client", items: "tuple[Item, ...]", options: HookOptions, *,
 
 
 def _note(question: "Asked", record: "Record | None", options: HookOptions, *, is_shown: bool) -> str:
-    """Return a line for the user of a run about the way by which messages reach the agent.
+    """Return a line that tells the user of a run (`tieline run`) by which way messages reach the agent: push or hook.
 
     The line is shown once. Return an empty text if the line was shown before, or if the way is not known yet.
     `is_shown` is true if this hook shows messages.
@@ -349,9 +361,9 @@ def _note(question: "Asked", record: "Record | None", options: HookOptions, *, i
 
 @contextlib.contextmanager
 def _record(link: "Link", program: Program, question: "Asked") -> "Iterator[Record | None]":
-    """Lock and yield the record of the program's session.
+    """Lock and yield the record of the program's session, which has the messages that hooks have shown.
 
-    Yield `None` if the program has no session, or no transcript that we can read.
+    Yield `None` if the program has no session, or no transcript that Tieline can read.
     """
     from tieline.agents.hook_record import locked_record, sweep
 
@@ -375,7 +387,7 @@ def _folder(link: "Link") -> Path:
 
 
 def _begins_to_wait(link: "Link", question: "Asked") -> bool:
-    """Record this process as the waiting hook of its session.
+    """Write into the record of the program's session that this process is its waiting hook. Return true.
 
     Return false if another hook already waits, or if the program has ended.
     """
@@ -391,7 +403,7 @@ def _begins_to_wait(link: "Link", question: "Asked") -> bool:
 
 
 async def _until_over(link: "Link", question: "Asked") -> None:
-    """Wait until the program has ended, and remove its record."""
+    """Wait until the agent's program has ended, and remove the record of its session."""
     from tieline.agents.hook_record import program, sweep
 
     parent = program()
@@ -401,7 +413,7 @@ async def _until_over(link: "Link", question: "Asked") -> None:
 
 
 def _tail(path: str | None) -> str:
-    """Return the end of the program's transcript; empty if there is none."""
+    """Return the end of the program's transcript at `path`; empty if there is none."""
     from tieline.agents.transcript import TAIL_BYTES
 
     if not path:
@@ -415,7 +427,7 @@ def _tail(path: str | None) -> str:
 
 
 def _size(path: str | None) -> int:
-    """Return the size of the program's transcript in bytes; 0 if there is none."""
+    """Return the size of the program's transcript at `path` in bytes; 0 if there is none."""
     try:
         return Path(path).stat().st_size if path else 0
     except OSError:
@@ -426,7 +438,7 @@ def _size(path: str | None) -> int:
 
 
 def print_framed(messages: "Iterable[Message]", member: str) -> None:
-    """Print messages for the agent `member`, each in full and in its frame (`<channel …>`)."""
+    """Print messages for the agent `member`, each in full and in its frame (the tags `<channel …>` around it)."""
     from tieline.protocols.mcp.framing import channel_text
 
     for message in messages:
@@ -434,7 +446,10 @@ def print_framed(messages: "Iterable[Message]", member: str) -> None:
 
 
 def say_shown(program: Program, question: "Asked", shown: "Shown") -> bool:
-    """Print the hook's answer for the program. If there is nothing to show, print nothing and return false."""
+    """Print the hook's answer for the agent's program, and return true.
+
+    If there is nothing to show, print nothing and return false.
+    """
     from tieline.agents import unread
 
     if not unread.may_speak(program, question, shown):
@@ -455,7 +470,7 @@ def _complain(error: Exception) -> None:
 
 
 def _read_input() -> bytes:
-    """Read the program's input from stdin.
+    """Return the hook's input, which the agent's program writes to stdin.
 
     Return no bytes if stdin is a terminal, because then a person tries the hook.
     """

@@ -1,4 +1,4 @@
-"""`tieline hooks`: installs our hooks in an agent program, and removes them.
+"""`tieline hooks`: installs Tieline's hooks in an agent program, and removes them.
 
 Used by: the command line. Uses: `agents.hooks`, which knows the settings of programs, and `program_settings`, which
 changes their files. The hooks themselves run `hook_answer`.
@@ -104,7 +104,7 @@ def _change(file: SettingsFile, after: bytes, base: bytes, program: Program, *, 
 
 
 def print_diff(file: SettingsFile, after: bytes) -> None:
-    """Print the change of a settings file, for a person."""
+    """Print the lines that would change in a settings file. `after` is the new content of the file."""
     for line in file.diff(after):
         say(line, style={"+": "green", "-": "red"}.get(line[:1], ""))
 
@@ -116,9 +116,10 @@ def _speaker(member: str | None) -> str | None:
 
 
 def _where(home: Path | None) -> tuple[str, ...]:
-    """Return the command line option for the hub's home, if `home` or the environment names a home; else nothing.
+    """Return the command line option `--home` with the hub's home, if `home` or the environment names one.
 
-    The settings need this option, because the program may start later in an environment that does not name the home.
+    The hooks in the settings need this option, because the agent program may start later in an environment that does
+    not name the home.
     """
     from tieline.wire.home import HOME_VARIABLE
 

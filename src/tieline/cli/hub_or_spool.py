@@ -21,18 +21,19 @@ _DATABASE = "tieline.db"
 
 
 def stored_identity(link: "Link") -> "Stored | None":
-    """Return the name, address and token that `init` or `join` stored in the folder.
+    """Return the name, address and token that `tieline init` or `join` stored in the folder.
 
-    Environment variables override the stored values.
+    Environment variables override the stored values. Return `None` if no protocol can store them.
     """
     provider = find_mailbox_provider()
     return None if provider is None else provider.stored(link)
 
 
 def joined_hub(link: "Link") -> "Stored | None":
-    """Return the stored identity if a command shall use the hub that `join` stored, else `None`.
+    """Return the name, address and token that `tieline join` stored, if a command must use that hub; else `None`.
 
-    It is `None` if `join` stored no address of a hub, if a spool or an address is named, or if a hub runs in the home.
+    The result is `None` if `join` stored no address of a hub, if the command names a spool or an address, or if a hub
+    runs in the home.
     """
     from tieline.wire.home import read_running
 
@@ -43,7 +44,7 @@ def joined_hub(link: "Link") -> "Stored | None":
 
 
 def find_mailbox(link: "Link") -> "Mailbox | None":
-    """Return the mailbox (messages in a folder) that a command works on without a hub; `None` if there is a hub."""
+    """Return the mailbox (messages in a folder) for a command that works without a hub; `None` if there is a hub."""
     from tieline.wire.home import read_running
 
     provider = find_mailbox_provider()
@@ -66,14 +67,14 @@ def find_mailbox(link: "Link") -> "Mailbox | None":
 
 
 def named_token(link: "Link") -> str | None:
-    """Return the token that a flag or the environment names, or `None`."""
+    """Return the token that an option or the environment names; `None` if there is none."""
     from tieline.client.connection import TOKEN_VARIABLE
 
     return link.token or os.environ.get(TOKEN_VARIABLE) or None
 
 
 def _refuse_stopped_hub(home: Path) -> None:
-    """Raise `Failure` if this home belongs to a hub that does not run, because only the hub has its messages."""
+    """Raise `Failure` if the folder `home` has a hub that does not run, because only the hub has its messages."""
     from tieline.wire.home import KEY_FILE
 
     if not any((home / name).exists() for name in (_DATABASE, KEY_FILE)):

@@ -39,11 +39,11 @@ OlderOption = Annotated[
 ]
 
 _PAGE = 500
-"""Most deliveries that are read or claimed at once. One commit stores many claims, and this number of deliveries still
-fits into one frame."""
+"""Maximum number of deliveries that are read or claimed at once. One commit stores many claims, and this number of
+deliveries still fits into one message of the hub's protocol."""
 
 _ID_CHARS = 36
-"""Length of a whole id. A shorter text is the beginning of an id."""
+"""Number of characters of a complete message id. A shorter text is the beginning of an id."""
 
 
 @talks_anywhere
@@ -212,7 +212,7 @@ async def _answer_hook(link: Link, program: str, options: "HookOptions", *, hook
 
 
 async def unsettled(client: "Client") -> "list[Item]":
-    """Read all messages that wait for a member, page by page."""
+    """Return all messages that wait for the session's member. The hub is asked for one page of messages at a time."""
     items: list[Item] = []
     after = 0
     while True:
@@ -224,7 +224,7 @@ async def unsettled(client: "Client") -> "list[Item]":
 
 
 async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[Item], BaseException | None]":
-    """Claim messages. Return the messages that were claimed, and the error that stopped the claims, if any.
+    """Claim messages. Return the claimed messages, and the error that stopped the claims; `None` without an error.
 
     The caller must show the claimed messages even after an error, because no other session gets them.
     """
@@ -242,9 +242,9 @@ async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[I
 
 
 async def complete_id(client: "Client", beginning: str) -> str:
-    """Return the whole id of a message, in the hub's spelling. `beginning` is the id, or the beginning of one.
+    """Return the complete id of a message, in the hub's spelling. `beginning` is the whole id, or its beginning.
 
-    If it is only a beginning, the message must be in the inbox.
+    If `beginning` is not the whole id, the message must be in the inbox.
     """
     if len(beginning) >= _ID_CHARS:
         return from_prefix_id(beginning)
@@ -252,9 +252,9 @@ async def complete_id(client: "Client", beginning: str) -> str:
 
 
 def complete(beginning: str, ids: Sequence[str]) -> str:
-    """Return the one id of `ids` with this beginning. Raise `Failure` if no id has it, or more than one.
+    """Return the only id in `ids` that begins with `beginning`. Raise `Failure` if there is none, or more than one.
 
-    The beginning may have the hub's spelling of ids, or the spelling that commands print.
+    `beginning` may have the hub's spelling of ids, or the spelling that commands print.
     """
     small = beginning.lower()
     spellings = {each: (each, to_prefix_id(each), from_prefix_id(each)) for each in ids}

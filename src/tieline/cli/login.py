@@ -68,7 +68,7 @@ async def login(
 
 
 async def _make_owner(link: Link, client: "Client", name: str) -> bool:
-    """Make the owner of the hub a member. Return false if `name` is not the owner's name in the configuration."""
+    """Create a member for the owner of the hub. Return false if `name` is not the owner's name in the configuration."""
     from tieline.contract.member import MemberKind
     from tieline.contract.permission import OWNER_PERMISSIONS
     from tieline.server.config import load_config

@@ -19,31 +19,31 @@ class Mailbox(Protocol):
     """Interface for commands that work without a hub. Each method is one command of a member and prints its result."""
 
     def send(self, target: str, body: str, parts: dict[str, Any], *, json: bool) -> None:
-        """Send a message. It is durable when this returns.
+        """Send a message. The message is durable (safe on disk) when this returns.
 
         `parts` are its optional fields, such as `scope` and `thread`.
         """
 
     def inbox(self, match: str | None, *, brief: bool, json: bool) -> None:
-        """Show waiting messages.
+        """Print waiting messages.
 
-        With `match`, show only messages whose scope matches it. With `brief`, show one line for each message.
+        With `match`, print only messages whose scope matches it. With `brief`, print one line for each message.
         """
 
     def take(self, id: str, *, keep: bool, json: bool) -> None:
-        """Take one message out of the inbox and print it. `id` may be the beginning of its id.
+        """Take one message out of the inbox and print it. `id` may be the beginning of the message's id.
 
-        With `keep`, its file stays in the spool as a handled message; otherwise it is deleted.
+        With `keep`, the message's file stays in the spool as a handled message; otherwise the file is deleted.
         """
 
     def drain(self, context: "Context", *, hook: bool, json: bool) -> None:
         """Take all messages whose scope matches the context out of the inbox and print them.
 
-        With `hook`, print them in the form for an agent, and nothing if there are none.
+        With `hook`, print the messages in the form for an agent, and print nothing if there are none.
         """
 
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
-        """Answer a program's hook with waiting messages, and take the shown messages out of the inbox.
+        """Print the answer of an agent program's hook with waiting messages, and take these messages out of the inbox.
 
         `question` is the hook's input. The answer has at most `tokens_max` tokens.
         """
@@ -58,17 +58,17 @@ class Mailbox(Protocol):
         """Leave a channel. Return the name of the member that left."""
 
     def members(self, *, json: bool) -> None:
-        """List the known agents."""
+        """Print the known agents."""
 
     def channels(self, *, json: bool) -> None:
-        """List channels and their subscribers."""
+        """Print the channels and their subscribers."""
 
     def whoami(self, *, json: bool) -> None:
         """Print the member name that commands use here, and the spool, or the relay (a server that serves a spool)."""
 
 
 class Stored(Protocol):
-    """Name, address and token that `init` or `join` stored in a folder, for commands that run there."""
+    """Interface of the name, address and token that `init` or `join` stored in a folder, for commands there."""
 
     @property
     def agent(self) -> str | None:
@@ -76,7 +76,7 @@ class Stored(Protocol):
 
     @property
     def url(self) -> str | None:
-        """Address of the hub, or of the relay (a server that serves a spool), to use instead of the folder."""
+        """Address of a hub, or of a relay (a server that serves a spool), to use instead of a folder of messages."""
 
     @property
     def token(self) -> str | None:
@@ -84,22 +84,25 @@ class Stored(Protocol):
 
     @property
     def is_hub(self) -> bool:
-        """True if the address is known to be a hub's. A relay (a server that serves a spool) also has an address."""
+        """True if `url` is known to be the address of a hub, and not of a relay (a server that serves a spool)."""
 
 
 class MailboxProvider(Protocol):
-    """Interface that opens mailboxes for commands without a hub, and reads their stored names, addresses and tokens.
+    """Interface that opens mailboxes for commands without a hub, and reads the stored names, addresses and tokens.
 
-    A protocol implements it.
+    A protocol implements this interface.
     """
 
     def stored(self, link: "Link") -> Stored:
-        """Return the name, address and token that are stored for commands with this link; empty if none is stored."""
+        """Return the name, address and token that are stored for commands with this link.
+
+        Values that are not stored are empty.
+        """
 
     def mailbox(self, link: "Link") -> Mailbox:
-        """Return the mailbox for a link.
+        """Return the mailbox that the options in `link` name, or the default mailbox.
 
-        It is a spool, which the link names or which is found by default, or a relay (a server that serves a spool).
+        The mailbox is a spool (a folder of messages) or a relay (a server that serves a spool).
         """
 
 

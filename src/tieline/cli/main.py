@@ -43,7 +43,8 @@ _COMMANDS = {
         "allow": "pauses:allow",
     },
 }
-"""Commands by their heading in the help: name, and where its function is (module of this folder, name in it)."""
+"""Commands, by their heading in the help. Each has a name, and the place of its function: module of this folder, and
+name in the module."""
 
 _RUN = "run"
 _GROUPS = {
@@ -55,13 +56,15 @@ _GROUPS = {
     "log": ("The hub", "logs:log_app"),
     "pipeline": ("The hub", "pipeline_report:pipeline_app"),
 }
-"""Groups of commands by name: heading in the help, and where the group is."""
+"""Groups of commands by name. Each has a heading in the help, and the place of the group: module of this folder, and
+name in the module."""
 
 
 def make_app(only: str = "") -> typer.Typer:
     """Return the command line with all commands, or with the one command or group named `only`.
 
-    If Tieline itself has no such command, all are there: the protocols' commands, and the help for a wrong name.
+    If Tieline itself has no command `only`, the result has all commands, also those of the protocols. So it can run a
+    protocol's command, or print the help for a wrong name.
     """
     whole = not (only == _RUN or only in _GROUPS or any(only in commands for commands in _COMMANDS.values()))
     app = typer.Typer(
@@ -121,7 +124,10 @@ def _epilog() -> str:
 
 
 def _extend(app: typer.Typer, *, only: str) -> None:
-    """Add the protocols' commands, or those of the group `only`, each at its place in the help."""
+    """Add the commands of the protocols to `app`, each at its place in the help.
+
+    With `only`, add only commands of this group.
+    """
     from tieline.cli.extension import extensions
 
     groups = {each.name: each.typer_instance for each in app.registered_groups}
@@ -143,7 +149,7 @@ def _extend(app: typer.Typer, *, only: str) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command that the arguments of this process name."""
     # A name or a body may have characters that the terminal's encoding lacks.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -1,8 +1,8 @@
 """`tieline mcp`: gives an agent's own program the hub's tools, and pushes messages to it.
 
-Used by: the program, which starts it and speaks MCP through its stdin and stdout. Uses: `agents.mcp_server`, with a
-session of the member, or with the runner that started the program. Stdout carries only MCP. Other output goes to
-stderr.
+Used by: the agent's program, which starts this command and speaks MCP through its stdin and stdout. Uses:
+`agents.mcp_server`, with a session of the member, or with the runner that started the program. Stdout carries only MCP.
+Other output goes to stderr.
 """
 
 import os
@@ -18,7 +18,7 @@ from tieline.cli.session import Link, talks
 from tieline.protocols import protocols
 
 OWN_TOOLS = "tieline"
-"""Name of the set of tools under the hub's own names, for `--tools`."""
+"""Name of the set of tools with the hub's own names. It is a value of the option `--tools`."""
 TOOL_SETS = (OWN_TOOLS, *(protocol.name for protocol in protocols() if protocol.tools is not None))
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 member_app = typer.Typer(help="Create, list and remove members.", no_args_is_help=True)
 
 _WAY_SECONDS = 60.0
-"""Default timeout of a way to reach a member, in seconds. After it a message is escalated to the next way. A turn of an
-agent may take this long."""
+"""Default timeout, in seconds, of a way (a method to show a message to a member). After this time a message is
+escalated to the next way. A turn of an agent may take this long."""
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
@@ -206,7 +206,10 @@ async def reach(
 
 
 def _leg(text: str) -> "Leg":
-    """Parse a way and its timeout from the command line, such as `push=30`."""
+    """Parse and return a way (a method to show a message to a member) and its timeout in seconds, such as `push=30`.
+
+    Raise `Failure` for other text.
+    """
     from tieline.client import Leg, Way
 
     word, equals, seconds = text.partition("=")
@@ -252,9 +255,9 @@ async def whoami(link: Link, json: JsonOption = False) -> None:
 
 
 async def open_member_admin(link: Link, *, make: bool = False) -> AbstractAsyncContextManager["MemberAdmin"]:
-    """Open a session with the running hub. If no hub runs on this machine, open the hub's home folder directly.
+    """Return a session with the running hub, to manage members.
 
-    With `make`, create the home folder if there is none.
+    If no hub runs on this machine, return its opened home folder. With `make`, create the home folder if there is none.
     """
     from tieline.client import HubUnreachable
 

@@ -33,7 +33,7 @@ _RUNGS = ("pending", "offered", "seen", "acked")
 """The states that a delivery reaches one after the other. The states `expired` and `dead` are not in this order."""
 
 _RETRY_SECONDS = 10.0
-"""Time for which `send` tries to reach a hub that went away. A restarting hub needs less."""
+"""Seconds for which `send` tries to reach a hub that does not answer any more. A restarting hub needs less."""
 
 
 class WaitFor(StrEnum):
@@ -127,7 +127,7 @@ async def send(  # noqa: PLR0913 - one parameter an option
 
 
 def full_target(text: str) -> str:
-    """Return a target in the hub's notation. A plain name that can be a member's becomes `@name`."""
+    """Return a target in the hub's notation. A plain text that can be a member's name becomes `@name`."""
     return text if isinstance(parse_member_name(text), Refusal) else f"@{text}"
 
 
@@ -156,7 +156,8 @@ async def _deliver(
 ) -> tuple["Client", "Accepted"]:
     """Send a message. Return the session that was used last, and the hub's answer.
 
-    If the hub goes away before it answers, send again. The hub accepts a message with the same wire id only once.
+    `parts` are the optional fields of the message. If the hub stops before it answers, send the message again. The hub
+    accepts a message with the same wire id only once.
     """
     import asyncio
     import secrets
@@ -198,7 +199,8 @@ class Wait:
     async def until_reached(self, client: "Client", timeout: float | None) -> "Client":
         """Wait until all recipients have reached the state, also through restarts of the hub.
 
-        Return the session that is in use at the end.
+        Return the session that is in use at the end. Raise `Failure` after `timeout` seconds, if the message is held,
+        or if a recipient cannot reach the state any more.
         """
         import asyncio
 
@@ -251,7 +253,10 @@ class Wait:
         return not self._held and any(state in _RUNGS and _RUNGS.index(state) < goal for state in self._states.values())
 
     def _advanced(self, receipt: "ReceiptView") -> None:
-        """Print the new states of a receipt. Skip states that were printed before a reconnection."""
+        """Print the states in a receipt that were not printed yet.
+
+        After a reconnection, a receipt also has older states.
+        """
         self._ways[receipt.member] = receipt.way
         # A message that is only slowed comes soon, so it does not count as held.
         self._held = self._held or (receipt.held if receipt.held.startswith(HELD) else "")

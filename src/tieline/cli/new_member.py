@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 async def open_or_make(link: "Link", *, receive: bool = False, window: int = 256) -> "Client":
-    """Open a session of the member that the link or the environment names. If the name is new, make the member."""
+    """Open and return a session of the member that the link or the environment names.
+
+    If the name is new, create the member.
+    """
     try:
         return await link.open(receive=receive, window=window)
     except HubRefused as error:
@@ -41,10 +44,7 @@ async def open_or_make(link: "Link", *, receive: bool = False, window: int = 256
 
 
 async def make_member(link: "Link", name: str) -> bool:
-    """Make a member.
-
-    The key in the hub's home folder permits this. Return false if another command has just made it.
-    """
+    """Create a member with the key in the hub's home folder. Return false if another command has just created it."""
     with _nobody_named():
         operator = await replace(link, member=None).open()
     async with operator:
@@ -59,7 +59,10 @@ async def make_member(link: "Link", name: str) -> bool:
 
 
 def _refuse_kept(link: "Link", name: str, aliases: "Mapping[str, str]") -> None:
-    """Raise `HubRefused` if a name is an alias or the name of the hub's owner. Upper and lower case do not matter."""
+    """Raise `HubRefused` if a name is reserved: an alias of a member, or the name of the hub's owner.
+
+    Upper and lower case do not matter. `aliases` has the member of each alias.
+    """
     from tieline.server.config import load_config
 
     whose = next((member for alias, member in aliases.items() if alias.casefold() == name.casefold()), None)
@@ -71,9 +74,9 @@ def _refuse_kept(link: "Link", name: str, aliases: "Mapping[str, str]") -> None:
 
 
 def say_made(name: str, near: "Sequence[str]" = ()) -> None:
-    """Tell the person that the member `name` was made.
+    """Print that the member `name` was created.
 
-    `near` are similar names of other members. They are shown because the new name may be a typo.
+    `near` are similar names of other members. They are printed because the new name may be a typing error.
     """
     meant = f" Did you mean {' or '.join(near)}? 'tieline member remove {name}' removes {name}." if near else ""
     warn(neutral_line(f"tieline: {name} is a new member now.{meant}"))
@@ -81,7 +84,10 @@ def say_made(name: str, near: "Sequence[str]" = ()) -> None:
 
 @contextmanager
 def _nobody_named() -> "Iterator[None]":
-    """Hide the environment variable that names a member, so that a session in the `with` block is the operator's."""
+    """Hide the environment variable that names a member during the `with` block.
+
+    A session opened in the block is the operator's.
+    """
     named = os.environ.pop(MEMBER_VARIABLE, None)
     try:
         yield

@@ -258,7 +258,7 @@ def _kind(event: "ObjectiveEventView") -> str:
 
 
 def _particulars(event: "ObjectiveEventView") -> str:
-    """Return the details of an event as text, without its kind and the fields that the objective shows already."""
+    """Return the details of an objective's event as text, without its kind, title and outcome (shown already)."""
     import msgspec
 
     fields = msgspec.to_builtins(event.what)

@@ -44,14 +44,17 @@ class MemberAdmin(Protocol):
         """Replace a member's tokens by a new one."""
 
     async def retoken(self, name: str, token: str) -> None:
-        """Assign a member to another shared token (one token that many members use)."""
+        """Let another shared token (one token that many members use) own the member `name`."""
 
     async def members(self) -> tuple[MemberView, ...]:
         """Return all members."""
 
 
 class OfflineHub:
-    """A hub's home folder opened without a running hub. Use it as an async context manager, like a `Client`."""
+    """A hub's home folder, opened without a running hub.
+
+    Use it as an async context manager, like a `Client` of the SDK.
+    """
 
     def __init__(self, path: Path) -> None:
         try:
@@ -84,7 +87,7 @@ class OfflineHub:
         return self._ask(command, r.Attached, lambda reply: reply.session)
 
     def open_session(self, member: str) -> "OfflineSession":
-        """Open a session of a member."""
+        """Open and return a session of a member."""
         return OfflineSession(self._ask, self._attach(member))
 
     async def __aenter__(self) -> Self:
@@ -119,7 +122,7 @@ class OfflineHub:
         return self._ask(c.RotateToken(self._session, name=MemberName(name)), r.Issued, _issued)
 
     async def retoken(self, name: str, token: str) -> None:
-        """Assign a member to another shared token (one token that many members use)."""
+        """Let another shared token (one token that many members use) own the member `name`."""
         self._ask(c.Retoken(self._session, name=MemberName(name), token=token), r.Done, lambda _: None)
 
     async def members(self) -> tuple[MemberView, ...]:
@@ -137,14 +140,14 @@ class OfflineHub:
 
 
 class OfflineSession:
-    """A member's session with an `OfflineHub`."""
+    """A member's session with an `OfflineHub` (a hub's home folder, opened without a running hub)."""
 
     def __init__(self, ask: Callable[..., Any], session: SessionId) -> None:
         self._ask = ask
         self._session = session
 
     async def send(self, target: str, body: str, *, wire_id: str | None = None, **parts: Any) -> Accepted:
-        """Send a message. It is durable when this returns."""
+        """Send a message. The message is durable (safe on disk) when this returns. `parts` are its optional fields."""
         content = content_of(Send(0, target, body, **parts))
         if isinstance(content, Refusal):
             raise HubRefused(content.code, content.message, content.near)

@@ -1,9 +1,9 @@
 """Output of commands, for people and for programs.
 
 Used by: every command. Uses: the terminal. Names, titles and bodies come from other people or models, so they are not
-trusted. Control characters are neutralised, so that a terminal does not obey them and a body does not look like our
-output. Every line of a body is indented, so a body cannot forge a header line. JSON carries the text unchanged, because
-JSON can escape it.
+trusted. Control characters are neutralised, so that a terminal does not obey them and a body does not look like output
+of Tieline. Every line of a body is indented, so a body cannot forge a header line. JSON carries the text unchanged,
+because JSON can escape it.
 
 People read, type and copy the beginnings of ids. So text has prefix ids (`wire.prefix_ids`), and JSON has the hub's own
 ids.
@@ -57,7 +57,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def without_framing(value: Any) -> Any:
-    """Return a frame of the hub's own protocol as a plain document, without its type `t` and request number `n`."""
+    """Return a message of the hub's own protocol as a plain document, without its type `t` and request number `n`."""
     import msgspec
 
     plain = msgspec.to_builtins(value)
@@ -68,7 +68,7 @@ def without_framing(value: Any) -> Any:
 
 
 def say(text: str, *, style: str = "") -> None:
-    """Print a line on stdout; styled on a terminal."""
+    """Print a line on stdout. On a terminal, the line has the given style."""
     _write(text, style, sys.stdout)
 
 
@@ -78,7 +78,7 @@ def warn(text: str) -> None:
 
 
 def complain(message: str, hint: str = "") -> None:
-    """Print on stderr the reason why a command ends, and a hint."""
+    """Print on stderr the reason why a command fails, and a hint for the user."""
     _write(f"tieline: {neutral_line(message)}", "red", sys.stderr)
     if hint:
         _write(f"  hint: {neutral_line(hint)}", "", sys.stderr)
@@ -108,7 +108,10 @@ def own_name() -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
-    """Print rows under column names: a table on a terminal, aligned columns in a pipe."""
+    """Print rows under column names: a table on a terminal, aligned columns in a pipe.
+
+    `empty` is printed if there are no rows.
+    """
     if not rows:
         say(empty)
         return
@@ -136,7 +139,10 @@ def _print_rich(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
 
 
 def local_time(at_ms: int, *, exact: bool = False) -> str:
-    """Format a time in the reader's time zone. The day is left out if it is today."""
+    """Return a time as text in the reader's time zone. The day is left out if it is today.
+
+    With `exact`, add milliseconds.
+    """
     moment = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone()
     clock = f"{moment:%H:%M:%S}" + (f".{at_ms % 1000:03}" if exact else "")
     today = datetime.now(UTC).astimezone().date()
@@ -144,7 +150,7 @@ def local_time(at_ms: int, *, exact: bool = False) -> str:
 
 
 def print_message(message: "Message", state: str | None = None) -> None:
-    """Print a message on several lines. `state` is the state of its delivery, if it is to be shown."""
+    """Print a message on several lines. `state` is the state of its delivery; `None` to leave it out."""
     for line, style in message_lines(message, state):
         say(line, style=style)
 
@@ -153,7 +159,7 @@ _BRIEF_CHARS = 120
 
 
 def print_messages(found: "Sequence[Message]", *, json: bool, none: str) -> None:
-    """Print messages: as JSON in the order of `found`, newest first, or as text, oldest first.
+    """Print messages. As JSON they keep the order of `found`, newest first. As text they are printed oldest first.
 
     `none` is the text to print if there are no messages.
     """
@@ -167,7 +173,7 @@ def print_messages(found: "Sequence[Message]", *, json: bool, none: str) -> None
 
 
 def print_brief(message: "Message") -> None:
-    """Print a message on one line, shortened to fit."""
+    """Print a message on one line, with the beginning of its body."""
     body = " ".join(message.body.split())
     excerpt = f"{body[:_BRIEF_CHARS]}…" if len(body) > _BRIEF_CHARS else body
     urgent = "" if message.priority == "normal" else f"  [{message.priority.value}]"
@@ -175,7 +181,7 @@ def print_brief(message: "Message") -> None:
 
 
 def message_lines(message: "Message", state: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yield a message as lines with their styles: a header line, then the text, indented."""
+    """Yield a message as lines for printing: a header line, then the text, indented. Each line comes with its style."""
     head = f"{to_prefix_id(message.id)}  {message.sender} → {message.target}  {local_time(message.sent_at_ms)}"
     marks = "".join(f"  [{mark}]" for mark in _marks(message, state))
     yield neutral_line(head + marks), "bold"
@@ -226,22 +232,22 @@ def _particulars(message: "Message") -> list[tuple[str, str]]:
 
 
 def print_items(items: Sequence["Item"], *, with_state: bool = False) -> None:
-    """Print the messages of deliveries, one after the other; with `with_state`, also the state of each delivery."""
+    """Print the message of each delivery in `items`. With `with_state`, also print the state of the delivery."""
     for item in items:
         print_message(item.message, item.state if with_state else None)
 
 
 def _evidence(receipt: "ReceiptView", index: int) -> str:
-    """Return the evidence for state number `index` of a receipt, and the current way of the delivery, if any."""
+    """Return the evidence for state number `index` of a receipt, and the way (push, hook…) of the delivery, if any."""
     step = receipt.steps[index]
     way = step.way or (receipt.way if index == len(receipt.steps) - 1 else "")
     return "; ".join(part for part in (step.evidence, f"by {way} now" if way else "") if part)
 
 
 def say_held(page: "Inbox", *, json: bool = False) -> None:
-    """Print how many messages of an inbox are held (not delivered yet, by a pause or a limit), and how to release them.
+    """Print how many messages of an inbox are held (accepted, but not delivered yet), and how to release them.
 
-    With `json`, print this to stderr.
+    With `json`, print this to stderr. Print nothing if no message is held.
     """
     if not page.held:
         return

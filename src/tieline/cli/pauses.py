@@ -119,7 +119,10 @@ def _print_pauses(pauses: "tuple[PauseView, ...]", *, json: bool) -> None:
 
 
 def _name(conversation: str) -> str:
-    """Return the hub's name of a conversation that a person typed, such as `@a+@b`. Raise `Failure` for other text."""
+    """Return the hub's name of a conversation, such as `@a+@b`, from the text that a person typed.
+
+    Raise `Failure` if the text names no conversation.
+    """
     from tieline.contract.refusal import Refusal
     from tieline.core.loops import find_conversation
 
@@ -134,7 +137,7 @@ async def _find(client: "Client", name: str) -> "PauseView | None":
 
 
 async def _warn_of_unknown(client: "Client", name: str) -> None:
-    """Warn if the conversation `name` contains a member, channel or objective that does not exist.
+    """Print a warning if the conversation `name` contains a member, channel or objective that does not exist.
 
     The member, channel or objective may be created later, so this is no error.
     """

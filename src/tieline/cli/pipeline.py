@@ -181,7 +181,10 @@ def verify(
 
 
 def _where(home: Path | None, hub: str | None, token: str | None) -> dict[str, str]:
-    """Return the options of the data source: the home folder, or the hub's URL and token."""
+    """Return the options that name the source of the logs: the hub's home folder, or the hub's URL and token.
+
+    Raise `Failure` if the options are not complete.
+    """
     from tieline.wire.home import find_home
 
     if hub is None:
@@ -200,7 +203,10 @@ def _where(home: Path | None, hub: str | None, token: str | None) -> dict[str, s
 
 
 def open_lake(home: Path | None, lake: str | None) -> "Lake":
-    """Return the lake of a command: the folder or URL `lake`, else the folder `lake` in the hub's home."""
+    """Return the lake (the folder or URL with the pipeline's tables) for a command.
+
+    It is the folder or URL `lake`, if given; else the folder `lake` in the hub's home.
+    """
     from tieline.wire.home import find_home
 
     _require_extra()
@@ -228,7 +234,7 @@ def _require_tables(lake: "Lake") -> None:
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """Turn an error of a log or a lake inside the `with` block into a `Failure` with one sentence."""
+    """Turn an error of a log or a lake (the pipeline's tables) in the `with` block into a `Failure`."""
     from tieline.pipeline.http_log import LogRefused, LogUnreachable
     from tieline.pipeline.java import MissingPart
     from tieline.pipeline.lake import LakeError
@@ -246,9 +252,10 @@ def _told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
-    """Start a Spark session with a temporary folder. An error inside the `with` block becomes a failure.
+    """Start a Spark session with a temporary folder, and yield it.
 
-    A `brief` session is configured for a small amount of work.
+    An error inside the `with` block becomes a `Failure`. A `brief` session is configured for a small amount of work.
+    `master` is the address of the Spark cluster.
     """
     from tieline.pipeline.session import start_session
 
@@ -269,7 +276,7 @@ def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
 
 
 def _is_little(rows: int) -> bool:
-    """Return true if so few rows are read that a brief session is better."""
+    """Return true if `rows` is so small that a Spark session for a small amount of work is better."""
     from tieline.pipeline.flow import FEW_ROWS
 
     return rows < FEW_ROWS
@@ -394,7 +401,7 @@ def _cell(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value from a Spark row to a JSON value."""
+    """Return a value from a Spark row as a JSON value."""
     match value:
         case None | bool() | int() | float() | str():
             return value

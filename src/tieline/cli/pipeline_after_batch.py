@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _PAUSE_SECONDS = 30.0
-"""Shortest interval between two reports of a run that follows the log."""
+"""Shortest interval, in seconds, between two reports of a pipeline run that follows the log."""
 _ANSWER_SECONDS = 30.0  # a hub under load may take some; a dead one must not hold the run
 
 
 class AlertOptions(Struct, frozen=True):
-    """Options of alerts: the target, the sender, the hub, and the budget."""
+    """Options of alerts that the pipeline sends: the target, the sender, the hub, and the budget."""
 
     target: str | None = None
     speaker: str | None = None
@@ -39,10 +39,10 @@ class AlertOptions(Struct, frozen=True):
 
 
 class AfterBatch:
-    """Writes reports and sends alerts between the batches of one run."""
+    """Writes reports and sends alerts between the batches of one run of the pipeline."""
 
     def __init__(self, lake: "Lake", options: AlertOptions, where: Mapping[str, str] | None = None) -> None:
-        """Prepare the work for the tables in `lake`.
+        """Prepare the work after each batch, for the tables in `lake`.
 
         `where` are the options that name the log. The hub of this log is told the position up to which its rows were
         read.
@@ -55,14 +55,17 @@ class AfterBatch:
         self._last = time.monotonic()
 
     def note(self, commit: "Commit") -> None:
-        """Record that a batch is in the lake, so that a report is due. The run calls this after every commit."""
+        """Record that the tables have a new batch, so that a report must be written.
+
+        The run calls this after every batch.
+        """
         del commit
         self._due = True
 
     def go_on(self, complain: Callable[[str], None] = warn) -> None:
-        """Write the report and send alerts while the run continues, if they are due, at most once per interval.
+        """Write the report and send alerts while the run continues, if there is a new batch, at most once per interval.
 
-        A failure is passed to `complain` and retried later.
+        After a failure, call `complain` with its text and try again later.
         """
         if not self._due or time.monotonic() - self._last < _PAUSE_SECONDS:
             return
@@ -97,9 +100,9 @@ class AfterBatch:
             self._told = head
 
     def _asked(self, question: "Awaitable[_T]", failed: str) -> "_T":
-        """Wait for the hub's answer to `question`, up to a timeout, and return it.
+        """Wait for the hub's answer to `question`, up to a timeout, and return the answer.
 
-        Raise `Failure` after an error. Its message begins with `failed`.
+        Raise `Failure` after an error. The message of the failure begins with `failed`.
         """
         import asyncio
 

@@ -51,7 +51,7 @@ class Display:
         self._draw(f"{self._line()}, batch {self._batch + 1}: {name}")
 
     def done(self, commit: "Commit") -> None:
-        """Show that a batch is in the lake."""
+        """Show that a batch is complete in the tables. `commit` has the number of its rows."""
         self._batch += 1
         self._read += commit.written.get("bronze", 0)
         if self._live:
@@ -60,7 +60,7 @@ class Display:
             print(f"batch {self._batch}: {self._line()}", file=sys.stderr, flush=True)
 
     def note(self, text: str) -> None:
-        """Print a line that stays on the screen. It goes to stderr, also with `--json`."""
+        """Print a line that stays on the screen. The line goes to stderr, also with `--json`."""
         self._clear()
         warn(neutral_line(text))
 

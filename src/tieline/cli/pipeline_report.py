@@ -1,6 +1,6 @@
-"""`tieline pipeline report`: reports on the tables, for a terminal, a program or as a page. It needs no Spark.
+"""`tieline pipeline report`: reports on the tables, for a terminal, as JSON or as an HTML page. It needs no Spark.
 
-Used by: `main`. Uses: the lake, read with Arrow.
+Used by: `main`. Uses: the lake (the folder or URL of the pipeline's tables), read with Arrow.
 """
 
 import re
@@ -174,7 +174,7 @@ def _print_work(made: "Report") -> None:
 
 
 def _table(title: str, columns: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> None:
-    """Print the first rows of a table under its title; nothing if there are no rows."""
+    """Print the first rows of a table under its title. Print nothing, not even the title, if there are no rows."""
     if not rows:
         return
     say(f"\n{title}", style="bold")

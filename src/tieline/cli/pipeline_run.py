@@ -1,8 +1,8 @@
 """The work of `tieline pipeline run`: reads batches until the end of the log, or with `--follow` until it is stopped.
 
 Used by: the command. Uses: `tieline.pipeline.run`. A signal abandons the current batch, and the next run reads its rows
-again. A second signal ends the process at once. No data is lost by that. With `--follow`, if a remote hub goes away,
-the run waits until the hub is back, and continues after the last complete batch.
+again. A second signal ends the process at once. No data is lost by that. With `--follow`, if a remote hub stops, the
+run waits until the hub answers again, and continues after the last complete batch.
 """
 
 import contextlib
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 _PAUSE_SECONDS = 1.0
 _PAUSE_SECONDS_MAX = 30.0
-"""Longest pause between two attempts to reach a hub that is away. The first pause is `_PAUSE_SECONDS`."""
+"""Longest pause, in seconds, between two attempts to reach a hub that does not answer. The first pause is
+`_PAUSE_SECONDS`."""
 _POLL_SECONDS = 0.1  # how late Ctrl-C is noticed
 
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Record signals that ask to stop, instead of stopping at once, so that a batch is never written in part.
+    """Record signals that ask this process to stop, instead of stopping at once. So a batch is never written in part.
 
     Yield the list of recorded signals. A second signal ends the process.
     """
@@ -51,7 +52,7 @@ def interrupts() -> Iterator[list[int]]:
 
 
 class Run:
-    """One run of the pipeline. A run that follows the log waits for a hub that went away, and then continues."""
+    """One run of the pipeline. With `--follow`, a run waits for a hub that does not answer, and then continues."""
 
     def __init__(
         self, lake: "Lake", where: Mapping[str, str], display: "Display", after_batch: "AfterBatch", noted: list[int]
@@ -66,7 +67,10 @@ class Run:
         self._summary = Summary()
 
     def bring_in(self, spark: Any, *, follow: bool) -> "Summary":
-        """Read the new rows of the logs into the tables, and return a summary. With `follow`, go on until stopped."""
+        """Read the new rows of the logs into the tables, and return a summary.
+
+        With `follow`, continue until a signal comes.
+        """
         from tieline.pipeline.run import RunFailed, Watch, run
 
         begun = time.monotonic()
@@ -120,10 +124,10 @@ class Run:
             time.sleep(_POLL_SECONDS)
 
     def _answers(self) -> bool:
-        """Return true if the hub answers.
+        """Return true if the hub answers a request for its number of new rows.
 
-        The hub is asked on another thread, so that a hanging hub does not delay a signal. Raise `Failure` if the hub
-        refuses the request.
+        Raise `Failure` if the hub refuses the request. Another thread sends the request, so that a hub that hangs does
+        not delay a signal.
         """
         from tieline.pipeline.http_log import LogRefused, LogUnreachable
         from tieline.pipeline.run import new_rows

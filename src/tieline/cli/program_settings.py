@@ -29,7 +29,7 @@ _NEW = ".new-by-tieline"
 
 
 def settings_folder(program: Program, named: Path | None) -> tuple[Path, bool]:
-    """Return the program's settings folder, and true if it is the default folder.
+    """Return the settings folder of an agent program, and true if it is the default folder.
 
     The argument `named`, or an environment variable of the program, can name another folder.
     """
@@ -39,13 +39,13 @@ def settings_folder(program: Program, named: Path | None) -> tuple[Path, bool]:
 
 
 def executable_of(program: Program) -> str | None:
-    """Return the path of the program's executable; `None` if it is not installed."""
+    """Return the path of an agent program's executable; `None` if the program is not installed."""
     form = FORMS[program]
     return shutil.which(os.environ.get(form.path_variable) or form.executable)
 
 
 def can_wake(program: Program) -> bool:
-    """True if the installed version of the program can be woken by a hook."""
+    """True if a hook can wake the installed version of an agent program when it is idle."""
     from tieline.agents import hooks
     from tieline.agents.program import version_of
 
@@ -56,24 +56,24 @@ def can_wake(program: Program) -> bool:
 
 
 def tieline_path() -> str:
-    """Return the path of this program, so that a command in settings does not depend on PATH."""
+    """Return the path of the command `tieline`, so that a command in a program's settings does not depend on PATH."""
     beside = Path(sys.executable).with_name("tieline")
     return str(beside) if beside.exists() else shutil.which("tieline") or "tieline"
 
 
 class _Kept(Struct, frozen=True):
-    """Data to undo our change of a settings file: its content before, and the hash of the content that we wrote."""
+    """Record for undoing Tieline's change of a settings file: the content before, and the hash of the new content."""
 
     before: str | None
-    """Bytes of the file before the change, in base64; `None` if there was no file."""
+    """Content of the file before Tieline's change, in base64; `None` if there was no file."""
     after: str
-    """Hash of the content that we wrote."""
+    """Hash of the content that Tieline wrote."""
     made_folder: bool = False
-    """True if we also made the program's folder."""
+    """True if Tieline also created the program's settings folder."""
 
 
 class SettingsFile:
-    """A program's settings file, and the copy that we keep beside it."""
+    """A settings file of an agent program, and the record beside it that can undo Tieline's change."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -87,30 +87,30 @@ class SettingsFile:
 
     @property
     def text(self) -> str:
-        """Current content of the file."""
+        """Content of the file when this object was made."""
         return self.before.decode()
 
     @property
     def is_changed(self) -> bool:
-        """True if we have changed the file, and the change is not undone."""
+        """True if Tieline has changed the file, and the change is not undone yet."""
         return self._kept is not None
 
     @property
     def is_ours(self) -> bool:
-        """True if the file is unchanged since we wrote it."""
+        """True if nobody has changed the file since Tieline wrote it."""
         return self._kept is not None and self._kept.after == sha256(self.before).hexdigest()
 
     def original(self) -> bytes | None:
-        """Return the content before our change; empty if there was no file.
+        """Return the content before Tieline's change; empty if there was no file.
 
-        `None` if we have not changed the file, or another program has changed it since.
+        Return `None` if Tieline has not changed the file, or if another program has changed it since.
         """
         return self._kept_bytes() if self.is_ours else None
 
     def original_text(self) -> str:
-        """Return the content before our change, also if another program has changed the file since.
+        """Return the content before Tieline's change, even if another program has changed the file since.
 
-        Empty if we have not changed the file, or if there was no file.
+        The result is empty if Tieline has not changed the file, or if there was no file.
         """
         return self._kept_bytes().decode()
 
@@ -127,10 +127,10 @@ class SettingsFile:
             raise Failure(Exit.FAILED, f"{self._real} is read-only, and is not changed", hint)
 
     def change(self, after: bytes, base: bytes) -> None:
-        """Write the new content `after`. Keep the original content beside the file, so that the change can be undone.
+        """Write the new content `after`. Store the original content beside the file, so that the change can be undone.
 
-        If we have changed the file before, and nobody else has changed it since, the kept original stays the same.
-        Otherwise the original is `base`, the current content without our entries.
+        If Tieline has changed the file before, and nobody else has changed it since, the stored original stays the
+        same. Otherwise the original is `base`, the current content without Tieline's entries.
         """
         self.refuse_unchangeable()
         if self._kept is not None:
@@ -151,7 +151,7 @@ class SettingsFile:
                 raise
 
     def restore(self, after: bytes) -> None:
-        """Undo our change: write the content `after`. Remove the file instead if we made it and `after` is empty."""
+        """Undo Tieline's change: write the content `after`. Remove the file if Tieline made it and `after` is empty."""
         self.refuse_unchangeable()
         kept = self._kept
         with self._unchanged():
@@ -180,7 +180,10 @@ class SettingsFile:
 
     @contextlib.contextmanager
     def _unchanged(self) -> Iterator[None]:
-        """Lock the folder against other Tieline commands. Raise `Failure` if the file has changed since we read it."""
+        """Lock the settings folder against other Tieline commands during the `with` block.
+
+        Raise `Failure` if the file has changed since this object read it.
+        """
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -196,7 +199,7 @@ class SettingsFile:
             raise Failure(Exit.FAILED, f"{self.path} was changed meanwhile, and is left alone", "try again")
 
     def _keep(self, kept: _Kept | None) -> None:
-        """Write the data for the undo beside the file. If `kept` is `None`, remove this data."""
+        """Write the record for undoing the change beside the file. If `kept` is `None`, remove the record."""
         if kept is None:
             self._beside.unlink(missing_ok=True)
         else:
@@ -225,10 +228,10 @@ def _read(path: Path) -> bytes | None:
 
 
 def write(path: Path, content: bytes, mode: int, check: Callable[[], None] = lambda: None) -> None:
-    """Replace a file in one step.
+    """Replace the content of a file in one step. `mode` has the permission bits of the file.
 
-    `check` is called directly before the replacement. It may raise an error, if the old file has changed during a slow
-    write. Then the old file stays.
+    `check` is called directly before the replacement. It may raise an error, for example if the old file has changed
+    during a slow write. Then the old file stays.
     """
     new = _hidden(path, _NEW)
     _remove_left(path)
@@ -256,7 +259,10 @@ def write(path: Path, content: bytes, mode: int, check: Callable[[], None] = lam
 
 
 def _open_nameless(folder: int) -> int | None:
-    """Open a new file without a name in a folder; `None` if the system or its disk does not support such files."""
+    """Open a new file without a name in a folder, and return its descriptor.
+
+    Return `None` if the system or its disk does not support such files. `folder` is the descriptor of the folder.
+    """
     if not hasattr(os, "O_TMPFILE"):
         return None
     try:

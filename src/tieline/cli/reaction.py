@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from tieline.client import Message
 
 _BODY_BYTES_MAX = 100_000
-"""Most bytes of a body in an environment variable, which holds less than 128 KiB on Linux. Stdin has the whole body."""
+"""Maximum number of bytes of a message's body in an environment variable, which holds less than 128 KiB on Linux. The
+standard input has the whole body."""
 
 _TEMPLATE = re.compile(r"\{\{(id|from|to|body|priority|scope|thread)\}\}")
 _PREFIX = "TIELINE_"
@@ -66,14 +67,14 @@ _INTERPRETERS = frozenset(_CODE_RUNNERS.split())
 """Programs whose first argument is code or a file of code. The further arguments are passed to that code."""
 _VERSION = "0123456789.-"
 _END = ("--",)
-"""The word after which most programs read no options."""
+"""The word `--`, after which most programs read no options."""
 
 _CANNOT_START = 126
 """Exit code that is returned if the command cannot be started, as in a shell."""
 
 
 class Reaction:
-    """The command of `watch --exec`, checked once and run for each message."""
+    """The command of `watch --exec`. It is checked once, and then run for each message."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -83,7 +84,7 @@ class Reaction:
     def objection(self, message: "Message") -> str | None:
         """Return the reason why the command must not run for a message; `None` if it may run.
 
-        A message that begins with a dash could become an option, and an option may be code.
+        A part of the message that begins with a dash could become an option of the command, and an option may be code.
         """
         environment = variables(message)
         for word in self._words or []:
@@ -99,9 +100,10 @@ class Reaction:
         return None
 
     async def run(self, message: "Message", environment: dict[str, str]) -> int:
-        """Run the command for a message and return its exit code. An interrupt ends the command and its children.
+        """Run the command for a message and return its exit code.
 
-        The command gets the variables of `environment`, and the variables with the parts of the message.
+        The command gets the variables in `environment`, and variables with the parts of the message. An interrupt ends
+        the command and its child processes.
         """
         from tieline.wire.native.client import to_json
 
@@ -143,7 +145,10 @@ def _end(process: "Process") -> None:
 
 
 def variables(message: "Message") -> dict[str, str]:
-    """Return the parts of a message as environment variables, with `TIELINE_` and with each protocol's own prefix."""
+    """Return the parts of a message as environment variables.
+
+    Each has the prefix `TIELINE_`, and again each protocol's prefix.
+    """
     said = {
         "ID": message.id,
         "FROM": message.sender,
@@ -159,7 +164,7 @@ def variables(message: "Message") -> dict[str, str]:
 
 
 def other_prefixes() -> list[str]:
-    """Return the protocols' own prefixes for the environment variables of a message.
+    """Return the prefixes that protocols add for the environment variables of a message.
 
     Commands that were written for the programs of these protocols expect these prefixes.
     """
@@ -167,11 +172,11 @@ def other_prefixes() -> list[str]:
 
 
 Word = tuple[str, ...]
-"""A word of a command, split at its templates (`{{body}}`): every second part is the name of a template."""
+"""A word of a command, split at its templates such as `{{body}}`. Every second part is the name of a template."""
 
 
 def filled(words: list[Word], environment: Mapping[str, str]) -> list[str]:
-    """Return the words of a command with each template replaced by the part of the message that it names.
+    """Return the words of a command. Each template, such as `{{body}}`, is replaced by that part of the message.
 
     `environment` has the parts of the message as variables.
     """
@@ -182,7 +187,7 @@ def filled(words: list[Word], environment: Mapping[str, str]) -> list[str]:
 
 
 def words_of(command: str) -> list[Word]:
-    """Split a command with templates into words.
+    """Split a command with templates (such as `{{body}}`) into words, and return them.
 
     Raise `Failure` for shell syntax, and for a template in a place where a message could become code.
     """
@@ -196,7 +201,7 @@ def words_of(command: str) -> list[Word]:
 
 
 def _split(command: str) -> list[str]:
-    """Split a command into words, with a shell's rules of quoting."""
+    """Split a command into words, with a shell's rules of quoting. Raise `Failure` for other shell syntax."""
     words: list[str] = []
     word: list[str] = []
     quote = ""
@@ -267,7 +272,10 @@ def _check_program(words: list[Word]) -> None:
 
 
 def _check_reader(word: Word, following: list[Word]) -> None:
-    """Raise `Failure` if a word names a program that reads its arguments as code, or that starts another program."""
+    """Raise `Failure` if a word names a program that reads its arguments as code, or that starts another program.
+
+    `following` has the next word, if there is one.
+    """
     if len(word) > 1:
         return
     path = word[0].removesuffix(".exe")
@@ -284,7 +292,10 @@ def _check_reader(word: Word, following: list[Word]) -> None:
 
 
 def _check_option(word: Word, before: Word) -> None:
-    """Raise `Failure` if a template is the value of an option, because many programs read such a value as code."""
+    """Raise `Failure` if `word` has a template and is the value of an option. Many programs read such a value as code.
+
+    `before` is the word before.
+    """
     if len(word) == 1:
         return
     for option in (word, before):

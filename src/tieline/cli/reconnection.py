@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def is_passing(error: Exception) -> bool:
-    """Return true if the error is temporary, because it ends when the hub has restarted."""
+    """Return true if an error is temporary, that is, if it can end when the hub has restarted."""
     match error:
         case HubError():
             return errors.is_passing(error)
@@ -30,11 +30,11 @@ def is_passing(error: Exception) -> bool:
 
 
 def opener(link: Link, *, window: int, make: bool = False) -> "Callable[[], Awaitable[Client]]":
-    """Return a function that opens a receiving session, for callers that reconnect by themselves.
+    """Return a function that opens a session that receives deliveries, for callers that reconnect by themselves.
 
-    `window` is the number of unacknowledged deliveries that the hub may send. A hub that accepts connections and does
-    not answer counts as unreachable. With `make`, the first session creates the member if its name is new. Later
-    sessions do not create it again, so that a member that was removed meanwhile stays removed.
+    `window` is the maximum number of unacknowledged deliveries that the hub may send. A hub that accepts connections
+    and does not answer counts as unreachable. With `make`, the first session creates the member if its name is new.
+    Later sessions do not create the member again, so that a member that was removed meanwhile stays removed.
     """
     may_make = make
 
@@ -54,10 +54,10 @@ def opener(link: Link, *, window: int, make: bool = False) -> "Callable[[], Awai
 async def reopen(
     link: Link, *, receive: bool = False, window: int = 256, tell: Callable[[str], None] = warn
 ) -> "Client":
-    """Open a new session of the member after the hub went away. Retry until the hub is back.
+    """Open and return a new session of the member after the hub has stopped. Retry until the hub runs again.
 
-    With `receive`, the session gets deliveries, and `window` is the most deliveries that may be unacknowledged. `tell`
-    prints lines for the person.
+    With `receive`, the session gets deliveries, and `window` is the maximum number of unacknowledged deliveries. `tell`
+    is called with lines for the user.
     """
     tell("The hub went away; trying until it is back.")
     client = await SESSION_BACKOFF.retry(lambda: link.open_member(receive=receive, window=window), is_passing)

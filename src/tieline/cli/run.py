@@ -2,8 +2,8 @@
 
 Used by: a person, or a script that starts an agent. Uses: `agents.terminal`, which runs the program, and
 `terminal_session`, which talks to the hub; or `runners`, for programs with a better interface. If no hub is reachable,
-the command fails before the program starts. A running program continues even if the hub goes away. The exit code is
-that of the program.
+the command fails before the program starts. A running program continues even if the hub stops. The exit code is that of
+the program.
 """
 
 import errno
@@ -21,7 +21,7 @@ from tieline.cli.output import complain, neutral_line, warn
 from tieline.cli.session import Link, speaker_of, talks
 
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
-"""The exit codes of shells for a command that is not found, and for one that cannot be executed."""
+"""The exit codes that shells use for a command that is not found, and for a command that cannot be executed."""
 
 _STDOUT, _STDERR = 1, 2
 
@@ -133,12 +133,12 @@ offer(run, "tools", TOOL_SETS)
 
 
 def _is_dashed(command: list[str]) -> bool:
-    """True if `--` comes before the program on the command line, so that the program runs without a runner."""
+    """True if `--` comes before the program on the command line. Then the program runs without the hub's tools."""
     return sys.argv[-len(command) - 1 : -len(command)] == ["--"]
 
 
 def not_started(error: OSError, program: str) -> int:
-    """Print why a program cannot be started, as a shell does. Return the exit code."""
+    """Print the reason why a program cannot be started, as a shell does. Return the exit code."""
     found = error.errno != errno.ENOENT
     complain(f"{program}: {error.strerror if found else 'command not found'}")
     return _NOT_EXECUTABLE if found else _NOT_FOUND

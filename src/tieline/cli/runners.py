@@ -27,7 +27,10 @@ async def run_agent(  # noqa: PLR0913 - one for each option of the command
     approve: bool,
     resume: str | None,
 ) -> int:
-    """Run an agent's program with the hub's tools, and the options of `tieline run`. Return its exit code."""
+    """Run Claude Code or Codex with the hub's tools, until it ends. Return its exit code.
+
+    `command` is the program's name and its arguments. The other parameters are the options of `tieline run`.
+    """
     from tieline.agents import claude_code, codex_session
     from tieline.agents.loopback import ANTHROPIC, OPENAI, UPSTREAMS
     from tieline.agents.program import NotStarted
@@ -71,14 +74,14 @@ async def run_agent(  # noqa: PLR0913 - one for each option of the command
 
 
 class _StatusLines:
-    """Status lines for the person: printed at once, or stored until the program has left the screen."""
+    """Status lines for the user: printed at once, or stored until the agent's program has left the screen."""
 
     def __init__(self, *, held: bool) -> None:
         self._write: Callable[[str], None] | None = None if held else warn
         self._held: list[str] = []
 
     def add(self, text: str) -> None:
-        """Print a line, or store it while the program uses the screen."""
+        """Print a status line, or store it while the agent's program uses the screen."""
         line = neutral_line(f"tieline: {text}")
         if self._write is not None:
             self._write(line)
@@ -93,7 +96,8 @@ class _StatusLines:
 
 
 _LINES_MAX = 50
-"""Most lines that are stored. Later lines are dropped, because the first ones are the most useful."""
+"""Maximum number of status lines that are stored. Later lines are dropped, because the first ones are the most
+useful."""
 
 
 def _say(text: str) -> None:

@@ -19,7 +19,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def moment_ms(text: str, now: float) -> int:
-    """Parse a time, such as `2h` (ago) or `2026-01-31T09:00`. Return milliseconds.
+    """Parse a time, such as `2h` (two hours before `now`) or `2026-01-31T09:00`. Return it in milliseconds since 1970.
 
     Raise `ValueError` for other text.
     """

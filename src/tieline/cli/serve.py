@@ -81,9 +81,9 @@ def _parameter(flag: Flag) -> str:
 
 
 def _settings(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the protocols' settings that flags override, by protocol and field.
+    """Return the settings of protocols that the command line options override, by protocol and field.
 
-    `given` are the values of all flags.
+    `given` are the values of all options.
     """
     found: dict[str, dict[str, Any]] = {}
     for protocol in protocols():
@@ -104,7 +104,7 @@ def _settings(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _add_flags() -> None:
-    """Add the options of every protocol to the signature of `serve`."""
+    """Add the command line options of every protocol to the signature of `serve`."""
     own = [each for each in inspect.signature(serve).parameters.values() if each.kind is not each.VAR_KEYWORD]
     added = []
     for protocol in protocols():
@@ -125,7 +125,7 @@ _add_flags()
 
 
 def configure_logs(level: LogLevel) -> None:
-    """Send our logs and the logs of libraries to stderr: coloured lines on a terminal, JSON lines elsewhere."""
+    """Send the logs of Tieline and of libraries to stderr: coloured lines on a terminal, JSON lines elsewhere."""
     import logging
 
     import structlog
@@ -256,7 +256,7 @@ def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -
 
 
 def _first_visit(running: "Running", logins: "LoginSessions", owner: str) -> str:
-    """Return a line with the link by which the owner of the hub logs in to the console and becomes a member."""
+    """Return a text with the link by which the owner of the hub logs in to the console and becomes a member."""
     from tieline.contract.identifiers import MemberName
 
     link = f"{running.http}/#/enter/{logins.first_code(MemberName(owner))}"

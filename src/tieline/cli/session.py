@@ -96,25 +96,26 @@ _LINK_OPTIONS = {
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the hub's JSON instead of text.")]
 
 _ANSWER_SECONDS = 10.0
-"""Longest wait for the answer to a new connection. A working hub answers at once, so a slower hub hangs."""
+"""Longest wait, in seconds, for the hub's answer to a new connection. A working hub answers at once, so a slower hub
+hangs."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """The hub and the member that the options of a command name. Environment variables can replace missing options."""
+    """Options of a command that name the hub and the member. Environment variables can replace missing options."""
 
     home: Path | None = None
     url: str | None = None
     token: str | None = None
     member: str | None = None
     spool: Path | None = None
-    """A spool (a folder of messages) to use instead of any hub."""
+    """Spool (a folder of messages) to use instead of any hub; `None` if no spool is named."""
 
     @property
     def address(self) -> str | None:
-        """Address of a remote hub, or `None` for the hub in a home folder of this machine.
+        """Address of a remote hub; `None` for the hub in a home folder of this machine.
 
-        A flag overrides the environment.
+        A command line option overrides the environment.
         """
         from tieline.client.connection import URL_VARIABLE
 
@@ -137,7 +138,10 @@ class Link:
         return find_mailbox(self)
 
     def environment(self, speaker: str) -> dict[str, str]:
-        """Return the environment of a child program. In this environment, `tieline` talks to this hub as `speaker`."""
+        """Return the environment for a child program.
+
+        In this environment, `tieline` talks to this hub as the member `speaker`.
+        """
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
         from tieline.wire.home import HOME_VARIABLE
 
@@ -154,10 +158,10 @@ class Link:
         return here
 
     async def open(self, *, receive: bool = False, window: int = 256) -> "Client":
-        """Open a session with the hub: of the named member, or of the operator (who may do all) if none is named.
+        """Open and return a session with the hub, of the named member.
 
-        With `receive`, the session gets deliveries. `window` is the number of unacknowledged deliveries that the hub
-        may send.
+        If none is named, it is the operator's (who may do all). With `receive`, the session gets deliveries. `window`
+        is the maximum number of unacknowledged deliveries that the hub may send.
         """
         import asyncio
 
@@ -179,10 +183,11 @@ class Link:
             raise Failure(Exit.UNREACHABLE, f"the hub at {where} accepts connections but does not answer") from error
 
     def way(self) -> tuple[str | None, str | None]:
-        """Return the hub's address and the token. Options, the environment, or `join` in this folder set them.
+        """Return the hub's address and the token.
 
-        Without an address (`None`) the hub in the home folder is used. Without a token (`None`) the SDK takes it from
-        the environment, or uses the key in the home folder.
+        They come from options, the environment, or `tieline join` in this folder. Without an address (`None`) the hub
+        in the home folder is used. Without a token (`None`) the SDK takes it from the environment, or uses the key in
+        the home folder.
         """
         from tieline.cli.hub_or_spool import joined_hub
         from tieline.client.connection import TOKEN_VARIABLE
@@ -194,7 +199,7 @@ class Link:
         return joined.url, self.token or os.environ.get(TOKEN_VARIABLE) or joined.token
 
     async def open_member(self, *, receive: bool = False, window: int = 256, make: bool = False) -> "Client":
-        """Open a session as the member that `--as`, a token or the environment names, or that `init` stored.
+        """Open and return a session of the member that `--as`, a token or the environment names, or that `init` stored.
 
         With `make`, create the member first if its name is new. This works only on the hub's machine.
         """
@@ -206,9 +211,10 @@ class Link:
         return await speaking.open(receive=receive, window=window)
 
     def with_speaker(self) -> "Link":
-        """Return this link with the member that `init` or `join` stored in the folder, unless a member is named.
+        """Return these options with a member.
 
-        Raise `NobodyNamed` if no member is named or stored.
+        If they name none, add the member that `init` or `join` stored in the folder. Raise `NobodyNamed` if no member
+        is named or stored.
         """
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 
@@ -219,7 +225,10 @@ class Link:
         raise NobodyNamed(hint)
 
     def or_stored(self) -> "Link":
-        """Return this link with the member that `init` or `join` stored in the folder, unless a member is named."""
+        """Return these options.
+
+        If they name no member, add the member that `init` or `join` stored in the folder, if any.
+        """
         from tieline.cli.hub_or_spool import stored_identity
 
         stored = None if self._is_named() else stored_identity(self)
@@ -232,10 +241,11 @@ class Link:
         return any(named)
 
     async def open_operator(self) -> "Client":
-        """Open a session to manage members: the operator's session, unless an address, a token or a member is given.
+        """Open and return a session to manage members.
 
-        The operator's session uses the key in the home folder. For it, the variables `TIELINE_AGENT` and
-        `TIELINE_TOKEN` are ignored, because they may name the member that the command is about to create.
+        It is the operator's, unless an address, a token or a member is given. The operator's session uses the key in
+        the home folder. For it, the variables `TIELINE_AGENT` and `TIELINE_TOKEN` are ignored, because they may name
+        the member that the command is about to create.
         """
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 
@@ -246,23 +256,25 @@ class Link:
 
 
 def speaker_of(client: "Client") -> str:
-    """Return the member name that the hub sets as the sender of this session's messages."""
+    """Return the member name of a session. The hub sets this name as the sender of the session's messages."""
     assert client.welcome is not None, "an open session was welcomed"
     return client.welcome.speaker
 
 
 def talks(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[..., None]:
-    """Turn a coroutine that takes a `Link` into a Typer command, with the options that fill the link.
+    """Turn a coroutine that takes a `Link` into a Typer command.
 
-    If the command already has an option of the same name, it keeps its own option.
+    The command gets the options that fill the link (`--home`, `--as`…). If the command already has an option of the
+    same name, it keeps its own option.
     """
     return _talking(command, _LINK_OPTIONS)
 
 
 def talks_anywhere(command: Callable[Concatenate[Link, P], Awaitable[None]]) -> Callable[..., None]:
-    """Make a Typer command like `talks`, for a command that also works on a spool (without a hub).
+    """Turn a coroutine into a Typer command like `talks`, for a command that also works without a hub.
 
-    Such a command asks its link for a mailbox first.
+    Without a hub the command works on a spool (a folder of messages). Such a command asks its `Link` for a mailbox
+    first.
     """
     return _talking(command, {**_LINK_OPTIONS, "spool": SpoolOption})
 
@@ -303,9 +315,10 @@ def _talking(command: Callable[Concatenate[Link, P], Awaitable[None]], options: 
 
 
 def _read_token(file: Path, given: str | None) -> str:
-    """Return the token in `file`. Raise `Failure` if other users can read the file.
+    """Return the token in `file`. Raise `Failure` if other users can read the file, or if it is empty.
 
-    Also raise `Failure` if a token is `given` by another option.
+    `given` is the token of the option `--token`. Raise `Failure` if there is one, because the two options exclude each
+    other.
     """
     if given:
         raise Failure(Exit.USAGE, "--token and --token-file exclude each other")
@@ -319,7 +332,11 @@ def _read_token(file: Path, given: str | None) -> str:
 
 
 def ended_by(work: Callable[[], None], *, json: bool = False) -> None:
-    """Run the work of a command. Print an error as one sentence or a JSON document on stderr, and set the exit code."""
+    """Run the function `work` of a command.
+
+    If it fails, print the error on stderr and end with the exit code of the failure. The error is printed as one
+    sentence or, with `json`, as a JSON document. An error that is a bug is raised again.
+    """
     try:
         work()
     except Exception as error:

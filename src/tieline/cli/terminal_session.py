@@ -6,9 +6,9 @@ for the program go out by `incoming`, typed into the program or shown to the per
 `status_lines`.
 
 The program never waits for the hub. Its instructions go into an outbox, in order, each with a wire id. An instruction
-leaves the outbox when the hub has answered. If the hub goes away before that, the instruction is sent again, and the
-hub accepts it only once. The outbox and the lines to show are bounded. If one of them is full, a line says what was
-left out.
+leaves the outbox when the hub has answered. If the hub stops before that, the instruction is sent again, and the hub
+accepts it only once. The outbox and the lines to show are bounded. If one of them is full, a line says what was left
+out.
 
 A delivery counts as shown when the terminal asks for the next one. A message that was printed for a person is `seen`,
 with the evidence `shown`, and not acknowledged: the program may read its inbox by itself. A message that was typed into
@@ -39,35 +39,38 @@ from tieline.wire.extractor import Instruction
 from tieline.wire.native.arrivals import DeliveredKeys, arrivals, unsettled
 
 WINDOW = 1024
-"""Most deliveries that the hub sends without an acknowledgement. Deliveries that are only shown count, too."""
+"""Maximum number of deliveries that the hub sends without an acknowledgement. Deliveries that are only shown count,
+too."""
 
 INSTRUCTIONS_MAX = 10_000
-"""Most instructions in the outbox: more than any agent sends while a hub restarts."""
+"""Maximum number of instructions (messages to be sent) in the outbox: more than any agent sends while a hub
+restarts."""
 
 INSTRUCTION_BYTES_MAX = 16 * 1024 * 1024
-"""Most bytes of all instructions in the outbox."""
+"""Maximum number of bytes of all instructions (messages to be sent) in the outbox."""
 
 AWAIT_MS = 30_000
-"""Default timeout, in milliseconds, of an instruction with `[await]`, which waits for the acknowledgement."""
+"""Default timeout, in milliseconds, of an instruction with `[await]`. The program waits so long for the acknowledgement
+of the message."""
 
 AWAITS_MAX = 256
-"""Most messages for whose acknowledgement a program can wait at the same time. The hub reports the progress of each
-one."""
+"""Maximum number of messages for whose acknowledgement a program can wait at the same time. The hub reports the
+progress of each of these messages."""
 
 FINISH_SECONDS = 10.0
-"""Longest wait for the hub after the program's end. A restarting hub needs less time. The person cannot use the shell
-before."""
+"""Longest wait, in seconds, for the hub after the program's end. A restarting hub needs less time. The user cannot use
+the shell before."""
 
 PRINTED_CHARS_MAX = 16_000
-"""Most characters of one message on a screen, which is some pages. The whole message is in the inbox."""
+"""Maximum number of characters of one message on a screen, which is some pages. The whole message is in the inbox."""
 
 TYPED_CHARS_MAX = 4_000
-"""Most characters typed into a program, because programs accept no more on one line. The whole message is in the
-history."""
+"""Maximum number of characters that are typed into a program, because programs accept no more on one line. The whole
+message is in the history."""
 
 _CLOSE_SECONDS = 1.0
-"""Longest wait for closing a session. A working hub needs less, and a hub that hangs must not delay the program's
-end."""
+"""Longest wait, in seconds, for closing a session. A working hub needs less, and a hub that hangs must not delay the
+program's end."""
 
 _BATCH = 256
 _LINES_MAX = 50  # lines that wait to be shown; a screen has no more
@@ -80,7 +83,7 @@ _STATUS_KINDS = frozenset({"state", "thinking"})
 
 
 class StatusLines:
-    """Queue of status lines for the person. When the queue is full, further lines are only counted."""
+    """Queue of status lines for the user. When the queue is full, further lines are only counted."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque()
@@ -88,7 +91,7 @@ class StatusLines:
         self._stirred = asyncio.Event()
 
     def add(self, text: str) -> None:
-        """Queue a line. It is shown when it does not disturb the program's output."""
+        """Add a status line to the queue. It is shown when it does not disturb the program's output."""
         if len(self._lines) < _LINES_MAX:
             self._lines.append(f"tieline: {text}")
         else:
@@ -96,7 +99,7 @@ class StatusLines:
         self._stirred.set()
 
     async def lines(self) -> AsyncIterator[str]:
-        """Yield lines as they come. A line counts as shown when the caller asks for the next line."""
+        """Yield the status lines as they come. A line counts as shown when the caller asks for the next line."""
         while True:
             while line := self._first():
                 yield line
@@ -105,7 +108,7 @@ class StatusLines:
             await self._stirred.wait()
 
     def rest(self) -> Iterator[str]:
-        """Yield the lines that were not shown yet, at the end of the program."""
+        """Yield the lines that were not shown yet, when the program has ended, and remove them from the queue."""
         while line := self._first():
             self._drop(line)
             yield line
@@ -123,7 +126,7 @@ class StatusLines:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """An instruction (a message to be sent) of the program, which the hub has not answered yet."""
+    """Entry of the outbox: an instruction (a message to be sent) of the program, which the hub has not answered yet."""
 
     instruction: Instruction
     size: int
@@ -131,12 +134,12 @@ class Outgoing:
 
     @property
     def target(self) -> str:
-        """Target of the instruction, in the hub's notation."""
+        """Target of the instruction (a message to be sent), in the hub's notation."""
         return full_target(self.instruction.to)
 
 
 class Outbox:
-    """Queue of instructions (messages to be sent) of the program that the hub has not answered yet."""
+    """Queue of the program's instructions (messages to be sent) that the hub has not answered yet."""
 
     def __init__(self) -> None:
         self._waiting: deque[Outgoing] = deque()
@@ -160,12 +163,15 @@ class Outbox:
         return True
 
     async def wait_for_some(self) -> list[Outgoing]:
-        """Wait for instructions (messages to be sent), and return the first few. They stay in the outbox."""
+        """Wait until there are instructions (messages to be sent), and return the first few.
+
+        They stay in the outbox.
+        """
         await self._filled.wait()
         return [outgoing for outgoing, _ in zip(self._waiting, range(_BATCH), strict=False)]
 
     def drop_first(self) -> None:
-        """Remove the first instruction (a message to be sent). The caller has the hub's answer to it."""
+        """Remove the first instruction (a message to be sent) from the outbox, because the hub has answered it."""
         self._size -= self._waiting.popleft().size
         if not self._waiting:
             self._filled.clear()
@@ -178,7 +184,7 @@ class Outbox:
 
 @dataclass
 class Await:
-    """A sent message. The program waits for its acknowledgement."""
+    """Record of a sent message for whose acknowledgement the program waits."""
 
     id: str
     target: str
@@ -190,7 +196,7 @@ class Await:
 
 
 class TerminalSession:
-    """Carries messages between one program in a terminal and the hub."""
+    """Carries messages between the hub and one program that runs in a terminal (`tieline run`)."""
 
     def __init__(self, link: Link, speaker: str, *, inject: bool, match: str | None, on_screen: bool) -> None:
         self._link = link
@@ -222,7 +228,7 @@ class TerminalSession:
     # Instructions from the program.
 
     def say(self, instruction: Instruction) -> None:
-        """Queue an instruction (a message to be sent). The program or the person is told if it is not sent."""
+        """Queue an instruction (a message to be sent). If it cannot be sent, tell the program or the user."""
         target = full_target(instruction.to)
         problem = self._problem(instruction, target)
         if problem is None and not self._outbox.put(instruction):
@@ -231,7 +237,10 @@ class TerminalSession:
             self._answer(f"not sent to {target}: {problem}")
 
     def decline(self, request: str) -> None:
-        """Tell the program that its `request` is not supported here. Do this once for each request."""
+        """Tell the program or the user that the program's `request` is not supported here.
+
+        Do this once for each request.
+        """
         if request not in self._declined:
             self._declined.add(request)
             self._answer(f"'{request}' is not offered here, and nothing was done")
@@ -248,10 +257,11 @@ class TerminalSession:
         return None
 
     def _answer(self, text: str, *, to_person: bool = False) -> None:
-        """Report the outcome of an instruction: type it into the program if `inject` is on, else show it to the person.
+        """Report the outcome of an instruction (a message to be sent) to the program or to the user.
 
-        If the same text comes twice in a row, the person gets it. Otherwise the program might react to it forever. With
-        `to_person`, the person gets it in any case.
+        If `inject` is on, the text is typed into the program. Otherwise the user sees it. If the same text comes twice
+        in a row, the user sees it, because the program might react to it forever. With `to_person`, the user sees it in
+        any case.
         """
         if self._inject and not to_person and text != self._last_answer and self._incoming.qsize() < _ANSWERS_MAX:
             self._last_answer = text
@@ -262,7 +272,10 @@ class TerminalSession:
     # Output to the terminal.
 
     async def incoming(self) -> AsyncIterator[str]:
-        """Yield the texts to show or type. A text counts as shown when the caller asks for the next text."""
+        """Yield the texts to print or to type into the program.
+
+        A text counts as shown when the caller asks for the next one.
+        """
         while True:
             self._showing = text, delivery = await self._incoming.get()
             yield text
@@ -283,7 +296,10 @@ class TerminalSession:
     # Sessions with the hub.
 
     async def keep(self, client: Client) -> None:
-        """Carry messages both ways, and reconnect after restarts of the hub. Return if the hub refuses a session."""
+        """Carry messages between the hub and the program, and reconnect after restarts of the hub.
+
+        `client` is the first session. Return if the hub refuses a session.
+        """
         while True:
             self._client = client
             try:
@@ -313,11 +329,11 @@ class TerminalSession:
 
     @property
     def held_up(self) -> int:
-        """Number of instructions (messages to be sent) that wait because the hub is away."""
+        """Number of instructions (messages to be sent) that wait because the hub does not answer."""
         return 0 if self._client is not None else len(self._outbox)
 
     async def finish(self) -> None:
-        """After the program's end, wait until the remaining instructions are sent, up to a timeout.
+        """After the program's end, wait until the remaining instructions (messages) are sent, up to a timeout.
 
         Then report the number of instructions that were not sent. Cancelling ends the wait.
         """
@@ -346,7 +362,7 @@ class TerminalSession:
             self.status_lines.add(f"not sent, because the hub is not there: {many}")
 
     async def _carry(self, client: Client) -> HubError:
-        """Carry messages until the session with the hub ends. Return the error that ended it."""
+        """Carry messages both ways until the session with the hub ends. Return the error that ended the session."""
         tasks = [asyncio.create_task(work(client)) for work in (self._send, self._receive, self._hear)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -379,7 +395,7 @@ class TerminalSession:
                         await self._await(client, outgoing, answer)
 
     def _accepted(self, outgoing: Outgoing, accepted: Accepted) -> None:
-        """If the hub accepted a message but holds it back, tell the person.
+        """If the hub accepted a message but holds it (does not deliver it yet), tell the user.
 
         The program is not told, because it would continue the conversation that is held.
         """
@@ -387,10 +403,10 @@ class TerminalSession:
             self._answer(f"to {outgoing.target}, kept for later: {accepted.held}", to_person=True)
 
     def _refused(self, outgoing: Outgoing, error: BaseException) -> None:
-        """Tell the program or the person that the hub refused a message.
+        """Tell the program or the user that the hub refused a message.
 
-        If `error` is no refusal of the message, but only ended the session, raise it. Then the message stays in the
-        outbox and is sent again.
+        If `error` is no refusal of the message, but only ended the session, raise `error`. Then the message stays in
+        the outbox and is sent again.
         """
         if not isinstance(error, HubRefused) or (is_passing(error) and error.code is not Code.STORE_FAILED):
             raise error
@@ -469,7 +485,7 @@ class TerminalSession:
                 self._incoming.put_nowait((typed(message) if self._inject else printed(message), delivery))
 
     async def _deliveries(self, client: Client) -> AsyncIterator[Delivery | Item]:
-        """Yield the deliveries to show: first the waiting deliveries of the inbox, with their states, then new ones."""
+        """Yield the deliveries to show: first those that wait in the inbox, with their states, then new ones."""
         given = DeliveredKeys()
         async for item in unsettled(client):
             given.add(item.key)
@@ -487,7 +503,7 @@ class TerminalSession:
         return not message.scope or await asyncio.to_thread(self._context.takes, message.scope)
 
     def _was_seen(self, delivery: Delivery | Item) -> bool:
-        """Return true if a person saw the delivery before this program started.
+        """Return true if a person saw the delivery before this program started. Also count such deliveries.
 
         With `inject` the result is always false, because then a delivery is for the program, and the program has not
         seen it.
@@ -499,12 +515,12 @@ class TerminalSession:
 
 
 def full_target(to: str) -> str:
-    """Return the target of an instruction in the hub's notation: a plain name becomes `@name`."""
+    """Return the target of an instruction (a message to be sent) in the hub's notation: a name becomes `@name`."""
     return to if to == "*" or to.startswith("#") else f"@{to}"
 
 
 def _parts(outgoing: Outgoing) -> dict[str, Any]:
-    """Convert an instruction to the arguments of the hub's `send`.
+    """Return an instruction (a message to be sent) as the arguments of the hub's `send`.
 
     The kind of an instruction goes into the data, because the hub has other kinds. If an instruction has no text, its
     data also become the text, because some protocols carry no data.
@@ -524,14 +540,14 @@ def _parts(outgoing: Outgoing) -> dict[str, Any]:
 
 
 def printed(message: Message) -> str:
-    """Format a message for a person's screen: a header line, then the text."""
+    """Return a message as text for a person's screen: a header line, then the body."""
     head, *rest = (line for line, _ in message_lines(message))
     text = "\n".join(line.removeprefix("  ") for line in rest)
     return f"tieline: {head}\n{_shortened(text, PRINTED_CHARS_MAX, 'inbox')}"
 
 
 def typed(message: Message) -> str:
-    """Format a message for a program's input, in the form that terminal programs of agents recognise."""
+    """Return a message as one text to type into a program, in the form that agent programs in a terminal recognise."""
     unverified = "" if message.verified else " (unverified)"
     marks = [f"[{message.id[:_ID_CHARS]}]"]
     if message.thread:

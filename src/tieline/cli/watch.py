@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from tieline.client import Client, Delivery, Item, Message
 
 _WINDOW = 1024
-"""Most deliveries that the hub sends without an acknowledgement. Deliveries that are skipped count, too."""
+"""Maximum number of deliveries that the hub sends without an acknowledgement. Deliveries that are skipped count,
+too."""
 
 _ANSWER_SECONDS = 1.0
-"""Longest wait, after an interrupt, for the answer to a claim."""
+"""Longest wait, in seconds, for the hub's answer to a claim, after the user has interrupted the command."""
 
 
 @talks_anywhere
@@ -79,7 +80,7 @@ async def watch(
 
 
 def _say_prefixes() -> None:
-    """Add the protocols' prefixes of environment variables to the help text of `watch`."""
+    """Add the environment variables' prefixes of the protocols to the help text of `watch`."""
     others = " and ".join(f"{prefix}…" for extension in extensions() for prefix in extension.prefixes)
     said, place = f" (and the same as\n    {others}). Write", ".\n    Write"
     if others:
@@ -101,9 +102,9 @@ class WatchOptions:
     json: bool
 
     def passes_over(self, message: "Message") -> bool:
-        """Return true if a message must be left unread.
+        """Return true if `tieline watch` must leave a message unread. There are three reasons for this.
 
-        This is so if the message is not urgent and `urgent_only` is set, if it has another scope, or if the command of
+        The message is not urgent, and `urgent_only` is set. Or the message has another scope. Or the command of
         `--exec` must not run for it. In the last case, print a warning.
         """
         if self.urgent_only and message.priority is not Priority.URGENT:
@@ -130,7 +131,7 @@ class Watcher:
         self._unsure: tuple[Delivery | Item, str] | None = None
 
     async def run(self) -> None:
-        """Take messages as they come, and print them or run the command, until interrupted."""
+        """Take messages as they come, and print them or run the command of `--exec`, until the user interrupts."""
         from tieline.cli.reconnection import is_passing, reopen
         from tieline.client import HubError
         from tieline.wire.native.arrivals import arrivals
@@ -167,7 +168,7 @@ class Watcher:
     async def _claim(self, client: "Client", message_id: str) -> "Item | None":
         """Claim a message, and return its delivery. Return `None` if another watcher was first.
 
-        If an interrupt comes during the claim, a claimed message is still printed or named in a warning, because no
+        If the user interrupts during the claim, a claimed message is still printed or named in a warning, because no
         other watcher gets it.
         """
         import asyncio
@@ -186,9 +187,9 @@ class Watcher:
             raise
 
     async def _resolve(self, client: "Client") -> None:
-        """If the answer to a claim was lost, find the result of the claim in the receipts of the message.
+        """Find out if the last claim succeeded, if its answer was lost because the hub stopped.
 
-        If the claim succeeded, handle the message.
+        The receipts of the message show the result. If the claim succeeded, handle the message.
         """
         if self._unsure is None:
             return

@@ -1,4 +1,4 @@
-"""The sender of alerts: sends each alert once, as a message to a member or channel of a hub.
+"""Sends each alert (a problem found in a report) once, as a message to a member or channel of a hub.
 
 Used by: `pipeline run --alerts`. Uses: the SDK. Each alert has its own wire id, so the hub recognises a repeated alert
 and delivers it once. The ids of sent alerts are also stored in the lake, because a hub forgets wire ids when it deletes
@@ -18,14 +18,14 @@ from tieline.pipeline.alerts import RECENT_MS, Alert
 from tieline.pipeline.lake import Lake
 
 SPEAKER = "pipeline"
-"""Member that sends the alerts, if no other is named. The member is created when it does not exist."""
+"""Name of the member that sends the alerts, if no other is named. The member is created when it does not exist."""
 _TITLE = "Pipeline alert"
 _FILE = "_tieline/told.json"
 _decoder = msgspec.json.Decoder(dict[str, int])
 
 
 class SentAlerts:
-    """The ids of the alerts that were sent, stored in the lake so that a later run sends none of them twice."""
+    """Record of the alerts that were sent. It is stored in the lake, so that a later run sends none of them twice."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -35,7 +35,7 @@ class SentAlerts:
         return alert.id in self._told
 
     def add(self, alert: Alert) -> None:
-        """Record an alert as sent. Also drop the records of alerts that are too old to appear in a later report."""
+        """Record an alert as sent. Also drop the records of alerts that are too old to be sent again."""
         self._told[alert.id] = alert.at_ms
         newest = max(self._told.values())
         self._told = {name: at_ms for name, at_ms in self._told.items() if at_ms > newest - 2 * RECENT_MS}

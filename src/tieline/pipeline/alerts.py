@@ -1,8 +1,8 @@
 """Alerts: problems in a report that somebody should know of, each with an id that is the same in every later report.
 
-Used by: `pipeline run --alerts`, which sends them, and the page. Uses: a report. The same report always results in the
-same alerts, word for word. The hub recognises a repeated message by its wire id and its text, so no alert contains a
-number that keeps growing.
+Used by: `pipeline run --alerts`, which sends them, and the HTML page of the report. Uses: a report. The same report
+always results in the same alerts, word for word. The hub recognises a repeated message by its wire id and its text, so
+no alert contains a number that keeps growing.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class Alert(Struct, frozen=True):
 
 
 def find_alerts(report: Report, *, budget_usd: float | None = None) -> list[Alert]:
-    """Return the alerts that are recent enough to send, oldest first.
+    """Return the alerts of a report that are recent enough to send, oldest first.
 
     `budget_usd` is the limit for the cost of a day. A day with a higher cost causes an alert.
     """
@@ -63,7 +63,7 @@ def find_alerts(report: Report, *, budget_usd: float | None = None) -> list[Aler
 def _few(alerts: list[Alert]) -> list[Alert]:
     """Return the newest `ALERTS_MAX` alerts of one kind. If there are more, add one alert that says so.
 
-    So a broken log does not cause a storm of messages.
+    So a log with many errors does not cause very many messages.
     """
     alerts.sort(key=lambda alert: (-alert.at_ms, alert.id))
     rest = alerts[ALERTS_MAX:]

@@ -17,7 +17,7 @@ Numbers = np.ndarray[Any, Any]
 
 
 class ArrowTables:
-    """Reader of the tables as of the newest commit. It can leave out rows from before `since_ms`."""
+    """Reader of a lake's tables as of the newest commit. It can leave out rows from before `since_ms`."""
 
     def __init__(self, lake: Lake, since_ms: int = 0) -> None:
         self._lake = lake
@@ -57,7 +57,7 @@ def total(table: pa.Table, column: str) -> int:
 
 
 def summed(table: pa.Table, keys: Sequence[str], sums: Sequence[str]) -> pa.Table:
-    """Return one row for each combination of the `keys`, with the sums of the columns `sums`.
+    """Return a table with one row for each combination of the `keys`, and the sums of the columns `sums`.
 
     The rows are sorted by the first sum, largest first.
     """
@@ -107,7 +107,7 @@ def flattened(table: pa.Table, column: str) -> tuple[Numbers, Numbers]:
 def percentiles(groups: Numbers, values: Numbers) -> dict[int, tuple[int, int, int]]:
     """Return for each group the count, median and 99th percentile of its values. `groups` has the group of each value.
 
-    The percentiles are nearest-rank, as in the tables.
+    The percentiles are nearest-rank, as in the tables: each is one of the values.
     """
     if not len(values):
         return {}

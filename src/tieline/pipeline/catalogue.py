@@ -1,6 +1,6 @@
 """The catalogue: every table of the lake by name.
 
-Bronze has the rows of the logs as they were read, silver tables have typed facts, gold tables have sums of facts.
+Bronze has the rows of the logs as they were read. Silver tables have typed facts. Gold tables have sums of facts.
 """
 
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -41,8 +41,8 @@ SCHEMAS: dict[str, StructType] = {
     **{name: table.schema for name, table in GOLD.items()},
 }
 STORED = {**SCHEMAS, deliveries.TABLE.name: deliveries.STORED}
-"""For each table, the columns of its files. They are the columns of the table. For `deliveries`, there is one more
-column, which only the pipeline uses.
+"""For each table, the columns of its files. These are the columns of the table. For `deliveries`, the files have one
+more column, which only the pipeline uses.
 """
 TIMES: dict[str, str | None] = {
     BRONZE: "at_ms",

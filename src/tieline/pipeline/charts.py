@@ -1,8 +1,8 @@
 """Charts as SVG text: lines, bars, a timeline and a graph, drawn for a width in pixels.
 
-Used by: the page. Uses: nothing. Colours are CSS classes that the page's style sheet defines, so that a chart looks
-right in light and in dark mode. Every mark has a title, which a browser shows when the pointer is over the mark. Names
-and texts come from agents, so all of them are escaped.
+Used by: the HTML page of the report. Uses: nothing. Colours are CSS classes that the page's style sheet defines, so
+that a chart looks right in light and in dark mode. Every mark has a title, which a browser shows when the pointer is
+over the mark. Names and texts come from agents, so all of them are escaped.
 """
 
 import math
@@ -32,7 +32,7 @@ _ROW_PIXELS = 22
 
 @dataclass(frozen=True)
 class Series:
-    """The data of one line, or of the bars of one colour: a name, and points of time and value."""
+    """Data of a chart: one line, or the bars of one colour. It has a name, and points of time and value."""
 
     name: str
     points: Sequence[tuple[int, float]]
@@ -40,7 +40,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Span:
-    """A bar of a timeline, with its start, end, label and kind. `marks` are parts of the bar that look different."""
+    """Data of one bar of a timeline: start, end, label and kind. `marks` are parts of the bar that look different."""
 
     label: str
     start_ms: int
@@ -83,7 +83,7 @@ class _Plane:
         return "".join(marks)
 
     def value_axis(self, ticks: Sequence[tuple[float, str]]) -> str:
-        """Draw horizontal grid lines. Each tick is a height (0 is the bottom, 1 the top) and a label."""
+        """Return horizontal grid lines as SVG. Each tick is a height (0 is the bottom, 1 the top) and a label."""
         across = f'x1="{self.left}" x2="{self.width - _RIGHT}"'
         return "".join(
             f'<line class="grid" {across} y1="{self.y(share)}" y2="{self.y(share)}"/>'
@@ -93,7 +93,7 @@ class _Plane:
 
 
 def duration(ms: float | None) -> str:
-    """Format a length of time in one unit, such as `1.5 h`. Return a dash for `None`."""
+    """Return a length of time as text in one unit, such as `1.5 h`. Return a dash for `None`."""
     if ms is None:
         return "–"
     for unit, word in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (_SECOND, "s")):
@@ -103,7 +103,7 @@ def duration(ms: float | None) -> str:
 
 
 def count(number: float) -> str:
-    """Format a number in few characters, such as `12.3k`."""
+    """Return a number as a short text, such as `12.3k`."""
     for size, word in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if number >= size:
             return f"{number / (1e3 if word == 'k' else size):.3g}{word}"
@@ -111,17 +111,20 @@ def count(number: float) -> str:
 
 
 def dollars(amount: float) -> str:
-    """Format an amount of money in dollars."""
+    """Return an amount of dollars as text."""
     return f"${amount:,.2f}" if amount >= 0.01 or not amount else f"${amount:.4f}"  # noqa: PLR2004 - less than a cent
 
 
 def clock(at_ms: int) -> str:
-    """Format a time as date, hour and minute in UTC."""
+    """Return a time as text: date, hour and minute in UTC."""
     return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M}"
 
 
 def latency_lines(series: Sequence[Series], from_ms: int, to_ms: int, gap_ms: int, width: int) -> str:
-    """Draw durations over time on a logarithmic scale. A line has a gap where no value was measured for `gap_ms`."""
+    """Return an SVG chart of durations over time, on a logarithmic scale.
+
+    A line has a gap where no value was measured for `gap_ms`. `width` is in pixels.
+    """
     plane = _Plane(width, 240, from_ms, to_ms)
     values = [max(1.0, value) for one in series for _, value in one.points]
     low = max(step for step in _LADDER_MS if step <= min(values))
@@ -158,9 +161,10 @@ def _line(
 
 
 def step_area(series: Series, from_ms: int, to_ms: int, width_ms: int, width: int) -> str:
-    """Draw a number over time as a filled area in steps. The number stays the same from one point to the next.
+    """Return an SVG chart of a number over time, as a filled area in steps.
 
-    A point's number is measured at the end of an interval of `width_ms`. `width` is in pixels.
+    The number stays the same from one point to the next. A point's number is measured at the end of an interval of
+    `width_ms`. `width` is in pixels.
     """
     plane = _Plane(width, 200, from_ms, to_ms)
     top = _round_up(max((value for _, value in series.points), default=1))
@@ -179,7 +183,7 @@ def step_area(series: Series, from_ms: int, to_ms: int, width_ms: int, width: in
 
 
 def stacked_bars(series: Sequence[Series], width_ms: int, width: int, name: str, word: Callable[[float], str]) -> str:
-    """Draw one bar for each interval of `width_ms`, with the series stacked.
+    """Return an SVG chart with one bar for each interval of `width_ms`, in which the series are stacked.
 
     `name` is the name of the chart. `word` formats a value. `width` is in pixels.
     """
@@ -203,7 +207,7 @@ def stacked_bars(series: Sequence[Series], width_ms: int, width: int, name: str,
 
 
 def timeline(spans: Sequence[Span], from_ms: int, to_ms: int, width: int) -> str:
-    """Draw one horizontal bar for each span, one below the other."""
+    """Return an SVG chart with one horizontal bar for each span, one below the other. `width` is in pixels."""
     left = min(190, width // 3)
     plane = _Plane(width, _TOP + _BOTTOM + _ROW_PIXELS * len(spans), from_ms, to_ms, left)
     drawn = [plane.time_axis()]
@@ -225,9 +229,10 @@ def _box(plane: _Plane, span: tuple[int, int], y: int, kind: str, title: str) ->
 
 
 def graph(edges: Sequence[tuple[str, str, int]], width: int) -> str:
-    """Draw members in a circle, with an arrow for each edge: a sender, a recipient and the number of messages.
+    """Return an SVG drawing of members in a circle, with arrows between them.
 
-    The more messages, the broader the arrow.
+    Each edge is an arrow: a sender, a recipient and the number of messages. The more messages, the broader the arrow.
+    `width` is in pixels.
     """
     weights: dict[str, int] = {}
     for sender, recipient, messages in edges:

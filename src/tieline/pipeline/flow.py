@@ -1,4 +1,4 @@
-"""The flow of one batch: writes the bronze, silver and gold files, and commits them table by table.
+"""Adds one batch to the lake: writes the bronze, silver and gold files, and commits them table by table.
 
 Bronze has the rows of the logs as they were read, silver has typed facts, gold has sums of facts. Used by: a run, which
 adds batches, and `rebuild`. Uses: the tables' functions, the tasks that write files, and the lake. Each commit of a
@@ -45,8 +45,8 @@ FEW_ROWS = 200_000
 _HASHED_ROWS = 4_000_000
 """A batch with fewer rows than this is joined with a hash table in memory. A larger batch may not fit into memory."""
 _LATE_MAX = 100_000
-"""If a batch has more late rungs (states of deliveries) than this, all files of their days are rewritten. Otherwise a
-search finds the files to rewrite.
+"""If more late states of deliveries than this are in a batch, all files of their days are rewritten. Otherwise a search
+finds the files to rewrite.
 """
 _UPKEEP_COMMITS = 100
 _FOCUS = activity.FOCUS
@@ -56,7 +56,7 @@ _ALWAYS = 2**62
 
 @dataclass(frozen=True)
 class _Batch:
-    """The batch that is being added: the commit before it (`head`), and a summary of its rows (`shape`)."""
+    """A batch that is being added to the lake: the commit before it (`head`), and a summary of its rows (`shape`)."""
 
     head: Commit
     shape: Shape
@@ -73,7 +73,7 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Change:
-    """The change of a table by a batch. `gone` are the files that are removed.
+    """Change of a table by a batch. `gone` are the files that are removed.
 
     When Spark computes `rows`, it writes the new files. `rows` then has one row for each new file.
     """
@@ -95,9 +95,10 @@ class Flow:
     # A batch.
 
     def add(self, pieces: Sequence[Piece], begin: Position, end: Position, **told: Any) -> Commit:
-        """Add a batch of log rows to all tables, and commit. It has the rows from the position `begin` to `end`.
+        """Add a batch of log rows, from the position `begin` to `end`, to all tables. Return the new commit.
 
-        `told` are additional fields of the commit. Raise `LakeError` if the lake does not end at `begin`.
+        `pieces` are the parts of the batch, each of which one Spark task reads. `told` are additional fields of the
+        commit. Raise `LakeError` if the lake does not end at `begin`.
         """
         self._stage(BRONZE)
         head = self._lake.newest()
@@ -115,9 +116,9 @@ class Flow:
         return self._complete(_Batch(head, shape), {**head.position, **end}, told)
 
     def recover(self) -> Commit | None:
-        """Complete a batch or the rebuilding of a table, if an interrupted run began to commit it.
+        """Complete a batch, a rewind or a rebuild of tables, if an interrupted run began to commit it.
 
-        Return its commit.
+        Return its commit, or `None` if there is nothing to complete.
         """
         head = self._lake.newest()
         note = self._lake.note(BRONZE, head.number + 1)
@@ -144,7 +145,7 @@ class Flow:
         return self._finish(batch, position=position, last_hash=batch.shape.last_hash or batch.head.last_hash, **told)
 
     def _finish(self, batch: _Batch, **changes: Any) -> Commit:
-        """Add the row to `commits` that makes the batch visible. `changes` are fields of this row.
+        """Add the row to the table `commits` that makes the batch visible. Return this row. `changes` are fields of it.
 
         Then merge small files. Every `_UPKEEP_COMMITS` commits, also delete old files.
         """
@@ -180,9 +181,9 @@ class Flow:
         self._commit_changes(batch, {name: job for name, job in jobs.items() if names.get(name, {name}) - empty})
 
     def _commit_changes(self, batch: _Batch, jobs: Mapping[str, Callable[[], _Change]]) -> None:
-        """Compute the tables that do not have the batch yet in one Spark query, and commit each of them.
+        """Change all tables that do not have the batch yet in one Spark query, and commit each of them.
 
-        `jobs` has a function for each table that returns the change of the table.
+        For each table, `jobs` has a function. The function returns the change of the table.
         """
         changes = {name: job() for name, job in jobs.items() if self._lake.note(name, batch.number) is None}
         if not changes:
@@ -224,7 +225,10 @@ class Flow:
     # Deliveries, whose rows change.
 
     def _folded(self, batch: _Batch, bronze: str) -> _Change:
-        """Update the deliveries with the states that they reached in this batch. Return the change."""
+        """Return the change of the table `deliveries`: new deliveries, and the states reached in this batch.
+
+        `bronze` is the view with the log rows of the batch.
+        """
         name = deliveries.TABLE.name
         before = [file for file in self._lake.data_files(name) if file.open]
         assert batch.shape.span_ms is not None, "deliveries come from the main log"
@@ -244,11 +248,11 @@ class Flow:
     def _fold_late(
         self, batch: _Batch, orphans: list[DataFile]
     ) -> tuple[list[DataFile], list[DataFile], dict[str, int]]:
-        """Add late rungs (states) to closed deliveries. `orphans` are files with rungs whose delivery is not open.
+        """Add late states to closed deliveries (old or settled ones).
 
-        Return the new files, the files that they replace, and the numbers of late and unknown rungs. Only files with
-        such a delivery are rewritten. The table `inboxes` has the days of the deliveries, and a search finds their
-        files.
+        `orphans` are files with states whose delivery is not open. Return the new files, the files that they replace,
+        and the numbers of late states and of states without a known delivery. Only files with one of these deliveries
+        are rewritten. The table `inboxes` has the days of the deliveries, and a search finds their files.
         """
         name = deliveries.TABLE.name
         steps, count = self._read(name, orphans), sum(file.rows for file in orphans)
@@ -272,7 +276,7 @@ class Flow:
     # Reading and writing.
 
     def _merged(self, batch: _Batch, gold: Gold, facts: Mapping[str, Any]) -> _Change:
-        """Merge new facts into a gold table (a table of sums).
+        """Return the change of a gold table (a table of sums) by new facts.
 
         A fact changes the row with its keys or makes a new row.
         """
@@ -306,7 +310,7 @@ class Flow:
     def _numbered(self, count: int, task: Task, schema: str) -> DataFrame:
         """Run `task` for the numbers from 0 to `count` - 1, each in its own Spark task. Return the rows of the results.
 
-        `schema` describes the columns of the result.
+        `schema` describes the columns of the results.
         """
         return self._spark.range(0, count, 1, max(1, count)).mapInArrow(task, schema)
 
@@ -318,7 +322,10 @@ class Flow:
         return [file for file in self._lake.data_files(name) if file.is_of(batch.number)]
 
     def _read(self, name: str, files: Sequence[DataFile], schema: StructType | None = None) -> str:
-        """Return the name of a view with the rows of files of a table."""
+        """Make a temporary view with the rows of these files of the table `name`. Return the name of the view.
+
+        If there are no files, return a query without rows. `schema` has the columns, if they are not the usual ones.
+        """
         schema = schema or SCHEMAS[name]
         if not files:
             return self._none(name, schema)
@@ -341,9 +348,9 @@ class Flow:
             self._views.clear()
 
     def _of_hours(self, name: str, hours: frozenset[int]) -> str:
-        """Return the rows of a silver table (a table of facts) from the first hour in `hours` to the last.
+        """Return a query (SQL text) for rows of a silver table, from the first hour in `hours` to the last.
 
-        Each hour is given by its start in milliseconds.
+        Each hour is given by its start in milliseconds. A silver table is a table of facts.
         """
         if not hours:
             return self._none(name)
@@ -375,7 +382,7 @@ class Flow:
         return {log: min(at, end.get(log, 0), changed.get(log, at)) for log, at in head.position.items()}
 
     def rewind(self, position: Position, **told: Any) -> Commit:
-        """Drop the rows from a position on, and compute all tables again, in one commit.
+        """Drop the log rows from a position on, and compute all tables again. Return the new commit.
 
         `told` are additional fields of the commit. If the lake has no rows from that position on, only these fields are
         committed, if they are new.
@@ -401,7 +408,7 @@ class Flow:
         return self._finish(_Batch(head, Shape()), position=note["rewound"], **note["told"])
 
     def rebuild(self, names: Sequence[str]) -> Commit:
-        """Compute tables again from all stored log rows (bronze), and replace the stored tables in a new commit.
+        """Compute tables again from all stored log rows (bronze), and replace the stored tables. Return the new commit.
 
         If a batch was interrupted, perhaps because a table is damaged, the batch is completed afterwards.
         """
@@ -420,8 +427,8 @@ class Flow:
     def _replace(self, names: Sequence[str], number: int, files: Sequence[DataFile], *, stored: bool) -> None:
         """Compute tables from `files`, which have log rows (bronze), and commit them as the tables of batch `number`.
 
-        The silver tables are one Spark query, and the gold tables are another. With `stored`, all silver tables are
-        made anew too, and the gold tables are made from them.
+        One Spark query makes the silver tables, and another one the gold tables. With `stored`, the gold tables are
+        made from the stored silver tables, which are then all new. Otherwise they are made from the log rows.
         """
         few = sum(file.rows for file in files) < FEW_ROWS
         silver, gold = ([name for name in names if (name in GOLD) is among] for among in (False, True))
@@ -437,7 +444,11 @@ class Flow:
                 self._commit_whole(number, {name: GOLD[name].query(facts, few=few) for name in gold}, few=few)
 
     def _commit_whole(self, number: int, tables: Mapping[str, str], *, few: bool) -> None:
-        """Replace all rows of each table in one Spark query, and commit each table."""
+        """Replace all rows of each table in one Spark query, and commit each table.
+
+        `tables` has a query (SQL text) for the rows of each table. With `few`, there are so few rows that one task is
+        enough.
+        """
         changes = {}
         for name, rows in tables.items():
             time = TIMES[name]
@@ -467,7 +478,10 @@ class Flow:
                 "records": records.records}[name](bronze)  # fmt: skip
 
     def _everything(self, bronze: str, *, stored: bool, few: bool) -> Frames:
-        """Return all facts: those of the silver tables that were just made anew (`stored`), or of log rows."""
+        """Return queries (SQL texts) for all facts that were ever read.
+
+        With `stored`, they read the stored silver tables. Otherwise they compute the facts from the log rows `bronze`.
+        """
         silver = {
             name: self._read(name, self._lake.data_files(name), STORED[name])
             if stored
@@ -478,9 +492,10 @@ class Flow:
 
 
 def read_files(spark: SparkSession, lake: Lake, schema: StructType, files: Sequence[DataFile]) -> DataFrame:
-    """Return the rows of files of a lake. Spark itself reads the files of a folder.
+    """Return the rows of files of a lake.
 
-    For other lakes, Spark tasks read the files with delta-rs's client.
+    If the lake is a folder, Spark itself reads the files. For other lakes, Spark tasks read the files with delta-rs's
+    client.
     """
     if not files:
         return spark.sql(nothing(schema))
@@ -491,7 +506,7 @@ def read_files(spark: SparkSession, lake: Lake, schema: StructType, files: Seque
 
 
 def nothing(schema: StructType) -> str:
-    """Return a query that has no rows. Spark sees this, and skips every step that depends on it."""
+    """Return a query (SQL text) without rows. Spark sees that, and skips every step that depends on it."""
     nulls = (f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema)
     return statement("nothing", columns=", ".join(nulls))
 

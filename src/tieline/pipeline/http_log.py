@@ -1,4 +1,4 @@
-"""The logs of a hub at a URL: reads `GET /api/log/{log}` line by line, and converts the lines to Arrow batches.
+"""Reads the logs of a hub at a URL: gets `GET /api/log/{log}` line by line, and converts the lines to Arrow batches.
 
 When an answer ends before the last row, the reader sends another request, which begins at the next offset. The hub ends
 every answer after a while, so this is not always an error.
@@ -132,7 +132,7 @@ class HttpLog:
 
 
 class _Answer:
-    """The hub's answer to one request for log rows, read line by line: each line is one row."""
+    """Answer of the hub to one request for log rows, read line by line. Each line is one row."""
 
     def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._connection = connection
@@ -154,7 +154,7 @@ class _Answer:
         self._connection.close()
 
     def batches(self, decode: Callable[[bytes], _Line]) -> Iterator[list[_Line]]:
-        """Yield the log rows, decoded by `decode`, in lists of thousands.
+        """Yield the log rows in lists of thousands. `decode` converts a line to a row.
 
         Raise an error if the answer is incomplete.
         """

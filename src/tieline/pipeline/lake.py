@@ -39,7 +39,7 @@ REBUILD = "'tieline pipeline rebuild --all' makes its tables anew from the rows 
 _APPLICATION = "tieline"
 _COMMITS_KEPT = 100
 _KEPT_HOURS = 24
-"""Readers may use a file for this many hours after a commit has replaced it. Then `sweep` deletes the file."""
+"""Hours for which readers may still use a file after a commit has replaced it. Then `sweep` deletes the file."""
 _CONFIGURATION = {"delta.checkpointInterval": "20"}
 _SMALL_BYTES = 16 << 20
 _FILES_MAX = 64
@@ -67,12 +67,12 @@ class Commit(Struct, frozen=True):
     versions: dict[str, int] = {}
     """For each table, the version of the Delta table."""
     sizes: dict[str, int] = {}
-    """For each table, its number of rows."""
+    """For each table, the number of all its rows."""
     written: dict[str, int] = {}
-    """Number of rows that this commit wrote, by table."""
+    """For each table, the number of rows that this commit wrote."""
     counts: dict[str, int] = {}
-    """Sums over all commits. `late` counts rungs (states of deliveries) that were reached after the watermark.
-    `unknown` counts rungs whose delivery is not in the lake. `missed_messages`, `missed_activity` and `missed_rows`
+    """Sums over all commits. `late` counts states of deliveries that were reached after the watermark (a day).
+    `unknown` counts states whose delivery is not in the lake. `missed_messages`, `missed_activity` and `missed_rows`
     count messages, rows of activity and other rows that the hub had deleted before they were read. `missed_ms` is not a
     sum: it is the time of the last batch with such deleted data.
     """
@@ -84,7 +84,7 @@ class Commit(Struct, frozen=True):
         return {name: self.counts[f"missed_{name}"] for name in MISSED if self.counts.get(f"missed_{name}")}
 
     def rows(self, table: str) -> int:
-        """Return the number of rows in a table."""
+        """Return the number of rows in a table as of this commit."""
         return self.sizes.get(table, 0)
 
 
@@ -99,7 +99,10 @@ _COMMIT_SCHEMA = pa.schema(
 
 
 class Lake:
-    """One lake: a folder or a URL that delta-rs supports, such as `s3://bucket/lake`. `options` are for delta-rs."""
+    """Client for one lake, which is a folder or a URL that delta-rs supports, such as `s3://bucket/lake`.
+
+    `options` are for delta-rs.
+    """
 
     def __init__(self, location: str | Path, options: Mapping[str, str] | None = None) -> None:
         self.storage = Storage(str(location), dict(options or {}))
@@ -156,7 +159,10 @@ class Lake:
         return opened
 
     def note(self, table: str, number: int) -> dict[str, Any] | None:
-        """Return the note that batch `number` stored when it committed a table. Return `None` if it has not done so."""
+        """Return the note that batch `number` stored when it committed a table.
+
+        Return `None` if the batch has not been committed to the table.
+        """
         opened = self._open(table)
         if opened is None or (self._told(lambda: opened.transaction_version(_APPLICATION)) or 0) < number:
             return None
@@ -170,7 +176,7 @@ class Lake:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Reserve the lake for one run that writes. Raise `LakeError` if another run is writing.
+        """Reserve the lake for one writing run, during the `with` block. Raise `LakeError` if another run is writing.
 
         A folder is reserved by a lock file. An object store has no lock: if two runs write, Delta refuses the run that
         commits second.
@@ -206,7 +212,8 @@ class Lake:
         """Commit the changes of batch `number` to a table in one transaction: add and remove files.
 
         `note` is stored with the commit. Raise `LakeError` if another run has committed this batch to the table, or has
-        replaced one of the files in `removed`. With `again`, the table may have the batch: it is made anew.
+        replaced one of the files in `removed`. With `again`, it is no error if the table has the batch already, because
+        the table is rebuilt.
         """
         now = time.time_ns() // 1_000_000
         removed = list(removed)
@@ -245,7 +252,10 @@ class Lake:
             )
 
     def commit(self, commit: Commit) -> Commit:
-        """Add a row to `commits`. Raise `LakeError` if another run has added a row since the work began."""
+        """Add a row to the table `commits` and return it.
+
+        Raise `LakeError` if another run has added a row since the work began.
+        """
         before = self._commits()
         if commit.number != (before[-1].number if before else 0) + 1:
             raise LakeError(f"{self} was written to by another run")
@@ -295,7 +305,7 @@ class Lake:
     def sweep(self, tables: Iterable[str], *, hours: int = _KEPT_HOURS) -> int:
         """Delete files that no table has used for `hours`, and files of interrupted runs.
 
-        Return the number of files.
+        Return the number of deleted files.
         """
         swept = 0
         for name in (*tables, COMMITS):
@@ -327,9 +337,9 @@ class Lake:
             return None
 
     def _require_unchanged(self, name: str, opened: DeltaTable, number: int, removed: Sequence[DataFile]) -> None:
-        """Raise `LakeError` if the table has batch `number` already, or lacks one of the files that a run read.
+        """Raise `LakeError` if the table has batch `number` already, or lacks one of the files in `removed`.
 
-        The number 0 allows every batch.
+        With the number 0, only the files are checked.
         """
         known = self._told(lambda: opened.transaction_version(_APPLICATION)) or 0
         gone = {file.path for file in removed} - (

@@ -23,7 +23,7 @@ class _File(Struct):
 
 
 class OldCommit(Struct):
-    """The last commit of a lake before Delta: the files of every table, and the position up to which logs were read."""
+    """Record of the last commit of a lake before Delta: the files of every table, and the position in the logs."""
 
     position: Position
     tables: dict[str, list[_File]] = {}

@@ -1,4 +1,4 @@
-"""The report as one page: a file that needs no network, no script and no server.
+"""The report as one HTML page: a file that needs no network, no script and no server.
 
 Used by: `tieline pipeline report --html`. Uses: the report and the charts. Each chart is drawn twice, for wide and for
 narrow screens, and the style sheet shows the one that fits; a table beside the chart has the same facts. Names and
@@ -300,9 +300,9 @@ def _swatches(names: Sequence[tuple[str, str]]) -> str:
 
 
 def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: tuple[int, ...] = ()) -> str:
-    """Make an HTML table. Only the first rows are visible, and a click opens the others.
+    """Return an HTML table. Only its first rows are visible, and a click opens the others.
 
-    `right` has the numbers of the columns that contain numbers.
+    `right` has the indexes of the columns with numbers, which are aligned to the right.
     """
     if not rows:
         return ""

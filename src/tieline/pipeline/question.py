@@ -61,7 +61,7 @@ def ask(spark: SparkSession, lake: Lake, query: str, rows_max: int) -> tuple[lis
 def _only_reading(query: str) -> str:
     """Return a statement with the same result as `query` that cannot write.
 
-    The query is put in parentheses, where Spark accepts only a query.
+    `query` is put in parentheses, where Spark accepts only a query.
     """
     if _READING.match(query):
         return query

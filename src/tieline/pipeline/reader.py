@@ -1,4 +1,4 @@
-"""The pipeline as a reader of a hub's logs: reports its position to the hub, which keeps all later rows for it.
+"""The pipeline as a reader of a hub's logs: tells its position to the hub, which keeps all later rows for it.
 
 Used by: `tieline pipeline run`, after each commit. Uses: the SDK. A hub that does not run deletes nothing, so it does
 not need the position.
@@ -18,9 +18,10 @@ READER = "pipeline"
 
 
 def reader_name(lake: Lake, where: Mapping[str, str]) -> str:
-    """Return the reader name of a lake at the hub: `pipeline` for the lake in the hub's home, else with a suffix.
+    """Return the name under which a lake reads the logs of a hub.
 
-    Each lake has its own name. If two lakes had the same name, the hub could delete rows that one of them has not read.
+    It is `pipeline` for the lake in the hub's home. Other lakes have a suffix, so that each lake has its own name. If
+    two lakes had the same name, the hub could delete rows that one of them has not read.
     """
     if "home" in where and str(lake) == str(Path(where["home"]) / "lake"):
         return READER
@@ -30,7 +31,7 @@ def reader_name(lake: Lake, where: Mapping[str, str]) -> str:
 async def tell_position(lake: Lake, where: Mapping[str, str], commit: Commit, *, rewind: bool = False) -> bool:
     """Report the position of a commit in each log to the hub. Return false if no hub runs in the home.
 
-    With `rewind`, the position may be lower than the last one.
+    `where` are the source's options: the hub's home or URL. With `rewind`, the position may be lower than the last one.
     """
     try:
         client = await _open(where)

@@ -1,8 +1,8 @@
-"""The report: the contents of the tables in one document, for a terminal, a page, the console or another program.
+"""The report: the contents of the tables in one document, for a terminal, an HTML page, the console or other programs.
 
-Used by: `tieline pipeline report`, the page, alerts, and `report.json` in the lake, which every run writes for readers
-without Spark and Arrow. Uses: gold tables (sums of facts), read with Arrow. Each list has a maximum length, and begins
-with the most important rows. `left_out` has the number of omitted rows of each list.
+Used by: `tieline pipeline report`, its HTML page, alerts, and `report.json` in the lake, which every run writes for
+readers without Spark and Arrow. Uses: gold tables (sums of facts), read with Arrow. Each list has a maximum length, and
+begins with the most important rows. `left_out` has the number of omitted rows of each list.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ from tieline.pipeline.report_parts import (
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 REPORT_FILE = "report.json"
 ROWS_MAX = 2000
-"""Maximum number of rows of each list in a report: as many as a reader or a page can handle."""
+"""Maximum number of rows of each list in a report: as many as a person or an HTML page can handle."""
 POINTS_MAX = 120
 """Maximum number of points of a time series in a report: about as many as a chart can show."""
 HOURS_MAX = 14 * 24  # two weeks by the hour are all that a chart can show
@@ -48,12 +48,15 @@ _LONGEST = 50
 
 
 def make_report(lake: Lake, since_ms: int | None = None) -> Report:
-    """Make the report of a lake. With `since_ms`, leave out each minute, hour or day that ended before this time."""
+    """Return the report of a lake. With `since_ms`, leave out each minute, hour or day that ended before this time."""
     return _Maker(ArrowTables(lake, since_ms or 0), since_ms).make()
 
 
 def write_report(lake: Lake) -> Report:
-    """Make the report over all stored data, and write it into the lake. Readers never see an incomplete file."""
+    """Make the report over all stored data, write it into the lake, and return it.
+
+    Readers never see an incomplete file.
+    """
     report = make_report(lake)
     lake.storage.write(REPORT_FILE, msgspec.json.encode(report))
     return report
@@ -235,9 +238,10 @@ class _Maker:
         ]
 
     def _blocked_ms(self, over_ms: int | None, since_ms: int | None) -> int | None:
-        """Return how long an objective was blocked. A block that has not ended counts until the end of the log.
+        """Return the time in milliseconds for which an objective was blocked.
 
-        `over_ms` is the sum of the ended blocks. `since_ms` is the start of a block that has not ended.
+        `over_ms` is the sum of the blocks that have ended. `since_ms` is the start of a block that has not ended; it
+        counts until the end of the log.
         """
         return over_ms if since_ms is None else (over_ms or 0) + max(0, (self._to_ms or 0) - since_ms)
 

@@ -1,7 +1,7 @@
 """The parts of the report, as types.
 
-Used by: `report`, which fills them in, the page, alerts, and the build of the console, which generates its own types
-from these types. Uses: nothing. The module needs no Arrow and no Spark, so that the types also work on a machine
+Used by: `report`, which fills them in, its HTML page, alerts, and the build of the console, which generates its own
+types from these types. Uses: nothing. The module needs no Arrow and no Spark, so that the types also work on a machine
 without the pipeline.
 """
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 
 class Totals(Struct):
-    """Sums over the whole report."""
+    """Part of the report: sums over everything."""
 
     messages: int = 0
     deliveries: int = 0
@@ -27,7 +27,10 @@ class Totals(Struct):
 
 
 class Edge(Struct, rename={"sender": "from", "recipient": "to"}):
-    """Messages from one member to another. `answers` counts the sender's replies to the recipient."""
+    """Row of the report: number of messages from one member to another.
+
+    `answers` counts the sender's replies to the recipient.
+    """
 
     sender: str
     recipient: str
@@ -37,7 +40,7 @@ class Edge(Struct, rename={"sender": "from", "recipient": "to"}):
 
 
 class Latency(Struct):
-    """Time from sending until a member's deliveries on a protocol were acknowledged.
+    """Row of the report: time from sending until a member's deliveries on a protocol were acknowledged.
 
     If no delivery was acknowledged, it is the time until the deliveries were offered (sent on the wire).
     """
@@ -52,7 +55,7 @@ class Latency(Struct):
 
 
 class LatencyPoint(Struct):
-    """Latency of all members' deliveries that were acknowledged in the interval that begins at `at_ms`."""
+    """Point of a time series: latency of all deliveries acknowledged in the interval that begins at `at_ms`."""
 
     at_ms: int
     acked: int
@@ -61,7 +64,7 @@ class LatencyPoint(Struct):
 
 
 class BacklogPoint(Struct):
-    """Number of deliveries that waited at the end of an interval, and that arrived and left during the interval.
+    """Point of a time series: how many deliveries waited at the end of an interval, and arrived and left during it.
 
     `at_ms` is the start of the interval.
     """
@@ -73,7 +76,7 @@ class BacklogPoint(Struct):
 
 
 class Backlog(Struct):
-    """Number of deliveries that wait for a member now, and that have ever arrived and left."""
+    """Row of the report: number of deliveries that wait for a member now, and that have ever arrived and left."""
 
     member: str
     waiting: int
@@ -82,7 +85,7 @@ class Backlog(Struct):
 
 
 class Objective(Struct):
-    """Status, duration and cost of an objective."""
+    """Row of the report: status, duration and cost of an objective."""
 
     id: str
     title: str | None
@@ -103,7 +106,7 @@ class Objective(Struct):
 
 
 class Usage(Struct):
-    """Calls of a member to a model, with tokens and cost."""
+    """Row of the report: calls of a member to a model, with tokens and cost."""
 
     model: str
     member: str
@@ -118,7 +121,7 @@ class Usage(Struct):
 
 
 class UsageHour(Struct):
-    """Calls of all members to a model within an hour."""
+    """Row of the report: calls of all members to a model within an hour."""
 
     hour_ms: int
     model: str
@@ -129,7 +132,7 @@ class UsageHour(Struct):
 
 
 class Loop(Struct):
-    """A conversation in which agents answered each other automatically again and again on one day."""
+    """Row of the report: a conversation in which agents answered each other automatically many times on one day."""
 
     day_ms: int
     conversation: str
@@ -142,7 +145,7 @@ class Loop(Struct):
 
 
 class Storm(Struct):
-    """A minute in which one member sent very many messages."""
+    """Row of the report: a minute in which one member sent very many messages."""
 
     minute_ms: int
     sender: str
@@ -151,7 +154,7 @@ class Storm(Struct):
 
 
 class Threads(Struct):
-    """Number of all conversations, number of conversations with only one speaker, and the longest conversations."""
+    """Part of the report: the number of conversations, of those with one speaker, and the longest conversations."""
 
     conversations: int = 0
     unanswered: int = 0
@@ -159,7 +162,10 @@ class Threads(Struct):
 
 
 class Member(Struct):
-    """Counts of one member. `heard_ms` is the time of the last action of the member: it sent, read or used a model."""
+    """Row of the report: counts of one member.
+
+    `heard_ms` is the time at which the member last sent a message, read a message or used a model.
+    """
 
     member: str
     sent: int
@@ -174,7 +180,7 @@ class Member(Struct):
 
 
 class Finding(Struct):
-    """An error that the audit found."""
+    """Row of the report: an error that the audit found."""
 
     kind: str
     offset: int
@@ -184,7 +190,7 @@ class Finding(Struct):
 
 
 class Audit(Struct):
-    """Result of the audit: how many rows of the audit chain (the hub's main log) were checked, and the errors found."""
+    """Part of the report: how many rows of the audit chain (the hub's main log) were checked, and the errors found."""
 
     verified_rows: int = 0
     intact: bool = True

@@ -2,8 +2,9 @@
 
 Used by: the source. Uses: pages from a hub's database or from its HTTP answer. A row contains its event as it is in the
 log. It also contains the message, or the change of an objective, that is stored at the same offset. Bodies stay in the
-hub, and a row has only the size of the body. When retention has deleted a message, its columns are null, except the
-thread, the answered message and the hops, which the event has too.
+hub, and a row has only the size of the body. When retention has deleted a message, its columns are null. Only the
+thread, the answered message and the hops (the number of automatic replies before it) are known, because the event has
+them too.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -86,7 +87,9 @@ _SAID = {
 _FAILED = Signature.FAILED.value
 _TAG = b'{"event":"'
 _BEGINS = 18
-"""Length of the beginning of an event from which its kind is read. Most events of one kind begin with the same text."""
+"""Number of bytes at the start of an event from which its kind is read. Most events of one kind start with the same
+bytes.
+"""
 
 
 def main_page(
@@ -156,7 +159,8 @@ def _small_facts(
 ) -> dict[str, pa.Array]:
     """Return the columns `thread`, `reply_to` and `hops`. For a deleted message, the values come from its event.
 
-    `positions` are the offsets of the rows, `beside` the offsets of the messages that are still stored.
+    `columns` has the columns of the log rows. `positions` are the offsets of the rows. `beside` are the offsets of the
+    messages that are still stored.
     """
     sent = pc.equal(columns["kind"], "send").to_numpy(zero_copy_only=False)
     gone = sent & ~np.isin(positions, np.array(beside, np.int64))
@@ -258,7 +262,7 @@ def _chained(before: Sequence[tuple[Any, ...]], rows: Sequence[tuple[Any, ...]])
 def _placed(
     columns: dict[str, pa.Array], positions: np.ndarray[Any, Any], beside: Sequence[int]
 ) -> dict[str, pa.Array]:
-    """Move the values of `columns` to the rows with the same offsets. Rows without a value get null.
+    """Return `columns` with their values moved to the rows with the same offsets. Rows without a value get null.
 
     `positions` are the offsets of the rows, `beside` the offsets of the values in `columns`.
     """
@@ -290,7 +294,7 @@ def message_columns(
     counts: Sequence[int],
     routes: tuple[Sequence[int], Sequence[int], Sequence[str | None]],
 ) -> dict[str, pa.Array]:
-    """Make the columns of messages: the fields that the hub stamped, the contents, and the recipients.
+    """Return the columns of messages: the fields that the hub stamped, the contents, and the recipients.
 
     `routes` are three lists: the member numbers, the delivery keys and the names of the recipients of all messages, in
     the order of the messages. `counts` has the number of recipients of each message.

@@ -1,7 +1,7 @@
 """A run: adds all new rows of the logs to the lake, once or until it is stopped.
 
 Used by: `tieline pipeline run`. Uses: `flow`, which gets the batches. A batch is a range of offsets of each log. It is
-cut into pieces, which Spark's tasks read. A run begins at the position of the lake's last commit.
+divided into smaller ranges, each of which one Spark task reads. A run begins at the position of the lake's last commit.
 """
 
 import contextlib
@@ -112,7 +112,7 @@ def _require_known(lake: Lake, head: Commit, where: Mapping[str, str]) -> None:
 
 
 def is_brief(lake: Lake, rows: int) -> bool:
-    """True if a run over `rows` new rows is short, so that a brief Spark session is better.
+    """True if a run over `rows` new rows needs so little time that a brief Spark session is faster.
 
     Open deliveries count too, because every batch reads them.
     """
@@ -218,7 +218,7 @@ class _Batches:
         self.flow = Flow(spark, lake, load_prices(lake), self._stage)
 
     def ask(self, question: Callable[..., _T], *about: object) -> _T | None:
-        """Call `question(*about)`, which may block for a long time. Return its result.
+        """Call `question(*about)` on another thread, because it may block for a long time. Return its result.
 
         Return `None` if the run is stopped before there is a result.
         """
@@ -239,9 +239,9 @@ class _Batches:
         return heard.result()
 
     def bring(self, work: Callable[[], Commit | None]) -> None:
-        """Call `work`, which adds a batch to the lake, on another thread, so that it can be stopped.
+        """Call `work` on another thread, so that it can be stopped. It adds a batch to the lake.
 
-        Count its commit.
+        Then count the commit that `work` returns in the summary.
         """
         tag = f"tieline-{uuid.uuid4().hex}"
         done: Future[Commit | None] = Future()
@@ -309,7 +309,7 @@ def _hash_before(where: Mapping[str, str], end: int) -> str:
 def rewind(spark: SparkSession, lake: Lake, where: Mapping[str, str], stage: Stage = lambda name: None) -> Commit:
     """Remove the rows from the lake that its log does not have any more, after the hub was restored from a backup.
 
-    All tables are computed again from the rows that are in both the log and the lake.
+    All tables are computed again from the rows that are in both the log and the lake. Return the new commit.
     """
     with lake.held():
         flow = Flow(spark, lake, load_prices(lake), stage)
@@ -330,7 +330,10 @@ def rebuild(spark: SparkSession, lake: Lake, table: str, stage: Stage = lambda n
 
 
 def rebuild_all(spark: SparkSession, lake: Lake, stage: Stage = lambda name: None) -> Commit:
-    """Compute all tables again from all log rows in the lake. A lake of an older format becomes Delta tables."""
+    """Compute all tables again from all log rows in the lake. Return the commit.
+
+    A lake of an older format becomes Delta tables.
+    """
     with lake.held():
         flow = Flow(spark, lake, load_prices(lake), stage)
         old = last_commit(lake.path) if lake.is_old() else None

@@ -1,4 +1,4 @@
-"""The Spark session of the pipeline. It is started with settings that were chosen by measurements of its jobs."""
+"""Starts the Spark session of the pipeline, with settings that were chosen by measurements of its jobs."""
 
 import contextlib
 import logging
@@ -120,7 +120,7 @@ def start_session(
 
 @contextlib.contextmanager
 def brief_queries(spark: "SparkSession") -> Iterator[None]:
-    """Let a session that was started for long work do the queries in the `with` block as a brief session does."""
+    """Use the settings of a brief session for the queries in the `with` block. Afterwards, restore the settings."""
     before = {name: str(spark.conf.get(name)) for name in _BRIEF}
     changed = {name: value for name, value in _BRIEF.items() if before[name] != value}
     try:

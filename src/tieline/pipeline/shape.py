@@ -23,7 +23,10 @@ _NEVER = -(2**63)
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Counts, offsets and times of a batch's rows. They determine which parts of which tables the batch can change."""
+    """Summary of a batch: counts, offsets and times of its rows.
+
+    It determines which parts of which tables the batch can change.
+    """
 
     rows: dict[str, dict[str, int]] = {}
     """Number of rows, by log and kind."""
@@ -56,8 +59,8 @@ class Shape(msgspec.Struct, frozen=True):
     def touches(self, frames: tuple[str, ...], span: tuple[int, int], width_ms: int) -> bool:
         """True if facts of this batch can change a file of a table. `span` has the first and last time in the file.
 
-        `frames` are the kinds of facts that the table counts (fields of `Frames`). Files begin and end at multiples of
-        `width_ms`.
+        `frames` are the kinds of facts that the table counts (fields of `Frames`). Each file has the rows of whole
+        intervals of `width_ms`.
         """
         first, last = span[0] // width_ms * width_ms, span[1] // width_ms * width_ms + width_ms - 1
         if (
@@ -92,7 +95,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 def page_shape(page: pa.Table) -> Shape:
-    """Compute the shape of a page of log rows.
+    """Return the shape (summary) of a page of log rows.
 
     The task that writes the rows calls this function, because it has the rows in memory.
     """
@@ -115,7 +118,7 @@ def page_shape(page: pa.Table) -> Shape:
 
 
 def whole_shape(shapes: Iterable[Shape]) -> Shape:
-    """Return one shape for all rows together, computed from the shapes of parts."""
+    """Return one shape (summary) for all rows together, computed from the shapes of parts."""
     whole = Shape()
     for one in shapes:
         spans = [span for span in (whole.span_ms, one.span_ms) if span is not None]

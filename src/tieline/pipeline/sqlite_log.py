@@ -1,4 +1,7 @@
-"""Reads the logs from the database in a hub's home folder, in pages so short that the hub never waits."""
+"""Reads the logs from the database in a hub's home folder.
+
+It reads short pages, so that the hub never waits for it.
+"""
 
 import gc
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The statements of `tables/statements.sql`, by name, with their parts filled in.
+"""Gets the SQL statements of `tables/statements.sql` by name, with their parts filled in.
 
 Used by: the tables, and `flow`. A statement in parentheses stands for its rows, so it can be a part of another one.
 """
@@ -17,10 +17,10 @@ _STATEMENTS = {
 
 
 def statement(name: str, **parts: object) -> str:
-    """Return the statement `name`. `parts` are texts in SQL for its `$names`."""
+    """Return the SQL text of the statement `name`. `parts` are texts in SQL for its `$names`."""
     return _STATEMENTS[name].substitute({part: str(text) for part, text in parts.items()})
 
 
 def rows_of(name: str, **parts: object) -> str:
-    """Return the statement `name` in parentheses: the rows that it finds."""
+    """Return the SQL text of the statement `name` in parentheses, so that it can stand for its rows in another one."""
     return f"({statement(name, **parts)})"

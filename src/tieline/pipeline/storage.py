@@ -1,4 +1,4 @@
-"""The storage of a lake: a folder, or a URL that delta-rs supports. The driver uses it, and the workers in their tasks.
+"""The storage of a lake: a folder, or a URL that delta-rs supports. The driver and the workers use it.
 
 A `Storage` can be sent to a worker, because the worker makes its own connection from the location and the options.
 """
@@ -106,7 +106,7 @@ def _filesystem(location: str, options: str) -> fs.FileSystem:
 
 
 class NewFile:
-    """A Parquet file that is being written. Rows stay in memory until there are enough for a row group."""
+    """Writer of one Parquet file. Rows stay in memory until there are enough for a row group."""
 
     def __init__(
         self,

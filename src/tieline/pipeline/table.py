@@ -75,12 +75,14 @@ MERGES: dict[str, Callable[[str], str]] = {
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts that a gold table counts. All texts are Spark SQL."""
+    """Definition of the facts that a gold table counts. All texts are Spark SQL."""
 
     of: str
-    """The rows: a frame (see `Frames`) in braces, such as `{messages}`, or a query over frames in parentheses."""
+    """The rows that are counted: a field of `Frames` in braces, such as `{messages}`, or a query over such fields in
+    parentheses.
+    """
     columns: Mapping[str, str]
-    """For each key and measure, its expression. Measures that are left out are null."""
+    """For each key and measure of the table, its expression in SQL. Measures that are left out are null."""
     where: str = "true"
     by: Sequence[str] = ()
     """Expressions by which rows are summed up here, before they are merged with other facts. Empty: one row is one
@@ -90,7 +92,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Gold:
-    """A gold table: rows of keys and measures, into which the facts of every batch are merged."""
+    """Definition of a gold table: rows of keys and measures, into which the facts of every batch are merged."""
 
     name: str
     schema: StructType
@@ -114,9 +116,10 @@ class Gold:
     """For each column that is computed after the merge, its expression over keys and measures."""
 
     def query(self, frames: Mapping[str, str], stored: str | None = None, *, few: bool = False) -> str:
-        """Return the rows of this table, merged from the facts in `frames` and the rows of the view `stored`.
+        """Return a query (SQL text) for the rows of this table.
 
-        `frames` has the rows of each frame, as SQL. If the rows are `few`, one task does it without a shuffle.
+        It merges the facts in `frames`, which are texts in SQL, with the rows of the view `stored`. If the rows are
+        `few`, one task does this without a shuffle.
         """
         parts = [self._select(one.of.format_map(frames), one.columns, one.where, one.by) for one in self.facts]
         if stored is not None:
@@ -133,7 +136,11 @@ class Gold:
         return rows_of("merged", columns=columns, keys=keys, measures=merged, rows=rows)
 
     def _select(self, rows: str, columns: Mapping[str, str], where: str = "true", by: Sequence[str] = ()) -> str:
-        """Return a query with the columns that the merge needs: keys, measures, numbers of `sorted` measures."""
+        """Return a query (SQL text) for rows with the columns that the merge needs.
+
+        These columns are the keys, the measures, and the numbers of measures of the kind `sorted`. `where` filters the
+        rows, and `by` has the expressions by which they are summed up.
+        """
         types = {name: self.schema[name].dataType for name in (*self.keys, *self.measures)}
         types |= {each(name): LongType() for name, how in self.measures.items() if how == "sorted"}
         selected = ", ".join(
@@ -145,7 +152,10 @@ class Gold:
 
 @dataclass(frozen=True)
 class Silver:
-    """A silver table: one row for each fact. Rows are only added, except in `deliveries`, where rows also change."""
+    """Definition of a silver table: one row for each fact.
+
+    Rows are only added, except in `deliveries`, where rows also change.
+    """
 
     name: str
     schema: StructType
@@ -154,29 +164,36 @@ class Silver:
 
 
 def gathered(rows: str, *, few: bool) -> str:
-    """Put rows into one partition if they are `few`. Then Spark need not shuffle them."""
+    """Return a query (SQL text) with the same rows. If the rows are `few`, it puts them into one partition.
+
+    Then Spark need not shuffle them.
+    """
     return rows_of("one_partition", rows=rows) if few else rows
 
 
 def quoted(text: str) -> str:
-    """Return a text as a literal of SQL."""
+    """Return a text as a string literal of SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def listed(texts: Sequence[str]) -> str:
-    """Return texts as a list of SQL, for `IN`."""
+    """Return texts as a list of string literals of SQL, for `IN`."""
     return f"({', '.join(map(quoted, texts))})"
 
 
 def start_of(time_ms: str, width_ms: int) -> str:
-    """Return the start of the minute, hour or day (`width_ms`) that contains a time, as SQL."""
+    """Return an expression (SQL text) for the start of the minute, hour or day that contains a time.
+
+    `width_ms` is the length of the minute, hour or day. `time_ms` is the expression for the time.
+    """
     return f"CAST(floor({time_ms} / {width_ms}) * {width_ms} AS BIGINT)"
 
 
 def percentile(values: str, share: float) -> str:
-    """Return the nearest-rank percentile of sorted numbers, as SQL. It is null if there are no numbers.
+    """Return an expression (SQL text) for the nearest-rank percentile of sorted numbers.
 
-    `share` is the percentile as a fraction: 0.5 for the median.
+    `values` is the expression for the numbers. `share` is the percentile as a fraction: 0.5 for the median. The result
+    is null if there are no numbers.
     """
     rank = f"CAST(greatest(1, ceil(size({values}) * {share}D)) AS INT)"
     return f"CASE WHEN size({values}) > 0 THEN element_at({values}, {rank}) END"

@@ -30,9 +30,9 @@ _FILE_ROWS = 2_000_000
 
 @dataclass(frozen=True)
 class TableWriter:
-    """Writes the rows of a task as files of one table: one file for each day.
+    """Task of Spark that writes its rows as files of one table: one file for each day.
 
-    Recent days have a file per `width_ms`.
+    Recent days have one file for each interval of `width_ms`.
     """
 
     storage: Storage
@@ -90,7 +90,7 @@ class TableWriter:
 
 @dataclass(frozen=True)
 class LogPiece:
-    """A range of offsets of one log, which one task reads. `where` are the options of the `tieline` source."""
+    """A range of offsets of one log, which one Spark task reads. `where` are the options of the `tieline` source."""
 
     where: Mapping[str, str]
     log: str
@@ -104,7 +104,7 @@ class LogPiece:
 
 @dataclass(frozen=True)
 class FilePiece:
-    """A Parquet file with log rows, from a lake of an older format."""
+    """A Parquet file with log rows, from a lake of an older format. One Spark task reads it."""
 
     path: str
 
@@ -124,13 +124,19 @@ Piece = LogPiece | FilePiece
 
 @dataclass(frozen=True)
 class BronzeWriter:
-    """Reads log rows and writes them unchanged, as bronze. A file's note has the shape (summary) of the rows."""
+    """Task of Spark that reads log rows and writes them unchanged, as bronze.
+
+    The note of each written file has the shape (summary) of its rows.
+    """
 
     writer: TableWriter
     pieces: Sequence[Piece]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the pieces whose numbers are in `batches`, and write their rows. Yield one row for each written file."""
+        """Read the `pieces` (ranges of a log, or files) whose numbers are in `batches`, and write their rows.
+
+        Yield one row for each written file, for the driver.
+        """
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from told(self.writer.table, self._write(self.pieces[number]))
@@ -152,7 +158,7 @@ class BronzeWriter:
 
 @dataclass(frozen=True)
 class FileReader:
-    """Reads files of a lake in tasks. It is used if Spark itself has no client for the object store of the lake."""
+    """Task of Spark that reads files of a lake. It is used if Spark itself has no client for the object store."""
 
     storage: Storage
     paths: Sequence[str]
@@ -171,7 +177,7 @@ class FileReader:
 
 @dataclass(frozen=True)
 class KeyFinder:
-    """Finds the files that contain at least one of the deliveries in `wanted`, by member number and key."""
+    """Task of Spark that finds the files with at least one of the deliveries in `wanted`, by member number and key."""
 
     storage: Storage
     paths: Sequence[str]

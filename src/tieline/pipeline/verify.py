@@ -86,7 +86,7 @@ class Page(Struct, frozen=True):
 
 
 def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[Checkpoint] = ()) -> VerifyReport:
-    """Check the main log. `where` are the source's options, which name a home folder or a hub's URL.
+    """Check the main log. `where` are the source's options, which name a home folder or a hub's URL. Return a report.
 
     For a home, also check the messages and changes stored with the log, and the signatures whose secret is given.
     """

@@ -86,15 +86,15 @@ Report = Done | News
 
 @runtime_checkable
 class Claiming(Protocol):
-    """A puppet (a small client for tests) of a protocol that has claims."""
+    """Interface of a puppet (a small client for tests) whose protocol has claims."""
 
     async def take(self, heard: Heard) -> bool:
-        """Claim a message. Return false if another reader was first."""
+        """Claim a message. Return true if the claim got the message, and false if another reader was first."""
 
 
 @runtime_checkable
 class Asking(Protocol):
-    """A puppet (a small client for tests) of a protocol that has HTTP requests in addition to messages."""
+    """Interface of a puppet (a small client for tests) whose protocol has HTTP requests in addition to messages."""
 
     async def ask(self, method: str, path: str, form: Json | None = None) -> Json:
         """Make an HTTP request and return the answer."""
@@ -148,13 +148,13 @@ class Agent:
 
 
 def tell(report: Report) -> None:
-    """Write a report as one line on stdout."""
+    """Write a report as one line of JSON on stdout, for the process that started this agent."""
     sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
     sys.stdout.buffer.flush()
 
 
 async def main() -> None:
-    """Carry out orders until stdin ends."""
+    """Read orders from stdin and carry them out, until stdin ends."""
     agent = Agent()
     while line := await asyncio.to_thread(sys.stdin.buffer.readline):
         order = _orders.decode(line)

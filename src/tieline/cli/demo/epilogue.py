@@ -23,7 +23,7 @@ SIGNS = {"acked": "✓", "offered": "○"}
 
 
 async def receipts(show: Show) -> list[dict[str, Any]]:
-    """Check that every message has arrived at every recipient. Return the receipts."""
+    """Check that every message of the demo has arrived at every recipient. Print and return the receipts."""
     # On a wire without acknowledgement a message stays at `offered`.
     best = {name: "acked" if named(protocol).puppet().acknowledges else "offered" for name, protocol, _ in CAST}
     best[YOU] = "acked"
@@ -71,7 +71,7 @@ def _state(receipt: ReceiptView) -> str:
 async def log_events(show: Show, messages: int) -> dict[str, int]:
     """Count the events of each kind in the hub's main log, and return the counts.
 
-    Check that the log has `messages` sent messages.
+    Check that the log has as many sent messages as `messages`.
     """
     counts: Counter[str] = Counter()
     start = 0
@@ -86,7 +86,7 @@ async def log_events(show: Show, messages: int) -> dict[str, int]:
 
 
 def audit(show: Show, home: Path) -> int:
-    """Check the audit chain without the hub, from the files on disk. Return its length."""
+    """Check the hub's audit chain from the files on disk, without the hub. Return the number of its rows."""
     from tieline.core.audit import verify
     from tieline.stores.sqlite.inspection import open_inspection
 

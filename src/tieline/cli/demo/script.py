@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tieline.cli.demo.agent import News
 
 YOU = "you"
-"""Member name of the person who watches, who uses the hub's own protocol."""
+"""Member name of the person who watches the demo. This member uses the hub's own protocol."""
 
 CAST = (
     ("ada", "ac7", "leads"),
@@ -35,7 +35,7 @@ _IN_HAND = "Stop: test 7 fails on ARM."
 
 
 def players() -> dict[str, Player]:
-    """Make the five agents of the demo. None of them runs yet."""
+    """Return the five agents of the demo, by name. None of them runs yet."""
     return {name: Player(name, protocol, role) for name, protocol, role in CAST}
 
 
@@ -53,7 +53,7 @@ class Show:
         self._objective = ""
 
     async def play(self) -> None:
-        """Play all scenes. Raise `Broken` if the demo cannot go on."""
+        """Play all scenes of the demo. Raise `Broken` if the demo cannot go on."""
         self.operator = await self.stage.open()
         await self._cast_joins()
         try:
@@ -183,7 +183,7 @@ class Show:
         self.verdict.check(claim, expected, found)
 
     async def _say(self, speaker: Player, target: str, body: str, *hearers: Player, urgent: bool = False) -> None:
-        """Let the player `speaker` send a message, and check that each player in `hearers` receives it."""
+        """Let the player `speaker` send a message, and check that each player in `hearers` receives the message."""
         await speaker.say(target, body, urgent=urgent)
         await self.transcript.line(speaker.protocol, speaker.name, target, f"{'URGENT ' if urgent else ''}{body}")
         if hearers:
@@ -192,7 +192,7 @@ class Show:
     async def _heard(self, body: str, sender: str, *hearers: Player, urgent: bool = False) -> None:
         """Wait until each player in `hearers` has received a message, and check its sender and urgency.
 
-        Raise `Broken` if a player does not receive the message in time.
+        `body` is the beginning of the message. Raise `Broken` if a player does not receive the message in time.
         """
         player = self.stage.players.get(sender)
         anonymous = player is not None and player.protocol == "agent-channels"
@@ -224,7 +224,8 @@ class Show:
     def _nobody_heard_twice(self) -> None:
         """Check that no agent received the same message twice.
 
-        One message is an exception: the agent `ben` had not acknowledged it when its process was killed.
+        One message is an exception: the agent `ben` had not acknowledged this message when its process was killed, so
+        `ben` gets it again.
         """
         for player in self.stage.players.values():
             times = Counter((news.sender, news.body) for news in player.heard)
@@ -240,7 +241,10 @@ class Show:
                 you.ack(delivery)
 
     async def _you_hear(self, sender: str | None, body: str) -> None:
-        """Check that the person who watches received a message from `sender`. `None` means any sender."""
+        """Check that the person who watches received a message from `sender`. `body` is the beginning of the message.
+
+        If `sender` is `None`, any sender is right.
+        """
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 while not (said := await self._shown.get())[1].startswith(body):

@@ -31,7 +31,7 @@ from tieline.wire.puppet import Place
 from tieline.wire.unix import PATH_BYTES_MAX
 
 WAIT_SECONDS = 8.0
-"""Longest time to wait for an expected event. The event comes within milliseconds, or not at all."""
+"""Longest time, in seconds, to wait for an expected event. The event comes within milliseconds, or not at all."""
 _START_SECONDS = 20.0  # a slow machine imports for some seconds
 _STOP_SECONDS = 5.0  # then it is killed
 _POLL_SECONDS = 0.02  # a person does not notice it
@@ -48,7 +48,7 @@ class Broken(Exception):
 
 
 async def soon(ask: Callable[[], Awaitable[_A]], is_it: Callable[[_A], bool]) -> _A:
-    """Call `ask` again and again until `is_it` is true for the answer, or a timeout. Return the last answer.
+    """Call `ask` again and again until `is_it` is true for its answer, or until a timeout. Return the last answer.
 
     This is needed for protocols without acknowledgements, which do not report that the hub has processed a message.
     """
@@ -60,7 +60,7 @@ async def soon(ask: Callable[[], Awaitable[_A]], is_it: Callable[[_A], bool]) ->
 
 
 def _scratch() -> str | None:
-    """Return the folder in which the temporary folder is made; `None` for the system's default.
+    """Return the folder in which the demo makes its temporary folder; `None` for the system's default.
 
     In the default folder the paths of sockets may be too long.
     """
@@ -70,7 +70,7 @@ def _scratch() -> str | None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment for child processes, without variables that name a hub of the person who watches."""
+    """Return the environment for child processes of the demo, without variables that name another hub."""
     own = ("TIELINE_", *(f"{protocol.section.upper()}_" for protocol in protocols()))
     return {name: value for name, value in os.environ.items() if not name.startswith(own)}
 
@@ -110,16 +110,22 @@ class Player:
 
     @property
     def running(self) -> bool:
-        """True if the player has a running process."""
+        """True if the agent has a running process."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self, log: Any) -> None:
-        """Start the agent's process, which writes its log to `log`. It is not connected to the hub yet."""
+        """Start the agent's process, which writes its log to the file `log`.
+
+        The agent is not connected to the hub yet.
+        """
         self._process = await _start("-m", "tieline.cli.demo.agent", pipes=asyncio.subprocess.PIPE, log=log)
         self._reading = asyncio.create_task(self._read(self._process))
 
     async def join(self, place: Place) -> None:
-        """Let the agent connect to the hub by its protocol."""
+        """Let the agent connect to the hub by its protocol.
+
+        `place` has the hub's addresses, and the agent's name and token.
+        """
         await self._order(lambda n: a.Join(n, self.protocol, place))
 
     async def say(self, target: str, body: str, *, urgent: bool = False) -> None:
@@ -131,7 +137,10 @@ class Player:
         await self._order(a.Hold)
 
     async def race(self) -> list[bool]:
-        """Let the agent claim the last message twice at once. Return, for each claim, true if it got the message."""
+        """Let the agent claim its last message twice at once.
+
+        Return, for each claim, true if the claim got the message.
+        """
         return msgspec.convert(await self._order(a.Race), list[bool])
 
     async def ask(self, method: str, path: str, **form: Any) -> a.Json:
@@ -139,9 +148,9 @@ class Player:
         return msgspec.convert(await self._order(lambda n: a.Ask(n, method, path, form)), a.Json)
 
     async def hears(self, is_it: Callable[[a.News], bool], *, since: int = 0) -> a.News | None:
-        """Wait until the agent has received a message for which `is_it` is true. Return it, or `None` after a timeout.
+        """Wait until the agent has received a message for which `is_it` is true.
 
-        `since` is the number of received messages to skip.
+        Return the message; `None` after a timeout. Messages before number `since` (counted from 0) are skipped.
         """
 
         def found() -> a.News | None:
@@ -153,7 +162,7 @@ class Player:
         return found()
 
     async def kill(self) -> int:
-        """Kill the process as a crash would. Return its exit code."""
+        """Kill the agent's process, as if it had crashed. Return its exit code."""
         assert self._process is not None, "started before"
         # The process may have ended by itself.
         with contextlib.suppress(ProcessLookupError):
@@ -198,7 +207,7 @@ class Player:
 
 
 class Stage:
-    """The hub and the agents of the demo. Use it as an async context manager."""
+    """The processes of the demo: the hub and the agents, in a temporary folder. Use it as an async context manager."""
 
     def __init__(self, players: dict[str, Player], *, keep: bool) -> None:
         self.players = players
@@ -241,7 +250,7 @@ class Stage:
         self._running = running
 
     async def _start_hub(self) -> asyncio.subprocess.Process:
-        """Start the hub under a guard process.
+        """Start the hub under a guard (a process between this process and the hub). Return the guard's process.
 
         A pipe connects this process with the guard. When the pipe closes, the guard ends the hub. So the hub also ends
         if this process is killed.
@@ -262,7 +271,7 @@ class Stage:
         return self._running.pid
 
     def last_words(self) -> str:
-        """Return the last line that the processes logged, to explain a failure."""
+        """Return the last line in the log of the hub and the agents, to explain a failure."""
         lines = (self.folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
         return lines[-1] if lines else "it said nothing"
 
@@ -273,7 +282,10 @@ class Stage:
         return client
 
     async def add(self, operator: Client, name: str, *, human: bool = False, permissions: tuple[str, ...] = ()) -> None:
-        """Create a member."""
+        """Create a member on the hub, and store its token for `enter`.
+
+        `operator` is the session that may create members.
+        """
         kind = MemberKind.HUMAN if human else MemberKind.AGENT
         token = (await operator.add_member(name, kind=kind, permissions=permissions)).token
         assert self._running is not None, "started before"
@@ -304,7 +316,10 @@ class Stage:
         return -signal.SIGKILL if self._hub.returncode is None else self._hub.returncode
 
     async def close(self) -> None:
-        """End every process, and remove the folder unless `keep` is set. A cancellation does not interrupt this."""
+        """End every process of the demo, and remove the temporary folder unless `keep` is set.
+
+        A cancellation does not interrupt this.
+        """
         closing = asyncio.create_task(self._close())
         try:
             await asyncio.shield(closing)

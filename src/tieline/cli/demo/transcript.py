@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COLOURS = {protocol.name: protocol.terminal_colour for protocol in protocols()} | {"tieline": "default"}
 _PAUSE_SECONDS = 0.25
 _PACED_SECONDS = 11.5
-"""Time that the whole demo should take. The remaining time is divided among the remaining pauses, so that a slow
+"""Seconds that the whole demo should take. The remaining time is divided among the remaining pauses, so that a slow
 machine makes shorter pauses."""
 _PAUSES = 34
 """Approximate number of pauses in a run of the demo."""
@@ -30,7 +30,7 @@ _WHO_WIDTH = 20
 
 
 class Line(Struct, frozen=True):
-    """One line of the demo's transcript: who did or said something, to whom, by which protocol, and when."""
+    """One line of the demo's transcript: an action or message of `who`, to `whom`, with its protocol and time."""
 
     at_ms: int
     """Milliseconds since the demo began."""
@@ -47,7 +47,7 @@ def _colours() -> "Console":
 
 
 class Transcript:
-    """Prints the lines of the demo as they come, or only stores them if `silent`."""
+    """Prints the lines of the demo as they come. If `silent`, only stores them."""
 
     def __init__(self, *, fast: bool, silent: bool) -> None:
         self.lines: list[Line] = []
@@ -70,7 +70,7 @@ class Transcript:
         self._print((title, "bold"))
 
     async def line(self, protocol: str, who: str, whom: str, text: str) -> None:
-        """Print and store a line: `who` said or did something (`text`), to `whom`, by a protocol."""
+        """Print and store a line: `who` did something or sent a message (`text`), to `whom`, by `protocol`."""
         line = Line(round(self.seconds * 1000), protocol, who, whom, text)
         self.lines.append(line)
         await self._pause()
@@ -84,7 +84,10 @@ class Transcript:
         )
 
     def heard(self, players: Sequence[tuple[str, str]]) -> None:
-        """Print which agents received the last message. Each of `players` is the name of an agent and its protocol."""
+        """Print the names of the agents that received the last message.
+
+        Each of `players` is an agent's name and protocol.
+        """
         self._print((" " * 10 + "heard by ", "dim"), *self._names(players))
 
     def _names(self, players: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

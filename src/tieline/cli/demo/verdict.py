@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Check(Struct, frozen=True):
-    """One statement of the demo (`claim`), with the expected and the found value."""
+    """Result of one statement of the demo (`claim`): the expected and the found value."""
 
     claim: str
     expected: Any

@@ -74,9 +74,9 @@ _MODEL = f"CASE WHEN kind = '{EXCHANGE}' THEN coalesce(said.entry.response.model
 
 
 def activity(bronze: str, focus: str, prices: Prices) -> str:
-    """Return the activity in a batch of log rows, each event once.
+    """Return a query (SQL text) for the activity in a batch of log rows, each event once.
 
-    `focus` has the objective that each member worked on before the batch.
+    `bronze` stands for the log rows. `focus` has the objective that each member worked on before the batch.
     """
     return rows_of(
         "activity", bronze=bronze, focus=focus, columns=_columns(prices), model=_MODEL, tokens=_TOKEN_COLUMNS,
@@ -102,9 +102,9 @@ def _columns(prices: Prices) -> str:
 
 
 def _cost(prices: Prices) -> str:
-    """Compute the cost of a model call, by the longest known prefix of the model's name.
+    """Return an expression (SQL text) for the cost of a model call.
 
-    The cost is null if no known prefix matches.
+    The price is that of the longest known prefix of the model's name. The cost is null if no known prefix matches.
     """
     cases = "".join(
         f" WHEN startswith(model, {quoted(prefix)}) THEN "
@@ -115,12 +115,12 @@ def _cost(prices: Prices) -> str:
 
 
 def exchanges(rows: str) -> str:
-    """Return the model calls among actions."""
+    """Return a query (SQL text) for the model calls among the actions `rows`."""
     return rows_of("some", rows=rows, where=f"kind = '{EXCHANGE}'")
 
 
 def unknown(new: str, known: str) -> str:
-    """Return the rows of `new` that are not in `known`, because an upload may come twice.
+    """Return a query (SQL text) for the rows of `new` that are not in `known`, because an upload may come twice.
 
     Rows are the same if their hash (`digest`) is the same.
     """

@@ -1,9 +1,9 @@
-"""Deliveries: one row for each message and recipient, with the time of every rung (state) that the delivery reached.
+"""Deliveries: one row for each message and recipient, with the time of every state that the delivery reached.
 
 A delivery is identified by its recipient's number and its key. A delivery is *open* until it is acknowledged, expired
 or dead, or `WATERMARK_MS` old. Open rows are processed with every batch. A closed row is looked up only when its
-delivery reaches a rung late. The table `inboxes` then has the day of the delivery. `fresh` has a bit for each rung that
-the last commit of the row added, and one bit for a new delivery.
+delivery reaches a state late. The table `inboxes` then has the day of the delivery. `fresh` has a bit for each state
+that the last commit of the row added, and one bit for a new delivery.
 """
 
 from pyspark.sql.types import IntegerType, StructField, StructType
@@ -12,7 +12,7 @@ from tieline.pipeline.statements import rows_of, statement
 from tieline.pipeline.table import DAY_MS, Silver, columns, gathered
 
 WATERMARK_MS = DAY_MS
-"""A rung (state) counts as late if the delivery reaches it more than this time after its message. A late rung is still
+"""A state counts as late if the delivery reaches it more than this time after its message. A late state is still
 stored.
 """
 
@@ -26,12 +26,12 @@ TABLE = Silver(
     time="sent_ms",
 )
 STORED = StructType([*TABLE.schema.fields, StructField("fresh", IntegerType())])
-"""The columns of the files: the columns of the table, and `fresh`. `fresh` has a bit for each rung (state) that was
-added by the batch that wrote the row.
+"""The columns of the files: the columns of the table, and `fresh`. `fresh` has a bit for each state that was added by
+the batch that wrote the row.
 """
 OPEN, CLOSED, ORPHAN = 0, 1, 2
 """Kinds of rows in the column `part`. An `OPEN` delivery may still change. A `CLOSED` delivery changes only if it
-reaches a rung (state) late. An `ORPHAN` is a rung whose delivery is not open.
+reaches a state late. An `ORPHAN` is a state whose delivery is not open.
 """
 STATES = {OPEN: True, CLOSED: False, ORPHAN: None}
 """For each kind of row, the value of the partition `open`. Orphans have no value, because they are not stored."""
@@ -53,9 +53,9 @@ _NAMES = ", ".join(f"`{name}`" for name in TABLE.schema.fieldNames())
 
 
 def begun(bronze: str) -> str:
-    """Return the new deliveries in a batch, without any rung (state) yet: one row for each message and recipient.
+    """Return a query (SQL text) for the new deliveries in a batch: one row for each message and recipient.
 
-    A message has no rows here if retention deleted its list of recipients.
+    They have not reached any state yet. A message has no rows here if retention deleted its list of recipients.
     """
     given = {
         "number": "one.numbers",
@@ -73,14 +73,14 @@ def begun(bronze: str) -> str:
 
 
 def known(rows: str) -> str:
-    """Return deliveries that began before this batch. No bit is set in their column `fresh`."""
+    """Return a query (SQL text) for deliveries that began before this batch. No bit is set in their column `fresh`."""
     return rows_of("known", columns=_NAMES, rows=rows)
 
 
 def reached(bronze: str) -> str:
-    """Return the rungs (states) that deliveries reached in a batch, one row for each delivery.
+    """Return a query (SQL text) for the states that deliveries reached in a batch, one row for each delivery.
 
-    If a delivery reached a rung more than once, the first time counts.
+    If a delivery reached a state more than once, the first time counts.
     """
     times = {
         "offered_ms": "kind = 'deliver'",
@@ -98,10 +98,11 @@ def reached(bronze: str) -> str:
 
 
 def fold(before: str, steps: str, now_ms: int, *, few: bool, hashed: bool = False) -> str:
-    """Add the rungs (states) in `steps` to the deliveries in `before`, and compute the column `part` of each row.
+    """Return a query (SQL text) that adds the states in `steps` to the deliveries in `before`.
 
-    `part` is `OPEN`, `CLOSED` or `ORPHAN`. A delivery that is older than `WATERMARK_MS` at the time `now_ms` is closed.
-    If the deliveries are `few`, one task does it. With `hashed`, the rungs are few enough for a hash table in memory.
+    It computes the column `part` of each row: `OPEN`, `CLOSED` or `ORPHAN`. A delivery that is older than
+    `WATERMARK_MS` at the time `now_ms` is closed. If the deliveries are `few`, one task does it. With `hashed`, the
+    states are few enough for a hash table in memory.
     """
     old, new = (f"{side}." for side in ("known", "rung"))
     both = {name: f"coalesce({old}{name}, {new}{name})" for name in (*_TIMES, *_WORDS)}
@@ -133,31 +134,36 @@ def fold(before: str, steps: str, now_ms: int, *, few: bool, hashed: bool = Fals
 
 
 def lateness(known: str, steps: str) -> str:
-    """Count the deliveries in `known` that have a rung (state) in `steps`. The column `rows` has this number.
+    """Return a query (SQL text) that counts the deliveries in `known` that have a state in `steps`.
 
-    The column `late` has the number of deliveries that reached the rung after the watermark.
+    The column `rows` has their number. The column `late` has the number of deliveries that reached the state after the
+    watermark.
     """
     reached_ms = f"greatest({', '.join(f'steps.{name}' for name in _TIMES)})"
     return statement("lateness", reached_ms=reached_ms, watermark_ms=WATERMARK_MS, known=known, steps=steps)
 
 
 def _left(prefix: str) -> str:
-    """Return the time when a delivery left the backlog: acknowledged, expired, dead, or sent on a wire without acks.
+    """Return an expression (SQL text) for the time when a delivery left the backlog.
 
-    `prefix` is the prefix of the column names.
+    A delivery leaves when it is acknowledged, expired, dead, or sent on a wire without acknowledgements. `prefix` is
+    the prefix of the column names.
     """
     return f"least({', '.join(f'{prefix}{name}' for name in ('acked_ms', 'expired_ms', 'dead_ms', 'muted_ms'))})"
 
 
 def sendings(touched: str) -> str:
-    """Return the deliveries that began with a commit. `touched` are the rows that the commit wrote."""
+    """Return a query (SQL text) for the deliveries that began with a commit.
+
+    `touched` are the rows that the commit wrote.
+    """
     return rows_of("some", rows=touched, where=f"fresh & {_SENT} <> 0")
 
 
 def steps(touched: str) -> str:
-    """Return the rungs (states) that a commit added, one row for each rung, with the columns of its delivery.
+    """Return a query (SQL text) for the states that a commit added, one row for each state.
 
-    `touched` are the rows that the commit wrote.
+    The rows also have columns of the delivery. `touched` are the rows that the commit wrote.
     """
     by = {"offered_ms": "offered_by", "acked_ms": "acked_by"}
     rungs = ", ".join(

@@ -15,7 +15,7 @@ _DAY = start_of("at_ms", DAY_MS)
 
 
 def findings(bronze: str) -> str:
-    """Return the broken links of the chain and the bad signatures in a batch of log rows."""
+    """Return a query (SQL text) for the broken links of the audit chain and the bad signatures in log rows."""
     return rows_of("findings", bronze=bronze, day=_DAY, bad=listed(BAD_SIGNATURES))
 
 

@@ -1,7 +1,7 @@
 """Inboxes: one row for each member number and day, with the first and the last key of the deliveries that began.
 
-A member's keys grow with time. So this table finds the day of a delivery from its member number and its key. A late
-rung (state) of a delivery is then looked up only in the files of that day.
+A member's keys grow with time. So this table finds the day of a delivery from its member number and its key. If a
+delivery reaches a state late, the pipeline looks it up only in the files of that day.
 """
 
 from tieline.pipeline.statements import statement
@@ -11,7 +11,7 @@ _DAY = start_of("sent_ms", DAY_MS)
 
 
 def days(inboxes: str, steps: str) -> str:
-    """Return a query for the days (`day_ms`) of the deliveries that have a rung (state) in `steps`."""
+    """Return a query (SQL text) for the days (`day_ms`) of the deliveries that have a state in `steps`."""
     return statement("days", inboxes=inboxes, steps=steps)
 
 

@@ -1,9 +1,9 @@
-"""Latency: one row for each member, protocol and minute, with the times that deliveries took to reach a rung (state).
+"""Latency: one row for each member, protocol and minute, with the times that deliveries took to reach a state.
 
-The minute is when the rung was reached. The protocol is the recipient's wire, or empty if no wire was involved. The
-columns with the name of a rung count the deliveries that reached it. `acked_ms` and `offered_ms` are sorted lists of
-the times from sending to the rung, so that percentiles over any period are exact. `p50_ms` and `p99_ms` are percentiles
-of `acked_ms`. `late` counts rungs that were reached later than the watermark.
+The minute is when the state was reached. The protocol is the recipient's wire, or empty if no wire was involved. The
+columns with the name of a state count the deliveries that reached it. `acked_ms` and `offered_ms` are sorted lists of
+the times from sending to the state, so that percentiles over any period are exact. `p50_ms` and `p99_ms` are
+percentiles of `acked_ms`. `late` counts states that were reached later than the watermark (a day).
 """
 
 from tieline.pipeline.table import HOUR_MS, MINUTE_MS, Facts, Gold, columns, each, percentile, start_of

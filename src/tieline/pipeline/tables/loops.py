@@ -7,8 +7,8 @@ and the pauses that the hub ordered because of loops.
 from tieline.pipeline.table import DAY_MS, Facts, Gold, columns, start_of
 
 HOPS = 16
-"""Smallest number of hops of a message that counts here: a quarter of the hub's own limit. Real work rarely has so
-many.
+"""Smallest number of hops (quick automatic replies before a message) that counts here: a quarter of the hub's own
+limit. Real work rarely has so many.
 """
 
 

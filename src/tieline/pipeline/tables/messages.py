@@ -20,7 +20,7 @@ TABLE = Silver(
 
 
 def messages(bronze: str) -> str:
-    """Return the messages in a batch of log rows."""
+    """Return a query (SQL text) for the messages in a batch of log rows."""
     given = {
         "sent_ms": "at_ms",
         **{name: f"known_{name}" for name in ("id", "sender", "target")},
@@ -39,5 +39,8 @@ _CONVERSATION = (
 
 
 def answers(new: str, known: str) -> str:
-    """Return the `new` messages that reply to a `known` message of another member, with the delay of the reply."""
+    """Return a query (SQL text) for the `new` messages that reply to a `known` message of another member.
+
+    The rows also have the time that the reply took.
+    """
     return rows_of("answers", day=start_of("new.sent_ms", DAY_MS), new=new, known=known)

@@ -14,5 +14,5 @@ TABLE = Silver(
 
 
 def objective_events(bronze: str) -> str:
-    """Return the events of objectives in a batch of log rows."""
+    """Return a query (SQL text) for the events of objectives in a batch of log rows."""
     return rows_of("objective_events", bronze=bronze)

@@ -17,5 +17,8 @@ ELSEWHERE = ("send", "deliver", "see", "ack", "claim", "expire", "die", "objecti
 
 
 def records(bronze: str) -> str:
-    """Return the events of the main log that have no table of their own, such as joins, in a batch of log rows."""
+    """Return a query (SQL text) for the events of the main log without a table of their own, such as joins.
+
+    `bronze` stands for a batch of log rows.
+    """
     return rows_of("records", bronze=bronze, elsewhere=listed(ELSEWHERE))
