@@ -1,4 +1,4 @@
-"""Shared by all tests: a folder with a path short enough for a Unix address, and a clean environment."""
+"""Fixtures for all tests: a folder with a path short enough for a Unix socket, and a clean environment."""
 
 import ast
 import functools
@@ -38,7 +38,8 @@ GROUPS = {
     "tests/faults/attacks/": "attacks",
     "tests/faults/test_audit.py": "audit",
 }
-"""Tests that share what takes long to start, by where they are: each group runs in one process."""
+"""Groups of tests that share something slow to start, by the beginning of their paths. Each group runs in one
+process."""
 
 # A busy machine is no defect: how long an example takes is bounded by the timeout of its test alone.
 hypothesis.settings.register_profile(
@@ -75,9 +76,9 @@ if sys.version_info < (3, 12):
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # so neither has this
-    """Gives processes a group at a time, largest first, and then one test after the other.
+    """Scheduler of pytest-xdist: it gives a process one whole group at a time, largest first, and then single tests.
 
-    So one Spark and one browser is at work at a time, beside tests that need neither.
+    So only one Spark and one browser run at a time, beside tests that need neither.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -85,13 +86,16 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # so neither 
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
-    """Tell the processes of `--numprocesses` what to run."""
+    """Return the scheduler that decides which process of `--numprocesses` runs which test."""
     return GroupScheduling(config, log)
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Give a folder with a short path: pytest's own are often longer than a Unix address."""
+    """Fixture: a folder with a short path, because pytest's own paths are often too long for a Unix socket.
+
+    It is removed.
+    """
     path = Path(tempfile.mkdtemp(prefix="tieline-"))
     yield path
     shutil.rmtree(path)

@@ -1,4 +1,4 @@
-"""Reports of test runs: a failed run names its failed tests, even if the garbage collector runs."""
+"""Tests that a failed test run names its failed tests, even if the garbage collector runs meanwhile."""
 
 import os
 import re

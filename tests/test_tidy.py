@@ -1,7 +1,7 @@
-"""Style as a test: the rules of CONTRIBUTING.md that a linter does not know.
+"""Tests of the style rules of CONTRIBUTING.md that a linter does not know.
 
 Each rule is a function that finds the offences in a file's text, so that the last tests can try every rule with a
-planted offence. A failure lists `file:line` and the remedy; there is no list of exceptions.
+planted offence. A failure lists `file:line` and the remedy. There is no list of exceptions.
 """
 
 import ast
@@ -58,7 +58,7 @@ Rule = Callable[[str], Offences]
 
 
 def parts(text: str, clue: re.Pattern[str]) -> Iterator[ast.AST]:
-    """Yield all nodes of a module. Yield none if `clue` is not in the text, because parsing is slow."""
+    """Return all nodes of a module. Return none if `clue` is not in the text, because parsing is slow."""
     return ast.walk(ast.parse(text)) if clue.search(text) else iter(())
 
 
@@ -72,7 +72,7 @@ def long_functions(text: str) -> Offences:
 
 
 def long_modules(text: str) -> Offences:
-    """A module that `make derive` writes may be of any length, because nobody reads it to change it."""
+    """Yield an offence if a module is too long. A module that `make derive` writes may have any length."""
     lines = len(text.splitlines())
     if lines > MODULE_LINES_MAX and GENERATED not in text:
         yield lines, f"{lines} lines, more than {MODULE_LINES_MAX}: give one of its nouns a module of its own"
@@ -84,7 +84,7 @@ def missing_docstring(text: str) -> Offences:
 
 
 def unused_words() -> re.Pattern[str]:
-    """The words that the glossary of the architecture page rules out, in any form."""
+    """Return a pattern of the words that the glossary of the architecture page forbids, in any form."""
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
     listed = re.search(r"explain nothing: ([a-z,\s]+)\.", page)
     assert listed, "the glossary ends with the words that are not used"
@@ -100,7 +100,7 @@ def private_words(text: str) -> Offences:
 
 
 def indirect_questions(text: str) -> Offences:
-    """Docstrings, also those below a field or a constant, that begin with a question word."""
+    """Yield docstrings that begin with a question word, also those below a field or a constant."""
     for node in parts(text, QUOTED_QUESTION):
         match node:
             case ast.Expr(value=ast.Constant(value=str(said))) if found := QUESTION.match(said):
@@ -113,7 +113,7 @@ def indirect_questions(text: str) -> Offences:
 
 
 def fixed_sleeps(text: str) -> Offences:
-    """Sleeps outside of loops, without a random time and without a comment that explains them."""
+    """Yield sleeps outside of loops, without a random time and without a comment that explains them."""
     nodes, lines = list(parts(text, SLEEP)), text.splitlines()
     looped = {inner for node in nodes if isinstance(node, ast.While | ast.For) for inner in ast.walk(node)}
     for node in nodes:
@@ -142,7 +142,7 @@ def impure_names(text: str) -> Offences:
 
 
 def unexplained_limits(text: str) -> Offences:
-    """Numbers with a unit, at the top of a module, that no comment and no docstring explains.
+    """Yield numbers with a unit, at the top of a module, that no comment and no docstring explains.
 
     Constants that stand together, without a blank line between them, may share an explanation.
     """
@@ -167,7 +167,7 @@ def unexplained_limits(text: str) -> Offences:
 
 
 def _limits_named(node: ast.Assign | ast.AnnAssign) -> Iterator[ast.Name]:
-    """The names of an assignment whose value is a number."""
+    """Yield the names of an assignment whose value is a number."""
     parts = [] if node.value is None else list(ast.walk(node.value))
     numbers = any(isinstance(part, ast.Constant) and isinstance(part.value, int | float) for part in parts)
     if numbers and not any(isinstance(part, ast.Call | ast.Dict | ast.List | ast.JoinedStr) for part in parts):
@@ -176,7 +176,7 @@ def _limits_named(node: ast.Assign | ast.AnnAssign) -> Iterator[ast.Name]:
 
 
 def possessive_groups(text: str) -> Offences:
-    """Repeats of groups that do not backtrack, in any string that could be a regular expression or a part of one."""
+    """Yield possessive repeats of groups in any string that could be a regular expression or a part of one."""
     nodes = list(parts(text, POSSESSIVE))
     docstrings = set(_docstring_nodes(nodes))
     for node in nodes:
@@ -191,7 +191,7 @@ def possessive_groups(text: str) -> Offences:
 
 
 def whole_brokers(text: str) -> Offences:
-    """Imports of the broker or its memory, and parameters that take one of them whole."""
+    """Yield imports of the broker or its memory, and parameters that take one of them whole."""
     advice = "give the rule the batch and the parts of memory that it works with"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -257,7 +257,7 @@ def modules(*packages: str) -> list[Path]:
 
 
 def tracked_files() -> list[Path]:
-    """All files that git tracks or would track. Skip the test without git."""
+    """Return all files that git tracks or would track. Skip the test without git."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout

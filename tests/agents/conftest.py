@@ -1,4 +1,4 @@
-"""A terminal that a test looks at; and a hub that forgets, with alice and bob, whose agent is to be reached."""
+"""Fixtures for tests of agents: a terminal, and hubs with the members alice and bob. The hubs store only in memory."""
 
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
@@ -15,7 +15,7 @@ from tieline.contract.permission import OBJECTIVES_CREATE
 ALONE: dict[str, Any] = dict.fromkeys(
     ("agent_channels", "agent_relay", "backchannel", "peerbus", "ac7", "mcp", "adopt"), False
 )
-"""A hub that speaks its own protocol only: what an agent is told comes through no other."""
+"""Options for a hub that speaks only its own protocol. So an agent gets messages only by the part under test."""
 
 
 _numbers = count(1)
@@ -23,7 +23,7 @@ _numbers = count(1)
 
 @pytest.fixture(scope="session")
 def hub() -> Iterator[HubProcess]:
-    """Give a hub in a process of its own, one for all runs, with alice."""
+    """Fixture: a hub in a separate process, with the member alice. All tests of a session share this hub."""
     with HubProcess("--store", "memory") as running:
         running.add_members("alice")
         yield running
@@ -31,7 +31,7 @@ def hub() -> Iterator[HubProcess]:
 
 @pytest.fixture
 def bob(hub: HubProcess) -> str:
-    """Give the name of a new member of it, so that no test finds what another left."""
+    """Fixture: a new member of `hub` whose name no other test uses. Returns the name."""
     name = f"bob-{next(_numbers)}"
     hub.add_members(name)
     return name
@@ -39,7 +39,7 @@ def bob(hub: HubProcess) -> str:
 
 @pytest.fixture
 async def screen() -> AsyncIterator[Screen]:
-    """Give a terminal."""
+    """Fixture: a pseudo-terminal of a person. It is closed after the test."""
     screen = Screen()
     yield screen
     screen.close()
@@ -47,7 +47,7 @@ async def screen() -> AsyncIterator[Screen]:
 
 @pytest.fixture
 async def home(folder: Path) -> AsyncIterator[HubHarness]:
-    """Give a running hub on which alice may give work and bob may not."""
+    """Fixture: a running hub with the members alice, who may create objectives, and bob, who may not."""
     async with running_hub(folder / "home", store="memory", **ALONE) as built:
         await built.add("alice", permissions=(OBJECTIVES_CREATE,))
         await built.add("bob")

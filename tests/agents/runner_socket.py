@@ -1,4 +1,4 @@
-"""One end of a runner's socket, which says what a test wants."""
+"""Test double for one end of the Unix socket between a runner (`tieline run`) and an MCP server."""
 
 import asyncio
 
@@ -6,18 +6,18 @@ from tieline.agents.runner_frames import AnyFrame, decode, encode
 
 
 class SocketEnd:
-    """A connection to the socket, or from it."""
+    """One end of a connection over a runner's socket. A test decides which frames (lines of JSON) it sends."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     def say(self, *frames: AnyFrame) -> None:
-        """Write frames."""
+        """Send frames (lines of JSON) to the other end."""
         for frame in frames:
             self.writer.write(encode(frame))
 
     async def hear(self) -> AnyFrame:
-        """The next frame."""
+        """Wait for the next frame (a line of JSON) from the other end and return it."""
         async with asyncio.timeout(10):
             return decode(await self.reader.readline())

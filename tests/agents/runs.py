@@ -1,4 +1,4 @@
-"""A run of a stand-in for an agent's program, as its user starts it; and what is left of it afterwards."""
+"""Helpers to start `tieline run` with a stand-in (a script in place of a real agent program), and to check its end."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,11 @@ from tieline.client import ActivityView
 STANDINS = Path(__file__).parent / "standins"
 
 PATH = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-"""So that stand-ins run in this Python."""
+"""Search path that begins with the folder of this Python, so that stand-ins run in this Python."""
 
 
 class StandIn:
-    """One run, with what its program wrote down."""
+    """A `tieline run` process for tests. Its agent program is a stand-in: a script that logs what happens to it."""
 
     def __init__(self, hub: HubProcess, process: "subprocess.Popen[str]", log: Path) -> None:
         self.hub = hub
@@ -29,7 +29,7 @@ class StandIn:
         self._log = log
 
     def notes(self, what: str) -> list[dict[str, Any]]:
-        """The program's notes with this `what`."""
+        """Return the lines of the stand-in's log whose field `what` has this value."""
         if not self._log.exists():
             return []
         lines = self._log.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -37,41 +37,41 @@ class StandIn:
         return [note for note in notes if note["what"] == what]
 
     def wait_for(self, what: str, count: int = 1) -> list[dict[str, Any]]:
-        """Wait until the program has written something down."""
+        """Wait until the stand-in's log has `count` lines with this `what`. Return all of them."""
         wait_until(lambda: len(self.notes(what)) >= count or self.process.poll() is not None, f"{count} × {what}")
         assert len(self.notes(what)) >= count, self.process.stderr and self.process.stderr.read()
         return self.notes(what)
 
     def told(self, method: str) -> list[dict[str, Any]]:
-        """The requests of one method that the program got."""
+        """Return the requests and notifications with this `method` that the stand-in received."""
         return [note["message"] for note in self.notes("received") if note["message"].get("method") == method]
 
     def wait_for_told(self, method: str, count: int = 1) -> list[dict[str, Any]]:
-        """Wait until the program was told something."""
+        """Wait until the stand-in received `count` requests or notifications with this `method`. Return all of them."""
         wait_until(lambda: len(self.told(method)) >= count or self.process.poll() is not None, f"{count} × {method}")
         return self.told(method)
 
     def answered(self, number: int) -> list[dict[str, Any]]:
-        """The answers that the program got to its own request."""
+        """Return the answers that the stand-in received to its own request with the id `number`."""
         messages = [note["message"] for note in self.notes("received")]
         return [message for message in messages if message.get("id") == number and "method" not in message]
 
     def crash(self) -> None:
-        """Crash the program."""
+        """Kill the stand-in with SIGSEGV, so that it looks like a crash."""
         (started,) = self.notes("started")
         os.kill(started["pid"], signal.SIGSEGV)
 
     def signal(self, number: signal.Signals) -> int:
-        """Send the runner a signal and wait for its end."""
+        """Send a signal to the `tieline run` process and wait for its end. Return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(DEADLINE_SECONDS)
 
     def pids(self) -> list[int]:
-        """The processes that the run started, as far as they wrote themselves down."""
+        """Return the ids of the processes that are in the stand-in's log: the stand-in and its MCP servers."""
         return [note["pid"] for what in ("started", "mcp_server") for note in self.notes(what)]
 
     def leaves_nothing(self) -> None:
-        """Wait until no process and no file of the run is left."""
+        """Wait until no process of the run is alive, and all its folders are removed."""
         pids = self.pids()
         assert pids
         wait_until(lambda: not any(map(is_alive, pids)), f"the end of {pids}")
@@ -79,13 +79,13 @@ class StandIn:
         wait_until(lambda: not self._mine(runs), f"an empty folder {runs}")
 
     def _mine(self, runs: Path) -> list[Path]:
-        """Folders of this run: other tests have theirs beside it."""
+        """Return the folders in `runs` that belong to this run. Other tests have their folders there too."""
         named = json.dumps(self.notes("started"))
         return [path for path in runs.iterdir() if path.name in named]
 
 
 def activity(hub: HubProcess, member: str) -> list[ActivityView]:
-    """A member's activity log, newest first."""
+    """Return the activity log of a member, newest event first."""
 
     async def ask() -> list[ActivityView]:
         async with await hub.connect(member) as client:
@@ -107,7 +107,10 @@ def is_alive(pid: int) -> bool:
 def stand_in(
     hub: HubProcess, member: str, name: str, folder: Path, *options: str, args: tuple[str, ...] = (), **variables: str
 ) -> Iterator[StandIn]:
-    """Run a stand-in as a member; whatever a test did to it, nothing of it goes on afterwards."""
+    """Start `tieline run` with a stand-in for the program `name` (`claude-code` or `codex`), as a member.
+
+    `args` are arguments for the stand-in, `variables` are environment variables. All processes are killed at the end.
+    """
     log = folder / f"log-{member}"
     program = {"claude-code": "claude", "codex": "codex"}[name]
     own_home = folder / f"user-{member}"

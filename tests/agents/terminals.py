@@ -1,4 +1,4 @@
-"""Programs under a terminal that a test reads and types into."""
+"""Helpers to run programs under a terminal that a test reads and types into."""
 
 import asyncio
 import contextlib
@@ -24,14 +24,17 @@ sys.exit(uvloop.run(run_in_terminal(sys.argv[1:], on_instruction=lambda said: pr
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for a condition that something outside this process brings about."""
+    """Wait until `condition` returns true.
+
+    Something outside this process, such as a program or a file, makes it true.
+    """
     async with asyncio.timeout(DEADLINE_SECONDS):
         while not condition():  # noqa: ASYNC110 - files, processes and terminals set no event
             await asyncio.sleep(0.005)
 
 
 class Screen:
-    """A person's terminal: `fd` is what programs have, the rest is what the person sees and does."""
+    """Test double for a person's terminal. Programs use `fd`; the test reads `seen` and types keys."""
 
     def __init__(self) -> None:
         self._keyboard, self.fd = os.openpty()
@@ -78,7 +81,7 @@ class Outcome:
 
 
 async def run_piped(command: Sequence[str], given: bytes = b"", **options: Any) -> Outcome:
-    """Run with pipes in place of the person's terminal."""
+    """Run a command without a terminal: its stdin is a pipe with the bytes `given`, its output is another pipe."""
     read_in, write_in = os.pipe()
     read_out, write_out = os.pipe()
     sent: list[Instruction] = []
@@ -106,7 +109,7 @@ def bash(script: str) -> list[str]:
 
 
 def printing(path: Path, data: bytes) -> list[str]:
-    """A program that prints exactly these bytes."""
+    """Write `data` to the file `path`. Return a command that prints exactly these bytes."""
     path.write_bytes(data)
     return bash(f"cat {path}")
 
@@ -121,7 +124,7 @@ def start(
     on_instruction: Callable[[Instruction], None] = send_nothing,
     **options: Any,
 ) -> "asyncio.Task[int]":
-    """Run on a person's terminal."""
+    """Run a command on a test's terminal. Return the task, whose result is the exit code."""
     running = run_in_terminal(command, on_instruction=on_instruction, stdin=screen.fd, stdout=screen.fd, **options)
     return asyncio.create_task(running)
 

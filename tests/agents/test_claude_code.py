@@ -1,4 +1,4 @@
-"""Claude Code under a runner: a real hub, `tieline run claude-code` as its user starts it, and a stand-in."""
+"""Tests of `tieline run claude-code` with a real hub, and a stand-in (a script) in place of Claude Code."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def claude(hub: HubProcess, bob: str, folder: Path) -> Iterator[StandIn]:
 
 
 def pushed(run: StandIn) -> list[dict[str, Any]]:
-    """The messages that the program was notified of."""
+    """Return the parameters of the channel notifications (pushed messages) that the stand-in received."""
     heard = [note["message"] for note in run.notes("heard")]
     return [one["params"] for one in heard if one.get("method") == "notifications/claude/channel"]
 
@@ -243,7 +243,10 @@ def test_what_the_program_reports_is_in_the_activity_log(hub: HubProcess, bob: s
 
 
 class Api(BaseHTTPRequestHandler):
-    """Answers like the Messages API."""
+    """Test double for Anthropic's Messages API.
+
+    It answers every request with the same message, which contains a secret.
+    """
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -265,7 +268,7 @@ class Api(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Do nothing, so that the server writes no request log to the test's output."""
 
 
 @pytest.mark.slow

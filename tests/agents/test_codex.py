@@ -1,6 +1,6 @@
-"""The conversation with Codex's app-server, without a process: starting and steering turns, and messages seen.
+"""Tests of the protocol with Codex's app-server, without a process: turns are started and steered, messages are seen.
 
-Time is a number here, so nothing waits.
+The tests set the time themselves, so nothing waits.
 """
 
 import json
@@ -17,7 +17,7 @@ SOON = codex.BUNDLE_SECONDS + 0.001
 
 
 class Server:
-    """The server side of the protocol, which says what a test wants."""
+    """Test double for Codex's app-server. It sends what a test wants, and collects requests and events in lists."""
 
     def __init__(self, **options: Any) -> None:
         self.protocol = AppServerProtocol(version="0", cwd="/there", **options)
@@ -38,7 +38,7 @@ class Server:
         self.say(method=method, params={"threadId": "thr", **params})
 
     def answer(self, **message: Any) -> None:
-        """Answer the last request."""
+        """Answer the last request that the client made."""
         self.say(id=self.asked[-1]["id"], **message)
 
     def open(self) -> "Server":
@@ -60,22 +60,22 @@ class Server:
         return [message["method"] for message in self.asked if "method" in message]
 
     def texts(self) -> list[str]:
-        """The texts that were handed over."""
+        """Return the texts that the client sent to Codex as input for the model."""
         return [one["params"]["input"][0]["text"] for one in self.asked if "input" in one.get("params", {})]
 
     def of(self, kind: type[codex.Event]) -> list[codex.Event]:
         return [event for event in self.events if isinstance(event, kind)]
 
     def show(self, text: str, **more: Any) -> None:
-        """Notify that a text is put before the model."""
+        """Send the notification that Codex shows a text to the model."""
         self.notify("item/started", item={"type": "userMessage", "content": [{"type": "text", "text": text}]}, **more)
 
     def make(self, kind: str = "agentMessage", **more: Any) -> None:
-        """Notify of an item that the model made."""
+        """Send the notification that the model has made an item, such as a message."""
         self.notify("item/started", item={"type": kind}, **more)
 
     def turn_is_running(self, turn: str = "t1") -> None:
-        """A first message has started a turn."""
+        """Offer a first message, and report that Codex has started a turn for it."""
         self.offer(1)
         self.wait()
         self.answer(result={"turn": {"id": turn, "status": "inProgress"}})

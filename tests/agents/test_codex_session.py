@@ -1,4 +1,4 @@
-"""Codex under a runner: a real hub, `tieline run codex` as its user starts it, and a stand-in on real pipes."""
+"""Tests of `tieline run codex` with a real hub, and a stand-in (a script) in place of Codex."""
 
 import signal
 from collections.abc import Iterator

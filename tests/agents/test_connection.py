@@ -1,4 +1,4 @@
-"""Our entries in the settings of each program: added once, found again, and removed."""
+"""Tests of Tieline's entries in the settings of each agent program: added once, found again, and removed."""
 
 import json
 import tomllib
@@ -20,7 +20,7 @@ def connection(program: Program, member: str = "bob", *, ask: bool = False, wake
 
 
 def texts(program: Program, text: str = "") -> list[str]:
-    """The texts of a program's files with our entries."""
+    """Return the texts of a program's settings files after Tieline's entries were added. `text` is the text before."""
     toml = 'model = "o4"\n' if text else ""
     parts = parts_of(program, FOLDER, is_usual=True)
     return [part.add(toml if part.path.suffix == ".toml" else text, connection(program)) for part in parts]

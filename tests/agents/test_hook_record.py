@@ -1,4 +1,7 @@
-"""The record that the hooks of one session share: one at a time, of a living program, and gone when it is over."""
+"""Tests of the record file that all hooks of one agent session share.
+
+Only one hook at a time uses the record. The record does not count any more when the agent's program has ended.
+"""
 
 import os
 import subprocess

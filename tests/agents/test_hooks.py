@@ -1,4 +1,4 @@
-"""A program's settings with our hooks, and without them again."""
+"""Tests that Tieline's hooks are added to a program's settings and removed again, and that other settings stay."""
 
 import json
 

@@ -1,6 +1,7 @@
-"""The loopback of a run: what passes it passes unchanged and at once, and is told afterwards.
+"""Tests of the loopback: the proxy between an agent's program and the API of its model provider.
 
-Both sides are real sockets on the loopback address; the far side says exactly what a test has it say.
+Requests and answers pass unchanged and without delay, and each model call becomes an event. Both sides of the proxy are
+real sockets on the loopback address. The far side, which stands for the provider, does what a test wants.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ SECONDS = 10.0
 
 
 class Site:
-    """A loopback, the far side behind it, and the events that it tells."""
+    """A running loopback proxy for one test, and the queue of events that the proxy reports."""
 
     def __init__(self, local: Loopback, events: Events) -> None:
         self.local = local
@@ -41,7 +42,10 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def site(far: Far, base: str = "") -> AsyncIterator[Site]:
-    """A loopback before a far side that does what it is told with each connection."""
+    """Start a loopback proxy before a server that calls `far` for each connection.
+
+    `base` is the path in the server's URL.
+    """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

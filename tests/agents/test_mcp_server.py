@@ -1,4 +1,4 @@
-"""The MCP server: `tieline mcp` as a real process, driven by the official SDK's client over stdio, in both eras."""
+"""Tests of `tieline mcp` as a process, with the official SDK's client, in an older and a newer version of MCP."""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""A model call as an event: each provider's form becomes one, and nothing that a provider sends is an error of ours."""
+"""Tests that a request to each model provider, with its answer, becomes one event.
+
+No data from a provider, however odd, raises an error here.
+"""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The folder of a run: for its user alone, and gone afterwards, whoever has to remove it."""
+"""Tests of the folder of a `tieline run`. Only its user can open it. It is removed after the run, even after a kill."""
 
 import os
 import signal

@@ -1,4 +1,7 @@
-"""A run without its program: a real hub, and MCP servers that are connections to the real socket of the run."""
+"""Tests of the runner (part of `tieline run`) with a real hub and socket, but without an agent's program.
+
+Connections to the runner's socket stand for MCP servers.
+"""
 
 import asyncio
 import contextlib
@@ -36,7 +39,7 @@ from tieline.protocols.mcp.codec import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
 
 
 class McpServerEnd(SocketEnd):
-    """An MCP server's end of the socket."""
+    """Test double for an MCP server that is connected to the runner's socket."""
 
     async def ends(self) -> bool:
         async with asyncio.timeout(10):
@@ -47,7 +50,7 @@ class McpServerEnd(SocketEnd):
 
 @pytest.fixture
 async def run(home: HubHarness, folder: Path) -> AsyncIterator[Run]:
-    """A run of bob."""
+    """Fixture: a prepared run of bob, with a session at the hub."""
 
     async def open_session() -> Client:
         return await home.join("bob", receive=True, window=1024)
@@ -58,7 +61,7 @@ async def run(home: HubHarness, folder: Path) -> AsyncIterator[Run]:
 
 
 class Connect:
-    """Connects MCP servers, and closes them after a test."""
+    """Test helper that connects test doubles of MCP servers to a run's socket, and closes them after a test."""
 
     def __init__(self) -> None:
         self._made: list[McpServerEnd] = []
@@ -243,7 +246,10 @@ async def test_a_signal_before_anybody_handles_it_is_kept(run: Run) -> None:
 
 
 class Hub:
-    """Stands for a session that fails as often as a test wants; the real one is in every other test."""
+    """Test double for a session with the hub.
+
+    Uploads of activity first fail with the given exceptions, then succeed.
+    """
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)

@@ -1,4 +1,4 @@
-"""The MCP server's end of a runner's socket, against a real socket."""
+"""Tests of the client that an MCP server uses to talk to its runner, over a real Unix socket."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from tieline.agents.runner_frames import (
 
 
 class Wire:
-    """A connected pair."""
+    """A connected pair: the client under test, and the runner's end of its socket, which the test controls."""
 
     def __init__(self, client: RunnerClient, runner: SocketEnd, keeping: asyncio.Task[None]) -> None:
         self.client = client

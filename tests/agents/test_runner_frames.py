@@ -1,4 +1,7 @@
-"""Frames between a runner and an MCP server: one JSON object a line, in any chunks."""
+"""Tests of frames between a runner and an MCP server. A frame is one line of JSON.
+
+It may arrive in any chunks of bytes.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,7 @@
-"""The screen: messages between what a program prints, and the unfinished line given back behind them."""
+"""Tests of the screen: a message is printed between the outputs of a program.
+
+If the program had an unfinished line (such as a prompt), the line is printed again after the message.
+"""
 
 import os
 from collections.abc import AsyncIterator
@@ -9,7 +12,7 @@ from tieline.agents.screen import Screen
 
 
 class Pipe:
-    """A screen that can be looked at."""
+    """A screen that writes to a pipe, so that a test can read its output."""
 
     def __init__(self, read: int, write: int) -> None:
         self._read = read

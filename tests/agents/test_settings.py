@@ -1,4 +1,4 @@
-"""Settings are changed in place: what somebody wrote stays as it was written."""
+"""Tests that settings in JSON are changed in place: all text that the user wrote stays unchanged."""
 
 import json
 import string

@@ -1,4 +1,4 @@
-"""A program under a terminal: what is shown and sent, how it starts and ends, keys, sizes and signals."""
+"""Tests of a program under a terminal: its output, its start and end, keys, window sizes and signals."""
 
 import asyncio
 import contextlib
@@ -258,7 +258,7 @@ async def test_signals_are_passed_on_and_handlers_are_put_back(screen: Screen, n
 
 @contextlib.contextmanager
 def wrapper(screen: Screen, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the wrapper as a process of its own on this screen."""
+    """Run a command in a separate process under `run_in_terminal`, as `tieline run` does, on this screen."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRAPPER, *command], stdin=screen.fd, stdout=screen.fd, stderr=subprocess.PIPE
     )
@@ -303,11 +303,11 @@ async def test_what_a_program_leaves_behind_ends_with_it_when_it_is_terminated(s
 
 
 NAPS = tuple(f"{number}{os.getpid():08}" for number in (1, 2, 3))
-"""Sleep times of the programs in these tests; no other program sleeps exactly so long."""
+"""Durations for the `sleep` programs that these tests start. They contain the process id, so no other test has them."""
 
 
 def sleepers() -> list[str]:
-    """Those that still sleep, whoever started them."""
+    """Return the durations in `NAPS` for which a `sleep` program still runs, whoever started it."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

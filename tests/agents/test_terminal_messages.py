@@ -1,4 +1,4 @@
-"""Messages shown to a program under a terminal."""
+"""Tests of messages that are shown to a program under a terminal."""
 
 import asyncio
 import os
@@ -19,7 +19,10 @@ from tieline.agents import terminal
 
 
 class Messages:
-    """Messages to show, and how many were asked for."""
+    """Test double for incoming messages. It gives `texts` in order;
+
+    `asked` counts how often a message was requested.
+    """
 
     def __init__(self, *texts: str) -> None:
         self._texts = list(texts)

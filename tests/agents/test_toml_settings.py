@@ -1,4 +1,4 @@
-"""Settings in TOML with a table of ours, and without it again."""
+"""Tests that Tieline's table is added to settings in TOML and removed again, and that all other text stays."""
 
 import tomllib
 

@@ -1,4 +1,7 @@
-"""The proof in a program's transcript: which messages were shown, and to which the model gave an answer."""
+"""Tests of the transcript (the file in which a program records its conversation) as evidence.
+
+The transcript shows which messages the model got, and which of them the model answered.
+"""
 
 import json
 

@@ -1,4 +1,8 @@
-"""Unread messages in a hook: oldest urgent first, within a budget, in frames that no body can forge."""
+"""Tests of the unread messages that a hook shows to an agent.
+
+The oldest urgent message comes first, and the text has a maximum size. No message body can forge a frame (the tags
+around a message).
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One hub for all tests of the command line that do not stop it; each test has members of its own."""
+"""Fixtures for tests of the command line: one hub that all tests share, and members that only one test uses."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -14,14 +14,14 @@ _numbers = count(1)
 
 @pytest.fixture(scope="session")
 def hub() -> Iterator[HubProcess]:
-    """A running hub."""
+    """Fixture: a running hub in a separate process. All tests of a session share this hub."""
     with HubProcess() as running:
         yield running
 
 
 @pytest.fixture
 def alice(hub: HubProcess) -> str:
-    """A member of the hub that no other test knows."""
+    """Fixture: a member whose name no other test uses. Returns the name."""
     name = f"alice-{next(_numbers)}"
     hub.add_members(name)
     return name
@@ -29,7 +29,7 @@ def alice(hub: HubProcess) -> str:
 
 @pytest.fixture
 def bob(hub: HubProcess) -> str:
-    """A second member of the hub that no other test knows."""
+    """Fixture: a second member whose name no other test uses. Returns the name."""
     name = f"bob-{next(_numbers)}"
     hub.add_members(name)
     return name
@@ -37,7 +37,7 @@ def bob(hub: HubProcess) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Home without a hub, in whose spool bob is registered."""
+    """Fixture: a home in which no hub has ever run, with bob registered in its spool (messages as files)."""
     made = Place(tmp_path / "home")
     made.spool.register("bob")
     return made

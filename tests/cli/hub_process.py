@@ -1,4 +1,4 @@
-"""A real hub in a process of its own, and the real command line against it.
+"""Test helpers that run a real hub in a separate process, and the real command line against it.
 
 For any test that needs `tieline` as its users have it: `with HubProcess() as hub: hub.cli("members")`.
 """
@@ -22,11 +22,11 @@ from tieline.wire.home import RUN_FILE, Running, read_running
 TIELINE = Path(sys.executable).with_name("tieline")
 OWN_VARIABLES = ("TIELINE_", "BACKCHANNEL_", "PEERBUS_")
 DEADLINE_SECONDS = 60.0
-"""Far beyond anything here on a busy machine; a hang fails here, with what the hub said, not in pytest's timeout."""
+"""Maximum time to wait for anything in these tests. A test that hangs fails after it, with the output of the hub."""
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Call a function until it returns true."""
+    """Call a function until it returns true. Fail after `DEADLINE_SECONDS`; `what` is for the error text."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS} s for: {what}"
@@ -34,7 +34,7 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 
 
 def environment(home: Path, extra: dict[str, str] | None = None) -> dict[str, str]:
-    """Environment variables for this home, without the variables of the developer's own hub."""
+    """Return environment variables for this home, without the variables of the developer's own hub."""
     mine = {name: value for name, value in os.environ.items() if not name.startswith(OWN_VARIABLES)}
     return {**mine, "TIELINE_HOME": str(home), "COLUMNS": "120", **(extra or {})}
 
@@ -42,7 +42,7 @@ def environment(home: Path, extra: dict[str, str] | None = None) -> dict[str, st
 def run_cli(
     home: Path, *args: str, stdin: str = "", env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run `tieline` to its end."""
+    """Run `tieline` in this home and wait for its end. Return the exit code and output."""
     return subprocess.run(
         [str(TIELINE), *args],
         check=False,
@@ -56,7 +56,10 @@ def run_cli(
 
 
 class HubProcess:
-    """`tieline serve` in a home of its own, with a short path because sockets are in it."""
+    """A real hub for tests: `tieline serve` with its own home.
+
+    The home has a short path because it contains sockets.
+    """
 
     def __init__(self, *options: str, home: Path | None = None) -> None:
         # This folder is removed with the hub; a home given by the caller is not.
@@ -76,7 +79,7 @@ class HubProcess:
 
     @property
     def running(self) -> Running:
-        """Contents of `run.json`."""
+        """Contents of the hub's file `run.json`: its process and addresses."""
         running = read_running(self.home)
         assert running is not None, f"no hub runs in {self.home}: {self.stderr}"
         return running
@@ -139,7 +142,7 @@ class HubProcess:
     # Talking to it.
 
     def cli(self, *args: str, stdin: str = "", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run `tieline` in this home to its end."""
+        """Run `tieline` in this home and wait for its end. Return the exit code and output."""
         return run_cli(self.home, *args, stdin=stdin, env=env)
 
     @contextlib.contextmanager
@@ -159,7 +162,11 @@ class HubProcess:
                 process.kill()
 
     async def connect(self, member: str | None = None, *, receive: bool = False, window: int = 256) -> Client:
-        """Open a session with the SDK, for the steps of a test that are not commands."""
+        """Open a session with the SDK, for steps of a test that need no command.
+
+        Without `member`, the session is the operator's. With `receive`, the hub pushes deliveries, and at most `window`
+        of them may be unacknowledged.
+        """
         return await connect(home=self.home, member=member, receive=receive, window=window)
 
     def add_members(self, *names: str) -> list[str]:
@@ -181,7 +188,7 @@ class HubProcess:
         return asyncio.run(say())
 
     def states(self, sender: str, message_id: str) -> dict[str, str]:
-        """State of a message for each recipient."""
+        """Return the state of a message for each recipient, by name."""
 
         async def ask() -> dict[str, str]:
             async with await self.connect(sender) as client:
@@ -190,7 +197,7 @@ class HubProcess:
         return asyncio.run(ask())
 
     def member_names(self) -> set[str]:
-        """Names of all members."""
+        """Return the names of all members."""
 
         async def ask() -> set[str]:
             async with await self.connect() as operator:
@@ -199,7 +206,7 @@ class HubProcess:
         return asyncio.run(ask())
 
     def session_count(self, name: str) -> int:
-        """Number of open sessions of a member."""
+        """Return the number of open sessions of a member."""
 
         async def ask() -> int:
             async with await self.connect() as operator:

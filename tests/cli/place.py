@@ -1,4 +1,4 @@
-"""A home where no hub ever was, and the command line in it."""
+"""Test helper that runs the command line in a home in which no hub has ever run."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from tieline.protocols.backchannel.spool import Spool, SpoolDraft
 
 
 class Place:
-    """A home in which no hub has ever run, and its spool."""
+    """A home in which no hub has ever run, and its spool (a folder in which local agents leave each other messages)."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -27,12 +27,12 @@ class Place:
     def run(
         self, *args: str, cwd: Path | None = None, env: dict[str, str] | None = None, stdin: str = ""
     ) -> "subprocess.CompletedProcess[str]":
-        """Run `tieline` to its end."""
+        """Run `tieline` in this home and wait for its end. Return the exit code and output."""
         return run_cli(self.home, *args, stdin=stdin, env=env, cwd=cwd or self.home.parent)
 
     @contextlib.contextmanager
     def running(self, *args: str) -> "Iterator[subprocess.Popen[str]]":
-        """Start `tieline` in the background."""
+        """Start `tieline` in the background. Kill it at the end."""
         with subprocess.Popen(
             [str(TIELINE), *args],
             stdin=subprocess.DEVNULL,
@@ -48,16 +48,16 @@ class Place:
                 process.kill()
 
     def send(self, *bodies: str, to: str = "@bob", scope: str | None = None, priority: str = "normal") -> list[str]:
-        """Send messages as alice in one step, because a command for each is slow."""
+        """Write messages from alice into the spool in one step, because a command for each is slow. Return the ids."""
         drafts = [SpoolDraft(sender="alice", to=to, body=body, scope=scope, priority=priority) for body in bodies]
         return [sent.message.id for sent in self.spool.send_many(drafts)]
 
     def waiting(self, name: str = "bob") -> list[str]:
-        """Bodies of the unread messages."""
+        """Return the bodies of a member's unread messages in the spool."""
         return [message.body for message in self.spool.inbox(name)]
 
     def is_left(self, *bodies: str) -> bool:
-        """True if exactly these bodies are unread and no message is claimed."""
+        """True if exactly these messages are unread for bob, and bob has claimed none."""
         handled = list((self.root / "spool" / "bob" / "cur").glob("*.claim"))
         return not handled and self.waiting() == list(bodies)
 

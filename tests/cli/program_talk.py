@@ -1,4 +1,4 @@
-"""Helpers for a program under `tieline run`: its messages as shell words, and their results."""
+"""Test helpers for a program under `tieline run`: shell commands that send messages, and checks of the results."""
 
 import asyncio
 import shlex
@@ -12,12 +12,15 @@ def bash(script: str) -> list[str]:
 
 
 def fence(target: str, body: str, tags: str = "") -> str:
-    """Shell command that prints an instruction to send a message."""
+    """Return a shell command that prints an instruction to send a message.
+
+    `tieline run` finds such text and sends it.
+    """
     return f"printf '%s\\n' {shlex.quote(f'->relay:{target} {tags}<<<')} {shlex.quote(f'{body}>>>')}"
 
 
 def waiting(hub: HubProcess, member: str) -> list[Message]:
-    """The messages that wait for a member."""
+    """Return the messages that wait for a member."""
 
     async def look() -> list[Message]:
         async with await hub.connect(member) as client:
@@ -40,6 +43,6 @@ def receipt(hub: HubProcess, sender: str, message_id: str) -> ReceiptView:
 
 
 def evidence(hub: HubProcess, sender: str, message_id: str) -> list[tuple[str, str]]:
-    """States of a delivery after `offered`, each with its evidence."""
+    """Return the states `seen` and `acked` of a message to one recipient, each with its evidence."""
     steps = receipt(hub, sender, message_id).steps
     return [(step.state, step.evidence) for step in steps if step.state in ("seen", "acked")]

@@ -1,4 +1,4 @@
-"""A person at a terminal, who runs `tieline run` or another program."""
+"""Test double for a person at a terminal, who runs `tieline run` or another program."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ LOCAL_FLAGS = 3
 
 
 class Person:
-    """A person at a terminal that runs `tieline run`."""
+    """Test double for a person at a terminal: types keys, and sees the output of a program."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", keyboard: int, screen: int) -> None:
         self.process = process
@@ -62,7 +62,7 @@ class Person:
         return self.process.wait(DEADLINE_SECONDS)
 
     def everything(self) -> bytes:
-        """All text that the program has shown on the screen, once the program has ended."""
+        """Return all text that the program has shown on the screen. Call this after the program has ended."""
         # The byte written last arrives last, so all output before it has arrived.
         os.write(self._screen, b"\0")
         wait_until(lambda: self.seen.endswith(b"\0"), "the end of the screen")
@@ -71,14 +71,14 @@ class Person:
 
 @contextlib.contextmanager
 def at_terminal(home: Path, *args: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> Iterator[Person]:
-    """A person who runs `tieline run` with these arguments."""
+    """Run `tieline run` with these arguments on a new terminal. Yield the person at the terminal."""
     with at_terminal_of(str(TIELINE), "run", *args, env=environment(home, env), cwd=cwd) as person:
         yield person
 
 
 @contextlib.contextmanager
 def at_terminal_of(program: str, *args: str, env: dict[str, str], cwd: Path | None = None) -> Iterator[Person]:
-    """A person who runs a program in a terminal of its own."""
+    """Run a program on a new terminal. Yield the person at the terminal."""
     keyboard, screen = os.openpty()
     termios.tcsetwinsize(keyboard, (30, 100))
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The audit chain from outside: checked and exported, with the hub running."""
+"""Tests that the audit chain (the hashes of the log) is checked and exported by commands while the hub runs."""
 
 import json
 from pathlib import Path

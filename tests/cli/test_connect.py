@@ -1,4 +1,7 @@
-"""`tieline connect` and `disconnect`, with a real hub and programs that only tell their version."""
+"""Tests of `tieline connect` and `disconnect`, with a real hub.
+
+Scripts that only print a version stand for the agent programs.
+"""
 
 import json
 import stat
@@ -17,7 +20,7 @@ CLAUDE_FILES = (".claude.json", ".claude/settings.json")
 
 
 class User:
-    """A user of this machine, with a home and programs."""
+    """A user of this machine for tests, with a home folder and a folder of installed programs."""
 
     def __init__(self, folder: Path, hub: HubProcess) -> None:
         self.home = folder / "user"
@@ -28,18 +31,24 @@ class User:
         self.install("claude", "2.1.197 (Claude Code)")
 
     def install(self, name: str, version: str = "1.0") -> None:
-        """Install a program that can only tell its version."""
+        """Install a script that only prints a version, under the name of a program."""
         path = self.programs / name
         path.write_text(f"#!/bin/sh\necho '{version}'\n", encoding="utf-8")
         path.chmod(0o700)
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables. Only these programs and git are in PATH."""
+        """Environment variables of this user.
+
+        PATH has the folder of the installed programs and the system's folders.
+        """
         return {"HOME": str(self.home), "PATH": f"{self.programs}:/usr/bin:/bin"}
 
     def run(self, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run `tieline` as this user, with more variables."""
+        """Run `tieline` as this user, with the additional environment variables `more`.
+
+        Return the exit code and output.
+        """
         return run_cli(self._hub.home, *words, env={**self.variables, **more})
 
     def json(self, *words: str, **more: str) -> Any:
@@ -50,11 +59,14 @@ class User:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Every file of the home, and the target of every link."""
+        """All files in the user's home, with their contents.
+
+        For a link, the contents of the file to which it points.
+        """
         return {str(path.relative_to(self.home)): path.read_bytes() for path in self.home.rglob("*") if path.is_file()}
 
     def write(self, name: str, content: bytes) -> Path:
-        """Write a settings file."""
+        """Write a settings file into the user's home. Return its path."""
         path = self.home / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""`tieline digest` and `tieline discard`: current and obsolete messages of a backlog."""
+"""Tests of `tieline digest` and `tieline discard`, which sort waiting messages into current and obsolete ones."""
 
 import asyncio
 import json

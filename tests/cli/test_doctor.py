@@ -1,4 +1,4 @@
-"""`tieline doctor`: its findings, with their reasons and advice."""
+"""Tests of `tieline doctor`: its findings, with their reasons and advice."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ NOTHING_SPOKEN = {protocol.name: {"enabled": False} for protocol in protocols()}
 
 @pytest.fixture
 async def home(folder: Path) -> Path:
-    """A home whose hub has stopped, with a few messages in it."""
+    """Fixture: a home with a few messages, whose hub has stopped."""
     async with running_hub(folder / "home") as there:
         await there.add("alice", "bob")
         alice = await there.join("alice")
@@ -284,7 +284,7 @@ async def test_the_canary_tells_whether_members_that_are_named_are_reached(
 
 @pytest.fixture
 def own() -> Iterator[HubProcess]:
-    """A hub that no other test knows."""
+    """Fixture: a hub that only one test uses, so that the test may stop it."""
     with HubProcess() as running:
         yield running
 

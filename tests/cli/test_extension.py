@@ -1,4 +1,4 @@
-"""Extensions of the command line: every part is optional for a protocol, and existing parts are found."""
+"""Tests of the commands that a protocol adds to the command line. Each part of such an extension is optional."""
 
 import inspect
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command's text for a failure: the cause, and the remedy."""
+"""Tests of the text that a command prints for a failure: the cause, and the remedy."""
 
 from tieline.cli.failure import Exit, failure_of
 from tieline.client import HubRefused

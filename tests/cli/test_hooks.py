@@ -1,4 +1,4 @@
-"""Hooks: changes of a program's settings, undoing them, and the output of a hook."""
+"""Tests of hooks: a program's settings are changed and restored, and a hook prints the unread messages."""
 
 import contextlib
 import json
@@ -165,13 +165,16 @@ def test_one_thing_at_a_time(tmp_path: Path) -> None:
 
 
 def records(hub: HubProcess) -> list[Path]:
-    """The records of sessions in which hooks ran."""
+    """Return the record files of agent sessions in which hooks ran."""
     return list((hub.home / RUNS / FOLDER).iterdir())
 
 
 @contextlib.contextmanager
 def waiting_hook(hub: HubProcess, name: str, asked: str) -> Iterator[None]:
-    """A hook that waits for messages; the test is its program."""
+    """Start a hook that waits for messages, as Claude Code would. Kill it at the end.
+
+    `asked` is the hook's JSON input.
+    """
     command = [str(TIELINE), "drain", "--hook", "claude-code", "--wait", "--as", name]
     with subprocess.Popen(
         command, env=environment(hub.home, {"CLAUDE_CODE_ENTRYPOINT": "cli"}), stdin=subprocess.PIPE, text=True

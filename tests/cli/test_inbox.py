@@ -1,4 +1,4 @@
-"""Looking, taking, draining."""
+"""Tests of the commands that show messages, take one message, or take all messages (`drain`)."""
 
 import asyncio
 import json

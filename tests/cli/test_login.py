@@ -1,4 +1,4 @@
-"""Links into the console by command."""
+"""Tests of the command that prints a login link for the console."""
 
 import getpass
 import json

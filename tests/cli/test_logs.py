@@ -1,4 +1,4 @@
-"""`tieline log`: the logs and their readers, and the doctor's findings about them."""
+"""Tests of `tieline log`: the hub's logs and the programs that read them, and the doctor's findings about both."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 async def lived(there: HubHarness) -> None:
-    """A hub with some messages and a reader of its log."""
+    """Add members, messages and a reader of the log to a hub."""
     await there.add("alice", "bob")
     alice = await there.join("alice")
     for number in range(40):

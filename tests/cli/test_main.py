@@ -1,4 +1,4 @@
-"""The command line as such: help, version, completion, usage."""
+"""Tests of the whole command line: help, version, completion, and wrong usage."""
 
 import subprocess
 import sys
@@ -30,7 +30,10 @@ def test_help_lists_the_commands_and_the_exit_codes(tmp_path: Path) -> None:
 
 
 def imported(only: str) -> set[str]:
-    """Names of the modules that a process has after it made the command line for one command; for all, with ''."""
+    """Return the names of the modules that a process imports to make the command line for the command `only`.
+
+    If `only` is empty, the process makes the command line for all commands.
+    """
     script = f"import sys; from tieline.cli.main import make_app; make_app({only!r}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=20)
     return set(done.stdout.split())

@@ -1,4 +1,4 @@
-"""Members by command, with the hub up and down."""
+"""Tests of the commands for members, while the hub runs and while it does not run."""
 
 import json
 from pathlib import Path

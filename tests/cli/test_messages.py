@@ -1,4 +1,4 @@
-"""Sending, following and reading back."""
+"""Tests of the commands that send a message, follow its state, and read messages."""
 
 import asyncio
 import json

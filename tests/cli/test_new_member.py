@@ -1,4 +1,7 @@
-"""New names: on the hub's machine a command makes the member that it acts as, and nothing else can."""
+"""Tests that a command creates the member as which it acts, if the name is new.
+
+This works only on the hub's machine. No other command creates members in passing.
+"""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Objectives by command, for people and for programs."""
+"""Tests of the commands for objectives, with output for people and as JSON."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def make(hub: HubProcess, alice: str, bob: str) -> Callable[..., dict[str, Any]]:
-    """Make an objective that alice gives to bob."""
+    """Fixture: a function that makes an objective from alice for bob. The function returns the objective as JSON."""
 
     def made(*options: str) -> dict[str, Any]:
         told = ["--outcome", "users have it", "--assignee", bob, *options]

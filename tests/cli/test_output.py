@@ -1,4 +1,4 @@
-"""Text of others on a terminal and in JSON."""
+"""Tests that texts of other members are harmless on a terminal, and complete in JSON."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Commands that pause and resume a conversation, and the deliveries that are held during a pause."""
+"""Tests of the commands that pause and resume a conversation, and of the deliveries that are held during a pause."""
 
 import json
 import re
@@ -104,7 +104,7 @@ def test_a_member_is_declared_to_be_a_program(hub: HubProcess, alice: str) -> No
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[HubProcess]:
-    """A hub that the test may kill."""
+    """Fixture: a hub that only one test uses, so that the test may kill it."""
     with HubProcess(home=tmp_path / "home") as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""`tieline pipeline`: what it says without a log, without new rows, and about a lake. Spark is tested elsewhere."""
+"""Tests of `tieline pipeline` without Spark: its output if there is no log, nothing new, or no lake (tables)."""
 
 import json
 from pathlib import Path

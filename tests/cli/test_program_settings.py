@@ -1,4 +1,7 @@
-"""A program's settings file: changed in one step, restored byte for byte, and whole after a kill at any moment."""
+"""Tests that a program's settings file is changed in one step and can be restored byte for byte.
+
+After a kill at any moment, the file is complete: in the old or in the new version.
+"""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""Setting the ways to reach a member on the command line, and the senders' view of them."""
+"""Tests of the commands that set the ways to reach a member, and of the information that senders get about them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Commands that a message is handed to: nothing of a message becomes code, whatever the command is."""
+"""Tests of commands that run for each message (`watch --exec`): no text of a message is ever run as code."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ TEMPLATES = ("id", "from", "to", "body", "scope", "thread")
 
 
 def hostile() -> Shown:
-    """A message with the same hostile text in all its fields."""
+    """Return a message with the same hostile text in all its fields."""
     return Shown(HOSTILE, 0, HOSTILE, HOSTILE, HOSTILE, 0, "backchannel", scope=HOSTILE, thread=HOSTILE)
 
 

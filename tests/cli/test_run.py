@@ -1,4 +1,4 @@
-"""`tieline run`: messages in the output of a program reach members.
+"""Tests of `tieline run`: messages in the output of a program reach members.
 
 Everything is real: the hub is a process, `tieline run` is a process with its own terminal, and the program runs in that
 terminal.

@@ -1,4 +1,4 @@
-"""Failures around a running program: no program, no hub, no name, and each of them lost meanwhile."""
+"""Tests of failures in `tieline run`: the program, the hub or the member's name is missing, or is lost later."""
 
 import json
 from pathlib import Path

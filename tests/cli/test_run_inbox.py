@@ -1,4 +1,7 @@
-"""Messages for a running program: shown when the program is idle, or typed if its owner asked for that."""
+"""Tests of messages for a program under `tieline run`.
+
+A message is printed when the program is idle, or typed if the user wants that.
+"""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The terminal of a program that runs is as it would be alone."""
+"""Tests that a program under `tieline run` has the same terminal as without it: size, signals, keys and exit code."""
 
 import contextlib
 import os
@@ -67,7 +67,7 @@ def test_it_works_without_a_terminal(hub: HubProcess, alice: str, bob: str) -> N
 
 @pytest.fixture
 def tmux(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """A server of tmux for one test."""
+    """Fixture: a tmux server for one test. Returns a function that runs a tmux command and returns its output."""
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
 

@@ -1,4 +1,4 @@
-"""`tieline search`."""
+"""Tests of `tieline search`."""
 
 import json
 

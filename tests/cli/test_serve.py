@@ -1,4 +1,4 @@
-"""The hub as a process: starting, saying so, stopping, and refusing to start."""
+"""Tests of `tieline serve`: the hub as a process starts, prints its addresses, stops, or refuses to start."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def test_logs_in_a_file_are_json_lines(tmp_path: Path) -> None:
 
 
 EVE = 65534
-"""Somebody else, who got there first."""
+"""User id of another user, who owns a folder before the hub starts."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")

@@ -1,4 +1,4 @@
-"""`tieline skill`: the text that teaches an agent."""
+"""Tests of `tieline skill`, which prints a text that teaches an agent to use Tieline."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.cli.hub_process import run_cli
 from tieline.protocols.mcp.tools import DEFAULT, tools_of
 
 CHARS_MAX = 4_000
-"""It is read into a context: about a thousand tokens."""
+"""Maximum length of the text in characters, about a thousand tokens, because it is loaded into a model's context."""
 
 
 @pytest.mark.slow

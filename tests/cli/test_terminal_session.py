@@ -1,4 +1,4 @@
-"""Terminal sessions: limits of their queues, and the form of a message on a screen and at a prompt."""
+"""Tests of terminal sessions: the limits of their queues, and the form of a message on a screen and at a prompt."""
 
 import asyncio
 from collections.abc import AsyncIterator

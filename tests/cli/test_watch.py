@@ -1,4 +1,4 @@
-"""Watching: each message once, through filters, commands and restarts of the hub."""
+"""Tests of `tieline watch`: it shows each message once, also with filters, commands and restarts of the hub."""
 
 import asyncio
 import json

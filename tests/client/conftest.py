@@ -1,4 +1,4 @@
-"""A real hub, reached over a Unix socket and over a WebSocket: the same tests for both."""
+"""Fixture for tests of the SDK: a real hub, reached over a Unix socket and over a WebSocket."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.server.hubs import CARRIERS, HubHarness, running_hub
 
 @pytest.fixture(params=CARRIERS)
 async def there(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[HubHarness]:
-    """A hub with three members. The tests run once for each carrier."""
+    """Fixture: a hub with three members. Each test runs twice: over a Unix socket and over a WebSocket."""
     async with running_hub(folder, request.param, store="sqlite:unsafe") as built:
         await built.add("alice", "bob", "carol")
         yield built

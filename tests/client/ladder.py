@@ -1,4 +1,4 @@
-"""The state of a message, as its sender sees it."""
+"""Test helpers that get the state of a message, as its sender sees it."""
 
 import asyncio
 
@@ -6,13 +6,13 @@ from tieline.client import Client
 
 
 async def state_of(client: Client, message_id: str) -> str:
-    """State of a message to one recipient."""
+    """Return the state of a message that has one recipient."""
     (receipt,) = await client.receipts(message_id)
     return receipt.state
 
 
 async def reached(client: Client, message_id: str, state: str) -> None:
-    """Wait until the delivery to one recipient has reached this state."""
+    """Wait until a message that has one recipient is in this state."""
     async with asyncio.timeout(10):
         while await state_of(client, message_id) != state:
             pass

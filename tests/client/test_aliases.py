@@ -1,4 +1,4 @@
-"""Other names by which a member can be written to."""
+"""Tests of aliases: other names to which members can send messages for a member."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Finding a hub with the SDK, and the end of a connection."""
+"""Tests of the SDK's connection to a hub: how it ends, and what waiting calls then raise."""
 
 import asyncio
 import socket

@@ -1,4 +1,7 @@
-"""The SDK acknowledges, claims and follows, within its window."""
+"""Tests that the SDK receives, acknowledges, claims and follows deliveries.
+
+The number of deliveries in progress is limited by a window.
+"""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The SDK sends and receives: all parts, in order, once."""
+"""Tests that messages sent with the SDK arrive with all their fields, in order, and once."""
 
 import asyncio
 

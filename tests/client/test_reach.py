@@ -1,4 +1,4 @@
-"""Superseding, discarding and ways through the SDK and a real hub, over its socket and its WebSocket."""
+"""Tests of the SDK's functions to supersede and discard messages, and to set the ways to reach a member."""
 
 import asyncio
 from pathlib import Path

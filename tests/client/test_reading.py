@@ -1,4 +1,4 @@
-"""Reads of the SDK: members, channels, history, receipts, logs."""
+"""Tests of the SDK's functions that read members, channels, history, receipts and logs."""
 
 import json
 from pathlib import Path

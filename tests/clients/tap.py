@@ -1,8 +1,8 @@
-"""A proxy on a Unix socket of length-prefixed JSON: it passes bytes on, records the frames, and can break connections.
+"""Proxy for tests on a Unix socket of length-prefixed JSON. It records the frames, and can break connections.
 
-A client that gets the tap's path cannot distinguish the tap from the hub. Losses are exact: `hold` keeps the frames of
-one direction in the tap, `cut` ends the connections without these frames, and while the tap is shut no client can
-connect.
+A frame is one JSON message with its length. For a client, the proxy looks like the hub. A test controls losses exactly:
+`hold` keeps the frames of one direction in the proxy, `cut` ends the connections without these frames, and after `shut`
+no client can connect.
 """
 
 import asyncio
@@ -21,7 +21,10 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class Tap:
-    """A proxy between the clients and the socket of the hub. It records the frames."""
+    """Proxy for tests between clients and the socket of the hub.
+
+    It records the frames (JSON messages) of both directions.
+    """
 
     def __init__(self, path: Path, hub: Path) -> None:
         self.path = path
@@ -35,7 +38,7 @@ class Tap:
         self._ends: set[asyncio.StreamWriter] = set()
 
     def seen(self, direction: str, *kinds: str) -> list[Frame]:
-        """Frames of these types that came from one side."""
+        """Return the recorded frames of one direction that have one of the types `kinds`."""
         return [frame for way, frame in self.frames if way == direction and frame["type"] in kinds]
 
     async def open(self) -> None:
@@ -51,7 +54,7 @@ class Tap:
             self.path.unlink(missing_ok=True)  # newer Pythons remove it with the server
 
     def hold(self, direction: str) -> None:
-        """Record the frames of one side, and do not pass them on."""
+        """From now on, record the frames of one direction, but do not pass them on."""
         self._held.add(direction)
 
     async def cut(self) -> None:

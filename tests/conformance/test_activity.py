@@ -1,4 +1,4 @@
-"""The ActivityStore port, sentence by sentence, over every implementation."""
+"""Tests of the ActivityStore port with every implementation. Each test checks a sentence of the port's docstrings."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ STORES: dict[str, Callable[[Path], Opener]] = {"sqlite": sqlite}
 
 
 class Scene:
-    """A store that can be closed and opened again."""
+    """Test helper with an activity store that can be closed and opened again."""
 
     def __init__(self, opener: Opener) -> None:
         self._opener = opener

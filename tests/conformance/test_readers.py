@@ -1,4 +1,4 @@
-"""The ReaderStore port, sentence by sentence, over both logs of every store."""
+"""Tests of the ReaderStore port with both logs of every store. Each test checks a sentence of the port's docstrings."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ STORES: dict[str, tuple[str, Opener]] = {
 
 
 class Scene:
-    """A store that can be closed and opened again."""
+    """Test helper with a store that can be closed and opened again."""
 
     def __init__(self, log: str, opener: Opener, folder: Path) -> None:
         self.log = log

@@ -1,4 +1,4 @@
-"""The search index of every store: each test checks one sentence of the port's documentation."""
+"""Tests of the search index of every store. Each test checks one sentence of the port's docstrings."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ FORGETFUL = Limits(retention_ms=1000)
 
 
 class Library:
-    """A harness and an index over its store."""
+    """Test helper with a broker harness and a search index over its store."""
 
     def __init__(
         self, open_store: Callable[[], Store], open_index: Callable[[], SearchIndex], limits: Limits = DEFAULT_LIMITS
@@ -38,7 +38,7 @@ class Library:
         self.index = self._open_index()
 
     def find(self, session: SessionId, query: str, **narrow: Any) -> list[str]:
-        """Bodies of the messages that a session finds."""
+        """Return the bodies of the messages that a session finds. `narrow` are other fields of the search."""
         self.harness.decide(c.Search(session, query=query, **narrow))
         (deferred,) = self.harness.outcome.replies
         assert isinstance(deferred, Deferred)

@@ -1,4 +1,7 @@
-"""The console's routes, on a hub that does not speak ac7: all that the page needs is the hub's own."""
+"""Tests of the console's HTTP routes, on a hub that does not speak ac7.
+
+The console's page works with the hub's own routes alone.
+"""
 
 import time
 from collections.abc import AsyncIterator
@@ -30,21 +33,21 @@ async def there(folder: Path) -> AsyncIterator[HubHarness]:
 
 @pytest.fixture
 async def browser(there: HubHarness) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser in which no member is logged in."""
+    """Fixture: an HTTP client that stands for a browser in which no member is logged in."""
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         yield client
 
 
 @asynccontextmanager
 async def enter(there: HubHarness, name: str) -> AsyncIterator[httpx.AsyncClient]:
-    """Log a member in with a new browser. Return the browser."""
+    """Log a member in with a new HTTP client that stands for a browser. Yield the client."""
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         assert (await client.post(PATH, json={"token": there.tokens[name]})).status_code == 200
         yield client
 
 
 async def code_of(there: HubHarness, name: str) -> str:
-    """Return a code of a member's authenticator app that was not used yet."""
+    """Make an authenticator app (a secret) for a member. Return its current code."""
     async with enter(there, name) as own:
         made = await own.post(f"/api/members/{name}/authenticator")
     assert made.json()["uri"].startswith("otpauth://totp/tieline")

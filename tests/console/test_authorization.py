@@ -1,4 +1,7 @@
-"""The hub decides on permissions: every request of the page, made without the page by a member without permission."""
+"""Tests that the hub itself checks permissions.
+
+Each request that the console's page can make is made here without the page, by a member without permission.
+"""
 
 import asyncio
 import itertools
@@ -25,22 +28,22 @@ from tieline.wire.http import SESSION_COOKIE
 
 WEB = Path(__file__).resolve().parents[2] / "web" / "src"
 SECRET = "elephant"
-"""In everything that is not for carol."""
+"""Word that is in all data that carol may not see."""
 
 
 class Known(Struct, frozen=True):
-    """Ids and names that a request could be about."""
+    """Ids and names for requests in these tests."""
 
     message: str = ""
     objective: str = ""
     token: str = ""
-    """The id of a token of alice."""
+    """Id of a token of alice."""
     file: str = ""
     device: str = ""
 
 
 class Scene(Known, frozen=True, kw_only=True):
-    """A hub with messages and objectives of alice, bob and chief that carol may not see."""
+    """Test data: a hub with messages and objectives of alice, bob and chief that carol may not see, and their ids."""
 
     there: HubHarness
 
@@ -88,7 +91,7 @@ async def _furnish(there: HubHarness) -> Scene:
 
 
 async def _cookie(there: HubHarness, name: str) -> dict[str, str]:
-    """The cookie of a member that is logged in."""
+    """Log a member in. Return the cookie as an HTTP header."""
     async with httpx.AsyncClient(base_url=there.running.http) as client:
         entered = await client.post(PATH, json={"token": there.tokens[name]})
         assert entered.status_code == 200, entered.text
@@ -96,7 +99,7 @@ async def _cookie(there: HubHarness, name: str) -> dict[str, str]:
 
 
 async def _revoked(there: HubHarness, name: str) -> dict[str, str]:
-    """The cookie of a member that has logged out."""
+    """Log a member in and out again. Return the cookie, which is not valid any more, as an HTTP header."""
     cookie = await _cookie(there, name)
     async with httpx.AsyncClient(base_url=there.running.http, headers=cookie) as client:
         assert (await client.delete(PATH)).status_code == 204
@@ -104,19 +107,22 @@ async def _revoked(there: HubHarness, name: str) -> dict[str, str]:
 
 
 class Page:
-    """A client that opens the stream as the console's page does: with a cookie, and a `hello` without a token."""
+    """Test client of `/api/stream` that connects as the console's page does.
+
+    It has a cookie, and sends a `hello` without a token.
+    """
 
     def __init__(self, stream: ClientConnection) -> None:
         self._stream = stream
         self._n = 0
 
     async def hello(self) -> dict[str, Any]:
-        """Send hello. Return the answer."""
+        """Send `hello`. Return the answer."""
         await self._stream.send(json.dumps([{"t": "hello", "v": 1}]))
         return (await self.frames())[0]
 
     async def ask(self, t: str, **fields: Any) -> dict[str, Any]:
-        """Send a request and return its answer. Skip the frames before the answer."""
+        """Send the request `t` and return its answer. Skip the JSON objects that come before the answer."""
         self._n += 1
         await self._stream.send(json.dumps([{"t": t, "n": self._n, **fields}]))
         while True:
@@ -125,7 +131,7 @@ class Page:
                     return frame
 
     async def frames(self) -> list[dict[str, Any]]:
-        """Return the next frames."""
+        """Return the JSON objects in the next WebSocket message."""
         async with asyncio.timeout(10):
             frames: list[dict[str, Any]] = json.loads(await self._stream.recv())
             return frames
@@ -151,7 +157,7 @@ ALLOWED = {
     "tail",
     "objectives",
 }
-"""Requests that anybody may make, about what is its own."""
+"""Requests on the stream that every member may make. They show and change only the member's own data."""
 
 ROUTES = {
     "/api/devices",
@@ -167,11 +173,11 @@ ROUTES = {
     "/api/stream",
     "/api/tokens/{id}",
 }
-"""Prefixes of the paths that the page requests."""
+"""Paths and beginnings of paths that the console's page requests."""
 
 
 def _refused(scene: Known) -> list[tuple[str, dict[str, Any], str]]:
-    """Requests of the page that carol may not make, and the code by which each is refused."""
+    """Return the stream requests that the hub must refuse to carol: type, fields, and the code of the refusal."""
     alice, objective = {"name": "alice"}, {"id": scene.objective}
     return [
         ("send", {"target": f"obj:{scene.objective}", "body": "hello"}, "unknown_objective"),
@@ -345,7 +351,7 @@ async def test_a_permission_that_is_taken_away_ends_what_it_showed(scene: Scene)
 
 
 def _routes(scene: Known) -> list[tuple[str, str, dict[str, Any]]]:
-    """Every request to a route, as the page makes it."""
+    """Return every HTTP request that the console's page makes to a route: method, path and options."""
     discuss = f"/objectives/{scene.objective}/discuss"
     work = {"title": "x", "outcome": "x", "assignee": "alice"}
     bind = {"mode": "bind", "userCode": scene.device, "memberName": "carol"}

@@ -1,4 +1,4 @@
-"""The pipeline's report, served to members that may read the log."""
+"""Tests that the hub serves the pipeline's report to members that may read the log."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Getting into the console and out of it."""
+"""Tests of the login to the console, and of the logout."""
 
 import asyncio
 import getpass

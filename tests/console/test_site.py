@@ -1,4 +1,4 @@
-"""The page that a hub serves at its root."""
+"""Tests of the console's page and files, which a hub serves at its root."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The console's types are generated from the hub: after a rename in the hub, the console does not build."""
+"""Tests that the console's types are generated from the hub. After a rename in the hub, the console does not build."""
 
 import shutil
 import subprocess

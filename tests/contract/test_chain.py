@@ -1,4 +1,4 @@
-"""The formulas of the audit chain. Stored logs depend on them, so the expected values here never change."""
+"""Tests of the formulas of the audit chain. Stored logs depend on them, so the expected values here never change."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from tieline.contract.message import Content, Message, Signature
 from tieline.contract.target import to_member
 
 OLDER = bytes.fromhex("2f59f796b48c7d70671b7886eec661b484f665b8dd48463bf8ea56278ac9e959")
-"""The hash of a first row that was written before the chain covered times."""
+"""Hash of the first row of a log from a version in which hashes did not cover the times of rows."""
 FIRST = "1f9c3ea66113df76948c167037e6309912741183b85fda7188dbde6a195974b1"
 AT_MS = 1_700_000_000_000
 

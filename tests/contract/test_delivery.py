@@ -1,4 +1,4 @@
-"""The ladder's table, and the inbox that must obey exactly that table."""
+"""Tests of the table of allowed state changes of a delivery, and that the inbox allows exactly these changes."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Names: allowed, reserved and refused ones."""
+"""Tests of names: allowed, reserved and refused ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Keys as inclusive ranges."""
+"""Tests of delivery keys as inclusive ranges."""
 
 from itertools import pairwise
 

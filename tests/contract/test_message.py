@@ -1,4 +1,4 @@
-"""Content: at a limit it is accepted, one above it is refused with the code for it."""
+"""Tests of the limits of a message: a value at a limit is accepted. A larger value is refused with the right code."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Redaction removes secrets from activity, in any place, and changes nothing else."""
+"""Tests that redaction removes secrets from activity, in any place, and changes nothing else."""
 
 import re
 import time
@@ -162,13 +162,13 @@ HOSTILE = {
     "spaces before a value": "token  :  ",
     "cuts": "x\n,; ",
 }
-"""Pieces of texts that make somebody who scans from every possible beginning scan for ever."""
+"""Texts which, repeated many times, would take quadratic time if redaction searched from every character."""
 _SMALL_CHARS = 8192
 _GROWTH = 16
 
 
 def _seconds(text: str) -> float:
-    """Processor time of this thread for one run, the least of several runs."""
+    """Return the processor time that the redaction of a text takes: the shortest of three runs."""
     best = float("inf")
     for _ in range(3):
         started = time.thread_time()

@@ -1,4 +1,4 @@
-"""The catalogue of refusals."""
+"""Tests of the list of refusal codes and their meanings."""
 
 import pytest
 

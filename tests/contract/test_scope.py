@@ -1,4 +1,4 @@
-"""Scopes: one form for all spellings of a repository, and containment in the reader's context."""
+"""Tests of scopes: all spellings of a repository become one form, and a reader's context contains a scope or not."""
 
 import re
 
@@ -30,7 +30,7 @@ def test_the_spellings_of_a_place_come_to_one_form(text: str, form: str) -> None
 
 
 def by_the_rule(text: str) -> str:
-    """The rule for scopes, written step by step as in its specification."""
+    """Return the normalized form of a scope, computed step by step as in the specification."""
     text = text.lower()
     text = re.sub(r"\Ahttps?://", "", text)
     text = re.sub(r"\Agit@", "", text)

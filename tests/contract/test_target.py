@@ -1,4 +1,4 @@
-"""Targets: reading them as people write them, and writing them back."""
+"""Tests of targets: they are parsed from text as people write it, and written back as the same text."""
 
 import pytest
 from hypothesis import given

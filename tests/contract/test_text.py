@@ -1,4 +1,4 @@
-"""Text of others: a terminal prints it and does not obey."""
+"""Tests that text of other members is harmless on a terminal: control characters are shown and have no effect."""
 
 import unicodedata
 

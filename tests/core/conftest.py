@@ -1,4 +1,4 @@
-"""A harness over the embedded store, which syncs nothing here."""
+"""Fixtures for tests of the broker: a broker harness with the embedded store, which does not sync to disk here."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,23 +16,23 @@ MakeHarness = Callable[[Limits], BrokerHarness]
 
 @pytest.fixture
 def open_store(tmp_path: Path) -> Callable[[], Store]:
-    """Open the store. Each call opens the same store."""
+    """Fixture: a function that opens the store of this test. Each call opens the same store."""
     return lambda: SqliteStore(tmp_path, synchronous="OFF")
 
 
 @pytest.fixture
 def make_harness(open_store: Callable[[], Store]) -> MakeHarness:
-    """Make a harness with limits of the test's choice."""
+    """Fixture: a function that makes a broker harness with the given limits."""
     return lambda limits: BrokerHarness(open_store, limits)
 
 
 @pytest.fixture
 def harness(make_harness: MakeHarness) -> BrokerHarness:
-    """A harness with the hub's default limits."""
+    """Fixture: a broker harness with the hub's default limits."""
     return make_harness(DEFAULT_LIMITS)
 
 
 @pytest.fixture
 def team(harness: BrokerHarness) -> Team:
-    """A team in the test's broker harness."""
+    """Fixture: a team of five members in the test's broker harness."""
     return Team(harness)

@@ -1,4 +1,4 @@
-"""Shared by tests of the broker: a clock and ids that the test sets, and a harness around a broker."""
+"""Test doubles for tests of the broker: a clock and ids that the test controls, and a harness around a broker."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -31,7 +31,7 @@ _Kind = TypeVar("_Kind")
 
 
 class FakeClockAndIds:
-    """A clock that stands still until the test moves it, and ids that are the next number."""
+    """Test double for the clock and the ids: the clock stands still until the test moves it, and ids are counted."""
 
     def __init__(self) -> None:
         self.time_ms = START_MS
@@ -54,7 +54,7 @@ class FakeClockAndIds:
         return self.doubtful
 
     def set_clock(self, by_ms: int) -> None:
-        """Set the time in one step."""
+        """Move the time by `by_ms`, as if somebody had set the clock of the machine."""
         self.time_ms += by_ms
         self.step_ms += by_ms
 
@@ -69,29 +69,35 @@ class FakeClockAndIds:
 
 
 def content(target: str | Target, body: str = "hello", **fields: Any) -> Content:
-    """Content for a target as people write it."""
+    """Return the content of a message. `target` may be a text as people write it, such as `@bob`."""
     checked = parse_target(target) if isinstance(target, str) else target
     assert isinstance(checked, Target), checked
     return Content(target=checked, body=body, **fields)
 
 
 class FakeInbox(Protocol):
-    """Base class of a fake external inbox that answers at once."""
+    """Interface of a test double for an external inbox. It answers at once."""
 
     session: SessionId
 
     def reserve(self, message: Message, key: int) -> bool | None:
-        """Reserve a delivery. Return false if a process outside took it first, `None` if that is not known."""
+        """Reserve a delivery.
+
+        Return false if a process outside took it first, and `None` if the inbox cannot know that.
+        """
 
     def finish(self, keys: Sequence[int]) -> None:
-        """Note that the reserved deliveries are settled and committed."""
+        """Record that the reserved deliveries are settled and committed."""
 
     def give_back(self, keys: Sequence[int]) -> None:
-        """Note that the reserved deliveries were not settled."""
+        """Record that the reserved deliveries were not settled, so that processes outside may take them again."""
 
 
 class BrokerHarness:
-    """A broker with its store. It decides one command at a time, and commits before it returns the reply."""
+    """Test harness: a broker with its store.
+
+    It decides one command at a time, and commits before it returns the reply.
+    """
 
     def __init__(self, open_store: Callable[[], Store], limits: Limits = DEFAULT_LIMITS) -> None:
         self._open_store = open_store
@@ -105,7 +111,7 @@ class BrokerHarness:
         self.open()
 
     def open(self) -> None:
-        """Start a broker with the content of the store."""
+        """Open the store, start a broker on it, and open the operator's session."""
         self.store = self._open_store()
         self.broker = Broker(
             self.store,
@@ -119,25 +125,25 @@ class BrokerHarness:
         self.operator = self.attach(None)
 
     def restart(self, *configured: str) -> None:
-        """Stop cleanly and start again, with other shared tokens if some are given."""
+        """Stop the broker cleanly and start it again. If tokens are given, they become its shared tokens."""
         self.configured = configured or self.configured
         self.broker.close()
         self.open()
 
     def crash(self) -> None:
-        """Start again as after a crash: changes that were not committed are lost."""
+        """Start the broker again as after a crash: changes that were not committed are lost."""
         self.store.close()
         self.open()
 
     def pass_ms(self, milliseconds: int) -> None:
-        """Move the clock forward, and let the hub do the work that is due."""
+        """Move the clock forward, and let the broker do the work that is due."""
         self.clock_and_ids.time_ms += milliseconds
         self.ask(c.Tick())
 
     # Asking.
 
     def decide(self, *commands: c.Command) -> list[Reply]:
-        """Handle commands as one batch, and commit nothing."""
+        """Let the broker handle commands as one batch. Return the replies. Commit nothing."""
         self.outcome = self.handle(commands)
         assert len(self.outcome.replies) == len(commands)
         return [self._made(reply) for reply in self.outcome.replies]
@@ -149,9 +155,9 @@ class BrokerHarness:
         return Done() if isinstance(reply.work, SearchQuery) else self.journal.carry_out(reply.work)[0]
 
     def handle(self, commands: Sequence[c.Command]) -> Outcome:
-        """Let the broker decide commands, with the answers of external inboxes.
+        """Let the broker handle commands, with the answers of external inboxes. Return the outcome.
 
-        Then settle the deliveries that waited.
+        If deliveries waited for an external inbox, settle them afterwards.
         """
         self.answers = Answers()
         while wanted := self.broker.settlement.needs(commands, self.answers):
@@ -173,37 +179,40 @@ class BrokerHarness:
         self.broker.external_inboxes.sessions[name] = inbox.session
 
     def commit(self) -> None:
-        """Commit, and tell the external inboxes which deliveries are settled."""
+        """Commit the broker's changes, and tell the external inboxes which deliveries are settled."""
         self.broker.commit()
         for name, key in self.broker.external_inboxes.finished:
             self.external_inboxes[name].finish((key,))
         self.broker.external_inboxes.finished.clear()
 
     def roll_back(self) -> None:
-        """Roll back to the committed or published state, and give unsettled deliveries back to external inboxes."""
+        """Undo the changes that are neither committed nor published (told to clients).
+
+        Give unsettled deliveries back to their external inboxes.
+        """
         self.broker.roll_back()
         for name, key in self.broker.settlement.unused(self.answers.reserved()):
             self.external_inboxes[name].give_back((key,))
 
     def ask_all(self, *commands: c.Command) -> list[Reply]:
-        """Handle commands as one batch and commit it."""
+        """Handle commands as one batch and commit it. Return the replies."""
         replies = self.decide(*commands)
         self.commit()
         self.journal.commit()
         return replies
 
     def ask(self, command: c.Command) -> Reply:
-        """Handle one command and commit it."""
+        """Handle one command and commit it. Return the reply."""
         return self.ask_all(command)[0]
 
     def expect(self, kind: type[_Kind], command: c.Command) -> _Kind:
-        """Decide one command. Return the reply, which must be of this type."""
+        """Handle one command and commit it. Return the reply, which must be of the type `kind`."""
         reply = self.ask(command)
         assert isinstance(reply, kind), reply
         return reply
 
     def refused(self, command: c.Command) -> Refusal:
-        """Decide one command, which must be refused. Return the refusal."""
+        """Handle one command, which must be refused. Return the refusal."""
         return self.expect(Refusal, command)
 
     # Phrases.
@@ -215,14 +224,14 @@ class BrokerHarness:
         ).token
 
     def attach(self, name: str | None, protocol: str = "hub", *, acknowledges: bool = True) -> SessionId:
-        """Open a session at a member's own place; with no name, the operator's."""
+        """Open a local session of a member, which needs no token. Without a name, open a session of the operator."""
         member = None if name is None else MemberName(name)
         credential = ByHomeKey(HOME_KEY) if member is None else ByPlace()
         command = c.Attach(protocol=protocol, credential=credential, member=member, acknowledges=acknowledges)
         return self.expect(Attached, command).session
 
     def attach_by_token(self, token: str, protocol: str = "hub", *, acknowledges: bool = True) -> SessionId:
-        """Open a session of the member that a token belongs to."""
+        """Open a session of the member to which a token belongs."""
         command = c.Attach(protocol=protocol, credential=ByToken(token), acknowledges=acknowledges)
         return self.expect(Attached, command).session
 
@@ -235,52 +244,52 @@ class BrokerHarness:
         self.expect(Done, c.RemoveMember(self.operator, name=MemberName(name)))
 
     def subscribe(self, session: SessionId, channel: str) -> None:
-        """Join a channel."""
+        """Subscribe the session's member to a channel."""
         self.expect(Done, c.Subscribe(session, channel=ChannelName(channel)))
 
     def send(
         self, session: SessionId, target: str, body: str = "hello", *, wire_id: str | None = None, **fields: Any
     ) -> Accepted:
-        """Send a message, which must be accepted."""
+        """Send a message, which must be accepted. Return the reply."""
         return self.expect(Accepted, c.Send(session, content=content(target, body, **fields), wire_id=wire_id))
 
     def offered(self, session: SessionId, first: int, last: int | None = None) -> None:
-        """Note that deliveries were written to the session's wire."""
+        """Tell the broker that the deliveries with the keys `first` to `last` were written to the session's wire."""
         self.expect(Done, c.Offered(session, first=first, last=first if last is None else last))
 
     def advance(self, session: SessionId, key: int, state: State = State.ACKED, evidence: str = "") -> None:
-        """Move one delivery of the session's member."""
+        """Set the state of one delivery of the session's member, with this evidence."""
         self.expect(Done, c.Advance(session, ranges=((key, key),), state=state, evidence=evidence))
 
     def claim(self, session: SessionId, message_id: MessageId) -> Delivery | None:
-        """Try to take a delivery."""
+        """Claim a delivery for the session. Return it, or `None` if it was taken before."""
         return self.expect(Claimed, c.Claim(session, message_id=message_id)).delivery
 
     def fetch(self, session: SessionId, **arguments: Any) -> tuple[Delivery, ...]:
-        """Unsettled deliveries of the session's member."""
+        """Return the unsettled deliveries of the session's member. `arguments` are other fields of `Fetch`."""
         return self.expect(Fetched, c.Fetch(session, **arguments)).deliveries
 
     def bodies(self, session: SessionId) -> list[str]:
-        """Bodies of the unsettled deliveries of the session's member, oldest first."""
+        """Return the bodies of the unsettled deliveries of the session's member, oldest first."""
         return [delivery.message.content.body for delivery in self.fetch(session)]
 
     def receipts(self, session: SessionId, message_id: MessageId) -> dict[str, Receipt]:
-        """Receipts of a message, by recipient."""
+        """Return the receipts of a message, by recipient."""
         answer = self.expect(Receipts, c.ReadReceipts(session, message_id=message_id))
         assert answer.message_id == message_id
         return {receipt.member: receipt for receipt in answer.receipts}
 
     def state(self, message_id: MessageId, member: str) -> State:
-        """State of one delivery."""
+        """Return the state of a message for one recipient."""
         return self.receipts(self.operator, message_id)[member].state
 
     def roster(self) -> dict[str, Presence]:
-        """All members, by name."""
+        """Return all members, by name."""
         roster = self.expect(Roster, c.ListMembers(self.operator))
         return {presence.member.name: presence for presence in roster.members}
 
     def log(self, log: str = "main") -> Sequence[LogRow]:
-        """All committed rows of a log."""
+        """Return all committed rows of a log: `main` or `activity`."""
         rows: list[LogRow] = []
         while True:
             page = self.expect(LogRows, c.ReadLog(self.operator, log=log, start=len(rows), limit=self.limits.read_max))
@@ -289,5 +298,5 @@ class BrokerHarness:
                 return tuple(rows)
 
     def events(self) -> list[AnyEvent]:
-        """All committed events of the main log."""
+        """Return all committed events of the main log."""
         return [ledger.decode_event(row.event) for row in self.log()]

@@ -1,4 +1,4 @@
-"""A team that works on objectives: who makes them, does them, watches them."""
+"""Test helper: a team of members that make, do and watch objectives."""
 
 from typing import Any
 
@@ -21,7 +21,10 @@ CHANGES: dict[type[o.Change], o.AnyChange] = {
 
 
 class Team:
-    """ada makes objectives, bob does them, wes watches, cy is not concerned, mo manages members."""
+    """Test helper with five members: ada makes objectives, bob does them, wes watches them, mo manages members.
+
+    cy has no part in any objective.
+    """
 
     def __init__(self, harness: BrokerHarness) -> None:
         self.harness = harness
@@ -63,7 +66,7 @@ class Team:
         return [delivery.message for delivery in self.harness.fetch(self.sessions[name])]
 
     def told(self, name: str) -> list[str]:
-        """The kinds of the lifecycle messages in a member's inbox."""
+        """Return the kinds of the objective events that the messages in a member's inbox tell of."""
         return [event_of(message)["kind"] for message in self.inbox(name)]
 
     def forget(self) -> None:
@@ -73,7 +76,7 @@ class Team:
                 self.harness.advance(session, delivery.key)
 
     def stand(self, status: o.Status) -> SeenObjective:
-        """Make an objective with this status."""
+        """Make an objective and bring it into this status. Return the objective."""
         objective = self.create()
         steps: dict[o.Status, list[o.AnyChange]] = {
             o.Status.ACTIVE: [],
@@ -87,7 +90,7 @@ class Team:
 
 
 def event_of(message: Message) -> dict[str, Any]:
-    """The event in a lifecycle message."""
+    """Return the event in a message that tells of a change of an objective."""
     assert message.content.data is not None
     event = message.content.data["event"]
     assert isinstance(event, dict)

@@ -1,4 +1,4 @@
-"""Activity: the permissions to report and read it, and its storage by the journal."""
+"""Tests of activity: the permissions to report and read it, and its storage by the journal."""
 
 from typing import Any
 

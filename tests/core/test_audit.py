@@ -1,4 +1,4 @@
-"""The audit: whatever was changed, added or taken away in a stored hub is found, at its row."""
+"""Tests of the audit: if a stored hub was changed, added to or shortened, the audit finds it and names the row."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ from tieline.stores.sqlite.inspection import open_inspection
 
 
 class Copied:
-    """The contents of a store, copied into lists that a test changes before the audit reads them."""
+    """Test double for a store's contents, copied into lists. A test changes the lists before the audit reads them."""
 
     def __init__(self, home: Path) -> None:
         inspection = open_inspection(home)
@@ -59,11 +59,14 @@ class Copied:
     # For the test.
 
     def offset(self, kind: str) -> int:
-        """The first row of one kind of event."""
+        """Return the offset of the first log row whose event is of this kind."""
         return next(row.offset for row in self.log if f'"event":"{kind}"'.encode() in row.event)
 
     def write(self, offset: int, event: bytes) -> None:
-        """Change an event and compute the hashes of the chain again, as an attacker who knows the formula would."""
+        """Change the event of a row.
+
+        Then compute all hashes of the chain again, as an attacker would do to hide the change.
+        """
         self.log[offset] = replace(self.log[offset], event=event)
         head = GENESIS
         for row in self.log:
@@ -71,7 +74,7 @@ class Copied:
             self.log[row.offset] = replace(row, hash=head)
 
     def link(self, times_from: int) -> None:
-        """Compute the hashes of the chain again, without the times of the rows before this one."""
+        """Compute all hashes of the chain again. Hashes of rows before `times_from` do not cover the rows' times."""
         head = GENESIS
         for row in self.log:
             timed = row.offset >= times_from
@@ -83,7 +86,7 @@ class Copied:
         self.log[offset] = replace(self.log[offset], at_ms=self.log[offset].at_ms + 3 * 3600 * 1000)
 
     def cut(self, offset: int) -> None:
-        """Cut off the end of the log, and make the snapshot match."""
+        """Remove the log rows from `offset` on, and set the end of the snapshot to `offset`."""
         del self.log[offset:]
         self.covered = offset
 
@@ -93,7 +96,10 @@ class Copied:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A hub that has been used and stopped: messages to bob of which he acknowledged two, and an objective."""
+    """Fixture: a home whose hub was used and has stopped.
+
+    It has an objective, and three messages to bob, of which he acknowledged two.
+    """
     folder = tmp_path_factory.mktemp("audit")
     harness = BrokerHarness(lambda: SqliteStore(folder, synchronous="OFF"))
     team = Team(harness)
@@ -111,7 +117,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stored(home: Path) -> Copied:
-    """The contents of the hub in `home`, which one test may change."""
+    """Fixture: a copy of the contents of the hub in `home`, which the test may change."""
     return Copied(home)
 
 

@@ -1,4 +1,4 @@
-"""Everything that a member or a stranger can provoke has bounds."""
+"""Tests that everything which a member or a stranger can cause has a limit, such as the number of log rows."""
 
 import pytest
 

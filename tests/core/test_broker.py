@@ -1,4 +1,4 @@
-"""The dispatcher: each command has one rule, and a session that has ended is refused once for all of them."""
+"""Tests of the broker: each command has one rule, and every command of an ended session is refused."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ VALUES: dict[str, Any] = {
     "start": 0,
     "busy": True,
 }
-"""Values for fields that a command needs; any other is a text."""
+"""Values for required fields of commands, by name of the field. Fields that are not here get a text."""
 
 
 def of_a_session_that_has_ended(kind: type[Any]) -> c.Command:

@@ -1,4 +1,4 @@
-"""Channels: creation, changes and removal, members and their roles, and the history of names."""
+"""Tests of channels: creation, changes and removal, members and their roles, and the history of names."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ ADA, BOB, CY = MemberName("ada"), MemberName("bob"), MemberName("cy")
 
 
 class Club:
-    """ada, bob and cy."""
+    """Test helper with the members ada, bob and cy, who create, change and use channels."""
 
     def __init__(self, harness: BrokerHarness) -> None:
         self.harness = harness

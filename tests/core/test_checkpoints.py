@@ -1,4 +1,4 @@
-"""Checkpoints: the signed data, and detection of changes by somebody without the key."""
+"""Tests of checkpoints: they are signed, and they show changes of the log by somebody without the key."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_a_checkpoint_taken_out_of_the_middle_shows(spoil: Callable[[list[Checkp
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with a few rows in its log."""
+    """Fixture: a home with a few rows in its log."""
     harness = BrokerHarness(lambda: SqliteStore(tmp_path, synchronous="OFF"))
     ada, _ = harness.join("ada"), harness.join("bob")
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Steps of the clock: waiting times stay as long as before, and nothing waits for ever."""
+"""Tests of a clock that is set to another time: waiting times keep their length, and nothing waits for ever."""
 
 import pytest
 

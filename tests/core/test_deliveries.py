@@ -1,4 +1,4 @@
-"""Deliveries after sending: the ladder, claims, expiry, receipts, following."""
+"""Tests of deliveries after sending: their states, claims, expiry, receipts, and following."""
 
 import pytest
 

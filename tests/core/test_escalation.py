@@ -1,4 +1,7 @@
-"""A delivery that nothing shows to have been seen falls from way to way, and its sender can see where it stands."""
+"""Tests of escalation: a delivery without evidence that it was seen goes to the next way to reach the member.
+
+The sender can see which way is in use.
+"""
 
 from collections import defaultdict
 from pathlib import Path
@@ -34,7 +37,10 @@ def way(harness: BrokerHarness, message_id: MessageId, member: str = "bob") -> s
 
 @pytest.fixture
 def ada(harness: BrokerHarness) -> SessionId:
-    """Ada, who writes; bob has three ways, the last of which is ops."""
+    """Fixture: the session of ada, who sends messages to bob.
+
+    There are three ways to reach bob. The last way tells the human ops.
+    """
     harness.add("ops", kind=MemberKind.HUMAN)
     harness.add("bob")
     reach(harness, "bob", THREE)

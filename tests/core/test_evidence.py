@@ -1,4 +1,4 @@
-"""A reply as evidence, where a wire cannot acknowledge."""
+"""Tests that a reply to a message counts as its acknowledgement, if the wire has no acknowledgements."""
 
 from tests.core.doubles import BrokerHarness
 from tieline.contract import command as c

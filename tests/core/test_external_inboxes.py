@@ -1,4 +1,4 @@
-"""External inboxes: a delivery that a process outside can take is settled only by the first taker."""
+"""Tests of external inboxes: if the hub and a process outside both take a delivery, only the first one gets it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,11 @@ BOB = MemberName("bob")
 
 
 class Shop(FakeInbox):
-    """A fake external inbox. It answers that a delivery is taken if the body is in `taken`."""
+    """Test double for an external inbox.
+
+    It answers that a delivery was taken by a process outside if the body is in `taken`, and that it does not know
+    (`None`) if the body is in `unclear`.
+    """
 
     def __init__(self) -> None:
         self.session = SessionId("")
@@ -46,7 +50,7 @@ class Shop(FakeInbox):
 
 
 class Street:
-    """A harness in which alice writes to bob, who has an external inbox."""
+    """Test helper in which alice sends messages to bob, who has an external inbox."""
 
     def __init__(self, harness: BrokerHarness) -> None:
         self.harness = harness

@@ -1,4 +1,7 @@
-"""Holds: messages of long chains are slowed and then held. Held messages are stored and released in order."""
+"""Tests of holds: messages in long chains of automatic replies are slowed down, and then held.
+
+Held messages are stored, and released in order.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +32,7 @@ STEP_MS = 1000
 
 
 class Room:
-    """Members of a broker that read their messages and answer them."""
+    """Test helper with members that read their messages and answer them."""
 
     def __init__(self, harness: BrokerHarness) -> None:
         self.harness = harness
@@ -43,7 +46,7 @@ class Room:
             self.given[name] = []
 
     def attach(self) -> None:
-        """Open the sessions again, after a restart."""
+        """Open new sessions of all members, after a restart of the hub."""
         for name in self.sessions:
             self.sessions[name] = self.harness.attach(name)
 
@@ -51,7 +54,7 @@ class Room:
         return self.harness.send(self.sessions[sender], target, body, **fields)
 
     def read(self, name: str) -> list[str]:
-        """Read and acknowledge all messages of a member, except notices."""
+        """Read and acknowledge all messages of a member, except notices of the hub. Return the bodies."""
         waiting = self.harness.fetch(self.sessions[name])
         deliveries = [delivery for delivery in waiting if delivery.message.sender != SPEAKER]
         for delivery in deliveries:
@@ -62,13 +65,16 @@ class Room:
         return bodies
 
     def notices(self, name: str) -> list[str]:
-        """Events in the notices of a member. The notices stay in the inbox."""
+        """Return the events in the hub's notices to a member. The notices stay in the inbox."""
         deliveries = self.harness.fetch(self.sessions[name])
         told = [delivery.message.content.data for delivery in deliveries if delivery.message.sender == SPEAKER]
         return [data["event"] for data in told if data is not None]
 
     def alternate(self, one: str, other: str, turns: int, **fields: Any) -> list[Accepted]:
-        """Let two members answer each other several times. Each answers as soon as it got the last message."""
+        """Let two members answer each other, `turns` messages in total. Return the replies of the hub.
+
+        Each member answers as soon as it got the last message.
+        """
         said = []
         pair = (one, other)
         for turn in range(turns):
@@ -79,7 +85,7 @@ class Room:
         return said
 
     def wait_for(self, name: str, most_ms: int = 200_000) -> None:
-        """Move the clock forward until a member gets a message."""
+        """Move the clock forward until a member gets a message. Fail after `most_ms`."""
         for _ in range(most_ms // 250):
             if self.read(name):
                 return
@@ -97,7 +103,7 @@ def room(make_harness: MakeHarness) -> Room:
 
 @pytest.fixture
 def stuck(room: Room) -> Room:
-    """A room in which ada and bob answered each other until bob's last message to ada was held."""
+    """Fixture: a room in which ada and bob answered each other until bob's last message to ada was held."""
     room.alternate("ada", "bob", LIMITS.hops_max + 1)
     assert room.say("bob", "@ada", "held 0").held
     return room

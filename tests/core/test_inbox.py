@@ -1,4 +1,4 @@
-"""The inbox against a model of it that is too simple to be wrong: a dictionary of states."""
+"""Tests that compare the inbox with a simple model: a dictionary of states."""
 
 from itertools import pairwise
 from typing import Any
@@ -19,7 +19,10 @@ actions: st.SearchStrategy[list[tuple[Any, ...]]] = st.lists(append | move | ima
 
 
 class Model:
-    """A simple model of an inbox, to compare the inbox with."""
+    """Simple model of an inbox: a dictionary with the state of each delivery.
+
+    The tests compare the real inbox with it.
+    """
 
     def __init__(self) -> None:
         self.states: dict[int, State] = {}
@@ -47,12 +50,12 @@ class Model:
 
 
 def offset_of(key: int) -> int:
-    """Log offsets grow with keys, with gaps."""
+    """Return a log offset for a delivery key. Offsets grow with keys, and have gaps."""
     return 10 * key + 3
 
 
 def run(script: list[tuple[Any, ...]]) -> tuple[Inbox, Model]:
-    """Do the same with an inbox and with its model, and compare the results."""
+    """Do the actions of `script` with an inbox and with its model, and compare the results. Return both."""
     inbox, model = Inbox(), Model()
     for action in script:
         match action:

@@ -1,4 +1,7 @@
-"""The ledger: dense offsets, and a chain that a changed, dropped or reordered row breaks."""
+"""Tests of the ledger, which makes the rows of the main log: offsets without gaps, and a chain of hashes.
+
+A row that was changed, removed or moved breaks the chain.
+"""
 
 from blake3 import blake3
 

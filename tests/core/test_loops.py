@@ -1,4 +1,4 @@
-"""The loop rule counts how long agents have been answering each other, and nothing else."""
+"""Tests of the loop rule, which counts how long agents have answered each other automatically."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from tieline.core.loops import Judgement, Loops
 
 LIMITS = Limits(hop_ms_min=250, reply_window_ms=60_000)
 STEP_MS = 1000
-"""The pace of an agent."""
+"""Time that an agent in these tests takes to answer."""
 
 
 class Talk:
-    """A conversation that only the loop rule checks, without a broker."""
+    """Test helper for a conversation that only the loop rule checks, without a broker."""
 
     def __init__(self) -> None:
         self.loops = Loops(LIMITS, [])
@@ -35,7 +35,11 @@ class Talk:
         to: tuple[str, ...] = (),
         **fields: Any,
     ) -> Judgement:
-        """Send a message that its recipients get and see at once."""
+        """Send a message `after_ms` after the last one. Return the judgement of the loop rule.
+
+        `agent`: the sender is an agent. `offered` and `seen`: the recipients get the message and see it at once. `to`
+        are the recipients, if they do not follow from the target.
+        """
         self.now_ms += after_ms
         self.count += 1
         said = content(target, **fields)

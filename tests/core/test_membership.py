@@ -1,4 +1,4 @@
-"""Identity: members, tokens, sessions, subscriptions."""
+"""Tests of identity: members, tokens, sessions and subscriptions."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The broker's memory: a command that raises leaves nothing behind, and a failed commit ends nobody's session."""
+"""Tests of the broker's memory: a command that raises changes nothing, and a failed commit ends no session."""
 
 import random
 import re
@@ -34,25 +34,25 @@ HOME_KEY = "the key of the test's home"
 
 
 class Bug(Exception):
-    """An exception that no rule expects."""
+    """Exception that tests raise inside of a command, and that no rule of the broker expects."""
 
 
 class FaultyStore(SqliteStore):
-    """A real store of which one call raises, before or after the call has done its work."""
+    """Test double: a real store in which one call raises, before or (with `late`) after the call has done its work."""
 
     left: int | None = None
     late = False
     full = False
 
     def count(self) -> bool:
-        """True if this call is the one that raises."""
+        """Count down the calls until the one that raises. Return true for this call."""
         if self.left is None:
             return False
         self.left -= 1
         return self.left == 0
 
     def commit(self) -> None:
-        """Commit, unless the disk is full."""
+        """Commit. Raise `DiskError` if `full` is set."""
         if self.full:
             raise DiskError("no space left on device")
         super().commit()
@@ -78,13 +78,13 @@ for _name in _WATCHED:
 
 
 def open_harness(folder: Path, limits: Limits = DEFAULT_LIMITS) -> BrokerHarness:
-    """A harness with a store of which one call raises."""
+    """Return a broker harness with a `FaultyStore`, in which a test can let calls raise."""
     return BrokerHarness(lambda: FaultyStore(folder, synchronous="OFF"), limits)
 
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> BrokerHarness:
-    """A harness with a store of which one call raises."""
+    """Fixture: a broker harness with a `FaultyStore`, in which a test can let calls raise."""
     return open_harness(tmp_path / "faulty")
 
 
@@ -94,7 +94,10 @@ def store_of(harness: BrokerHarness) -> FaultyStore:
 
 
 def work(harness: BrokerHarness, commands: Sequence[c.Command]) -> Outcome:
-    """Decide commands like the local hub: if only some are decided, the rest is the next batch."""
+    """Let the broker handle commands as the local hub does, in several batches if necessary. Return the whole outcome.
+
+    If the broker handled only the first commands of a batch, the others are the next batch.
+    """
     outcome = Outcome()
     while len(outcome.replies) < len(commands):
         part = harness.handle(commands[len(outcome.replies) :])
@@ -108,12 +111,12 @@ def work(harness: BrokerHarness, commands: Sequence[c.Command]) -> Outcome:
 
 
 def plain(text: str) -> str:
-    """Text without random ids."""
+    """Return a text with all random ids replaced by `…`."""
     return re.sub(r"\d{13}-\d+|session-\d+|obj-\w+-\w+|seal='\w*'|object='\w*'|digest='\w*'", "…", text)
 
 
 class Walk:
-    """Random commands for a broker. Two walks with the same seed do the same, even if their ids differ."""
+    """Sends random commands to a broker. Two walks with the same seed make the same commands, even if ids differ."""
 
     def __init__(self, harness: BrokerHarness, seed: int) -> None:
         self.harness = harness
@@ -192,7 +195,7 @@ class Walk:
                 return c.Send(session, content=content("@nobody"))
 
     def batch(self, *, poisoned: bool) -> None:
-        """Decide several random commands in one batch. With `poisoned`, one of them raises."""
+        """Send several random commands to the broker in one batch. With `poisoned`, one of them raises."""
         self.harness.clock_and_ids.time_ms += self.chance.randrange(500)
         commands = [self.command() for _ in range(self.chance.randrange(1, 8))]
         poison, place = self.command(), self.chance.randrange(len(commands) + 1)
@@ -239,7 +242,7 @@ class Walk:
             self.sessions.pop()
 
     def state(self) -> dict[str, Any]:
-        """All visible state of the broker, without ids and the times of last activity."""
+        """Return all visible state of the broker, without ids and without the times of the last activity."""
         broker = self.harness.broker
         accounts = {account.name: account for account in broker.directory.accounts.values()}
         return {
@@ -273,7 +276,10 @@ class Walk:
             yield entry.key, entry.stream_seq, entry.state, plain(messages[entry.offset].content.body)
 
     def log(self) -> list[str]:
-        """Events of the log without ids and hashes, sorted: moves may precede or follow the messages of their batch."""
+        """Return the events of the log as texts without ids and hashes, sorted.
+
+        They are sorted because state changes may come before or after the messages of the same batch.
+        """
         events = [ledger.decode_event(row.event) for row in self.harness.store.read_log(0, 10_000)[0]]
         return sorted(plain(str(event)) for event in events)
 
@@ -453,7 +459,7 @@ def test_an_acknowledgement_that_was_answered_survives_a_commit_that_fails(fault
 
 
 def fill(harness: BrokerHarness, *commands: c.Command) -> None:
-    """Decide commands while the disk is full."""
+    """Handle commands, let the commit fail because the disk is full, and roll back."""
     harness.handle(commands)
     store_of(harness).full = True
     with pytest.raises(DiskError):

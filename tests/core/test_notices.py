@@ -1,4 +1,4 @@
-"""Notices from the hub to members: a conversation is held, or a message cannot be delivered."""
+"""Tests of the hub's notices to members: a conversation is held, or a message cannot be delivered."""
 
 import shlex
 
@@ -15,7 +15,7 @@ LIMITS = Limits(hops_max=4, backlog_max=12)
 
 
 def told(harness: BrokerHarness, name: str) -> list[Message]:
-    """The hub's notices to a member."""
+    """Return the hub's notices to a member."""
     return [one.message for one in harness.fetch(harness.attach(name)) if one.message.sender == SPEAKER]
 
 
@@ -46,7 +46,7 @@ def test_those_who_looped_and_the_humans_are_told_once(make_harness: MakeHarness
 
 
 def loop_in_channel(harness: BrokerHarness, *others: str) -> None:
-    """Let bob and ada answer each other in a channel with other members. The next message is ada's."""
+    """Let bob and ada answer each other in a channel with `others`, until ada's next message would be held."""
     sessions = {name: harness.join(name) for name in ("bob", "ada", *others)}
     for session in sessions.values():
         harness.subscribe(session, "dev")

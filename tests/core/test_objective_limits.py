@@ -1,4 +1,4 @@
-"""Limits of an objective."""
+"""Tests of the limits of objectives: lengths of texts, required fields, and numbers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Records of objectives: lists, lifecycle messages, and their storage in one transaction."""
+"""Tests of lists of objectives, of the event logs of objectives, and of their storage in one transaction."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Recipients of an objective's events, and messages in its thread."""
+"""Tests of the thread of an objective: its members get the objective's events, and the messages to the thread."""
 
 from tests.core.doubles import BrokerHarness, content
 from tests.core.objective_team import Team, event_of

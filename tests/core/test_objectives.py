@@ -1,4 +1,4 @@
-"""Objectives: their fields, the allowed changes of status, and the rights."""
+"""Tests of objectives: their fields, the allowed changes of status, and the permissions."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Positions in streams: the last received number, and the messages that are sent again after it."""
+"""Tests of positions in streams: a member reports the last number that it received, and gets later messages again."""
 
 from tests.core.conftest import MakeHarness
 from tests.core.doubles import BrokerHarness, content

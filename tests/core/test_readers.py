@@ -1,4 +1,7 @@
-"""Readers of the logs: retention waits for them up to a limit, warns people once before it, and counts gaps."""
+"""Tests of readers of the logs: retention waits for a reader for a limited time, and warns people once.
+
+Rows that a reader missed are counted.
+"""
 
 from typing import Any
 
@@ -22,7 +25,10 @@ HOUR_MS = 3600 * 1000
 
 
 class Scene:
-    """A hub that keeps messages for 7 days and activity for 2, and 10 days longer for readers."""
+    """Test helper: a hub that keeps messages for 7 days and activity for 2 days.
+
+    Both are kept up to 10 days longer for readers that have not read them.
+    """
 
     def __init__(self, harness: BrokerHarness) -> None:
         self.harness = harness
@@ -33,7 +39,7 @@ class Scene:
         self._keys = 0
 
     def send(self, body: str = "hello") -> int:
-        """Send a message and acknowledge it. Return its offset."""
+        """Send a message from ada to bob, and acknowledge it. Return its offset."""
         offset = self.harness.send(self.ada, "@bob", body).offset
         self._keys += 1
         self.harness.advance(self.bob, self._keys)
@@ -60,7 +66,7 @@ class Scene:
         return [message.content.body for message in reversed(messages) if message.sender == "ada"]
 
     def told(self) -> list[str]:
-        """The notices that the person got about readers."""
+        """Return the bodies of the hub's notices about late readers that the human member `person` got."""
         found = self.harness.fetch(self.harness.attach("person"))
         bodies = [one.message.content.body for one in found if "late" in (one.message.content.title or "")]
         return [body for body in bodies if "reader" in body]

@@ -1,4 +1,4 @@
-"""Reading stored data: history, the logs, activity."""
+"""Tests of commands that read stored data: history, the logs, activity."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def history(harness: BrokerHarness, name: str | None, **arguments: Any) -> list[
 
 @pytest.fixture
 def told(harness: BrokerHarness) -> BrokerHarness:
-    """A harness where ada, bob and cy have talked."""
+    """Fixture: a harness in which ada, bob and cy have sent messages to each other, to channels and to everybody."""
     ada, bob, cy = harness.join("ada"), harness.join("bob"), harness.join("cy")
     harness.subscribe(bob, "dev")
     harness.subscribe(cy, "dev")

@@ -1,4 +1,7 @@
-"""Refusals that a protocol made by itself: in the log as the hub's own, and as few."""
+"""Tests of refusals that a protocol made without the broker.
+
+They are in the log like refusals of the broker, and many equal refusals share one row.
+"""
 
 from tests.core.doubles import BrokerHarness
 from tieline.contract import command as c

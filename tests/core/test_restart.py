@@ -1,8 +1,8 @@
-"""Restarts: a broker has the same visible state after a restart, whatever happened before and however it stopped.
+"""Tests that a broker has the same visible state after a restart, whatever happened before and however it stopped.
 
 The state machine decides random commands, commits at random, and at random stops cleanly or crashes. After a crash the
-broker must show the state of its last commit; after a clean stop, the state just before. The state machine compares it
-with a simple model of streams and claims.
+broker must show the state of its last commit; after a clean stop, the state just before. The state machine also
+compares the broker with a simple model of streams and claims.
 """
 
 import shutil
@@ -51,7 +51,7 @@ Stream = tuple[str, str, str, int]
 
 
 class Restarts(RuleBasedStateMachine):
-    """State machine: random messages, with many restarts and crashes of the store."""
+    """State machine of Hypothesis: random commands for a broker, with many restarts and crashes."""
 
     @initialize(snapshot_rows=st.sampled_from([3, 1_000_000]))
     def begin(self, snapshot_rows: int) -> None:
@@ -83,7 +83,10 @@ class Restarts(RuleBasedStateMachine):
     # Checks of the state machine.
 
     def decide(self, command: c.Command) -> Any:
-        """Decide commands without a commit. Check the messages that were accepted."""
+        """Let the broker handle a command without a commit. Return the reply.
+
+        Check that the accepted messages have the next numbers in their streams.
+        """
         (reply,) = self.harness.decide(command)
         for post in self.harness.outcome.posts:
             sender, topic = post.message.sender, post.message.content.topic
@@ -99,7 +102,7 @@ class Restarts(RuleBasedStateMachine):
         return None if isinstance(reply, Refusal) else reply.session
 
     def view(self) -> dict[str, Any]:
-        """All visible state of the hub, except sessions."""
+        """Return all visible state of the hub, except sessions."""
         harness = self.harness
         operator = harness.operator
         shown: dict[str, Any] = {}
@@ -138,7 +141,7 @@ class Restarts(RuleBasedStateMachine):
                 self.sent.append(reply.message_id)
 
     def first_key(self, name: str) -> int:
-        """Key of the oldest unsettled delivery, so that most moves find a delivery."""
+        """Return the key of a member's oldest unsettled delivery, or 1, so that most state changes find a delivery."""
         session = self.session(name)
         deliveries = () if session is None else self.decide(c.Fetch(session, limit=1)).deliveries
         return deliveries[0].key if deliveries else 1
@@ -240,7 +243,7 @@ class Restarts(RuleBasedStateMachine):
 
 
 class SqliteRestarts(Restarts):
-    """The same state machine with a store in files."""
+    """The state machine `Restarts` with a SQLite store in files."""
 
     def make_opener(self) -> Callable[[], Store]:
         return lambda: SqliteStore(self.folder, synchronous="OFF")

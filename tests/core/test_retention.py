@@ -1,4 +1,4 @@
-"""Retention: settled messages are forgotten in time, unsettled ones and the chain never."""
+"""Tests of retention: settled messages are deleted after a time. Unsettled messages and log rows are never deleted."""
 
 import pytest
 
@@ -19,7 +19,7 @@ HOUR_MS = 3600 * 1000
 
 @pytest.fixture
 def harness(make_harness: MakeHarness) -> BrokerHarness:
-    """A harness that keeps settled messages for a day."""
+    """Fixture: a broker harness that keeps settled messages for a day."""
     return make_harness(Limits(retention_ms=DAY_MS))
 
 

@@ -1,4 +1,4 @@
-"""Recipients of a message."""
+"""Tests of the recipients that a message reaches, for each kind of target."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tieline.contract.reply import Accepted, Attached
 
 
 def receivers(harness: BrokerHarness) -> list[str]:
-    """Recipients of the last message."""
+    """Return the recipients of the last message, sorted."""
     (post,) = harness.outcome.posts
     assert len(post.keys) == len(post.stream_seqs) == len(post.recipients)
     return sorted(post.recipients)

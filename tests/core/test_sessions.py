@@ -1,4 +1,4 @@
-"""Local members, sessions that take over, and sessions that are taken up again."""
+"""Tests of sessions: of local members, sessions that replace another session, and sessions that are resumed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -274,13 +274,13 @@ _GIVEN: dict[str, Any] = {
     "token_id": "1",
     "what": "SEND",
 }
-"""Values for the other fields that commands need beside their session, by name of the field."""
+"""Values for required fields of commands, by name of the field. The session is not included."""
 _DONE_ALL_THE_SAME = (c.Detach, c.Offered, c.RecordRefusal)
-"""A session may end while one of these is on its way, and nobody waits for the answer."""
+"""Commands that do not fail after the end of their session. They may be on their way when the session ends."""
 
 
 def of_nobody() -> Iterator[c.Command]:
-    """Every command of a session, with a session id that does not exist."""
+    """Yield one command of each kind that has a session, with a session id that does not exist."""
     for kind in c.COMMANDS:
         fields = {field.name: field for field in msgspec.structs.fields(kind)}
         if "session" in fields and kind not in _DONE_ALL_THE_SAME:

@@ -1,4 +1,4 @@
-"""Wire ids that all senders of a protocol share, and acknowledging by them."""
+"""Tests of wire ids that must be unique among all senders of a protocol, and of acknowledging messages by these ids."""
 
 import pytest
 

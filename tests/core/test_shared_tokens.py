@@ -1,4 +1,4 @@
-"""Tokens that several names share: each name belongs to the token that it was first made under."""
+"""Tests of tokens that several members share. A name belongs to the token under which it was first used."""
 
 import pytest
 
@@ -135,7 +135,7 @@ def test_a_token_is_kept_hashed(harness: BrokerHarness) -> None:
 
 
 def orphan(harness: BrokerHarness, *configured: str) -> None:
-    """Make ada under a token, let a message wait for her, and start the hub anew with other tokens."""
+    """Make ada with a token, let a message wait for her, and restart the hub with the tokens `configured`."""
     harness.restart("old token")
     register(harness, "old token", "ada")
     harness.send(register(harness, "old token", "bob"), "@ada", "before")

@@ -1,4 +1,4 @@
-"""Messages that senders sign: the hub's mark on them, and the recipients that see untrusted ones."""
+"""Tests of messages that senders sign: the hub records its check, and only some recipients see a wrong signature."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -140,7 +140,7 @@ def test_a_mark_that_was_changed_in_the_store_breaks_the_audit(tmp_path: Path) -
 
 @pytest.fixture
 def secretless(open_store: Callable[[], Store]) -> BrokerHarness:
-    """A harness whose hub has no secret to sign with."""
+    """Fixture: a harness whose hub has no secret, so that it cannot sign messages."""
     harness = BrokerHarness(open_store)
     harness.broker = Broker(
         harness.store, harness.clock_and_ids, harness.limits, home_key=token_digest(HOME_KEY), signs=False

@@ -1,4 +1,4 @@
-"""Superseded and discarded messages expire, with evidence of the member that caused it."""
+"""Tests that superseded and discarded messages expire. The evidence names the member that caused it."""
 
 from tests.core.doubles import BrokerHarness, content
 from tieline.contract import command as c

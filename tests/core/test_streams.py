@@ -1,4 +1,4 @@
-"""Streams: messages of one sender to one recipient on one topic are numbered 1, 2, 3 and stay in order."""
+"""Tests of streams: messages from one sender to one recipient on one topic are numbered 1, 2, 3 and stay in order."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The team: descriptions of the team and its members, permissions, and who is busy."""
+"""Tests of the team: descriptions of the team and its members, permissions, and which members are busy."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tieline.contract.team import Team
 
 ADA, MO = MemberName("ada"), MemberName("mo")
 NOBODY = SessionId("")
-"""In place of the session that a test will have."""
+"""Session id in commands of a parameter list. Each test replaces it by the id of a real session."""
 
 
 # Members.

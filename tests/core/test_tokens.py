@@ -1,4 +1,4 @@
-"""Tokens: a member may have several, with a label and an end, and each can be revoked alone."""
+"""Tests of tokens: a member may have several, with a label and an end, and each can be revoked alone."""
 
 import msgspec
 import pytest

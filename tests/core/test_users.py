@@ -1,4 +1,4 @@
-"""The humans' channel, channels that only their members write to, and members that others bring in."""
+"""Tests of the channel of all humans, of channels to which only their members may write, and of invited members."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Wire ids: the id that a sender gave on its wire makes repeating harmless."""
+"""Tests of wire ids (ids that senders give to messages).
+
+If a message is sent again with its id, it is accepted once.
+"""
 
 import pytest
 

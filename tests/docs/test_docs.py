@@ -1,4 +1,4 @@
-"""Documentation is held to the code."""
+"""Tests that the documentation agrees with the code."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ from tieline.wire.native import frames
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-"""Pages that people read before they type a command."""
+"""Documents for users, whose commands and `make` targets must exist."""
 ARCHITECTURE = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 NATIVE = (ROOT / "src" / "tieline" / "wire" / "native" / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def test_the_reference_has_every_refusal_with_its_meaning(code: Code) -> None:
 
 
 def reasons() -> dict[str, str]:
-    """The docstring of every limit, by its name."""
+    """Return the docstring of every field of `Limits`, by name."""
     (table,) = (node for node in ast.parse(getsource(limits)).body if isinstance(node, ast.ClassDef))
     found = {}
     for field, below in pairwise(table.body):
@@ -98,7 +98,7 @@ def test_every_link_between_documents_leads_somewhere() -> None:
 
 
 def code_of(page: Path) -> str:
-    """The code on a page: its blocks and spans, one per line."""
+    """Return the code in a document: its code blocks and code spans, one per line."""
     text = page.read_text(encoding="utf-8")
     blocks = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     spans = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))

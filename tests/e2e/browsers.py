@@ -1,4 +1,4 @@
-"""A hub, members on several protocols, and a person with a real browser."""
+"""Test helpers for tests in a real browser: a hub, members on several protocols, and a person with a browser."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,10 @@ AXE = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" 
 
 @contextlib.asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
-    """Debian's Chromium without windows: its own program, which takes half the processor time of the whole browser."""
+    """Start Debian's headless Chromium, which takes half the processor time of the whole browser.
+
+    Close it at the end.
+    """
     program = shutil.which("chromium-headless-shell")
     assert program is not None, "these tests need Chromium: apt-get install chromium-headless-shell"
     async with async_playwright() as playwright:
@@ -33,7 +36,10 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 class Office:
-    """A running hub with a person, `root`, who may do everything, and the agents alice and bob."""
+    """Test helper: a running hub with the agents alice and bob, and a person with a browser.
+
+    The person is the member `root`, who may do everything.
+    """
 
     def __init__(self, there: HubHarness, browser: Browser) -> None:
         self.there = there
@@ -44,7 +50,10 @@ class Office:
         self._contexts: list[BrowserContext] = []
 
     async def page(self, **options: Any) -> Page:
-        """Open a page in a new browser."""
+        """Open an empty page in a new browser context, which shares no cookies with other pages.
+
+        Errors of the page are added to `complaints`.
+        """
         context = await self.browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         self._contexts.append(context)
         page = await context.new_page()
@@ -68,7 +77,7 @@ class Office:
             self.complaints.append(f"asked for {request.url}")
 
     async def enter(self, name: str = "root", path: str = "", **options: Any) -> Page:
-        """A page in which a member is logged in."""
+        """Open the console in a new browser context and log a member in. Return the page, at `path`."""
         page = await self.page(**options)
         await page.goto(f"{self.url}/")
         await page.get_by_label("Token").fill(self.there.tokens[name])
@@ -79,14 +88,14 @@ class Office:
         return page
 
     async def over_ac7(self, name: str, to: str | None, body: str, **more: Any) -> None:
-        """Send a message as a member on ac7."""
+        """Send a message as the member `name`, with the protocol ac7. `more` are other fields of the request."""
         async with httpx.AsyncClient(base_url=self.url) as client:
             headers = {"authorization": f"Bearer {self.there.tokens[name]}"}
             answer = await client.post("/push", json={"to": to, "body": body, **more}, headers=headers)
             assert answer.status_code == 200, answer.text
 
     async def over_channels(self, to: str, body: str) -> None:
-        """Send a message on agent-channels, under any name."""
+        """Send a message to a member with the protocol agent-channels, without a sender's name."""
         folder = self.there.running.places["channels_dir"]
         assert folder is not None
         async with ChannelClient(Path(folder) / f"inbox-{to}.sock") as client:
@@ -94,14 +103,14 @@ class Office:
             await client.drain()
 
     async def close(self) -> None:
-        """Close every page."""
+        """Close every page that was opened here."""
         for context in self._contexts:
             await context.close()
 
 
 @contextlib.asynccontextmanager
 async def office(home: Path, browser: Browser, **options: Any) -> AsyncIterator[Office]:
-    """A hub with its people."""
+    """Start a hub with the members root, alice and bob. Check at the end that no page had an error."""
     async with running_hub(home, store="sqlite:unsafe", **options) as there:
         await there.add("root", permissions=ALL, kind=MemberKind.HUMAN)
         await there.add("alice", "bob")
@@ -114,7 +123,7 @@ async def office(home: Path, browser: Browser, **options: Any) -> AsyncIterator[
 
 
 async def serious(page: Page) -> list[str]:
-    """Serious and critical findings of axe on a page."""
+    """Run axe (a checker of accessibility) on a page. Return its serious and critical findings."""
     await page.evaluate(await asyncio.to_thread(AXE.read_text))
     found = await page.evaluate("axe.run({resultTypes: ['violations']})")
     return [

@@ -1,4 +1,4 @@
-"""One browser for all tests of a process, with nothing of another test in it.
+"""Fixtures for tests in a real browser. All tests of a process share one browser, but no cookies and no pages.
 
 A browser belongs to the event loop that started it, so all of these tests run in one loop.
 """
@@ -19,7 +19,7 @@ _HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of this folder into one event loop."""
+    """Let all tests of this folder run in the same event loop."""
     for item in items:
         if item.path.is_relative_to(_HERE) and pytest_asyncio.is_async_test(item):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
@@ -27,14 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def program() -> AsyncIterator[Browser]:
-    """Start the browser once: that costs as much as a test."""
+    """Fixture: a started browser. It is started once, because a start takes as long as a test."""
     async with chromium() as started:
         yield started
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def browser(program: Browser) -> AsyncIterator[Browser]:
-    """A browser without cookies. All its pages are closed at the end."""
+    """Fixture: the browser, without cookies. All its pages are closed after the test."""
     assert program.contexts == []
     yield program
     for context in program.contexts:
@@ -43,6 +43,6 @@ async def browser(program: Browser) -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def there(folder: Path, browser: Browser) -> AsyncIterator[Office]:
-    """A hub with members, and a browser."""
+    """Fixture: a running hub with members, and a browser."""
     async with office(folder, browser) as built:
         yield built

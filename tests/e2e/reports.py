@@ -1,4 +1,4 @@
-"""A report as the pipeline may have written it for the console."""
+"""Test data: a report, as the pipeline writes it for the console."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ REPORT: dict[str, Any] = {
 
 
 def leave(home: Path, report: dict[str, Any]) -> None:
-    """Write a report to the place where the pipeline writes it."""
+    """Write a report into a hub's home, to the place where the pipeline writes it."""
     lake = home / "lake"
     lake.mkdir(exist_ok=True)
     (lake / "report.json").write_text(json.dumps(report))

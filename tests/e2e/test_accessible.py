@@ -1,4 +1,7 @@
-"""axe on parts that are not always shown: the login, the palette, alarms, devices, and charts with little room."""
+"""Tests that axe (a checker of accessibility) finds no serious faults in parts of the console that are rarely shown.
+
+These parts are the login, the command palette, alarms, devices, and charts on a narrow screen.
+"""
 
 import httpx2 as httpx
 import pytest

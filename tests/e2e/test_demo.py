@@ -1,4 +1,4 @@
-"""`tieline demo`, as a person runs it: everything that it claims happens, and nothing is left of it."""
+"""Tests of `tieline demo`, as a person runs it: everything that it claims happens, and it leaves no process or file."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ _HOME = re.compile(r"as process (\d+), in (\S+),")
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Processes with this folder in their arguments or environment."""
+    """Return the ids of the processes that have this folder in their arguments or environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -41,7 +41,7 @@ def assert_nothing_is_left(folder: Path) -> None:
 
 
 class Performance:
-    """A running demo, with its own folder."""
+    """A running `tieline demo` for tests, with its own folder."""
 
     def __init__(self, process: "subprocess.Popen[str]", folder: Path) -> None:
         self.process = process
@@ -54,21 +54,21 @@ class Performance:
         self.hub_pid, self.home = int(found[1]), Path(found[2])
 
     def wait_for(self, text: str) -> None:
-        """Read the output until a text appears."""
+        """Read the output of the demo until a line contains a text. Fail if the demo ends before."""
         for line in self._lines:
             if text in line:
                 return
         raise AssertionError(f"the demo ended before: {text}")
 
     def end(self) -> tuple[int, str, str]:
-        """Exit code, the rest of the output, and the errors."""
+        """Wait for the end of the demo. Return its exit code, the rest of its output, and its error output."""
         out, errors = self.process.communicate(timeout=_END_SECONDS)
         return self.process.returncode, out, errors
 
 
 @pytest.fixture
 def performance(folder: Path) -> Iterator[Performance]:
-    """A demo that has just started, with its pauses for human readers."""
+    """Fixture: a demo that has just started, with its pauses for human readers."""
     with subprocess.Popen(
         [str(TIELINE), "demo"],
         stdout=subprocess.PIPE,

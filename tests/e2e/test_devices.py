@@ -1,4 +1,4 @@
-"""Devices that ask for a token: one that is refused, and one whose link leads to its approval."""
+"""Tests of devices that ask for a token: one device is refused, and the link of another one leads to its approval."""
 
 import httpx2 as httpx
 import pytest

@@ -1,4 +1,4 @@
-"""Getting into the console, and out."""
+"""Tests of the login to the console, and of the logout, in a real browser."""
 
 import asyncio
 import time

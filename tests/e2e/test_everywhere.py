@@ -1,4 +1,4 @@
-"""Tests for every page: the keyboard, the findings of axe, a hub that comes back, and a page that loads soon."""
+"""Tests of every page of the console: the keyboard, accessibility, a hub that restarts, and the time to load."""
 
 import gzip
 import sys

@@ -1,4 +1,4 @@
-"""The links by which people get into the console of a hub that they started themselves."""
+"""Tests of the login links to the console that a hub prints at its first start, and that `tieline login` prints."""
 
 import re
 
@@ -20,7 +20,7 @@ def link_in(text: str) -> tuple[str, str]:
 
 
 async def opened(browser: Browser, link: str) -> Page:
-    """Open a link in a new browser."""
+    """Open a link in a new browser context. Return the page."""
     page = await (await browser.new_context()).new_page()
     await page.goto(link)
     return page

@@ -1,4 +1,4 @@
-"""Messages of members are untrusted: they stay text wherever they are shown."""
+"""Tests that texts of members stay text wherever the console shows them, and never become elements or scripts."""
 
 import json
 import re
@@ -70,7 +70,7 @@ SIGNS = (
 HOSTILE = (*MARKUP, *MARKDOWN, *SIGNS)
 
 ASKED = ("/assets/", "/api/session", "/api/stream", "/api/insights", "/api/devices")
-"""Paths that an open page requests."""
+"""Paths, and beginnings of paths, that an open console page may request."""
 
 LOOK = r"""() => {
     const bad = [];
@@ -110,7 +110,7 @@ LOOK = r"""() => {
 
 
 class Watch:
-    """A page that is checked after every step."""
+    """A page of the console that is checked after every step: for scripts, foreign requests and new windows."""
 
     def __init__(self, there: Office, page: Page) -> None:
         self._there = there
@@ -135,14 +135,14 @@ class Watch:
             self.found.append(f"asked for {url}")
 
     async def see(self, path: str, wait: str = "h1") -> None:
-        """Open a place of the page and check it."""
+        """Open a part of the console at `path`, wait until the element `wait` is there, and check the page."""
         await self.page.goto(f"{self._there.url}/{path}")
         await self.page.locator(wait).first.wait_for()
         await self.page.evaluate("() => new Promise((drawn) => setTimeout(() => requestAnimationFrame(drawn), 30))")
         await self.clean(path)
 
     async def clean(self, where: str) -> None:
-        """Check that no text of a member became an element or a script of the page."""
+        """Check that no text of a member became an element or a script of the page. `where` is for the error text."""
         assert (where, await self.page.evaluate(LOOK)) == (where, [])
         assert (where, self.found, self._there.complaints) == (where, [], [])
 
@@ -273,7 +273,7 @@ ODD: Sequence[dict[str, Any]] = (
         "entry": {"response": {"messages": [{"content": [{"type": "tool_use", "name": {"<b>": 1}}]}]}},
     },
 )
-"""Programs report what they like."""
+"""Events of activity with wrong or missing fields. Agent programs may report anything."""
 
 
 async def test_objectives_and_what_models_were_asked_stay_text(there: Office) -> None:
@@ -307,7 +307,7 @@ async def test_objectives_and_what_models_were_asked_stay_text(there: Office) ->
 
 
 def _report(text: Any) -> dict[str, Any]:
-    """A report with the same hostile text in all its fields."""
+    """Return a report of the pipeline with the same hostile text in all its text fields."""
     hour = {"hour_ms": 3_600_000, "model": text, "exchanges": 1, "input_tokens": 9, "output_tokens": 1}
     objective = {"id": text, "title": text, "status": text, "cycle_ms": 5, "blocked_ms": 5, "exchanges": 1}
     spent = {"input_tokens": 9, "output_tokens": 1, "cost_usd": 1.25}

@@ -1,4 +1,4 @@
-"""The pipeline's report in a real browser."""
+"""Tests of the console's page with the pipeline's report, in a real browser."""
 
 import re
 import time

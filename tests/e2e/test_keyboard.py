@@ -1,4 +1,4 @@
-"""Everything that a person does often, with no mouse."""
+"""Tests that a person can do everything frequent in the console without a mouse."""
 
 import pytest
 from playwright.async_api import Locator, Page, expect
@@ -12,7 +12,7 @@ STOPS_MAX = 60
 
 
 async def come_in(there: Office) -> Page:
-    """Log in as root by the keyboard alone."""
+    """Log in as root with the keyboard alone. Return the page."""
     page = await there.page()
     await page.goto(f"{there.url}/")
     await walk(page, page.get_by_role("textbox", name="Token"))
@@ -23,7 +23,7 @@ async def come_in(there: Office) -> Page:
 
 
 async def walk(page: Page, to: Locator, key: str = "Tab") -> None:
-    """Press Tab until an element has the focus. Each focused element must be visible."""
+    """Press `key` until the element `to` has the focus. The element must then be visible."""
     await to.wait_for(state="attached")
     for _ in range(STOPS_MAX):
         if await to.evaluate("one => one === document.activeElement"):
@@ -34,7 +34,7 @@ async def walk(page: Page, to: Locator, key: str = "Tab") -> None:
 
 
 async def go_to(page: Page, name: str) -> None:
-    """Open a place of the page with the command palette."""
+    """Open a part of the console with the command palette (Ctrl+K)."""
     await page.keyboard.press("Control+k")
     await expect(page.get_by_role("combobox", name="Go to")).to_be_focused()
     await page.keyboard.type(name)
@@ -42,7 +42,7 @@ async def go_to(page: Page, name: str) -> None:
 
 
 async def heard(by: Client) -> tuple[str, str | None]:
-    """Body of the next message that a member receives, and the message that it replies to."""
+    """Wait for the next message of a member. Return its body, and the id of the message to which it replies."""
     message = (await anext(aiter(by))).message
     return message.body, message.reply_to
 

@@ -1,4 +1,4 @@
-"""The live tail in a real browser."""
+"""Tests of the live tail (the list of new messages) of the console, in a real browser."""
 
 import asyncio
 import re

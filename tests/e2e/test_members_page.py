@@ -1,4 +1,4 @@
-"""The members' page in a real browser."""
+"""Tests of the console's page of members, in a real browser."""
 
 import re
 

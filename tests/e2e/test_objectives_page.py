@@ -1,4 +1,4 @@
-"""The objectives' page in a real browser."""
+"""Tests of the console's page of objectives, in a real browser."""
 
 import asyncio
 import re
@@ -13,7 +13,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 async def act(page: Page, button: str, *, submit: str | None = None, **fields: str) -> None:
-    """Open the dialog of an action, fill it in and do it."""
+    """Click a button, fill in the dialog that it opens, and submit the dialog.
+
+    `submit` is the name of the dialog's button, if it differs from `button`.
+    """
     await page.get_by_role("main").get_by_role("button", name=button, exact=True).click()
     dialog = page.get_by_role("dialog")
     for name, text in fields.items():
@@ -86,7 +89,7 @@ async def test_work_is_given_on_watched_completed_and_cancelled(there: Office) -
 
 
 async def offered(page: Page, *names: str) -> None:
-    """Check that the page offers these changes of an objective, and no others."""
+    """Check that the page has buttons for exactly these changes of an objective."""
     await expect(page.locator(".story")).to_contain_text("gave it to alice")
     for name in ("Unblock", "Complete", "Block", "Change reason", "Reassign", "Watchers", "Cancel"):
         button = page.get_by_role("main").get_by_role("button", name=name, exact=True)

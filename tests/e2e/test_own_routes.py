@@ -1,4 +1,4 @@
-"""The console of a hub that does not speak ac7: nothing of it is missing."""
+"""Tests that the console is complete on a hub that does not speak ac7."""
 
 import re
 import time
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def there(folder: Path, browser: Browser) -> AsyncIterator[Office]:
-    """A hub without ac7, and a browser."""
+    """Fixture: a running hub without the protocol ac7, and a browser."""
     async with office(folder, browser, ac7=False) as built:
         assert "ac7" not in built.there.hub.servers
         yield built

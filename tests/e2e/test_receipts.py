@@ -1,4 +1,4 @@
-"""Receipts of a message for each of its recipients, as a person sees them."""
+"""Tests of the receipts in the console: a person sees the state of a message for each of its recipients."""
 
 import contextlib
 import re
@@ -21,7 +21,7 @@ TIME = re.compile(r"^\d\d:\d\d:\d\d$")
 
 
 async def look_at(page: Page, words: str) -> Locator:
-    """Open the message with this body beside the live tail."""
+    """Click the message with these words in the live tail. Return the panel that shows its details."""
     await page.locator(".row", has_text=words).click()
     aside = page.get_by_label("Message", exact=True)
     await expect(aside).to_contain_text(words)
@@ -29,7 +29,7 @@ async def look_at(page: Page, words: str) -> Locator:
 
 
 def ladder(aside: Locator, member: str) -> Locator:
-    """The receipt of one recipient."""
+    """Return the part of a message's details with the receipt of one recipient."""
     return aside.locator(".receipt", has=aside.page.locator("h3", has_text=member))
 
 
@@ -87,7 +87,7 @@ async def test_what_a_translation_could_not_carry_is_noted(there: Office) -> Non
 
 @contextlib.asynccontextmanager
 async def visited(hub: Bus, browser: Browser) -> AsyncIterator[Office]:
-    """A hub with peers, and a person who may see everything."""
+    """Add the person root to a hub with peers (members on peerbus), and open an `Office` on it."""
     await hub.add("root", permissions=ALL, kind=MemberKind.HUMAN)
     built = Office(hub, browser)
     yield built
@@ -110,7 +110,7 @@ async def test_a_signature_is_shown_as_verified_failed_or_not_to_be_checked(fold
 
 
 async def signature(page: Page, words: str, state: str, *, marked: bool) -> None:
-    """Return the text that the page shows about a message's signature."""
+    """Check the state of a message's signature in the console. `marked`: the live tail warns of the signature."""
     aside = await look_at(page, words)
     await expect(aside.locator("dt:text-is('Signature') + dd")).to_have_text(state)
     await expect(ladder(aside, "root").locator("li").first).to_contain_text(f"signature {state}")

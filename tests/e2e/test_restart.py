@@ -1,4 +1,4 @@
-"""An open page when the hub is killed, or when its session or permissions end."""
+"""Tests of an open console page when the hub is killed, or when its session or permissions end."""
 
 import asyncio
 import re
@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 if SOAK else 240)]
 
 BEFORE = 130
 MISSED = 6_000 if SOAK else 250
-"""More than a page of history, and more than the hub tells at once."""
+"""Number of messages that a page misses: more than a page of history, and more than the hub sends at once."""
 RACING = 40
 AFTER = 5
 
 
 class Street:
-    """A hub in a process of its own, with a person who has several tabs open."""
+    """Test helper: a hub in a separate process, and a person who has the console open in several tabs."""
 
     def __init__(self, hub: HubProcess, tokens: dict[str, str], context: BrowserContext, url: str) -> None:
         self.hub = hub
@@ -34,7 +34,7 @@ class Street:
         self._context = context
 
     async def tab(self, path: str) -> Page:
-        """One more tab."""
+        """Open the console at `path` in another tab of the same browser, and log in if necessary."""
         page = await self._context.new_page()
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.set_default_timeout(30_000)
@@ -51,7 +51,7 @@ class Street:
         return page
 
     async def say(self, name: str, *texts: str) -> None:
-        """Send a message to root as this member, over another connection than the pages'."""
+        """Send messages to root as the member `name`, over a connection that is not the page's."""
         async with await connect(token=self._tokens[name], home=self.hub.home) as client:
             for start in range(0, len(texts), 200):
                 await asyncio.gather(*(client.send("@root", text) for text in texts[start : start + 200]))
@@ -78,7 +78,10 @@ async def street(folder: Path, browser: Browser) -> AsyncIterator[Street]:
 
 
 async def whole(page: Page, of: str) -> list[str]:
-    """All entries of a long list, in order: scroll from its beginning to its end."""
+    """Scroll through a long list. Return the texts of all its entries, in order.
+
+    `of` is the CSS selector of the text in an entry.
+    """
     keys: dict[str, str] = {}
     box = page.locator(".list")
     before = -1
@@ -109,7 +112,7 @@ async def _drawn(page: Page, of: str) -> dict[str, str]:
 
 
 async def at_top(page: Page) -> str:
-    """The first visible message of a conversation."""
+    """Return the text of the first visible message of a conversation."""
     text: str = await page.locator(".list").evaluate(
         """(list) => [...list.querySelectorAll("[data-key]")]
             .find((row) => row.getBoundingClientRect().bottom > list.getBoundingClientRect().top + 1)
@@ -191,7 +194,7 @@ async def test_a_session_that_is_over_when_the_hub_is_back_is_shown_the_door(str
 
 
 class Gate:
-    """A proxy between a page and the hub. It can cut the connection, or keep it open and silent."""
+    """Proxy for tests between a page and the hub. It can cut the connection, or keep it open without any data."""
 
     def __init__(self) -> None:
         self.shut = False
@@ -200,7 +203,7 @@ class Gate:
 
     @classmethod
     async def before(cls, page: Page) -> "Gate":
-        """Load a page again, through a new gate."""
+        """Load a page again, with its connection through a new `Gate`. Return the gate."""
         gate = cls()
         await page.route_web_socket(re.compile("/api/stream"), gate.opened)
         await page.reload()
@@ -208,7 +211,7 @@ class Gate:
         return gate
 
     async def opened(self, route: WebSocketRoute) -> None:
-        """A page connects."""
+        """Connect a page to the hub, or close its connection if the gate is shut."""
         if self.shut:
             await route.close()
             return
@@ -217,7 +220,7 @@ class Gate:
         self._ends += [route, server]
 
     async def cut(self, page: Page) -> None:
-        """Cut every connection, and accept no new one."""
+        """Cut every connection, and accept no new one. Wait until the page shows that."""
         self.shut = True
         for end in self._ends:
             await end.close()
@@ -225,7 +228,7 @@ class Gate:
         await page.get_by_text("Connection lost").wait_for()
 
     async def join(self, page: Page) -> None:
-        """Accept connections again."""
+        """Accept connections again. Wait until the page is connected."""
         self.shut = False
         await page.get_by_text("Connected", exact=True).wait_for()
 

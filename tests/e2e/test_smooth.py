@@ -1,4 +1,4 @@
-"""A long conversation and a fast tail do not make the page stutter, and do not fill its memory."""
+"""Tests that a long conversation and many new messages do not make the console slow, and do not fill its memory."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ SOAK = bool(os.environ.get("TIELINE_SOAK"))
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 if SOAK else 300)]
 
 RATE = 500
-"""Messages in a second, live."""
+"""Number of messages that are sent in a second."""
 
 WATCH = """() => {
     window.long = [];
@@ -29,13 +29,13 @@ WATCH = """() => {
 
 
 class Figures(Struct):
-    """Performance figures of a page."""
+    """Performance figures of a page, measured by the browser."""
 
     heap: float
-    """Megabytes, after what nobody needs was collected."""
+    """Size of the JavaScript heap in megabytes, after garbage collection."""
     nodes: int
     long: list[int]
-    """Milliseconds of tasks over 50 ms since it was asked last."""
+    """Durations in milliseconds of the tasks that took more than 50 ms since the last measurement."""
 
     def __str__(self) -> str:
         longer = sum(task > 200 for task in self.long)
@@ -47,7 +47,7 @@ class Figures(Struct):
 
 
 class Gauge:
-    """Measures a page."""
+    """Measures the memory and the long tasks of a page."""
 
     def __init__(self, page: Page, session: CDPSession) -> None:
         self._page = page
@@ -55,14 +55,14 @@ class Gauge:
 
     @classmethod
     async def on(cls, page: Page) -> "Gauge":
-        """Begin to measure."""
+        """Begin to measure a page. Return the gauge."""
         session = await page.context.new_cdp_session(page)
         await session.send("Performance.enable")
         await page.evaluate(WATCH)
         return cls(page, session)
 
     async def read(self, what: str) -> Figures:
-        """The figures now, which are also printed."""
+        """Measure now. Print the figures under the name `what`, and return them."""
         long = await self._page.evaluate("window.long.splice(0)")
         # Twice, because what is freed by the first may hold something.
         for _ in range(2):
@@ -75,13 +75,16 @@ class Gauge:
 
 
 async def fill(alice: Client, count: int) -> None:
-    """Send the messages of a long conversation."""
+    """Send `count` messages from alice to root, for a long conversation."""
     for start in range(0, count, 500):
         await asyncio.gather(*(alice.send("@root", f"message {number}") for number in range(start, start + 500)))
 
 
 async def stream(alice: Client, seconds: float, start: int) -> tuple[int, float]:
-    """Send messages at a rate for some seconds. Return the last number and the real rate."""
+    """Send `RATE` messages a second from alice to root, for some seconds.
+
+    The messages are numbered from `start`. Return the number after the last message, and the real rate.
+    """
     began = time.monotonic()
     number = start
     while (passed := time.monotonic() - began) < seconds:

@@ -1,4 +1,4 @@
-"""Conversations in a real browser: to write, to reply, to attach, to join, to find again."""
+"""Tests of conversations in the console: write, reply, attach files, join channels, and find messages."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Exchanges of an agent with its model: shown to members that may read them, and to nobody else."""
+"""Tests that the console shows an agent's model calls only to members that may read them."""
 
 import pytest
 from playwright.async_api import expect

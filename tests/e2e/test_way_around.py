@@ -1,4 +1,4 @@
-"""Links of the page: from the live tail to a thread, from a message to its conversation, and to a channel."""
+"""Tests of links in the console: from the live tail to a thread, from a message to its conversation, to a channel."""
 
 import pytest
 from playwright.async_api import expect

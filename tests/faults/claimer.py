@@ -1,7 +1,7 @@
-"""One of many processes that race for the deliveries of one member: `python -m tests.faults.claimer SEED HOME URL`.
+"""Process that races with others to claim one member's deliveries: `python -m tests.faults.claimer SEED HOME URL`.
 
-An empty URL means the hub's socket. The process prints `ready`, waits for a line, claims as many deliveries as it can,
-and prints their ids.
+With an empty URL it uses the hub's socket. It prints `ready`, waits for a line, claims as many deliveries as it can,
+and prints the ids of their messages.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ async def claim_all(client: Client, chance: random.Random) -> list[str]:
 
 
 async def main(seed: str, home: str, url: str) -> None:
-    """Claim messages in a race with other processes."""
+    """Connect, wait for a line, claim all messages in a random order, and print the ids of the successful claims."""
     token = sys.stdin.readline().strip()
     client = await connect(token=token, url=url or None, home=None if url else Path(home))
     async with client:

@@ -1,4 +1,4 @@
-"""Disks that fail: a small one that is really full, and one whose writes and syncs a test can have refused."""
+"""Test helpers for disks that fail: a small one that is really full, and one that refuses operations on demand."""
 
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, kibibytes: int) -> Iterator[Path]:
-    """Mount a file system of this size in memory. Only root can do this."""
+    """Mount a file system of this size in memory and yield its folder. Skip the test without the right to mount."""
     folder.mkdir()
     options = f"size={kibibytes}k,mode=0700"
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False)
@@ -24,7 +24,7 @@ def small_disk(folder: Path, kibibytes: int) -> Iterator[Path]:
 
 
 def fill(folder: Path, *, leave: int = 0) -> Path:
-    """Fill the disk with a file, except `leave` bytes. Return the file."""
+    """Fill the disk with one file, but leave `leave` bytes free. Return the path of the file."""
     ballast = folder / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:
@@ -52,7 +52,7 @@ class _File(apsw.VFSFile):
 
 
 class FaultyVfs(apsw.VFS):
-    """A file system for SQLite in which some operations fail."""
+    """Test double: a file system for SQLite in which a chosen operation fails."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -63,11 +63,11 @@ class FaultyVfs(apsw.VFS):
         super().__init__(name, "")
 
     def fail(self, operation: str, error: type[apsw.Error], code: int) -> None:
-        """Let an operation fail from now on."""
+        """Let all later calls of this operation fail with this error and SQLite code."""
         self.failing, self.error, self.code = operation, error, code
 
     def check(self, operation: str) -> None:
-        """Raise if the test let this operation fail."""
+        """Raise the chosen error if the test let this operation fail."""
         if operation == self.failing:
             failure = self.error(f"the {operation} failed")
             failure.extendedresult = self.code  # type: ignore[attr-defined]  # apsw reads it, its stubs have no such field

@@ -1,8 +1,8 @@
-"""A hub's broker that is killed: it sends, moves a reader, lets retention delete, and gives space back, for ever.
+"""Process that a fault test kills: a broker that works without end.
 
-    python -m tests.faults.log_victim FOLDER
-
-It prints a line when a new position is committed, and a dot before each step, so that a kill can hit any of them.
+Start it with `python -m tests.faults.log_victim FOLDER`. It sends messages, moves a reader of the log, lets retention
+delete rows, and gives free space back. It prints a line when a new position of the reader is committed, and a dot
+before each step, so that a kill can hit any step.
 """
 
 import sys
@@ -19,7 +19,7 @@ BODY = "x" * 80_000
 
 
 def main() -> None:
-    """Work until killed."""
+    """Repeat all steps until the process is killed."""
     folder = Path(sys.argv[1])
     limits = Limits(retention_ms=DAY_MS, reader_wait_ms=DAY_MS)
     harness = BrokerHarness(lambda: SqliteStore(folder), limits)

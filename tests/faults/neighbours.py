@@ -1,8 +1,8 @@
-"""Local processes in a spool that a hub has adopted, killed at any instant: `python -m tests.faults.neighbours ROLE …`.
+"""Processes that use an adopted spool and are killed at any moment: `python -m tests.faults.neighbours ROLE …`.
 
-They know the layout of a spool, but not the hub. `write ROOT NAME FIRST TARGET…` sends numbered messages to the targets
-in turn, and prints each number with its target after it has renamed all copies. `take ROOT AGENT` takes messages, and
-prints each one after it has renamed the file.
+They know the layout of a spool, but not the hub that has adopted it. The role `write ROOT NAME FIRST TARGET…` sends
+numbered messages to the targets in turn. It prints each number with its target after it has renamed all copies. The
+role `take ROOT AGENT` takes messages, and prints each one after it has renamed the file.
 """
 
 import sys
@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 def write(root: str, name: str, first: str, *targets: str) -> None:
-    """Send until killed."""
+    """Send numbered messages to `targets` in turn, until killed. The first number is `first`."""
     spool = Raw(Path(root))
     number = int(first)
     while True:
@@ -32,7 +32,7 @@ def write(root: str, name: str, first: str, *targets: str) -> None:
 
 
 def take(root: str, agent: str) -> None:
-    """Take messages until killed. A message that was taken but not printed is still in `cur/`."""
+    """Take the messages of an agent until killed. A message that was taken but not printed is still in `cur/`."""
     spool = Raw(Path(root))
     cur = spool.root / "spool" / agent / "cur"
     cur.mkdir(parents=True, exist_ok=True)

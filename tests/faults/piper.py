@@ -1,4 +1,4 @@
-"""A run of the pipeline in its own process, which prints its stages: `piper.py HOME SCRATCH LAKE…`."""
+"""Process for a fault test: run the pipeline on a hub's home, and print each stage: `piper.py HOME SCRATCH LAKE…`."""
 
 import sys
 from pathlib import Path
@@ -12,13 +12,13 @@ ROWS_PER_BATCH = 3000
 
 
 def say(stage: str) -> None:
-    """Print a line and flush it at once."""
+    """Print the name of a stage as a line, and flush it at once, so that the test sees it before a kill."""
     sys.stdout.write(f"{stage}\n")
     sys.stdout.flush()
 
 
 def main() -> None:
-    """Bring every lake up to date, with a line for each stage."""
+    """Bring each lake (folder of tables) up to date, one after the other, and print a line for each stage."""
     home, scratch, *lakes = sys.argv[1:]
     spark = start_session("local[2]", scratch=Path(scratch), brief=True, settings=QUICK)
     for lake in lakes:

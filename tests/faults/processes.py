@@ -1,4 +1,4 @@
-"""Hubs as processes of their own, which a test may kill at any instant."""
+"""Test helpers that run hubs as separate processes, so that a test can kill them at any moment."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ _SERVE = "from tieline.cli.main import main; main()"
 
 
 class HubProcess:
-    """`tieline serve`, on a free port unless another is named."""
+    """Test helper: a process of `tieline serve`, on a free port unless `http` names an address."""
 
     def __init__(self, home: Path, http: str = "127.0.0.1:0") -> None:
         self.home = home
@@ -28,7 +28,7 @@ class HubProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> Running:
-        """Start the hub and wait until all its listeners are ready."""
+        """Start the hub and wait until all its listeners are ready. Return its `run.json`."""
         self._process = self._spawn()
         deadline = time.monotonic() + START_SECONDS
         while (running := read_running(self.home)) is None or running.pid != self._process.pid:
@@ -44,7 +44,7 @@ class HubProcess:
             return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """Kill the hub."""
+        """Kill the hub with SIGKILL, if it runs."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
@@ -60,7 +60,7 @@ class HubProcess:
 
 
 def seed_of_the_day() -> int:
-    """Return the seed of a run: the one in the environment, to repeat a failure, or a new one. It is printed."""
+    """Return the random seed of a test run, and print it. The environment can set it, to repeat a failed run."""
     named = os.environ.get("TIELINE_FAULT_SEED")
     seed = int(named) if named else int.from_bytes(os.urandom(4), "big")
     sys.stdout.write(f"seed {seed}: run again with TIELINE_FAULT_SEED={seed}\n")

@@ -1,8 +1,8 @@
-"""Processes that use one spool and may be killed at any instant: `python -m tests.faults.spooler ROLE ROOT …`.
+"""Processes that use one spool and may be killed at any moment: `python -m tests.faults.spooler ROLE ROOT …`.
 
-`drain` prints `ready`, waits for a line, takes all messages and prints them. `write` sends numbered messages until it
-is killed, and prints each number after its message was accepted. `read` takes messages until it is killed, and prints
-each after it has handled it. `stop` stops at a given step, and prints a line.
+ROLE is one of four. `drain` prints `ready`, waits for a line, takes all messages and prints them. `write` sends
+numbered messages until it is killed, and prints each number after its message was accepted. `read` takes messages until
+it is killed, and prints each message after it is durably claimed. `stop` stops at a given step, and prints a line.
 """
 
 import json
@@ -23,7 +23,7 @@ def say(text: str) -> None:
 
 
 def drain(root: str) -> None:
-    """Take everything, as `tieline drain` does."""
+    """Take all messages of bob like `tieline drain`, and print their bodies."""
     spool = Spool(Path(root))
     say("ready")
     sys.stdin.readline()
@@ -40,7 +40,7 @@ def drain(root: str) -> None:
 
 
 def write(root: str, name: str) -> None:
-    """Send until killed, to one agent and to a channel in turn."""
+    """Send numbered messages to bob and to a channel in turn, until killed."""
     spool = Spool(Path(root))
     spool.register(name)
     number = 0
@@ -52,7 +52,7 @@ def write(root: str, name: str) -> None:
 
 
 def read(root: str, agent: str) -> None:
-    """Take messages until killed."""
+    """Take the messages of an agent and print their bodies, until killed."""
     spool = Spool(Path(root))
     with spool.claims(agent) as claims:
         while True:
@@ -66,7 +66,7 @@ def read(root: str, agent: str) -> None:
 
 
 def stop(root: str, step: str) -> None:
-    """Stop at one exact step, print a line, and wait until killed."""
+    """Use the spool up to one exact step, print a line, and wait until killed."""
 
     def here(*_: object) -> None:
         say("here")

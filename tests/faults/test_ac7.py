@@ -1,4 +1,4 @@
-"""kill -9 during ac7's requests: objectives, their events on streams, uploaded activity and the audit agree.
+"""Tests with kill -9 during requests of ac7: objectives, their events, uploaded activity and the audit agree.
 
 A boss assigns objectives to workers over HTTP. The workers block, unblock, discuss and complete them, and upload
 activity. All of them read their streams until the hub is killed. Then the test inspects the store from outside, and
@@ -24,7 +24,7 @@ from tieline.client import connect
 ROUNDS = 30 if SOAK else 6
 GONE = (OSError, EOFError, asyncio.IncompleteReadError)
 SAMPLE = 10
-"""Objectives that are looked at through the wire in each round."""
+"""Number of objectives that each round checks through requests to the hub."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 120)]
 
@@ -32,11 +32,11 @@ Json = dict[str, Any]
 
 
 class Refused(Exception):
-    """Raised for a refusal that is allowed, because another client was faster."""
+    """Error: the hub refused a request. The test allows this, because another client was faster."""
 
 
 class Line:
-    """One HTTP connection of a member that stays open."""
+    """Test client: one HTTP connection of a member that stays open."""
 
     def __init__(self, name: str, token: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.name = name
@@ -45,11 +45,11 @@ class Line:
         self._writer = writer
 
     async def ask(self, method: str, path: str, **body: Any) -> Any:
-        """Make a request and wait for its answer."""
+        """Send a request with a JSON body. Return the decoded answer."""
         return json.loads(await self.send(method, path, json.dumps(body).encode()))
 
     async def send(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """Make a request with bytes, and wait for its answer."""
+        """Send a request with bytes as its body. Return the bytes of the answer. Raises `Refused`."""
         self._write(method, path, body)
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
         status = int(head.split(" ", 2)[1])
@@ -61,7 +61,7 @@ class Line:
         return text
 
     async def messages(self) -> AsyncIterator[Json]:
-        """The messages of the member's stream."""
+        """Open the member's stream, and yield its messages."""
         self._write("GET", f"/subscribe?name={self.name}", b"")
         while line := await self._reader.readline():
             if line.startswith(b"data: "):
@@ -73,7 +73,7 @@ class Line:
 
 
 class Office:
-    """The members that work on one hub, and the answers that they got."""
+    """Test helper: members that work on one hub, and the answers that they got."""
 
     def __init__(self, tokens: dict[str, str], chance: random.Random) -> None:
         self.tokens = tokens
@@ -84,7 +84,7 @@ class Office:
 
     @contextlib.asynccontextmanager
     async def line(self, url: str, name: str) -> AsyncIterator[Line]:
-        """A connection of a member."""
+        """Open a connection of a member and yield it. Close it at the end."""
         address = urlsplit(url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1 << 22)
         try:
@@ -95,7 +95,7 @@ class Office:
                 await writer.wait_closed()
 
     async def live(self, url: str) -> None:
-        """Let all members work until the hub is killed."""
+        """Let all members work and read their streams until the hub is killed."""
         parts = [self._watch(url, name) for name in self.tokens]
         parts += [self._work(url, name) for name in WORKERS]
         async with asyncio.timeout(30):
@@ -108,7 +108,7 @@ class Office:
                     self.shown[name].add(message["id"])
 
     async def _give(self, url: str) -> None:
-        """Create objectives, cancel some and reassign some."""
+        """Act as the boss until the hub ends: create objectives, cancel some and reassign some."""
         with contextlib.suppress(*GONE):
             async with self.line(url, "boss") as line:
                 while True:
@@ -133,7 +133,7 @@ class Office:
                 await line.ask("POST", f"/objectives/{objective}/watchers", add=["kim"])
 
     async def _work(self, url: str, name: str) -> None:
-        """Complete the open objectives, and report activity."""
+        """Act as worker `name` until the hub ends: change its open objectives, and upload activity."""
         with contextlib.suppress(*GONE):
             async with self.line(url, name) as line:
                 while True:
@@ -165,7 +165,7 @@ class Office:
 
 
 async def past(line: Line) -> list[Json]:
-    """All messages that a member may read, oldest first."""
+    """Return all messages that a member may read, oldest first."""
     found: list[Json] = []
     query = "?limit=1000"
     while page := (await line.ask("GET", f"/history{query}"))["messages"]:
@@ -175,7 +175,10 @@ async def past(line: Line) -> list[Json]:
 
 
 async def check_through_the_wire(office: Office, url: str) -> None:
-    """Check that the history has all messages of the streams, and that objectives agree with their messages."""
+    """Check through requests that the history has all messages of the streams.
+
+    Also check that the event logs of some objectives agree with their messages.
+    """
     async with office.line(url, "kim") as line:
         messages = await past(line)
         said: dict[str, list[tuple[str, str, int]]] = {}

@@ -1,7 +1,8 @@
-"""kill -9 amid uploads, overwrites, removals and attachments: no content without an entry, no entry without content.
+"""Tests with kill -9 during uploads, overwrites, removals and attachments of files.
 
-Each member has its own paths, so the test knows the allowed content of each path after a kill: that of the last
-answered request, or that of the request without an answer.
+Afterwards no content exists without an entry, and no entry without content. Each member has its own paths, so the test
+knows the allowed content of each path after a kill: that of the last answered request, or that of the unanswered
+request.
 """
 
 import asyncio
@@ -30,14 +31,14 @@ ROUNDS = 30 if SOAK else 6
 MEMBERS = ("boss", "w0", "w1", "w2")
 SIZES = (0, 1, 5_000, 300_000, 2_000_000)
 SLOTS = 8
-"""Paths of each member."""
+"""Number of paths of each member."""
 ALL = 1_000_000
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 120)]
 
 
 class FileWriter:
-    """A member's file paths, and the contents that each may have."""
+    """Test client: a member that changes its own files, and knows the contents that each path may have."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
@@ -49,7 +50,7 @@ class FileWriter:
         self.given: dict[str, str] = {}
 
     async def work(self, line: Line) -> None:
-        """Write, write over and remove files."""
+        """Write, overwrite and remove files at random until the hub is killed."""
         while True:
             path = f"/{self.name}/f{self._chance.randrange(SLOTS)}"
             there = self.answered.get(path)
@@ -79,12 +80,12 @@ class FileWriter:
         self.asked = None
 
     def expected(self, path: str) -> set[str | None]:
-        """Contents that may be at a path."""
+        """Return the digests that the content of a path may have; `None` stands for no file."""
         may = {self.answered.get(path)}
         return may | {self.asked[1]} if self.asked is not None and self.asked[0] == path else may
 
     def look(self, found: dict[str, str | None]) -> None:
-        """After a restart, check that the files have the expected contents."""
+        """After a restart, check the digests found at this member's paths, and continue from them."""
         for slot in range(SLOTS):
             path = f"/{self.name}/f{slot}"
             assert found.get(path) in self.expected(path), path
@@ -93,7 +94,7 @@ class FileWriter:
 
 
 def check_disk(home: Path) -> dict[str, str | None]:
-    """Check that entries and contents match. Return the digests by path."""
+    """Check that entries and stored contents match. Return the digest of each path."""
     catalogue = SqliteFiles(home)
     entries: list[FileEntry] = list(catalogue.files(ALL))
     for member in (*MEMBERS, "objectives"):
@@ -110,7 +111,7 @@ def check_disk(home: Path) -> dict[str, str | None]:
 
 
 def attachments(home: Path) -> set[str]:
-    """Paths that objectives refer to."""
+    """Return the paths of all files that are attached to objectives."""
     store = SqliteStore(home)
     rows = store.objectives.select(ObjectiveQuery(None, None, (), None, ALL))
     store.close()
@@ -125,7 +126,7 @@ def hub(folder: Path) -> Iterator[HubProcess]:
 
 
 async def live(office: Office, writers: list[FileWriter], url: str) -> None:
-    """Let all members work until the hub is killed."""
+    """Let all members change files until the hub is killed."""
 
     async def run(writer: FileWriter) -> None:
         with contextlib.suppress(*GONE):

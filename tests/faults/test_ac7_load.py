@@ -1,4 +1,4 @@
-"""Many ac7 streams at once: each gets exactly its messages, in the order of the log."""
+"""Tests of many ac7 streams at once: each stream gets exactly its messages, in the order of the log."""
 
 import asyncio
 import json
@@ -13,14 +13,14 @@ from tests.faults.processes import SOAK
 from tests.protocols.ac7.teams import Seat, team
 
 READERS = 200
-"""Of each kind."""
+"""Number of streams of each kind: server-sent events and WebSocket."""
 PUSHES = 5000 if SOAK else 1000
 MEMBERS = 20
 LANES = 20
 
 
 class Pusher:
-    """Sends messages over one HTTP connection that stays open."""
+    """Test client: sends messages over one HTTP connection that stays open."""
 
     def __init__(self, seat: Seat, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.seat = seat
@@ -41,12 +41,12 @@ class Pusher:
 
 
 def wanted(number: int) -> str | None:
-    """Recipient of the message with this number: mostly one member, now and then everybody."""
+    """Return the recipient of the message with this number: usually one member, sometimes `None` for everybody."""
     return None if number % 100 == 0 else f"m{number % MEMBERS}"
 
 
 async def read_events(seat: Seat, ready: asyncio.Event) -> list[str]:
-    """Bodies on a stream of events, up to the message `end`."""
+    """Open a stream of server-sent events. Return the bodies of its messages up to the message `end`."""
     host, port = seat.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     head = [f"GET /subscribe?name={seat.name} HTTP/1.1", "host: localhost"]
@@ -64,7 +64,7 @@ async def read_events(seat: Seat, ready: asyncio.Event) -> list[str]:
 
 
 async def read_frames(seat: Seat, ready: asyncio.Event) -> list[str]:
-    """Bodies on a WebSocket, up to the message `end`."""
+    """Open a WebSocket stream. Return the bodies of its messages up to the message `end`."""
     url = f"{seat.url.replace('http', 'ws', 1)}/subscribe?name={seat.name}"
     headers = {"authorization": f"Bearer {seat.token}"}
     async with connect(url, additional_headers=headers, proxy=None) as socket:

@@ -1,8 +1,9 @@
-"""kill -9 of a hub that has adopted a spool, while local processes write and take: nothing is lost, or comes twice.
+"""Tests of a hub with an adopted spool that is killed with kill -9: no message is lost, and none comes twice.
 
-The local processes use plain files and do not notice the kill. A member sends through the hub's own protocol, and sends
-unanswered messages again. Other members claim their messages, also those of local agents whose files are taken at the
-same time. A message that a killed local process has taken is in its `cur/`, and counts as taken.
+Local processes write and take messages as plain files, and do not notice the kill. A member sends through the hub's own
+protocol, and sends unanswered messages again. Other members claim their messages, also those of local agents whose
+files are taken at the same time. A message that a killed local process has taken is in its folder `cur/`, and counts as
+taken.
 """
 
 import asyncio
@@ -26,9 +27,10 @@ from tieline.contract.message import Kind
 
 ROUNDS = 40 if SOAK else 8
 WRITER, TAKER, OTHER = "wes", "tim", "ola"
-"""Local agents: one writes, one's mail is taken in the spool and at the hub, one's only at the hub."""
+"""Local agents. WRITER writes messages. Messages of TAKER are taken in the spool and at the hub, those of OTHER only at
+the hub."""
 HEARER, SENDER = "hal", "sue"
-"""Members elsewhere."""
+"""Members that connect to the hub through its own protocol."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 240)]
 
@@ -42,7 +44,7 @@ def hub(folder: Path) -> Iterator[HubProcess]:
 
 @contextlib.asynccontextmanager
 async def neighbour(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A local process, killed at the end."""
+    """Start a process of `tests.faults.neighbours` and yield it. Kill it at the end."""
     pipe = asyncio.subprocess.PIPE
     command = (sys.executable, "-m", "tests.faults.neighbours", *args)
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=pipe, limit=1 << 22)
@@ -64,7 +66,7 @@ async def last_words(process: asyncio.subprocess.Process) -> list[str]:
 
 
 class Street:
-    """Messages that were accepted, and messages that each recipient got."""
+    """Test helper: a hub with a spool. It notes the accepted messages, and the messages that each recipient got."""
 
     def __init__(self, hub: HubProcess) -> None:
         self.hub = hub
@@ -81,7 +83,7 @@ class Street:
         self._written = 0
 
     async def settle_in(self) -> None:
-        """Register all members and agents."""
+        """Create the local agents, start the hub, and register the members."""
         for name in (WRITER, TAKER, OTHER):
             self.raw.init(name, *(["#all"] if name != WRITER else []))
         await self.hub.start()
@@ -115,12 +117,12 @@ class Street:
             self.accept(target, word)
 
     def accept(self, target: str, word: str) -> None:
-        """Note a message that must arrive."""
+        """Note that a message must arrive: `word` is its body, `target` an agent or `#all`."""
         for name in [TAKER, OTHER, HEARER] if target == "#all" else [target.removeprefix("@")]:
             self.expected[name].add(word)
 
     async def claim(self, name: str, *, local: bool) -> None:
-        """Claim the messages of a member until the hub is killed."""
+        """Claim the messages of a member until the hub is killed. With `local`, connect with the key of the home."""
         with contextlib.suppress(HubError, OSError):
             client = await (connect(home=self.hub.home, member=name) if local else self.join(name))
             async with client:
@@ -140,7 +142,7 @@ class Street:
         return len(page.items)
 
     async def clear_up(self) -> None:
-        """After a kill, find out if the unanswered claims took effect."""
+        """After a restart, find out which unanswered claims had taken effect, and note their messages as received."""
         async with await connect(home=self.hub.home) as operator:
             for name, (message_id, word) in self._claiming.items():
                 (receipt,) = [each for each in await operator.receipts(message_id) if each.member == name]
@@ -151,7 +153,7 @@ class Street:
     # In the spool.
 
     def told(self, lines: list[str]) -> None:
-        """Note the messages that the writer reported, and those it may have written without a report."""
+        """Note the messages that the writer process printed, and the one it may have written without a line."""
         for line in lines:
             number, target = line.split()
             self.accept(target, f"{WRITER}/{number}")
@@ -164,7 +166,7 @@ class Street:
         return self._written
 
     def taken(self, lines: list[str]) -> None:
-        """Note the messages that the taker reported, or held when it was killed."""
+        """Note the messages that the taker process printed, or had in `cur/` when it was killed."""
         self.got[TAKER].update(lines)
         cur = self.raw.root / "spool" / TAKER / "cur"
         for path in cur.glob("*.json"):
@@ -280,7 +282,7 @@ async def test_with_commits_that_fail_now_and_then_nothing_of_the_spool_is_lost_
 
 
 async def finish(street: Street) -> None:
-    """Wait until nothing moves any more, and take the remaining messages."""
+    """Wait until the hub has no unfinished work in the spool, and take the remaining messages."""
     async with await street.join(SENDER) as client:
         await street._say_again(client)
     raw = street.raw

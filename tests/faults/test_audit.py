@@ -1,4 +1,4 @@
-"""Tampering: whatever is changed in a stored hub behind its back, the audit names the first row that was touched."""
+"""Tests that the audit finds tampering: after any change to a hub's stored files, it names the first changed row."""
 
 import asyncio
 import shutil
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 class Copy:
-    """A copy of a stopped hub's database, open for tampering."""
+    """Test helper: a copy of a stopped hub's database, open for changes by the test."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -33,7 +33,7 @@ class Copy:
         return bytes(self.database.execute("SELECT event FROM log WHERE offset = ?", (offset,)).get)
 
     def offsets(self, kind: str) -> list[int]:
-        """Rows of one kind of event."""
+        """Return the log offsets of all events of one kind, in order."""
         rows = self.database.execute("SELECT offset, event FROM log ORDER BY offset")
         return [offset for offset, event in rows if msgspec.json.decode(event)["event"] == kind]
 
@@ -43,7 +43,10 @@ class Copy:
 
 
 async def _live(home: Path) -> None:
-    """A little of everything: sends, acknowledgements one by one and in ranges, claims, expiry, refusals."""
+    """Run a hub and use several kinds of commands.
+
+    They are sends, single and ranged acknowledgements, claims, expiry and refusals.
+    """
     async with running_hub(home) as there:
         await there.add("alice", "bob", "carol")
         alice, bob = await there.join("alice"), await there.join("bob", receive=True)
@@ -66,7 +69,7 @@ async def _live(home: Path) -> None:
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home of a hub that has been used and stopped."""
+    """Fixture: run a hub, use it and stop it. Return its home."""
     home = tmp_path_factory.mktemp("t") / "h"
     asyncio.run(_live(home))
     return home

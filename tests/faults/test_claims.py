@@ -1,4 +1,4 @@
-"""Exactly once: many processes race to claim the deliveries of one member, and each delivery has one winner."""
+"""Tests that many processes claim the deliveries of one member at once, and exactly one process gets each delivery."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A clock that jumps while a hub runs: nothing is deleted or expired for it, and the hub's time comes back."""
+"""Tests that the system clock jumps while a hub runs: nothing is deleted or expired, and the hub's time recovers."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ DAY_SECONDS = 24 * 3600
 
 
 class Hands:
-    """Fake system clocks. The test can set the wall clock."""
+    """Test double: fake system clocks. The test can set the wall clock."""
 
     def __init__(self) -> None:
         self.seconds = 0
@@ -30,7 +30,7 @@ class Hands:
 
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
-    """The fake clocks that the hub uses."""
+    """Fixture: replace the clocks that the hub reads by fake clocks. Return them."""
     hands = Hands()
     monkeypatch.setattr("tieline.server.clock.time", hands)
     return hands

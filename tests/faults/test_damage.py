@@ -1,4 +1,4 @@
-"""Damaged files: a hub reports the damage and the remedy in one sentence, and continues with the intact files."""
+"""Tests with damaged files: a hub reports the damage and the remedy in one sentence, and uses the intact files."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ _PAGE = 4096
 
 
 async def write(home: Path, count: int) -> None:
-    """Make the home of a stopped hub, with `count` messages."""
+    """Start a hub in this home, send `count` messages, and stop it."""
     async with running_hub(home) as there:
         await there.add("alice", "bob")
         alice = await there.join("alice")
@@ -34,7 +34,7 @@ async def write(home: Path, count: int) -> None:
 
 
 def leaf_pages(path: Path) -> list[int]:
-    """Numbers of the database pages that contain messages."""
+    """Return the numbers of the pages of a database file that contain messages."""
     data = path.read_bytes()
     starts = range(_PAGE, len(data), _PAGE)
     return [
@@ -43,7 +43,7 @@ def leaf_pages(path: Path) -> list[int]:
 
 
 def damage(path: Path, page: int) -> None:
-    """Write over the beginning of a page."""
+    """Overwrite the first 64 bytes of a page of a database file."""
     with path.open("r+b") as file:
         file.seek(page * _PAGE)
         file.write(b"\xff" * 64)
@@ -133,7 +133,7 @@ async def test_a_full_disk_at_the_start_is_called_a_full_disk(folder: Path) -> N
 
 
 def start_and_stop(home: Path) -> str:
-    """Error text of a hub that could not start; empty if the hub started."""
+    """Start a hub and stop it. Return its error text if it could not start, otherwise an empty text."""
     command = [str(TIELINE), "serve", "--home", str(home), "--http", "127.0.0.1:0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment(home))
     wait_until(lambda: process.poll() is not None or (home / RUN_FILE).exists(), "a start, or its end")
@@ -147,7 +147,7 @@ def start_and_stop(home: Path) -> str:
 
 
 async def crowd(there: HubHarness) -> None:
-    """Tokens of the existing members."""
+    """Issue new tokens for alice and bob, who exist in the home, and store them in the harness."""
     async with await there.operator() as operator:
         for name in ("alice", "bob"):
             there.tokens[name] = (await operator.rotate_token(name)).token

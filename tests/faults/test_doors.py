@@ -1,4 +1,4 @@
-"""kill -9 while four protocols exchange messages: nothing is lost, nothing settled comes again.
+"""Tests with kill -9 while four protocols exchange messages: no message is lost, and no settled message comes again.
 
 A *door* is a sender and a recipient on one protocol. Senders number their messages for every recipient. If a protocol
 can send a message again under the same id, the sender does so until it gets an answer. A request over HTTP has no id,
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if SOAK else 120)]
 
 
 class Place:
-    """One hub, which restarts at the same addresses, and the tokens of its members."""
+    """Test helper: one hub, which restarts at the same addresses, and the tokens of its members."""
 
     def __init__(self, hub: HubProcess, peerbus: str) -> None:
         self.hub = hub
@@ -45,12 +45,12 @@ class Place:
 
     @property
     def url(self) -> str:
-        """The hub's HTTP address."""
+        """Return the hub's HTTP address."""
         return f"http://{self.hub.http}"
 
 
 class Door:
-    """The sender and the recipient of one protocol."""
+    """Base class of the test clients (doors): the sender and the recipient of one protocol."""
 
     protocol: ClassVar[str]
 
@@ -68,25 +68,25 @@ class Door:
         self.stopping = False
 
     async def talk(self) -> None:
-        """Send numbered messages until told to stop. Check that they are accepted."""
+        """Send numbered messages until told to stop. Note those that the hub has accepted."""
         raise NotImplementedError
 
     async def listen(self) -> None:
-        """Receive messages for ever."""
+        """Receive messages and note them, without end."""
         raise NotImplementedError
 
     def words(self) -> Iterator[tuple[str, int]]:
-        """Return the next messages to send, each for one recipient."""
+        """Yield the next messages to send, each as (recipient, number)."""
         for _ in range(self.chance.randint(1, PIPELINE)):
             yield self.chance.choice(self.recipients), self._next
             self._next += 1
 
     def note_accepted(self, to: str, number: int) -> None:
-        """Note that the hub has accepted a message."""
+        """Note that the hub has accepted message `number` for the recipient `to`."""
         self.accepted.setdefault(to, []).append(number)
 
     def note_heard(self, sender: str, body: str) -> None:
-        """Note that a message came for the first time."""
+        """Note a message that came for the first time, and check its sender and its order."""
         said_by, _, number = body.partition(" ")
         assert said_by == sender, f"{sender} brought {body!r}"
         numbers = self.heard.setdefault(sender, [])
@@ -94,12 +94,15 @@ class Door:
         numbers.append(int(number))
 
     async def pause(self) -> None:
-        """Let other tasks run."""
+        """Sleep for a short random time, so that other tasks run."""
         await asyncio.sleep(self.chance.uniform(0, 0.01))
 
 
 class NativeDoor(Door):
-    """The hub's own protocol. A claim that is answered makes the acknowledgements before it durable."""
+    """Test client of the hub's own protocol.
+
+    An answered claim shows that the acknowledgements before it are durable.
+    """
 
     protocol = "tieline"
 
@@ -152,7 +155,7 @@ class NativeDoor(Door):
 
 
 class RelayDoor(Door):
-    """Agent Relay: the client resumes its session, sends unanswered messages again, and hides duplicates."""
+    """Test client of Agent Relay: it resumes its session, sends unanswered messages again, and hides duplicates."""
 
     protocol = "agent-relay"
 
@@ -177,7 +180,7 @@ class RelayDoor(Door):
 
 
 class PeerbusDoor(Door):
-    """peerbus: the adapter sends unconfirmed messages again, and shows each id once."""
+    """Test client of peerbus: the adapter sends unconfirmed messages again, and shows each id once."""
 
     protocol = "peerbus"
 
@@ -203,7 +206,10 @@ class PeerbusDoor(Door):
 
 
 class BackchannelDoor(Door):
-    """backchannel over HTTP: one request a message; a take that is answered is settled for good."""
+    """Test client of backchannel over HTTP: one request for each message.
+
+    A message whose take was answered never comes again.
+    """
 
     protocol = "backchannel"
 
@@ -260,7 +266,7 @@ def place(folder: Path) -> Iterator[Place]:
 
 
 async def open_doors(place: Place, chance: random.Random) -> list[Door]:
-    """Start the hub, and make a sender and a recipient for each protocol."""
+    """Start the hub, and make a sender and a recipient for each protocol. Return these pairs."""
     await place.hub.start()
     doors = [door(place, random.Random(chance.random())) for door in DOORS]
     async with await connect(home=place.hub.home) as operator:
@@ -272,17 +278,17 @@ async def open_doors(place: Place, chance: random.Random) -> list[Door]:
 
 
 def counts(doors: list[Door]) -> dict[str, int]:
-    """Return the number of messages that the hub accepted at each door."""
+    """Return the number of messages that the hub accepted from each sender, by protocol."""
     return {door.protocol: sum(map(len, door.accepted.values())) for door in doors}
 
 
 def accepted_since(doors: list[Door], before: dict[str, int]) -> bool:
-    """True if the hub accepted at least two more messages at every door."""
+    """Return true if the hub accepted at least two more messages from every sender than in `before`."""
     return all(count >= before[protocol] + 2 for protocol, count in counts(doors).items())
 
 
 def is_whole(recipient: Door, doors: list[Door]) -> bool:
-    """True if a recipient got every message accepted for it. Fails if it got a message that was never sent."""
+    """Return true if a recipient got every message accepted for it. Fail if it got a message that was never sent."""
     for door in doors:
         accepted = set(door.accepted.get(recipient.recipient, ()))
         heard = set(recipient.heard.get(door.sender, ()))
@@ -294,7 +300,7 @@ def is_whole(recipient: Door, doors: list[Door]) -> bool:
 
 
 async def backlog(place: Place, door: Door) -> int:
-    """Number of deliveries that wait for the recipient of a protocol."""
+    """Return the number of unsettled deliveries for the recipient of a protocol."""
     async with await connect(token=place.tokens[door.recipient], home=place.hub.home) as client:
         return len((await client.inbox(limit=1000)).items)
 

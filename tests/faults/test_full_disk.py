@@ -1,4 +1,4 @@
-"""A disk that is full, or fails: nothing accepted is lost, nothing refused is stored, and no session ends."""
+"""Tests with a full or failing disk: no accepted message is lost, no refused message is stored, and no session ends."""
 
 import asyncio
 import itertools
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600 if SOAK else 60)]
 
 
 class FlakyStore(SqliteStore):
-    """A real store of which some commits fail."""
+    """Test double: a real SQLite store whose commits fail with a given probability."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, synchronous="OFF")
@@ -42,7 +42,7 @@ class FlakyStore(SqliteStore):
         self.failed = 0
 
     def commit(self) -> None:
-        """Commit, or fail as a full disk does."""
+        """Commit, or raise the error of a full disk."""
         if self.odds and self.chance.random() < self.odds:
             self.failed += 1
             raise DiskError("no space left on device")
@@ -54,7 +54,7 @@ Opened = Callable[[], SqliteStore]
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """The store of the hub that the test starts."""
+    """Fixture: make the hub use a `FlakyStore`. Return a function that returns the store of the last started hub."""
     stores: list[SqliteStore] = []
 
     def open_store(_url: str, home: Path) -> Store:
@@ -66,7 +66,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 
 async def stored(there: HubHarness) -> list[str]:
-    """All messages for bob in the store, in order."""
+    """Return the bodies of all stored messages for bob, in order."""
     bob = await there.join("bob", carrier="unix")
     bodies: list[str] = []
     after, complete = 0, False
@@ -78,7 +78,7 @@ async def stored(there: HubHarness) -> list[str]:
 
 
 class Talker:
-    """Sends messages until they are accepted. It gives up the first refused message, and some later ones at random."""
+    """Test sender: sends each message until it is accepted, but gives up the first refused one and some later ones."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
@@ -179,7 +179,7 @@ async def test_a_database_that_cannot_grow_refuses_and_goes_on_when_there_is_roo
 
 
 async def health(there: HubHarness) -> tuple[int, dict[str, Any]]:
-    """Status and document of the hub's health."""
+    """Request the hub's health. Return the status code and the JSON document."""
 
     def get() -> tuple[int, bytes]:
         try:
@@ -193,7 +193,7 @@ async def health(there: HubHarness) -> tuple[int, dict[str, Any]]:
 
 
 async def metric(there: HubHarness, name: str) -> float:
-    """Value of one of the hub's metrics."""
+    """Return the current value of the hub's metric with this name."""
 
     def get() -> str:
         with urllib.request.urlopen(f"{there.running.http}/metrics", timeout=10) as answer:
@@ -204,7 +204,7 @@ async def metric(there: HubHarness, name: str) -> float:
 
 
 class Company:
-    """Sessions from before the fault. Each is used many times, and none may end."""
+    """Test helper: two senders and a listener, connected before the disk fails. None of these sessions may end."""
 
     def __init__(self, there: HubHarness) -> None:
         self.there = there
@@ -219,12 +219,12 @@ class Company:
         self.bob = await self.there.join("bob", receive=True, carrier="websocket")
 
     async def send(self, body: str) -> bool:
-        """Let both sessions send the message. Return true if the second one was accepted."""
+        """Let alice and carol send the message. Return true if carol's message was accepted."""
         await self.say(self.alice, body)
         return await self.say(self.carol, body)
 
     async def say(self, client: Client, body: str) -> bool:
-        """Let one session send the message. Return true if it was accepted."""
+        """Let one session send the message, and note the result. Return true if it was accepted."""
         said = f"{len(self.accepted) + len(self.refused)} {body}"
         try:
             await client.send("@bob", said)
@@ -236,7 +236,7 @@ class Company:
         return said in self.accepted
 
     async def hear(self) -> None:
-        """Check that the listening session got all accepted messages, and no others."""
+        """Check that bob's session got all accepted messages, and no others."""
         heard = [delivery.message.body for delivery in await take(self.bob, len(self.accepted))]
         assert heard == self.accepted
         assert self.codes <= {Code.STORE_FAILED}
@@ -254,7 +254,7 @@ class Company:
 
 
 async def kept(home: Path) -> list[str]:
-    """Messages for bob in a hub that starts with this home."""
+    """Start a hub with this home. Return the bodies of the stored messages for bob."""
     async with running_hub(home, http="127.0.0.1:0") as there:
         async with await there.operator() as operator:
             there.tokens["bob"] = (await operator.rotate_token("bob")).token

@@ -1,8 +1,9 @@
-"""kill -9 at any instant under load: nothing accepted is lost, nothing durably acknowledged comes again, order holds.
+"""Tests with kill -9 at any moment under load: no accepted message is lost, and the order stays.
 
-Senders send numbered messages with their own wire ids. After each kill, they send unanswered messages again. Recipients
-acknowledge or claim their messages. To learn that acknowledgements are durable, a recipient then sends a message on the
-same connection: when the message is accepted, the acknowledgements before it are durable.
+No delivery comes again after a durable acknowledgement. Senders send numbered messages with their own wire ids. After
+each kill, they send unanswered messages again. Recipients acknowledge or claim their messages. To learn that
+acknowledgements are durable, a recipient then sends a message on the same connection: when this message is accepted,
+the acknowledgements before it are durable.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 120)]
 
 
 class Place:
-    """The hub's current address, and the members' tokens for it."""
+    """Test helper: the hub's current address, and the tokens of its members."""
 
     def __init__(self, home: Path, tokens: dict[str, str]) -> None:
         self.home = home
@@ -42,7 +43,7 @@ class Place:
         self.running: Running | None = None
 
     async def join(self, name: str, *, receive: bool = False) -> Client:
-        """Open a session. Every second member uses a WebSocket."""
+        """Open a session of a member. Members whose name ends with 1 use a WebSocket, others the Unix socket."""
         token = self.tokens[name]
         if name[-1] == "1":
             assert self.running is not None
@@ -51,7 +52,7 @@ class Place:
 
 
 class Sender:
-    """Sends numbered messages, and sends unanswered messages again."""
+    """Test sender: sends numbered messages, and sends unanswered messages again."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
@@ -65,7 +66,7 @@ class Sender:
         self.duplicates = 0
 
     async def talk(self, place: Place) -> None:
-        """Send until the hub is gone."""
+        """Send messages until the hub is killed."""
         with contextlib.suppress(HubError, OSError):
             async with await place.join(self.name) as client:
                 await self._say_again(client)
@@ -76,7 +77,7 @@ class Sender:
                     await self._say_again(client)
 
     async def finish(self, place: Place) -> None:
-        """Send the remaining messages until they are accepted."""
+        """Send all unanswered messages again, and wait until they are accepted."""
         async with await place.join(self.name) as client:
             await self._say_again(client)
         assert not self._open
@@ -105,7 +106,7 @@ class Sender:
 
 
 class Recipient:
-    """Acknowledges or claims messages, and knows which acknowledgements are durable."""
+    """Test recipient: acknowledges or claims messages, and knows which acknowledgements are durable."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
@@ -121,7 +122,7 @@ class Recipient:
         self.redelivered = 0
 
     async def listen(self, place: Place) -> None:
-        """Receive until the hub is gone."""
+        """Receive and handle messages until the hub is killed."""
         self._acked.clear()
         with contextlib.suppress(HubError, OSError):
             async with await place.join(self.name, receive=True) as client:
@@ -129,7 +130,7 @@ class Recipient:
                     await self._handle(client, delivery)
 
     async def drain(self, place: Place, expected: set[str]) -> None:
-        """Receive until all expected messages came and the inbox is empty."""
+        """Receive until all expected messages came and the inbox is empty. `expected` contains message ids."""
         self._acked.clear()
         async with asyncio.timeout(60), await place.join(self.name, receive=True) as client:
             while (await client.inbox(limit=1)).items or not expected <= set(self.heard.values()):
@@ -169,7 +170,7 @@ class Recipient:
 
 
 def audit(home: Path) -> AuditReport:
-    """Check the store as another process sees it."""
+    """Verify the audit chain of a home from outside the hub. Return the report."""
     inspection = open_inspection(home)
     try:
         return verify(inspection)
@@ -178,7 +179,10 @@ def audit(home: Path) -> AuditReport:
 
 
 async def introduce(hub: HubProcess) -> Place:
-    """Make the members and the channel."""
+    """Start the hub, make the members, and subscribe the recipients to the channel.
+
+    Return the address and the tokens.
+    """
     place = Place(hub.home, {})
     place.running = await hub.start()
     async with await connect(home=hub.home) as operator:

@@ -1,4 +1,7 @@
-"""kill -9 of a hub that moves readers, deletes rows and frees space: positions stay, and gaps are counted exactly."""
+"""Tests of a broker killed with kill -9 while it moves readers, deletes rows and frees space.
+
+Positions of readers stay, and the deleted rows that a reader missed are counted exactly.
+"""
 
 import random
 import signal
@@ -22,7 +25,10 @@ pytestmark = pytest.mark.slow
 
 
 def killed_run(folder: Path, lines: int) -> int:
-    """Run the process `log_victim` until it has printed `lines` lines, and kill it. Return its last position."""
+    """Run the process `log_victim` until it has printed `lines` lines, and kill it.
+
+    Return the last position it printed.
+    """
     command = [sys.executable, "-m", "tests.faults.log_victim", str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as victim:
         assert victim.stdout is not None
@@ -33,7 +39,7 @@ def killed_run(folder: Path, lines: int) -> int:
 
 
 def gone(folder: Path) -> list[int]:
-    """Offsets of messages that were deleted."""
+    """Return the log offsets of sent messages whose content was deleted, in order."""
     with closing(sqlite3.connect(folder / "tieline.db")) as database:
         sent = {offset for offset, event in database.execute("SELECT offset, event FROM log") if event.startswith(SEND)}
         return sorted(sent - {row[0] for row in database.execute("SELECT offset FROM message")})

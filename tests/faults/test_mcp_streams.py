@@ -1,4 +1,7 @@
-"""A thousand idle streams of `/mcp`: memory of the hub for each, in both eras, with the session that belongs to it."""
+"""Tests of a thousand idle streams of `/mcp`: the hub's memory for each stream and its session.
+
+The streams are tested with both versions of MCP: with a handshake, and stateless.
+"""
 
 import json
 import resource
@@ -16,25 +19,29 @@ from tests.protocols.mcp.web import ABOUT, META, STATELESS, VERSION, request
 STREAMS = 1000
 MEMBERS = 20
 WARM_UP = 200
-"""Streams opened and closed before: the first ones load code and fill free lists that all others share."""
+"""Number of streams that are opened and closed before the measurement. The first streams load code and fill memory that
+all later ones share."""
 STREAM_BYTES_MAX = 20 * 1024
 
 pytestmark = pytest.mark.slow
 
 
 class Opener:
-    """Opens streams of one hub, without a library, so that a thousand cost this process little."""
+    """Test client that opens many streams at one hub.
+
+    It uses plain sockets, so that each stream needs little memory here.
+    """
 
     def __init__(self, hub: HubProcess) -> None:
         self._address = urlsplit(hub.running.http)
         self.tokens = hub.add_members(*(f"m{number}" for number in range(MEMBERS)))
 
     def dial(self) -> socket.socket:
-        """Connect to the hub."""
+        """Return a new connection to the hub."""
         return socket.create_connection((self._address.hostname, self._address.port), timeout=60)
 
     def ask(self, sock: socket.socket, head: str, token: str, body: object = None, **headers: str) -> bytes:
-        """Send a request, and return the head of its answer. The body of an answer with a length is read, too."""
+        """Send a request, and return the head of its answer. If the answer has a length, read its body too."""
         payload = b"" if body is None else json.dumps(body).encode()
         said = {
             "host": self._address.netloc,
@@ -60,7 +67,7 @@ class Opener:
         return answer
 
     def handshake(self, number: int) -> socket.socket:
-        """Open a session and its stream."""
+        """Open a session with `initialize`, and its stream, as the member with this number. Return the connection."""
         token = self.tokens[number % MEMBERS]
         sock = self.dial()
         answer = self.ask(sock, "POST /mcp HTTP/1.1", token, request("initialize", ABOUT))
@@ -69,7 +76,7 @@ class Opener:
         return sock
 
     def stateless(self, number: int) -> socket.socket:
-        """Open the stream of a stateless client."""
+        """Open the stream of a stateless client, as the member with this number. Return the connection."""
         body = request("subscriptions/listen", {"_meta": META, "notifications": {"toolsListChanged": True}})
         token, method = self.tokens[number % MEMBERS], "subscriptions/listen"
         sock = self.dial()
@@ -101,12 +108,12 @@ def test_a_thousand_idle_streams_cost_little(era: str, capsys: pytest.CaptureFix
 
 
 def open_files(pid: int) -> int:
-    """Number of files that a process has open."""
+    """Return the number of files that a process has open."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def sessions(hub: HubProcess) -> float:
-    """Number of sessions of MCP that the hub has."""
+    """Return the number of the hub's current MCP sessions, from its metrics."""
     address = urlsplit(hub.running.http)
     with socket.create_connection((address.hostname, address.port), timeout=60) as sock:
         sock.sendall(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")

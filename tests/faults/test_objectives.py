@@ -1,4 +1,4 @@
-"""kill -9 in the middle of objective transitions and activity uploads: state, event log, messages and audit agree.
+"""Tests with kill -9 during changes of objectives and uploads of activity: state, event log, messages and audit agree.
 
 A boss assigns objectives to workers. The workers block, unblock, discuss and complete them, and upload activity, until
 the hub is killed. Then the test inspects the store from outside, and starts the hub again.
@@ -35,7 +35,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 120)]
 
 
 class Told:
-    """Answers that clients got. The results of none may be missing later."""
+    """Test helper: the changes and uploads that the hub has answered.
+
+    Their results must be in the store after a kill.
+    """
 
     def __init__(self) -> None:
         # Answered changes, by objective.
@@ -46,7 +49,10 @@ class Told:
 
 
 async def give(client: Client, told: Told, chance: random.Random) -> None:
-    """Create objectives, cancel some and reassign some."""
+    """Act as the boss until the hub ends: create objectives, cancel some and reassign some.
+
+    Note each answer in `told`.
+    """
     while True:
         assignee = chance.choice(WORKERS)
         watchers = tuple(chance.sample(WORKERS, chance.randint(0, 2)))
@@ -66,7 +72,10 @@ async def give(client: Client, told: Told, chance: random.Random) -> None:
 
 
 async def work(client: Client, name: str, told: Told, chance: random.Random) -> None:
-    """Complete the open objectives, and report activity."""
+    """Act as worker `name` until the hub ends: change its open objectives and upload activity.
+
+    Note answers in `told`.
+    """
     while True:
         found = (
             await client.objectives(statuses=(o.Status.ACTIVE, o.Status.BLOCKED), assignee=name, limit=5)
@@ -92,7 +101,7 @@ async def upload(client: Client, name: str, told: Told, chance: random.Random) -
 
 
 def replayed(events: list[o.ObjectiveEvent]) -> dict[str, Any]:
-    """State of an objective, computed from its event log alone."""
+    """Return the state of an objective, computed from its event log alone."""
     state: dict[str, Any] = {"status": "active", "result": None, "block_reason": None}
     for event in events:
         match event.what:
@@ -116,7 +125,10 @@ def replayed(events: list[o.ObjectiveEvent]) -> dict[str, Any]:
 
 
 def check_objectives(home: Path, told: Told) -> int:
-    """Check each objective against its event log, and each entry against its message. Return their number."""
+    """Check each objective against its event log, and each entry of that log against its message.
+
+    Return the number of entries.
+    """
     store = SqliteStore(home)
     rows = store.objectives.select(ObjectiveQuery(None, None, (), None, ALL))
     kinds: dict[str, list[str]] = {}
@@ -151,7 +163,10 @@ def _check_state(row: ObjectiveRow, events: list[o.ObjectiveEvent]) -> None:
 
 
 def check_activity(home: Path, told: Told) -> int:
-    """Check that every upload is complete, or missing if it was not confirmed. Return the number of events."""
+    """Check that each upload is stored completely, or not at all if it was not confirmed.
+
+    Return the number of events.
+    """
     store = SqliteActivity(home)
     end = store.restore()
     found: dict[str, list[int]] = {}

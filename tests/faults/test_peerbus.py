@@ -1,8 +1,8 @@
-"""Peers under faults: kill -9 at any instant, and a thousand peers at once.
+"""Tests of peerbus with faults: hubs killed with kill -9 at any moment, and a thousand peers at once.
 
-Senders send numbered messages through the adapter, which sends unconfirmed messages again. Recipients acknowledge the
-messages that the adapter yields. Every confirmed message must reach its recipients, once each, in the order of its
-sender.
+Senders send numbered messages through the adapter. The adapter sends unconfirmed messages again. Recipients acknowledge
+the messages that the adapter gives them. Every confirmed message must reach its recipients, each once, in the order of
+its sender.
 """
 
 import asyncio
@@ -39,7 +39,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200 if SOAK else 180)]
 
 
 class Sender:
-    """Sends numbered messages to two recipients in turn. One of the senders also sends some to everybody."""
+    """Test sender: sends numbered messages to two recipients in turn.
+
+    One of the senders also sends some to everybody.
+    """
 
     def __init__(self, peer: Adapter, chance: random.Random, *, broadcasts: bool) -> None:
         self.peer = peer
@@ -53,7 +56,7 @@ class Sender:
         self.stopping = False
 
     async def talk(self) -> None:
-        """Send messages until told to stop. Then check that all are durable."""
+        """Send messages until `stopping` is set. Then wait until the hub has confirmed all of them."""
         while not self.stopping:
             for _ in range(self._chance.randint(1, 30)):
                 await self._say()
@@ -73,7 +76,7 @@ class Sender:
 
 
 class Recipient:
-    """Acknowledges its messages, some of them only after a while."""
+    """Test recipient: checks the order of its messages and acknowledges them, some of them only after a pause."""
 
     def __init__(self, peer: Adapter, chance: random.Random) -> None:
         self.peer = peer
@@ -83,11 +86,11 @@ class Recipient:
         self._ids: set[str] = set()
 
     def has_heard(self, expected: dict[str, list[int]]) -> bool:
-        """True if the peer got exactly these messages."""
+        """Return true if the peer got exactly these numbers of each sender, in this order."""
         return self.heard == expected
 
     async def listen(self) -> None:
-        """Consume until the adapter is closed."""
+        """Receive and acknowledge messages until the adapter is closed."""
         async for delivery in self.peer:
             assert delivery.envelope.id not in self._ids, "the host sees each id once"
             self._ids.add(delivery.envelope.id)
@@ -181,7 +184,7 @@ async def register(url: str, name: str) -> ClientConnection:
 
 
 async def several(url: str, name: str, count: int) -> list[ClientConnection]:
-    """Register `count` peers, several at a time, so that they share commits."""
+    """Register `count` peers named `name-0`, `name-1`, …, 50 at a time, so that the hub commits them together."""
     peers: list[ClientConnection] = []
     for first in range(0, count, 50):
         numbers = range(first, min(first + 50, count))

@@ -1,4 +1,7 @@
-"""The pipeline beside a hub at work: its driver may be killed at any instant, and the hub never notices either way."""
+"""Tests of the pipeline beside a working hub: its driver is killed at any moment, and the hub is not disturbed.
+
+The driver is the Spark process that reads the hub's logs.
+"""
 
 import asyncio
 import contextlib
@@ -29,19 +32,21 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200 if SOAK else 900)]
 
 KILLS = 20 if SOAK else 1
 STAGES_MAX = 40
-"""A batch has about twenty stages, so kills fall into the first batches that a driver brings in, or between them."""
+"""Upper limit of the random number of stages before a kill. A batch has about twenty stages, so kills fall into the
+first batches of a driver, or between them."""
 MESSAGES_MAX = 12_000 if SOAK else 1500
-"""After so many the team only murmurs, so that a slow machine has not ever more to read."""
+"""After so many messages the team sends slowly, so that a slow machine does not get more and more messages to read."""
 WAL_BYTES_MAX = 64 * 2**20
 _BUSY = re.compile(rb"BusyError|SQLITE_BUSY|database is locked|Traceback")
 
 
 class Wal(NamedTuple):
-    """The hub's write-ahead log at one instant."""
+    """Record: the state of the hub's write-ahead log (SQLite's file of new changes) at one moment."""
 
     bytes: int
     restarts: int
-    """Counted by SQLite itself: it begins at the front again when all of it was moved and nobody reads the old one."""
+    """Number of times that SQLite began to write at the start of the file again. SQLite does so when all changes were
+    moved into the database and no process reads the old ones."""
 
     def __str__(self) -> str:
         return f"{self.bytes / 2**20:.1f} MiB, begun anew {self.restarts} times"
@@ -54,7 +59,7 @@ def _wal(home: Path) -> Wal:
 
 
 class Team:
-    """Two members that send all the time, and measurements of their hub."""
+    """Test helper: two members that send all the time, and measurements of their hub."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -63,7 +68,7 @@ class Team:
         self.wals: list[Wal] = []
 
     async def talk(self) -> None:
-        """Send and acknowledge until cancelled."""
+        """Let alice send to bob, and bob acknowledge, until cancelled."""
         async with (
             await connect(home=self._home, member="alice") as alice,
             await connect(home=self._home, member="bob", receive=True) as bob,
@@ -81,7 +86,10 @@ class Team:
 
 @contextlib.asynccontextmanager
 async def team(home: Path) -> AsyncIterator[Team]:
-    """A hub as a process, with a team at work. A hub that complains fails the test."""
+    """Start a hub process and two members that send messages, and yield the team.
+
+    Fail the test if the hub logs a traceback or a busy database.
+    """
     hub = HubProcess(home)
     await hub.start()
     async with await connect(home=home) as operator:
@@ -103,7 +111,7 @@ async def team(home: Path) -> AsyncIterator[Team]:
 
 @contextlib.asynccontextmanager
 async def _driver(*arguments: object) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A Spark driver process. It and its Java process are killed at the end."""
+    """Start a process with a Spark driver and yield it. Kill this process and its Java process at the end."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.faults.piper", *(str(one) for one in arguments),
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
@@ -117,7 +125,7 @@ async def _driver(*arguments: object) -> AsyncIterator[asyncio.subprocess.Proces
 
 
 async def _stage_after(process: asyncio.subprocess.Process, stages: int, seconds: float) -> str:
-    """Wait until a driver has reported `stages` stages, and a while longer. Return its current stage."""
+    """Wait until a driver has printed `stages` stages, then `seconds` more. Return its current stage."""
     assert process.stdout is not None
     last = b""
     for _ in range(stages):

@@ -1,4 +1,7 @@
-"""kill -9 at any instant: deliveries that were perhaps not seen are offered again, and escalated once per way."""
+"""Tests with kill -9 at any moment: a delivery that was perhaps not seen is offered again, and falls once per way.
+
+A delivery falls when the hub escalates it to the next way (method to show a message to a member).
+"""
 
 import asyncio
 import json

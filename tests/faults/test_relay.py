@@ -1,6 +1,6 @@
-"""The relay under faults: a flood to a slow reader, connections cut in mid-stream, a hub killed in mid-stream.
+"""Tests of Agent Relay with faults: a flood to a slow reader, cut connections, and a killed hub.
 
-In each of them the recipient must be given 0, 1, 2, … with none missing, none twice and none out of order.
+In each test the recipient must get 0, 1, 2, … with none missing, none twice and none out of order.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from tieline.protocols.agent_relay.link import Link
 FLOOD = 100_000 if SOAK else 20_000
 BODY_CHARACTERS = 4096
 GROWTH_BYTES_MAX = 64 * 2**20 + 640 * FLOOD
-"""Limit of the hub's growth in a flood: 4096 commands read ahead, the page cache, and the data that the hub keeps of a
-recent message. The bodies are several times as large, and must not add to it."""
+"""Limit of the growth of the hub's memory in a flood. It covers 4096 commands read ahead, the page cache, and the data
+that the hub keeps for a recent message. It does not cover the bodies, which are several times as large."""
 
 COUNT = 10_000
 CUTS = 25 if SOAK else 5
@@ -53,7 +53,7 @@ async def relay_socket(hub: HubProcess) -> str:
 
 
 class ByToken(RelayClient):
-    """A client that resumes its session with a HELLO that has the token, like other clients of the protocol."""
+    """Test client that resumes its session with a HELLO with the token, like other clients of the protocol."""
 
     def _greet(self, link: Link) -> None:
         self._hello(link)
@@ -63,7 +63,7 @@ WAYS = pytest.mark.parametrize("way", [RelayClient, ByToken], ids=["RESUME with 
 
 
 class Recipient:
-    """Receives numbered messages, and checks that each is the next one."""
+    """Test recipient: receives numbered messages, and checks that each is the next one."""
 
     def __init__(self, client: RelayClient) -> None:
         self.client = client
@@ -72,7 +72,7 @@ class Recipient:
         self.allowed: Callable[[], int] | None = None
 
     async def take(self, count: int) -> None:
-        """Receive messages until there were `count`."""
+        """Receive and acknowledge messages until `count` messages have come in total."""
         async for delivery in self.client:
             number = int(delivery.body.partition(" ")[0])
             assert number == self.taken, f"{number} came where {self.taken} was expected"
@@ -84,17 +84,20 @@ class Recipient:
             await until(lambda: self.allowed is None or self.taken < self.allowed(), seconds=60)
 
     async def reach(self, number: int) -> None:
-        """Wait until it has received `number` messages."""
+        """Wait until this recipient has received `number` messages."""
         await until(lambda: self.taken >= number, seconds=60)
 
     async def stop_at(self, number: int) -> None:
-        """Wait until it has received `number` messages, has not acknowledged the last one, and more wait."""
+        """Wait until message number `number` came. Leave it unacknowledged until `go_on`.
+
+        Also wait until more messages are queued.
+        """
         self.allowed = lambda: number
         await self.reach(number)
         await until(lambda: bool(self.client._deliveries) or self.taken >= COUNT - PIPELINE)
 
     async def go_on(self) -> None:
-        """Continue to receive after the connection is restored."""
+        """Wait until the client is connected again, then continue to receive without a limit."""
         await until(lambda: self.client.state is State.READY, seconds=60)
         # Repeated messages come before this answer.
         await self.client.ask("STATUS")
@@ -102,7 +105,7 @@ class Recipient:
 
 
 async def send_numbers(client: RelayClient, count: int) -> None:
-    """Send 0, 1, 2, … to `recipient`, several at a time and in order."""
+    """Send 0, 1, 2, … up to `count` - 1 to `recipient`, several at a time and in order."""
     numbers = iter(range(count))
 
     async def talk() -> None:
@@ -114,7 +117,7 @@ async def send_numbers(client: RelayClient, count: int) -> None:
 
 @contextlib.asynccontextmanager
 async def watched(pid: int) -> AsyncIterator[list[int]]:
-    """Resident bytes of a process, sampled until the end."""
+    """Yield a list to which the resident memory of a process, in bytes, is added every 50 ms."""
     samples: list[int] = []
     process = psutil.Process(pid)
 
@@ -131,7 +134,7 @@ async def watched(pid: int) -> AsyncIterator[list[int]]:
 
 
 class Flooder:
-    """A sender that ignores BUSY: it writes as fast as the hub reads."""
+    """Test sender that ignores BUSY: it writes as fast as the hub reads."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -139,7 +142,7 @@ class Flooder:
         self.depths: list[int] = []
 
     async def flood(self, count: int) -> None:
-        """Write all messages, and wait until all are accepted."""
+        """Write `count` messages, and wait until all are accepted."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(count))
             padding = "x" * BODY_CHARACTERS

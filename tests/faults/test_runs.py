@@ -1,4 +1,4 @@
-"""Runs that are ended at any moment, by any signal: no process, socket or file of them is left."""
+"""Tests of `tieline run` ended by any signal at any moment: no process, socket or file of the run remains."""
 
 import random
 import signal

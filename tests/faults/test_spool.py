@@ -1,4 +1,4 @@
-"""A spool under kill -9 and under many readers: nothing accepted is lost, nothing is handled twice, nothing is half."""
+"""Tests of a spool with kill -9 and with many readers: no message is lost, handled twice, or incomplete."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ def spool(folder: Path) -> Spool:
 
 @contextlib.asynccontextmanager
 async def started(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """One of the processes, killed at the end if it still runs."""
+    """Start a process of `tests.faults.spooler` and yield it. Kill it at the end if it still runs."""
     pipe = asyncio.subprocess.PIPE
     command = (sys.executable, "-m", "tests.faults.spooler", *args)
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe, limit=1 << 22)

@@ -1,4 +1,4 @@
-"""ac7: messages, streams of both kinds, history, channels, and who is there."""
+"""Golden test of ac7: messages, both kinds of streams, history, channels, and presence of members."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -13,19 +13,19 @@ from tests.golden.websocket import WebSocket
 
 @contextlib.asynccontextmanager
 async def ac7(folder: Path, recorder: Recorder) -> AsyncIterator[Stage]:
-    """A hub that speaks ac7."""
+    """Start a hub that speaks ac7 and its own protocol, and yield it."""
     async with stage(folder, recorder, **ALONE | {"ac7": True}) as there:
         yield there
 
 
 async def seat(there: Stage, name: str, *permissions: str) -> Web:
-    """Make a member."""
+    """Make a member with these permissions. Return an HTTP client with its token."""
     await there.there.add(name, permissions=permissions)
     return Web(there, name, there.there.tokens[name])
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Send messages to every kind of target, and receive and read them."""
+    """Send messages to every kind of target, receive and read them, and record the conversation."""
     recorder.expect("end-of-id", r'"slug":"no-slug-here-([0-9a-f]{8})"')
     async with ac7(folder, recorder) as there:
         ann, ben = await seat(there, "ann", "members.manage"), await seat(there, "ben")

@@ -1,4 +1,4 @@
-"""ac7: activity, uploaded by agents and by exporters of OpenTelemetry, and read as a list and as a stream."""
+"""Golden test of ac7: activity from agents and OpenTelemetry exporters, read as a list and as a stream."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ _AT_MS = START_NS // 1_000_000
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Report, read and follow."""
+    """Upload activity, read it and follow its stream, and record the conversation."""
     async with ac7(folder, recorder) as there:
         ann, eve = await seat(there, "ann"), await seat(there, "eve", "activity.read")
         recorder.section("reports")

@@ -1,4 +1,4 @@
-"""ac7: the tree of files, and files of messages."""
+"""Golden test of ac7: the tree of files, and files attached to messages."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +11,7 @@ _BYTES = bytes(range(128, 144))
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Keep files, and show them."""
+    """Write, read, attach and remove files, and record the conversation."""
     async with ac7(folder, recorder) as there:
         ann, ben = await seat(there, "ann", "objectives.create"), await seat(there, "ben")
         boss = await seat(there, "boss", "members.manage")

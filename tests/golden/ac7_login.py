@@ -1,4 +1,4 @@
-"""ac7: logins with a code, the cookie that carries them, and devices that are enrolled."""
+"""Golden test of ac7: logins with a one-time code, their cookie, and enrolled devices."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tieline.services.totp import code_at
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Log in and out, and enrol devices."""
+    """Log in and out, enrol devices, and record the conversation."""
     recorder.expect("secret", r"\b[A-Z2-7]{32}\b")
     recorder.expect("device", r'"deviceCode":"([^"]+)"')
     recorder.expect("user-code", r'(?:"userCode":"|\?code=|/devices/)([0-9A-Z]{4}-[0-9A-Z]{4})\b')
@@ -50,7 +50,7 @@ async def _logins(there: Stage, ann: Web, boss: Web) -> None:
 
 
 def _code(there: Stage, secret: str) -> str:
-    """The code that an app shows when the next request is made."""
+    """Return the one-time code that an authenticator app shows at the time of the next request."""
     return code_at(secret, there.recorder.clock.now_ms + 1000)
 
 

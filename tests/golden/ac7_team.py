@@ -1,4 +1,4 @@
-"""ac7: members, their tokens, the team, and objectives."""
+"""Golden test of ac7: members, their tokens, the team, and objectives."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ _BOSS = ("members.manage", "team.manage", "objectives.create", "objectives.reass
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Change the team, and create objectives for it."""
+    """Change the team, create objectives for it, and record the conversation."""
     async with ac7(folder, recorder) as there:
         boss, ben = await seat(there, "boss", *_BOSS), await seat(there, "ben")
         recorder.section("the team")

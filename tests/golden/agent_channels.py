@@ -1,4 +1,4 @@
-"""agent-channels: the hub's folder of sockets, which are channels and inboxes, and the file that lists them."""
+"""Golden test of agent-channels: sockets of channels and inboxes in a folder, and the list `group.json`."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.server.hubs import until
 
 
 class Group:
-    """The folder of sockets."""
+    """Test helper: makes clients for the hub's folder of sockets."""
 
     def __init__(self, there: Stage) -> None:
         self.stage = there
@@ -22,13 +22,13 @@ class Group:
         there.recorder.expect("now", r'"created": "(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"', alike=True)
 
     async def dial(self, name: str, socket: str) -> Framed:
-        """Connect to a socket, and send nothing."""
+        """Connect to a socket once it exists, and send nothing. The transcript names the connection `name@socket`."""
         path = self._folder / f"{socket}.sock"
         await until(path.exists)
         return await Framed.dial(self.stage, f"{name}@{socket}", path)
 
     async def post(self, socket: str, *payloads: str) -> Framed:
-        """Connect to a socket and write at once, like a client that only sends."""
+        """Connect to a socket and write frames at once, like a client that only sends."""
         await self.stage.turn()
         writer = await self.dial("writer", socket)
         writer.say_at_once(*payloads)
@@ -49,7 +49,7 @@ class Group:
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Post and listen everywhere."""
+    """Send to and listen at every kind of socket, and record the conversation."""
     async with stage(folder, recorder, **ALONE | {"agent_channels": True}) as there:
         group, hub = Group(there), Sockets(there)
         recorder.section("sockets come and go with members and channels")

@@ -1,4 +1,4 @@
-"""Agent Relay on its Unix socket: handshakes, messages, answers to wait for, channels, shadows, questions, resume."""
+"""Golden test of Agent Relay: handshakes, messages, synchronous sends, channels, shadows, queries, resume."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ _RELAY = ALONE | {"agent_relay": True}
 
 
 class Agent:
-    """One connection, which numbers its frames."""
+    """Test client: one connection of an agent, which numbers its frames."""
 
     def __init__(self, framed: Framed, name: str) -> None:
         self.framed = framed
@@ -32,21 +32,21 @@ class Agent:
         return str(made["id"])
 
     async def send(self, to: str, body: str, payload: Frame | None = None, /, **fields: Any) -> str:
-        """Send a message."""
+        """Send a message. Return the id of its frame."""
         return await self.say("SEND", {"kind": "message", "body": body, **(payload or {})}, to=to, **fields)
 
     async def hear(self) -> Frame:
-        """Wait for the next frame."""
+        """Wait for the next frame. Return the frame."""
         found: Frame = json.loads(await self.framed.hear())
         return found
 
     async def ask(self, kind: str, payload: Frame | None = None, /, **fields: Any) -> Frame:
-        """Write a frame, and wait for the next frame."""
+        """Write a frame. Return the next frame that comes."""
         await self.say(kind, payload, **fields)
         return await self.hear()
 
     async def hello(self, **payload: Any) -> Frame:
-        """Send HELLO."""
+        """Send HELLO. Return the payload of the answer WELCOME."""
         self.welcome = (await self.ask("HELLO", {"agent": self.name, **payload}))["payload"]
         return self.welcome
 
@@ -60,7 +60,7 @@ class Agent:
 
 
 class Relay:
-    """The socket of the relay."""
+    """Test helper: makes clients for the hub's Agent Relay socket."""
 
     def __init__(self, there: Stage) -> None:
         self.stage = there
@@ -69,20 +69,20 @@ class Relay:
         there.recorder.expect("hub", r'"h-([0-9a-f]{8})-')
 
     async def dial(self, name: str, label: str = "") -> Agent:
-        """Connect, and send nothing."""
+        """Open a connection and send nothing. The transcript names it `label`, or else `name`."""
         socket = self.stage.there.running.places["relay_socket"]
         assert socket is not None
         return Agent(await Framed.dial(self.stage, label or name, socket), name)
 
     async def join(self, name: str, label: str = "", /, **payload: Any) -> Agent:
-        """Connect, and send HELLO."""
+        """Open a connection and send HELLO. The transcript names it `label`, or else `name`."""
         agent = await self.dial(name, label)
         await agent.hello(**payload)
         return agent
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Send every frame of the protocol."""
+    """Send every kind of frame of the protocol, and record the conversation."""
     async with stage(folder, recorder, _SLOW, **_RELAY) as there:
         relay = Relay(there)
         recorder.section("opening a session")
@@ -164,13 +164,13 @@ async def _doors(relay: Relay) -> None:
 
 
 async def _told(*agents: Agent) -> None:
-    """Let agents receive the notice that another agent opened a session."""
+    """Wait until each of these agents got the notice that another agent opened a session."""
     for agent in agents:
         assert (await agent.hear())["type"] == "AGENT_READY"
 
 
 async def _requests(relay: Relay, ann: Agent) -> None:
-    """Send one frame on each connection, without HELLO. Then send the request of a tool."""
+    """Send requests without HELLO, each on its own connection. Then act as a tool, which has a reserved name."""
     one = await relay.dial("gus", "gus/1")
     await one.say("SEND", {"kind": "message", "body": "without HELLO"}, to="ann", sender="gus")
     delivery = await ann.hear()

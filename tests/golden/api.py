@@ -1,4 +1,4 @@
-"""The hub's own protocol on a WebSocket, and its own questions over plain HTTP: health, receipts, search and logs."""
+"""Golden tests of the hub's own protocol on a WebSocket, and HTTP for health, receipts, search and logs."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ async def _join(there: Stage, name: str, token: str, *, receive: bool = False) -
 
 
 async def play_stream(folder: Path, recorder: Recorder) -> None:
-    """Open sessions on the WebSocket, and send and receive a few messages."""
+    """Open sessions on the WebSocket, send and receive a few messages, and record the conversation."""
     async with stage(folder, recorder, **ALONE) as there:
         ada_token, bob_token = await _member(there, "ada"), await _member(there, "bob")
         recorder.section("a token in hello, and in the handshake")
@@ -59,7 +59,7 @@ async def play_stream(folder: Path, recorder: Recorder) -> None:
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Ask everything that the port answers by itself."""
+    """Request all of the hub's own HTTP routes, and record the conversation."""
     async with stage(folder, recorder, **ALONE) as there:
         ada_token = await _member(there, "ada", *EVERYTHING)
         bob_token = await _member(there, "bob")
@@ -109,6 +109,6 @@ async def play(folder: Path, recorder: Recorder) -> None:
 
 
 def _metric_names(body: bytes) -> list[str]:
-    """Names, kinds and labels of the metrics, without their values."""
+    """Return the lines of the metrics without their values: names, kinds and labels."""
     lines = body.decode().splitlines()
     return [re.sub(r"[ ][^ ]+$", "", line) if not line.startswith("#") else line for line in lines]

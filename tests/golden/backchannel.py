@@ -1,4 +1,4 @@
-"""backchannel's relay: every route under `/v1/`, its streams of events, and messages from other protocols."""
+"""Golden test of backchannel's relay API: every route under `/v1/`, event streams, and other protocols."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ _CONFIGURATION = f'[backchannel]\nroom_token = "{_ROOM}"\n'
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Ask every route, with success and without."""
+    """Request every route, with success and with refusals, and record the conversation."""
     async with stage(folder, recorder, _CONFIGURATION, **ALONE | {"backchannel": True}) as there:
         recorder.section("without a token")
         stranger = Web(there, "stranger")

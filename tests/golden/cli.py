@@ -1,4 +1,7 @@
-"""The command line: the JSON output of its commands, their exit codes, and the content of `run.json`."""
+"""Golden test of the command line: JSON output and exit codes of its commands, and `run.json`.
+
+A golden test records a conversation as a text, and compares the text with the stored one.
+"""
 
 import asyncio
 import contextlib
@@ -22,14 +25,17 @@ _EVERYTHING = ("members.manage", "team.manage", "log.read", "activity.read", "ob
 
 
 class Shell:
-    """A person who enters commands."""
+    """Test helper: runs commands of `tieline` in a separate process, and records their arguments and JSON output."""
 
     def __init__(self, there: Stage, process: asyncio.subprocess.Process) -> None:
         self.stage = there
         self._process = process
 
     async def run(self, *argv: str, stdin: str = "", settled: bool = True) -> Any:
-        """Run a command. Return its output, decoded if it is JSON."""
+        """Run a command and record its exit code and JSON. Return its decoded JSON output, or `None`.
+
+        With `settled`, wait first until the hub is idle, and move the clock.
+        """
         if settled:
             await self.stage.turn()
         done = await self.end(*argv, stdin=stdin)
@@ -39,7 +45,7 @@ class Shell:
         return json.loads(done["out"]) if done["out"].startswith(_JSON) else None
 
     async def end(self, *argv: str, stdin: str = "") -> Any:
-        """Run a command to its end, with any exit code."""
+        """Run a command to its end, with any exit code. Return its exit code, output and error output."""
         self.stage.recorder.said("$", " ".join(["tieline", *(_quoted(word) for word in argv)]))
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -55,7 +61,7 @@ def _quoted(word: str) -> str:
 
 @contextlib.asynccontextmanager
 async def shell(there: Stage, folder: Path) -> AsyncIterator[Shell]:
-    """Open a shell in a folder outside of any repository."""
+    """Start the process that runs commands, in a folder outside of any repository, and yield it."""
     env = environment(there.there.home, {"PYTHONPATH": str(_ROOT)})
     command = (sys.executable, "-m", "tests.golden.shell")
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, env=env, cwd=folder, limit=2**24)
@@ -67,7 +73,7 @@ async def shell(there: Stage, folder: Path) -> AsyncIterator[Shell]:
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Run every command that prints JSON."""
+    """Run every command that prints JSON, and record the conversation."""
     recorder.know(str(folder), "folder")
     recorder.expect("pid", r'"pid": ?(\d+)')
     recorder.expect("invite", r"bch1-([A-Za-z0-9_-]+)")

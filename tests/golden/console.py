@@ -1,4 +1,4 @@
-"""The console: logins and logouts, the headers of its page, and the pipeline's report."""
+"""Golden test of the web console: logins and logouts, the headers of its page, and the pipeline's report."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ _SESSION = "/api/session"
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Log in by every method, and log out."""
+    """Log in by every method, log out, and record the conversation."""
     recorder.expect("etag", r'(?:etag|if-none-match): "([0-9a-f]{32})"')
     recorder.expect("first-code", r'"token":"([A-Za-z0-9_-]{32})"')
     async with stage(folder, recorder, **ALONE) as there:

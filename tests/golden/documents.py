@@ -1,4 +1,4 @@
-"""The documents that describe the wires to programs, as they are served, and the frames of the hub's own protocol."""
+"""Documents for the golden tests: two OpenAPI documents as the hub serves them, and the frames of its own protocol."""
 
 import json
 import re
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 async def documents(folder: Path, recorder: Recorder) -> dict[str, Json]:
-    """All documents that the code generates, by name."""
+    """Return all documents that the code generates, by name."""
     async with stage(folder, recorder, **ALONE | {"ac7": True, "backchannel": True}) as there:
         reader = Web(there, "reader", show=lambda body: [])
         ac7 = await reader.ask("GET", "/ac7/openapi.json")
@@ -23,6 +23,6 @@ async def documents(folder: Path, recorder: Recorder) -> dict[str, Json]:
 
 
 def written(value: Json) -> str:
-    """A document as sorted JSON text without its version, so that people can compare it."""
+    """Return a document as indented JSON text with a placeholder for its version, so that people can compare it."""
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     return re.sub(r'("version": )"\d+\.\d+\.\d+"', r'\1"<version>"', text)

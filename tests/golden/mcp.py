@@ -1,4 +1,4 @@
-"""The MCP server of an agent's program, `tieline mcp`: every set of tools, each tool, and what is pushed."""
+"""Golden tests of `tieline mcp`, an agent's MCP server: each set of tools, each tool, and pushed messages."""
 
 import asyncio
 import contextlib
@@ -21,25 +21,28 @@ from tieline.contract.message import Kind, Level, Priority
 Json = dict[str, Any]
 
 _COMMAND = f"import time; time.time_ns = lambda: {NOW_MS * 1_000_000}; from tieline.cli.main import main; main()"
-"""The command on a clock that stands still, because it says how old a message is."""
+"""Python code that runs the command on a clock that stands still, because its output contains the age of messages."""
 
 
 class Program(RawProgram):
-    """An agent's program, with every line in the transcript."""
+    """Test client: an agent's program that uses `tieline mcp`, with every line in the transcript."""
 
     def __init__(self, there: Stage, process: asyncio.subprocess.Process) -> None:
         super().__init__(process)
         self._stage = there
 
     async def say(self, message: Json) -> None:
-        """Write a line."""
+        """Write a JSON-RPC message as a line."""
         await self._stage.turn()
         line = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":"))
         self._stage.recorder.said("program", line)
         self.write(line.encode())
 
     async def hear(self, count: int = 1) -> list[Json]:
-        """Wait for lines. Of several, which have no order, the answer is written down first."""
+        """Wait for `count` lines.
+
+        Return them decoded, the answer before the notifications, because they may come in any order.
+        """
         assert self.process.stdout is not None
         async with asyncio.timeout(WAIT_SECONDS):
             lines = [(await self.process.stdout.readline()).decode().removesuffix("\n") for _ in range(count)]
@@ -49,19 +52,19 @@ class Program(RawProgram):
         return [json.loads(line) for line in lines]
 
     async def call(self, method: str, params: Json | None = None, also: int = 0) -> Json:
-        """Ask, and wait for the answer, and for what is told beside it."""
+        """Send a request. Wait for its answer, and for `also` notifications. Return the answer."""
         self._numbers += 1
         await self.say({"id": self._numbers, "method": method, "params": params or {}})
         return (await self.hear(1 + also))[0]
 
     async def tool(self, name: str, /, *, also: int = 0, **arguments: Any) -> str:
-        """Call a tool; gives what it says."""
+        """Call a tool. Wait for its answer, and for `also` notifications. Return the text of the answer."""
         answer = await self.call("tools/call", {"name": name, "arguments": arguments}, also)
         text: str = answer["result"]["content"][0]["text"]
         return text
 
     async def open(self) -> None:
-        """Open the older era of the protocol."""
+        """Open a session with the handshake of the older MCP version."""
         about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
         await self.call("initialize", about)
         await self.say({"method": "notifications/initialized"})
@@ -69,7 +72,7 @@ class Program(RawProgram):
 
 @contextlib.asynccontextmanager
 async def program(there: Stage, *options: str) -> AsyncIterator[Program]:
-    """Start `tieline mcp` as bob."""
+    """Start `tieline mcp` as the member bob, with these options, and yield the client."""
     there.recorder.section(" ".join(("tieline mcp", *options)))
     command = (sys.executable, "-c", _COMMAND, "mcp", "--as", "bob", *options)
     env = environment(there.there.home, {"TIELINE_RUNNER_SOCKET": "", "AC7_RUNNER_SOCKET": ""})
@@ -84,7 +87,7 @@ async def program(there: Stage, *options: str) -> AsyncIterator[Program]:
 
 @contextlib.asynccontextmanager
 async def team(folder: Path, recorder: Recorder) -> AsyncIterator[tuple[Stage, Client]]:
-    """A hub with bob, whose agent it is, and with ada, who is there."""
+    """Start a hub with the members ada, bob and eve. Yield the hub and a client of ada."""
     async with stage(folder, recorder, **ALONE) as there:
         more = ("objectives.create", "objectives.cancel", "objectives.watch", "objectives.reassign")
         await there.there.add("ada", permissions=more)
@@ -96,7 +99,7 @@ async def team(folder: Path, recorder: Recorder) -> AsyncIterator[tuple[Stage, C
 
 
 async def play(folder: Path, recorder: Recorder, tools: str) -> None:
-    """Call each tool of a set; its messages the agent takes by itself."""
+    """Call each tool of one set without pushes: the agent fetches its messages by a tool."""
     async with team(folder, recorder) as (there, ada), program(there, "--tools", tools, "--no-push") as bob:
         await bob.open()
         await bob.call("tools/list")
@@ -104,14 +107,14 @@ async def play(folder: Path, recorder: Recorder, tools: str) -> None:
 
 
 async def play_pushed(folder: Path, recorder: Recorder) -> None:
-    """Have messages pushed, in the older era of the protocol."""
+    """Let `tieline mcp` push messages to the agent, with the older MCP version."""
     async with team(folder, recorder) as (there, ada), program(there) as bob:
         await bob.open()
         await _pushed(bob, ada)
 
 
 async def play_newer(folder: Path, recorder: Recorder) -> None:
-    """The same in the newer era, in which every request says what it speaks."""
+    """Let `tieline mcp` push messages, with the newer MCP version: every request contains version and client name."""
     named = "io.modelcontextprotocol"
     about = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "raw", "version": "1"}, "clientCapabilities": {}}
     meta = {"_meta": {f"{named}/{key}": value for key, value in about.items()}}
@@ -228,4 +231,4 @@ async def _peerbus(bob: Program, ada: Client) -> None:
 _SCRIPTS = {"tieline": _lean, "ac7": _ac7, "backchannel": _backchannel, "peerbus": _peerbus}
 
 SETS = {f"mcp_{tools}": partial(play, tools=tools) for tools in _SCRIPTS}
-"""A conversation for each set of tools."""
+"""Golden tests by name: one function for each set of tools."""

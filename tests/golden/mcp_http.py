@@ -1,4 +1,4 @@
-"""MCP over HTTP, at `/mcp`: both eras, tool calls, streams, and requests that are refused."""
+"""Golden test of MCP over HTTP at `/mcp`: both versions of MCP, tool calls, streams, and refused requests."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def _call(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Open a session, call tools, listen, and end it; then the same without sessions."""
+    """Use a session with tools and a stream, then the same without sessions, and record the conversation."""
     async with stage(folder, recorder, **ALONE | {"mcp": True}) as there:
         await there.there.add("ada", "bob")
         ada = await Sockets(there).join("ada", there.there.tokens["ada"])

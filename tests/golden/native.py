@@ -1,4 +1,4 @@
-"""The hub's own protocol on its Unix socket: sessions, messages, deliveries and receipts."""
+"""Golden test of the hub's own protocol on its Unix socket: sessions, messages, deliveries and receipts."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -12,13 +12,13 @@ from tests.golden.stage import ALONE, stage
 
 @contextlib.asynccontextmanager
 async def sockets(folder: Path, recorder: Recorder) -> AsyncIterator[Sockets]:
-    """A hub that speaks its own protocol only."""
+    """Start a hub that speaks only its own protocol, and yield a maker of clients for its Unix socket."""
     async with stage(folder, recorder, **ALONE) as there:
         yield Sockets(there)
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Open sessions, and send and receive all frames about messages."""
+    """Open sessions, send and receive all frames about messages, and record the conversation."""
     async with sockets(folder, recorder) as hub:
         recorder.section("an operator makes members")
         operator = await hub.operator()
@@ -66,7 +66,7 @@ async def play(folder: Path, recorder: Recorder) -> None:
 
 
 async def _doors(hub: Sockets) -> None:
-    """Try to open sessions in all ways that are refused."""
+    """Try to open sessions in all ways that the hub refuses."""
     for frames in (
         [{"t": "hello", "v": 2, "token": "x"}],
         [{"t": "hello", "v": 1}],

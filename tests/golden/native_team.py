@@ -1,4 +1,4 @@
-"""The hub's own protocol on its Unix socket: members, their tokens, the team, channels, objectives and activity."""
+"""Golden test of the hub's own protocol: members, tokens, the team, channels, objectives and activity."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ OTHERS = ["objectives.cancel", "objectives.reassign", "objectives.watch"]
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Change members, channels, objectives and the other state beside messages."""
+    """Change members, channels, objectives and all other state except messages, and record the conversation."""
     async with sockets(folder, recorder) as hub:
         operator = await hub.operator()
         ada_token = (await operator.ask("add_member", name="ada", kind="human", permissions=EVERYTHING))["token"]

@@ -1,4 +1,4 @@
-"""peerbus: one conversation over each of its carriers, every way in that is refused, and the log in its own format."""
+"""Golden tests of peerbus: one over each kind of connection, all refused registrations, and the log in its format."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ from tieline.protocols.peerbus import codec
 
 
 class Voice:
-    """A peer whose frames are recorded in the transcript."""
+    """Test client: a peer whose frames are recorded in the transcript."""
 
     def __init__(self, there: Stage, name: str, peer: Peer) -> None:
         self._stage = there
@@ -39,14 +39,14 @@ class Voice:
         self.name = name
 
     async def say(self, *frames: bytes) -> None:
-        """Write frames."""
+        """Write frames, each after a step of the clock."""
         for frame in frames:
             await self._stage.turn()
             self._stage.recorder.said(self.name, frame)
             await self._peer.raw(frame)
 
     async def hear(self) -> Frame:
-        """Wait for the next frame."""
+        """Wait for the next frame, and check its signature if the hub made it. Return the frame."""
         raw = await self._peer.receive_raw()
         found: Frame = json.loads(raw)
         if found.get("envelope", {}).get("source") == "tieline":
@@ -63,11 +63,11 @@ class Voice:
         self._stage.recorder.know(signature, "signature of the hub")
 
     async def send(self, to: str, body: Any = None, **fields: str) -> None:
-        """Write a signed envelope."""
+        """Write a signed envelope (message of peerbus) to a peer."""
         await self.say(envelope(self.name, to, body, **fields))
 
     async def peers(self) -> None:
-        """Ask for the list of peers. The answer must be the next frame, so nothing else came."""
+        """Ask for the list of peers. The answer must be the next frame, so this also checks that nothing else came."""
         await self.say(codec.encode_peers())
         assert (await self.hear())["type"] == "peers"
 
@@ -76,7 +76,10 @@ class Voice:
         await self.say(codec.encode_ack(delivery["delivery_key"]))
 
     async def ended(self, *, reason: bool = False) -> None:
-        """Wait until the hub closes the connection. It must send nothing before."""
+        """Wait until the hub closes the connection.
+
+        Fail if a frame comes before. With `reason`, record code and reason.
+        """
         try:
             frame = await self._peer.receive_raw()
         except Closed as end:
@@ -97,20 +100,20 @@ class Voice:
 
 
 class Door:
-    """One carrier of a hub."""
+    """Test helper: makes peers that connect over one carrier (kind of connection) of a hub."""
 
     def __init__(self, there: Stage, bus: Bus) -> None:
         self.stage = there
         self._bus = bus
 
     async def dial(self, name: str) -> Voice:
-        """Connect, and send nothing."""
+        """Open a connection and send nothing."""
         peer = await self._bus.dial()
         self.stage.closing.push_async_callback(peer.close)
         return Voice(self.stage, name, peer)
 
     async def join(self, name: str, token: str = TOKEN) -> Voice:
-        """Connect and register."""
+        """Open a connection and register the peer."""
         voice = await self.dial(name)
         await voice.say(register(name, token))
         await voice.hear()
@@ -119,7 +122,7 @@ class Door:
 
 @contextlib.asynccontextmanager
 async def bus(folder: Path, recorder: Recorder, carrier: str) -> AsyncIterator[Door]:
-    """A hub with all carriers, of which one is used."""
+    """Start a hub with all kinds of peerbus connections. Yield a maker of peers for one of them, `carrier`."""
     there_is = {"peerbus": True, "peerbus_listen": "127.0.0.1:0"}
     async with stage(folder, recorder, CONFIG, **ALONE | there_is) as there:
         made = Bus(there.there.home, there.there.hub, there.there.running)
@@ -128,7 +131,7 @@ async def bus(folder: Path, recorder: Recorder, carrier: str) -> AsyncIterator[D
 
 
 async def play(folder: Path, recorder: Recorder, carrier: str = CARRIERS[0]) -> None:
-    """Play the conversation that is the same over every carrier."""
+    """Play and record the conversation that is the same over every carrier (kind of connection)."""
     async with bus(folder, recorder, carrier) as door:
         await door.stage.there.add("ada", permissions=tuple(EVERYTHING))
         ada = await Sockets(door.stage).join("ada", door.stage.there.tokens["ada"], receive=True)
@@ -216,7 +219,10 @@ async def _elsewhere(ann: Voice, ben: Voice, ada: Native) -> None:
 
 
 async def play_doors(folder: Path, recorder: Recorder) -> None:
-    """Try every refused way to connect, over each WebSocket, and write the log in the format of the first broker."""
+    """Try each refused registration over each WebSocket.
+
+    Also export the log in the format of the first peerbus broker.
+    """
     for number, carrier in enumerate(WEBSOCKETS):
         async with bus(folder / str(number), recorder, carrier) as door:
             recorder.section(carrier)

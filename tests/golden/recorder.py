@@ -1,13 +1,13 @@
-"""A transcript of a conversation, without random values.
+"""Recorder of a transcript: the text of a conversation, without random values.
 
-An entry begins with `> ` for bytes of a client and with `< ` for bytes of the hub, then the name of the connection,
-then the text as it is on the wire. A long text is folded at the brackets and commas of its JSON, and a long string at
-the ends of its lines and sentences; the pieces without their indentation are the text again. A placeholder replaces
-each value that differs from run to run. Placeholders are numbered by first appearance, so that one value has the same
-placeholder everywhere.
+An entry begins with `> ` for bytes of a client and with `< ` for bytes of the hub. Then follow the name of the
+connection and the sent text. A long text is folded at the brackets and commas of its JSON, and a long string at the
+ends of its lines and sentences. The folded lines without their indentation, joined, are the text again.
 
-Times are not random here: the hub has a `Clock` that a test moves, by a second before a client writes. The number of a
-time is the seconds since the beginning, in any format of the time.
+A placeholder replaces each value that differs from run to run. Placeholders are numbered by first appearance, so that
+one value has the same placeholder everywhere. Times are not random here: the hub has a `Clock` that a test moves, by a
+second before a client writes. The placeholder of a time contains the seconds since the start of the conversation, in
+any format of the time.
 """
 
 import re
@@ -22,7 +22,7 @@ from tieline.wire.prefix_ids import from_prefix_id
 WIDTH = 118
 
 _START_MS = 1_798_761_600_000
-"""The first of January 2027, 00:00 UTC."""
+"""Start of the clock: the first of January 2027, 00:00 UTC."""
 _STEP_MS = 1000
 
 _PATTERNS = {
@@ -38,13 +38,13 @@ _PATTERNS = {
     "ms": r"(?<![\w.])1[78]\d{11}(?![\w.])",
     "ns": r"(?<![\w.])1[78]\d{17}(?![\w.])",
 }
-"""Values that any wire may show."""
+"""Patterns of random values that any protocol may send, by kind."""
 _REPEATED = re.compile(r"(\w{1,8}?)\1{99,}")
-"""A text that is only long."""
+"""A long text that repeats one to eight characters; the transcript shows only the number of repeats."""
 
 
 class Clock:
-    """The clock of all code in this process. It moves only when the test moves it."""
+    """Test double: the clock of all code in this process. It moves only when the test moves it."""
 
     def __init__(self) -> None:
         self.now_ms = _START_MS
@@ -56,12 +56,12 @@ class Clock:
         monkeypatch.setattr(time, "clock_gettime_ns", lambda _: self.now_ms * 1_000_000)
 
     def step(self) -> None:
-        """Let a second pass."""
+        """Move the clock forward by a second."""
         self.now_ms += _STEP_MS
 
 
 class Recorder:
-    """The transcript of one conversation."""
+    """Recorder of the transcript of one conversation."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -76,37 +76,37 @@ class Recorder:
 
     @property
     def text(self) -> str:
-        """The whole transcript."""
+        """Return the whole transcript."""
         return "\n".join((*self._lines, ""))
 
     def know(self, text: str, name: str) -> None:
-        """Replace a text, such as the path of a home, in the whole transcript."""
+        """Replace a known text, such as the path of a home, by `<name>` in all later entries."""
         known = {**self._known, text: f"<{name}>"}
         self._known = dict(sorted(known.items(), key=lambda one: -len(one[0])))
 
     def expect(self, kind: str, pattern: str, *, alike: bool = False) -> None:
-        """Replace all values that match a pattern.
+        """Replace all values that match a pattern, or its group, by a placeholder of this kind.
 
-        If the pattern has a group, the group is the value. They get no numbers.
+        With `alike`, the placeholders have no numbers.
         """
         self._patterns = {kind: pattern, **self._patterns}
         if alike:
             self._alike.add(kind)
 
     def section(self, title: str) -> None:
-        """Begin a part of the conversation."""
+        """Add a heading to the transcript."""
         self._lines += (["", f"# {title}"]) if self._lines else [f"# {title}"]
 
     def said(self, who: str, *texts: str | bytes) -> None:
-        """Record the bytes of a client. Each text begins a line."""
+        """Record texts that a client sent on the connection `who`. Each text begins a new line."""
         self._enter(">", who, texts)
 
     def heard(self, who: str, *texts: str | bytes) -> None:
-        """Record the bytes of the hub."""
+        """Record texts that the hub sent on the connection `who`."""
         self._enter("<", who, texts)
 
     def settle(self, text: str) -> str:
-        """Replace the parts of a text that differ from run to run."""
+        """Return a text with placeholders in place of the values that differ from run to run."""
         for known, name in self._known.items():
             text = text.replace(known, name)
         text = _REPEATED.sub(lambda found: f"<{found[1]!r}, {len(found[0]) // len(found[1])} times>", text)
@@ -148,7 +148,10 @@ class Recorder:
 
 
 def _moment(kind: str, value: str) -> str | None:
-    """Parse a time. Return its seconds since the start and its format, or `None` if it is no time."""
+    """Parse a time of this kind of format.
+
+    Return its seconds since the start, and its format. Return `None` if it is no time.
+    """
     match kind:
         case "ms":
             at_ms, form = int(value), ""
@@ -165,7 +168,7 @@ def _moment(kind: str, value: str) -> str | None:
 
 
 def fold(text: str) -> Iterator[str]:
-    """Split a long line of JSON into pieces, one for each member."""
+    """Yield the lines of a long JSON text that is folded, one line for each member of an object or list."""
     return _fold(text, 0)
 
 
@@ -186,7 +189,10 @@ def _fold(text: str, depth: int) -> Iterator[str]:
 
 
 def _parts(text: str) -> tuple[str, list[str], str] | None:
-    """Split a text at its first bracket and the matching one. Return `None` without brackets."""
+    """Split a text into the part before its first bracket, the members inside, and the rest.
+
+    Return `None` for a text without brackets.
+    """
     start = end = 0
     depth = 0
     members: list[str] = []

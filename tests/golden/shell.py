@@ -1,6 +1,6 @@
-"""A process that runs commands of `tieline`, each in a child of its own, with everything imported only once.
+"""Process that runs commands of `tieline`, each in a forked child, so that the modules are imported only once.
 
-It reads one JSON document a line, `{"argv": […], "stdin": "…", "env": {…}}`, and answers each with `{"exit", "out",
+It reads one JSON document per line, `{"argv": […], "stdin": "…", "env": {…}}`, and answers each with `{"exit", "out",
 "err"}`. Its clock stands still.
 """
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 NOW_MS = 1_798_765_200_000
-"""An hour after the hub of a golden conversation began."""
+"""The constant time of the commands: one hour after the start of a golden test's conversation."""
 
 
 def run(asked: dict[str, Any]) -> dict[str, Any]:
-    """Run one command to its end."""
+    """Run one command in a child process. Return its exit code, output and error output."""
     with tempfile.TemporaryDirectory() as folder:
         given, out, err = (Path(folder, name) for name in ("in", "out", "err"))
         given.write_text(asked["stdin"])
@@ -30,7 +30,7 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _become(asked: dict[str, Any], given: Path, out: Path, err: Path) -> None:
-    """Replace this process by the command."""
+    """Run the command in this forked child, with files as standard streams, and end the process."""
     code = 1
     try:
         for number, path, flags in ((0, given, os.O_RDONLY), (1, out, os.O_WRONLY), (2, err, os.O_WRONLY)):

@@ -1,4 +1,4 @@
-"""backchannel's spool, adopted by a hub: the files and records that it writes, takes and refuses."""
+"""Golden test of an adopted spool of backchannel: the files that the hub writes, takes and refuses."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ _BEFORE = "2026-12-31T12:00:00.000Z"
 
 
 class Spool:
-    """The folder."""
+    """Test helper: the folder of the spool, with its files in the transcript."""
 
     def __init__(self, there: Stage) -> None:
         assert there.there.running.places["spool"] is not None
@@ -23,7 +23,7 @@ class Spool:
         self._written = 0
 
     async def joined(self, name: str, *channels: str) -> None:
-        """Wait until an agent is a member of the hub, is present, and is in its channels."""
+        """Wait until an agent is a member of the hub, has a session, and is subscribed to these channels."""
         operator = await self.stage.there.operator()
 
         async def is_there() -> bool:
@@ -45,13 +45,13 @@ class Spool:
         await eventually(is_there)
 
     async def show(self, name: str, *, having: str = "") -> None:
-        """Wait until a file exists and has content, then record it."""
+        """Wait until a file of the spool exists and contains `having`, then record its content."""
         path = self.root / name
         await until(lambda: path.exists() and having in path.read_text())
         self.stage.recorder.heard(name, path.read_text())
 
     async def show_new(self, agent: str) -> Path:
-        """Wait until one message is unread, then record it."""
+        """Wait until an agent has exactly one unread message, then record its file. Return the path."""
         folder = self.root / "spool" / agent / "new"
         await until(lambda: len(self.listed(folder)) == 1)
         (path,) = folder.iterdir()
@@ -59,7 +59,7 @@ class Spool:
         return path
 
     async def write(self, agent: str, body: str, sender: str, **fields: object) -> None:
-        """Write a message file, like a program that does not know the hub."""
+        """Write a message file into an agent's mailbox, like a program that does not know the hub."""
         self._written += 1
         made = {"id": f"00000000-0000-4000-8000-{self._written:012}", "from": sender, "to": f"@{agent}", "body": body}
         message = {**made, "priority": "normal", "ts": _BEFORE, **fields}
@@ -68,7 +68,7 @@ class Spool:
         Raw(self.root).put(agent, message)
 
     async def take(self, agent: str) -> None:
-        """Wait for an unread message, record it, and remove it, like a reader that has handled it."""
+        """Wait for an unread message of an agent, record it, and remove its file, like a reader that has handled it."""
         path = await self.show_new(agent)
         body = json.loads(path.read_text())["body"]
         await self.reached(body, "offered")
@@ -79,11 +79,11 @@ class Spool:
 
     @staticmethod
     def listed(folder: Path) -> list[str]:
-        """Names in a folder. The folder may be missing."""
+        """Return the sorted names in a folder; an empty list if the folder is missing."""
         return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
     async def show_tree(self, agent: str) -> None:
-        """Record the folders of a mailbox and their permissions."""
+        """Record the folders of an agent's mailbox and their permissions."""
         folder = self.root / "spool" / agent
         found = [path for path in sorted(folder.iterdir()) if path.is_dir()]
         lines = [f"{path.relative_to(folder)} {path.stat().st_mode & 0o777:o}" for path in found]
@@ -91,7 +91,7 @@ class Spool:
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
-    """Bring messages into the spool and out of it."""
+    """Send messages from the hub into the spool and from the spool to the hub, and record the conversation."""
     async with stage(folder, recorder, **ALONE | {"backchannel": True, "adopt": True}) as there:
         spool, hub = Spool(there), Sockets(there)
         recorder.section("a member of the hub has a record and a mailbox")

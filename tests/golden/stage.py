@@ -1,4 +1,7 @@
-"""A real hub for a golden conversation: on a clock of its own, with names for all that its machine brings in."""
+"""Test helper that runs a real hub for a golden test (comparison with a recorded conversation), on a fake clock.
+
+The transcript shows names in place of the machine's paths and ports.
+"""
 
 import asyncio
 import contextlib
@@ -23,14 +26,14 @@ lazy_commit_ms = 0
 ALONE: dict[str, Any] = dict.fromkeys(
     ("agent_channels", "agent_relay", "backchannel", "peerbus", "ac7", "mcp", "adopt"), False
 )
-"""A hub that speaks its own protocol only."""
+"""Options of a hub that speaks only its own protocol."""
 
 _ROUNDS = 3
-"""An answer may have the hub do something more, and that again; then it writes to its disk."""
+"""Number of times that the hub must finish its work before it counts as idle, because an answer can cause more work."""
 
 
 class Stage:
-    """A hub, and the transcript of the conversation with it."""
+    """Test helper: a running hub, and the recorder of the conversation with it."""
 
     def __init__(self, there: HubHarness, recorder: Recorder) -> None:
         self.there = there
@@ -40,18 +43,21 @@ class Stage:
 
     @property
     def url(self) -> str:
-        """The HTTP port."""
+        """Return the address of the HTTP port."""
         return self.there.running.http
 
     async def turn(self, seconds: int = 1) -> None:
-        """Wait until the hub is idle, move the clock, and wait until the hub has done the work that is due."""
+        """Wait until the hub is idle.
+
+        Then move the clock by `seconds`, and wait until the hub has done the work that is due.
+        """
         await self.settle()
         for _ in range(seconds):
             self.recorder.clock.step()
             await self.settle()
 
     async def settle(self) -> None:
-        """Wait until the hub has nothing to do."""
+        """Wait until the hub has done all work that is due."""
         local_hub: Hub | None = self.there.hub.local_hub
         assert local_hub is not None, "it runs"
         async with asyncio.timeout(WAIT_SECONDS):
@@ -63,7 +69,7 @@ class Stage:
 async def stage(
     folder: Path, recorder: Recorder, configuration: str = "", *, store: str = "sqlite:unsafe", **options: Any
 ) -> AsyncIterator[Stage]:
-    """A hub with this configuration."""
+    """Start a hub with this configuration and these options, and yield it with its recorder."""
     home = folder / "home"
     home.mkdir(mode=0o700, parents=True)
     (home / "tieline.toml").write_text(_CONFIGURATION + configuration)

@@ -1,6 +1,6 @@
-"""Nothing is left out: whatever the documents of the wires name is in a transcript.
+"""Tests that the transcripts contain every frame and route that the protocols' documents name.
 
-A transcript that cannot show a frame or a route any more would prove nothing about it.
+A frame or route that is in no transcript would not be tested at all.
 """
 
 import json
@@ -34,25 +34,25 @@ def test_every_route_of_a_document_is_in_a_transcript_with_success(document: str
 
 
 def stored(document: str) -> Any:
-    """A recorded document."""
+    """Return a stored document, decoded."""
     return json.loads((TRANSCRIPTS / f"{document}.json").read_text(encoding="utf-8"))
 
 
 def tag_of(schema: Any) -> str:
-    """The word that a frame has as its type."""
+    """Return the type of a frame (its field `t`), from the frame's schema."""
     (tag,) = schema["properties"]["t"]["enum"]
     return str(tag)
 
 
 def entries(transcripts: str, sign: str) -> list[str]:
-    """All entries of one side in some transcripts, with folded lines joined."""
+    """Return all entries with this sign (`>` client, `<` hub) in the matching transcripts, with folded lines joined."""
     texts = [path.read_text(encoding="utf-8") for path in sorted(TRANSCRIPTS.glob(transcripts))]
     found = [entry for text in texts for entry in re.split(r"\n(?=[<>#] )", text) if entry.startswith(sign)]
     return ["".join(line.strip() for line in entry.split("\n")) for entry in found]
 
 
 def exchanges() -> list[tuple[str, int]]:
-    """Requests over HTTP and the statuses of their answers."""
+    """Return all HTTP requests in the transcripts, each with the status of its answer."""
     found: list[tuple[str, int]] = []
     for path in sorted(TRANSCRIPTS.glob("*.txt")):
         asked: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Every wire of the hub has the same bytes as its recorded transcript.
+"""Tests that every protocol of the hub sends the same bytes as in its recorded transcript.
 
 After an intended change, `TIELINE_GOLDEN=write .venv/bin/pytest tests/golden` writes the transcripts anew. `git diff`
-then shows the effect of the change on the wires.
+then shows the effect of the change on the protocols.
 """
 
 import difflib
@@ -68,14 +68,14 @@ SCRIPTS: dict[str, Script] = {
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    """An empty transcript, and a clock that does not move by itself."""
+    """Fixture: a recorder with an empty transcript, and a clock that only the test moves."""
     clock = Clock()
     clock.install(monkeypatch)
     return Recorder(clock)
 
 
 def compare(name: str, text: str) -> None:
-    """Compare a text with the recorded one, or record it."""
+    """Compare a text with the stored one of this name, or store it if `TIELINE_GOLDEN` is `write`."""
     path = TRANSCRIPTS / name
     if os.environ.get(VARIABLE) == "write":
         path.write_text(text, encoding="utf-8")

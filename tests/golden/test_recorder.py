@@ -1,4 +1,4 @@
-"""The recorder: the values that it replaces and keeps, and folding of long lines without loss."""
+"""Tests of the recorder: it replaces random values and keeps others, and it folds long lines without loss."""
 
 import json
 
@@ -13,7 +13,7 @@ SECOND = "0190a1b2-0000-7000-8000-000000000002"
 
 @pytest.fixture
 def recorder() -> Recorder:
-    """An empty transcript."""
+    """Fixture: a recorder with an empty transcript."""
     return Recorder(Clock())
 
 

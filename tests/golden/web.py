@@ -1,4 +1,4 @@
-"""The HTTP port as a foreign client sees it, with every request and answer in the transcript."""
+"""Test client for the hub's HTTP port, with every request and answer in the transcript."""
 
 import asyncio
 import json
@@ -12,14 +12,14 @@ from tests.golden.stage import Stage
 from tests.server.hubs import WAIT_SECONDS
 
 _UNTOLD = frozenset({"date", "server", "content-length", "connection", "transfer-encoding"})
-"""Headers that the HTTP server adds, or that say how an answer is cut into pieces."""
+"""Headers that are left out of the transcript: the HTTP server adds them, or they depend on the chunks of an answer."""
 
 Headers = list[tuple[str, str]]
 Show = Callable[[bytes], list[str]]
 
 
 class Answer(Struct, frozen=True):
-    """An answer as it came."""
+    """Answer to an HTTP request, unchanged."""
 
     status: int
     headers: Headers
@@ -27,16 +27,16 @@ class Answer(Struct, frozen=True):
 
     @property
     def value(self) -> Any:
-        """The body as JSON."""
+        """Return the body decoded as JSON."""
         return json.loads(self.body)
 
     def header(self, name: str) -> str:
-        """One of its headers."""
+        """Return the value of a header. The header must exist."""
         return next(value for key, value in self.headers if key == name)
 
 
 class Web:
-    """A client that makes HTTP requests, with a token, a cookie or neither."""
+    """Test client that makes HTTP requests, with a token, a cookie or neither."""
 
     def __init__(self, stage: Stage, name: str, token: str = "", *, show: Show | None = None, **headers: str) -> None:
         self.stage = stage
@@ -47,7 +47,7 @@ class Web:
         self.headers = {**shown, **{key.replace("_", "-"): value for key, value in headers.items()}}
 
     async def ask(self, method: str, path: str, body: Any = None, /, **headers: str) -> Answer:
-        """Make a request; bytes go out as they are, anything else as JSON."""
+        """Make a request and return its answer. A body of bytes is sent unchanged, any other value as JSON."""
         reader, _ = await self._request(method, path, body, {"connection": "close", **headers})
         async with asyncio.timeout(WAIT_SECONDS):
             status, answered = await _head(reader)
@@ -58,7 +58,7 @@ class Web:
         return Answer(status, answered, data)
 
     async def stream(self, path: str, /, **headers: str) -> "Events":
-        """Ask for server-sent events."""
+        """Open a stream of server-sent events. The request must succeed."""
         reader, writer = await self._request("GET", path, None, headers)
         async with asyncio.timeout(WAIT_SECONDS):
             status, answered = await _head(reader)
@@ -89,7 +89,7 @@ class Web:
 
 
 class Events:
-    """A stream of server-sent events."""
+    """Test client: an open stream of server-sent events."""
 
     def __init__(self, web: Web, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._web = web
@@ -98,7 +98,7 @@ class Events:
         self._text = b""
 
     async def hear(self) -> Any:
-        """Wait for the next event. Return its data."""
+        """Wait for the next event. Return its data decoded as JSON, or `None` if it has no data."""
         async with asyncio.timeout(WAIT_SECONDS):
             while b"\n\n" not in self._text:
                 self._text += await self._chunk()
@@ -108,7 +108,7 @@ class Events:
         return json.loads(b"\n".join(data)) if data else None
 
     async def leave(self) -> None:
-        """Close the connection."""
+        """Close the connection, and wait until the hub is idle. No event may be left unread."""
         await self._web.stage.turn()
         assert not self._text, self._text
         self._web.stage.recorder.said(self._web.name, "(hangs up)")
@@ -128,7 +128,7 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, Headers]:
 
 
 def _whole(chunked: bytes) -> bytes:
-    """A body that was sent in chunks."""
+    """Return the body of a chunked answer, without the chunk sizes."""
     whole = b""
     while chunked:
         size, _, rest = chunked.partition(b"\r\n")
@@ -148,7 +148,10 @@ def _shown_headers(headers: Headers) -> list[str]:
 
 
 def _shown(data: bytes) -> list[str]:
-    """A body as text, or as hexadecimal digits if it is not text."""
+    """Return a body as a line for the transcript, in hexadecimal if it is not text.
+
+    Return no line for an empty body.
+    """
     if not data:
         return []
     try:

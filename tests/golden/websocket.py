@@ -1,4 +1,4 @@
-"""A WebSocket as a foreign client has it, with its handshake and every message in the transcript."""
+"""Test client of a WebSocket, with its handshake and every message in the transcript."""
 
 import asyncio
 from typing import Self
@@ -11,7 +11,7 @@ from tests.server.hubs import WAIT_SECONDS
 
 
 class WebSocket:
-    """One connection."""
+    """Test client: one WebSocket connection."""
 
     def __init__(self, stage: Stage, name: str, connection: ClientConnection) -> None:
         self.stage = stage
@@ -20,7 +20,10 @@ class WebSocket:
 
     @classmethod
     async def dial(cls, stage: Stage, name: str, path: str, *, url: str = "", **headers: str) -> Self | None:
-        """Open a connection. Return `None` if the hub refuses it."""
+        """Open a connection.
+
+        Return `None` if the hub refuses it. `url` is the address, if it is not the hub's HTTP port.
+        """
         await stage.turn()
         stage.recorder.said(name, f"WebSocket {path}", *(f"{key}: {value}" for key, value in headers.items()))
         address = (url or stage.url.replace("http", "ws", 1)) + path
@@ -37,14 +40,14 @@ class WebSocket:
         return cls(stage, name, connection)
 
     async def say(self, *payloads: str) -> None:
-        """Write text messages."""
+        """Write text messages, each after a step of the clock."""
         for payload in payloads:
             await self.stage.turn()
             self.stage.recorder.said(self.name, payload)
             await self._connection.send(payload)
 
     async def hear(self) -> str:
-        """Wait for the next text message."""
+        """Wait for the next text message. Return it."""
         async with asyncio.timeout(WAIT_SECONDS):
             payload = await self._connection.recv()
         assert isinstance(payload, str)
@@ -52,7 +55,7 @@ class WebSocket:
         return payload
 
     async def ended(self) -> None:
-        """Wait until the hub closes the connection. It must send nothing before."""
+        """Wait until the hub closes the connection. Fail if a message comes before."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 payload = await self._connection.recv()
@@ -63,7 +66,7 @@ class WebSocket:
         raise AssertionError(payload)
 
     async def leave(self) -> None:
-        """Close the connection. No message may be left unread."""
+        """Close the connection. Fail if a message was left unread."""
         await self.stage.turn()
         self.stage.recorder.said(self.name, "(closes)")
         await self._connection.close()

@@ -1,8 +1,8 @@
-"""One small agent for each protocol, so that a test can put any of them at either end.
+"""Drivers: one small test client for each protocol, so that a test can use any protocol for sender and recipient.
 
-Each uses its own wire like a foreign client. `connect` opens a session of a member by its token. `send` sends a message
-to `@member`, `#channel` or `*` in the form of the protocol. `hear` waits for the next message, and acknowledges it if
-the wire can. `leave` closes the connection, and waits until the hub has noticed it.
+Each driver uses its protocol like a foreign client. `connect` opens a session of a member by its token. `send` sends a
+message to `@member`, `#channel` or `*` in the form of the protocol. `hear` waits for the next message, and acknowledges
+it if the protocol can. `leave` closes the connection, and waits until the hub has noticed it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from tieline.protocols.peerbus import codec as peerbus
 SECRET = "k" * 32
 CONFIG = f'[peerbus]\nhmac_secret = "{SECRET}"\n'
 _STREAM_BYTES = 64 * 1024 * 1024
-"""Buffer limit of a line reader: no message of a test is larger."""
+"""Buffer limit of a line reader, larger than any message of a test."""
 
 _NOON = "2026-05-18T12:00:00Z"
 
@@ -40,20 +40,20 @@ _numbers = itertools.count(1)
 
 
 class Heard(Struct, frozen=True):
-    """One message as its recipient got it."""
+    """Record: one message as its recipient got it."""
 
     sender: str
     body: str
     raw: Json
-    """The whole of it, as it stood on the wire."""
+    """The whole message, decoded, with the fields of the protocol."""
 
 
 class Refused(Exception):
-    """Raised if the hub refused, by the means of the protocol."""
+    """Error: the hub refused a request, in the form of the protocol."""
 
 
 class Driver:
-    """A member that speaks one protocol."""
+    """Base class of the test clients: a member that uses one protocol."""
 
     protocol: ClassVar[str]
     acknowledges: ClassVar[bool] = True
@@ -64,7 +64,7 @@ class Driver:
         self.token = there.tokens[name]
 
     async def connect(self) -> None:
-        """Open a session, which gets the waiting messages."""
+        """Open a session, which then gets the waiting messages."""
         raise NotImplementedError
 
     async def send(self, target: str, body: str, **fields: Any) -> None:
@@ -72,7 +72,7 @@ class Driver:
         raise NotImplementedError
 
     async def hear(self) -> Heard:
-        """Wait for the next message, and acknowledge it."""
+        """Wait for the next message, and acknowledge it if the protocol can. Return the message."""
         raise NotImplementedError
 
     async def hang_up(self) -> None:
@@ -80,21 +80,24 @@ class Driver:
         raise NotImplementedError
 
     async def join(self, channel: str) -> None:
-        """Enter a channel: through an admin of it, unless the protocol can do so itself."""
+        """Make this member enter a channel.
+
+        An admin of the channel admits it, unless the protocol can join by itself.
+        """
         host = await self.there.join("host")
         await host.change_channel(channel, Admit(self.name))
 
     def known_as(self, target: str) -> str:
-        """The sender name that others see on messages of this member to a target."""
+        """Return the sender name that others see on messages of this member to a target. It may contain `*`."""
         del target
         return self.name
 
     def shown(self, body: str) -> str:
-        """A body as this member gets it: unchanged, unless its protocol frames messages for models."""
+        """Return a body as this member gets it: unchanged, unless its protocol puts tags around messages for models."""
         return body
 
     async def leave(self) -> None:
-        """Close the connection, and wait until the hub has noticed it. Sessions of requests stay open."""
+        """Close the connection, and wait until the hub has noticed it. Sessions of single HTTP requests stay open."""
         operator = await self.there.operator()
         before = await self._sessions(operator)
         await self.hang_up()
@@ -106,17 +109,17 @@ class Driver:
         return sum(len(one.sessions) for one in await operator.members() if one.name == self.name)
 
     async def hear_several(self, count: int) -> list[Heard]:
-        """Wait for `count` messages."""
+        """Wait for `count` messages. Return them."""
         return [await self.hear() for _ in range(count)]
 
 
 class ChannelsDriver(Driver):
-    """agent-channels: it listens at its own inbox, and writes to the socket of the recipient."""
+    """Test client of agent-channels: it listens at its own inbox, and writes to the socket of the recipient."""
 
     protocol = "agent-channels"
     acknowledges = False
     place: str | None = None
-    """The socket it listens at, if that is not its inbox."""
+    """Name of the socket that this client listens at, if that is not its inbox."""
 
     async def connect(self) -> None:
         reader, self._writer = await self._open(self.place or f"inbox-{self.name}")
@@ -159,7 +162,7 @@ def _place(target: str) -> str:
 
 
 class RelayDriver(Driver):
-    """agent-relay: frames with a length before them, and an ACK for each DELIVER."""
+    """Test client of Agent Relay: frames with a length before them, and an ACK for each DELIVER."""
 
     protocol = "agent-relay"
 
@@ -183,7 +186,7 @@ class RelayDriver(Driver):
         return Heard(raw["from"], raw["payload"]["body"], raw)
 
     async def answer(self) -> Json:
-        """Wait for the ACK of a synchronous SEND. Skip other frames before it."""
+        """Wait for the ACK of a synchronous SEND. Skip other frames before it. Return the ACK."""
         return await self._read("ACK")
 
     async def hang_up(self) -> None:
@@ -215,10 +218,10 @@ class RelayDriver(Driver):
 
 
 class _HttpDriver(Driver):
-    """Base of the two protocols over HTTP: requests with the member's token, and streams of events."""
+    """Base class of the test clients over HTTP: requests with the member's token, and streams of events."""
 
     async def ask(self, method: str, path: str, body: Json | None = None) -> Any:
-        """Make a request. Raises `Refused`."""
+        """Make a request. Return the decoded answer. Raises `Refused`."""
         status, value = await asyncio.to_thread(self._ask, method, path, body)
         if status >= 400:
             raise Refused(value["error"])
@@ -244,7 +247,7 @@ class _HttpDriver(Driver):
         assert b" 200 " in status, status
 
     async def _event(self) -> Json:
-        """Wait for the next event. Return its data. The hub writes each line in one chunk."""
+        """Wait for the next event of the stream. Return its data, decoded."""
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 line = await self._reader.readline()
@@ -258,7 +261,7 @@ class _HttpDriver(Driver):
 
 
 class BackchannelDriver(_HttpDriver):
-    """backchannel: it sends by a request, receives by a stream of events, and claims the received messages."""
+    """Test client of backchannel: it sends by a request, gets messages on a stream of events, and claims them."""
 
     protocol = "backchannel"
 
@@ -279,7 +282,7 @@ class BackchannelDriver(_HttpDriver):
 
 
 class PeerbusDriver(Driver):
-    """peerbus: signed envelopes over a WebSocket, and an ack for each delivery. It has no channels."""
+    """Test client of peerbus: signed envelopes over a WebSocket, and an ack for each delivery. It has no channels."""
 
     protocol = "peerbus"
 
@@ -311,7 +314,7 @@ class PeerbusDriver(Driver):
 
 
 class Ac7Driver(_HttpDriver):
-    """ac7: it sends by a request and receives by a stream. It reads missed messages in the history."""
+    """Test client of ac7: it sends by a request and receives by a stream. It reads missed messages in the history."""
 
     protocol = "ac7"
     acknowledges = False
@@ -350,7 +353,7 @@ class Ac7Driver(_HttpDriver):
 
 
 class McpDriver(Driver):
-    """MCP over HTTP: it sends by a tool, gets pushes on its stream, and claims messages by a tool."""
+    """Test client of MCP over HTTP: it sends by a tool, gets pushes on its stream, and claims messages by a tool."""
 
     protocol = "mcp"
 
@@ -391,14 +394,17 @@ BY_PROTOCOL = {driver.protocol: driver for driver in DRIVERS}
 
 
 class MixedHub:
-    """A hub, and members that speak different protocols."""
+    """Test helper: a hub, and members that use different protocols."""
 
     def __init__(self, there: HubHarness) -> None:
         self.there = there
         self._drivers: list[Driver] = []
 
     async def driver(self, protocol: str, name: str, *, connected: bool = True) -> Driver:
-        """Make a member that speaks a protocol."""
+        """Make a member, if it does not exist, with a driver of this protocol.
+
+        Connect it unless `connected` is false.
+        """
         if name not in self.there.tokens:
             await self.there.add(name)
         made = BY_PROTOCOL[protocol](self.there, name)
@@ -407,7 +413,7 @@ class MixedHub:
         return made
 
     async def connect(self, driver: Driver) -> None:
-        """Connect a member, and close its connection at the end."""
+        """Connect a driver. The hub helper closes the connection at the end."""
         await driver.connect()
         self._drivers.append(driver)
 
@@ -421,7 +427,7 @@ class MixedHub:
 async def mixed_hub(
     home: Path, *, store: str = "memory", tokens: dict[str, str] | None = None, config: str = CONFIG
 ) -> AsyncIterator[MixedHub]:
-    """A hub that signs for peerbus."""
+    """Start a hub with all protocols and yield it. Without other `config`, it signs messages for peerbus."""
     home.mkdir(mode=0o700, exist_ok=True)
     if not (home / "tieline.toml").exists():
         (home / "tieline.toml").write_text(config)

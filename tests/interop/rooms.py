@@ -1,4 +1,4 @@
-"""A hub with rooms that have equal names and messages, so that a test can try to get from one to another."""
+"""Test helpers: a hub whose rooms have equal names and messages, so that a test can try to get from one to another."""
 
 import contextlib
 import json
@@ -26,14 +26,15 @@ from tieline.wire.route import Route
 COMMON = "common"
 ROOM_TOKEN = "the token of the common room"
 NAMES = ("alice", "bob")
-"""Members of every room. Each room has one member more, whose name is in no other."""
+"""Members of every room. Each room also has one member whose name is in no other room."""
 
 _ROUNDS = 3
-"""Rounds of work: a message that is sent causes a delivery that is offered."""
+"""Number of times that the hub must finish its work before a room's state is read, because a message causes a
+delivery."""
 
 
 class Found(Struct, frozen=True):
-    """Identifiers of objects in a room, to be tried from another room."""
+    """Record: identifiers of objects in a room. A test uses them from another room."""
 
     member: str
     channel: str
@@ -45,7 +46,7 @@ class Found(Struct, frozen=True):
 
 
 class Place:
-    """One room of a hub: the common one, or another."""
+    """Test helper: one room of a hub. It is the common room (the hub itself) or another one."""
 
     def __init__(self, url: str, name: str, room_id: str | None, services: Services) -> None:
         self.url = url
@@ -57,24 +58,24 @@ class Place:
 
     @property
     def marker(self) -> str:
-        """A text that only messages of this room contain."""
+        """Return a text that only messages of this room contain."""
         return f"said-in-{self.name}"
 
     @property
     def only(self) -> str:
-        """The member that only this room has."""
+        """Return the name of the member that only this room has."""
         return f"only-{self.name}"
 
     def agent(self, name: str) -> Agent:
-        """A client of the relay: its token leads to its room."""
+        """Return a client of backchannel's relay API for a member. Its token leads to its room."""
         return Agent(self.url, self.tokens[name], name)
 
     async def join(self, name: str, **options: Any) -> Client:
-        """A session on the hub's own protocol."""
+        """Open a session of a member in the hub's own protocol."""
         return await connect(url=self.url, token=self.tokens[name], **options)
 
     async def state(self) -> list[Any]:
-        """Everything that was done in this room, without requests that were refused, and its files."""
+        """Return all log rows of this room except refusals, all its activity, and all its files."""
         for _ in range(_ROUNDS):
             assert await self.services.operator._hub.ask(Tick()) is not None, "it has done all that was asked before"
         async with await self.join("alice") as alice:
@@ -86,7 +87,7 @@ class Place:
         return [*(event for event in events if event["event"] != "refuse"), *activity, *files]
 
     async def furnish(self) -> None:
-        """Create messages and objects of every kind in this room."""
+        """Create messages and objects of every kind in this room, and note their identifiers."""
         replies = await self.services.operator.ask(
             lambda session: (UpdateMember(session, name=MemberName("alice"), permissions=OWNER_PERMISSIONS),)
         )
@@ -108,7 +109,7 @@ class Place:
 
 
 class House:
-    """A hub with its common room and two others."""
+    """Test helper: a hub with its common room and two others."""
 
     def __init__(self, hub: MixedHub, rooms: Rooms) -> None:
         self.hub = hub
@@ -117,7 +118,7 @@ class House:
 
     @property
     def routes(self) -> Iterator[Route]:
-        """The routes that every room has."""
+        """Yield the HTTP routes that every room has."""
         for known in self.rooms._known.values():
             assert known.open is not None
             for app in known.open.apps:
@@ -127,7 +128,7 @@ class House:
 
 @contextlib.asynccontextmanager
 async def house(home: Path) -> AsyncIterator[House]:
-    """A hub with all protocols, and two rooms besides the common one."""
+    """Start a hub with all protocols and two rooms besides the common one, and yield it."""
     config = f'{CONFIG}\n[backchannel]\nroom_token = "{ROOM_TOKEN}"\n[limits]\nlazy_commit_ms = 0\n'
     async with mixed_hub(home, config=config) as hub:
         url, running = hub.there.running.http, hub.there.hub
@@ -154,7 +155,7 @@ async def house(home: Path) -> AsyncIterator[House]:
 
 
 class Intruder:
-    """A member of one room that asks about another, over one connection."""
+    """Test client: a member of one room that asks for data of another, over one connection."""
 
     def __init__(self, url: str, **headers: str) -> None:
         self._connection = HTTPConnection(urlsplit(url).netloc, timeout=WAIT_SECONDS)

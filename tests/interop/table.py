@@ -1,6 +1,6 @@
-"""The tables of docs/interop.md, generated from the declarations of protocols.
+"""Generator of the tables in docs/interop.md.
 
-`python -m tests.interop.table` writes them.
+`python -m tests.interop.table` writes them, from the fields that each protocol declares.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ OWN, REST, SAME, NOTE, UNSAID = "own", "rest", "as it came", "note", "–"
 
 
 def cell(field: Field, sender: Carriage, recipient: Carriage) -> str:
-    """The table cell for a field on its way from one protocol to another."""
+    """Return the table cell for a field of a message from one protocol to another."""
     if field not in sender.says:
         return UNSAID
     if sender is recipient:
@@ -56,7 +56,7 @@ TABLES = {"said": _said, "given": _given, "pairs": _pairs}
 
 
 def filled(page: str) -> str:
-    """Return the page with its tables generated anew from the code."""
+    """Return the Markdown text `page` with its tables generated anew from the code."""
     for name, draw in TABLES.items():
         before, start, rest = page.partition(f"<!-- {name} -->\n")
         _, end, after = rest.partition(f"<!-- /{name} -->")

@@ -1,4 +1,4 @@
-"""Addresses: each protocol writes the same targets in its own form, and gets suggestions for unknown names."""
+"""Tests of addresses: each protocol writes the same targets in its own form, and unknown names get suggestions."""
 
 from collections.abc import Callable
 from pathlib import Path

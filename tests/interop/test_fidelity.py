@@ -1,4 +1,4 @@
-"""docs/interop.md is true: its tables are those of the code, and each of their cells is proved by sending."""
+"""Tests that docs/interop.md is true: its tables are generated from the code, and a sent message proves each cell."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_the_page_has_the_tables_of_the_code() -> None:
 
 
 def in_words(protocol: str, earlier: str) -> Json:
-    """All fields that a protocol can send, in the form that its driver takes.
+    """Return all fields that a protocol can send, in the form of its driver.
 
     `earlier` is the id of a message to answer.
     """
@@ -73,7 +73,7 @@ def in_words(protocol: str, earlier: str) -> Json:
 
 
 def own_words(protocol: str, raw: Json) -> dict[Field, Any]:
-    """The fields that a recipient finds in its wire's own words."""
+    """Return the fields of a received message that the recipient's protocol has a place for."""
     match protocol:
         case "agent-channels":
             return {Field.DATA: raw["data"]}
@@ -103,7 +103,7 @@ def own_words(protocol: str, raw: Json) -> dict[Field, Any]:
 
 
 def written_by_the_hub(protocol: str, raw: Json) -> Json:
-    """The fields that the hub wrote beside the wire's own fields."""
+    """Return the fields that the hub added to a received message because the protocol has no place for them."""
     match protocol:
         case "agent-channels":
             return dict(raw["data"]["tieline"])
@@ -123,7 +123,7 @@ def written_by_the_hub(protocol: str, raw: Json) -> Json:
 
 
 def same_words(protocol: str, said: Json, raw: Json) -> bool:
-    """True if a message within one protocol has everything that its sender wrote."""
+    """Return true if a message within one protocol has everything that its sender wrote (`said`)."""
     match protocol:
         case "agent-relay":
             beside, words = dict(said["envelope"]), {key: said[key] for key in said if key != "envelope"}
@@ -147,12 +147,12 @@ def _holds(found: Any, wanted: Any) -> bool:
 
 
 def spelled(protocol: str, message_id: str) -> str:
-    """The id of a message as a wire spells it."""
+    """Return the id of a message in the form of a protocol."""
     return to_prefix_id(message_id) if protocol == "backchannel" else message_id
 
 
 def is_said(field: Field, value: Any, earlier: str) -> bool:
-    """True if a value is the one that the sender put into a field."""
+    """Return true if `value` is what the sender put into this field. `earlier` is the id of the answered message."""
     match field:
         case Field.DATA:
             return _holds(value, {"n": 1})
@@ -165,7 +165,7 @@ def is_said(field: Field, value: Any, earlier: str) -> bool:
 
 
 async def say_it_all(place: MixedHub, sender: str, target: str, earlier: str) -> Json:
-    """Let a member send all fields that its protocol has. Return the sent values."""
+    """Let a member send a message with all fields that its protocol has. Return the sent fields."""
     if sender == NATIVE:
         client = await place.there.join("speaker")
         await client.send(
@@ -228,7 +228,7 @@ async def test_every_field_arrives_where_the_page_says(folder: Path, sender: str
 
 
 async def native_message(place: MixedHub) -> Json:
-    """The message that waits for a reader on the hub's own protocol."""
+    """Wait for the test message as a reader of the hub's own protocol. Return it as JSON."""
     client = await place.there.join("reader", receive=True)
     async for delivery in client:
         if delivery.message.body == "said":

@@ -1,4 +1,4 @@
-"""A command that breaks fails alone, whatever protocols the other members use."""
+"""Tests that an error inside one command fails only this command, whatever protocols the other members use."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ async def _sessions(client: Client) -> dict[str, int]:
 
 @pytest.fixture
 def broken_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the store raise after it has stored a message with a certain body."""
+    """Fixture: make the store raise after it has stored a message with a certain body."""
     accept = SqliteStore.accept
 
     def accept_or_raise(self: SqliteStore, row: LogRow, message: Message, *rest: Any) -> None:

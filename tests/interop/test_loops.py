@@ -1,4 +1,7 @@
-"""Agents on any protocol that answer each other without end are slowed, then held; nothing is lost, others go on."""
+"""Tests of agents that answer each other without end, on any protocol.
+
+The hub first slows their messages, then holds them. No message is lost, and other conversations continue.
+"""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +26,7 @@ RING = ("agent-relay", "backchannel", "peerbus")
 
 
 class Agent:
-    """A fake agent: it answers each message that it gets with a new message to one other member."""
+    """Test agent: it answers each message that it gets with a new message to one other member."""
 
     def __init__(self, driver: Driver, following: str, to: str = "") -> None:
         self.driver = driver
@@ -49,7 +52,7 @@ class Agent:
 
 
 async def held_in(there: HubHarness, conversation: str) -> int:
-    """Number of deliveries held in a conversation."""
+    """Return the number of deliveries that are held in a conversation."""
     pauses = await (await there.operator()).pauses()
     return next((pause.held for pause in pauses if pause.thread == conversation), 0)
 
@@ -61,7 +64,7 @@ async def until_held(there: HubHarness, conversation: str, count: int) -> None:
 
 
 def events(notices: list[Heard]) -> list[str]:
-    """Events of the notices, read from their text: not every protocol carries the data with the event."""
+    """Return `held` or `slowed` for each notice, read from its text, because not every protocol carries its data."""
     return ["held" if "held: " in notice.body else "slowed" if "slowed: " in notice.body else "?" for notice in notices]
 
 
@@ -167,7 +170,7 @@ async def test_what_was_held_reaches_every_protocol_in_order_after_what_came_mea
 
 
 async def heard_by(driver: Driver) -> str:
-    """The next message that a member gets, without the hub's notices at its arrival."""
+    """Return the body of the next message of a member. Skip the hub's own notices."""
     while True:
         heard = await driver.hear()
         if "@hub" not in heard.sender:

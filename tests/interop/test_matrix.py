@@ -1,4 +1,4 @@
-"""Any to any: every protocol reaches every other, once, intact and under the right name."""
+"""Tests that each protocol reaches every other: messages come once, complete, and with the right sender."""
 
 import asyncio
 import fnmatch
@@ -33,7 +33,7 @@ def large(sender: str) -> str:
 
 
 def check(heard: list[Heard], sent: Counter[str], speaker: Driver, target: str, reader: Driver) -> None:
-    """Check that each message came once, complete, and with the right sender."""
+    """Check that each sent body came once, complete, and with the sender name that the reader must see."""
     came = Counter(one.body for one in heard)
     sent = Counter(reader.shown(body) for body in sent.elements())
     assert came == sent, [(body[:60], count) for body, count in ((came - sent) + (sent - came)).items()]

@@ -1,4 +1,4 @@
-"""Receipts: each protocol's own acknowledgement moves the ladder, with its name and its evidence."""
+"""Tests of receipts: the acknowledgement of each protocol changes the state of a delivery, with its own evidence."""
 
 import asyncio
 from pathlib import Path

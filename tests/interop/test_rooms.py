@@ -1,4 +1,4 @@
-"""Nothing passes from one room of a hub to another, whatever verb of whatever protocol is tried."""
+"""Tests that nothing passes from one room of a hub to another, with any request of any protocol."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ from tieline.wire.route import Route
 
 PAIRS = list(itertools.permutations((COMMON, "east", "west"), 2))
 STREAMED = ("/v1/events/{agent*}", "/subscribe", "/members/{name}/activity/stream")
-"""Answers without an end; a test of their own looks at them."""
+"""Routes whose answers have no end. Another test checks them."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -43,12 +43,12 @@ async def there(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: f"from-{pair[0]}-to-{pair[1]}")
 def pair(there: House, request: pytest.FixtureRequest) -> tuple[Place, Place]:
-    """The room of the intruder, and the room that it asks about."""
+    """Fixture: return the room of the intruder, and the room whose data it asks for."""
     return there.places[request.param[0]], there.places[request.param[1]]
 
 
 def news(before: list[Any], now: list[Any]) -> list[Any]:
-    """Differences between two states of a room."""
+    """Return the entries that only one of two states of a room has."""
     return [each for each in now if each not in before] + [each for each in before if each not in now]
 
 
@@ -161,7 +161,7 @@ async def test_the_hubs_own_socket_and_its_folders_know_nobody_of_a_room(there: 
 
 
 def path_of(route: Route, other: Place) -> str:
-    """The path of a route, with the identifiers of another room in it."""
+    """Return the path of a route with the identifiers of objects in another room."""
     found = other.found
     filled = {"name": found.member, "slug": found.channel, "path": found.file.lstrip("/"), "agent": found.member}
     filled |= {"member": found.member, "log": "main", "preset": "x"}
@@ -173,7 +173,7 @@ def path_of(route: Route, other: Place) -> str:
 
 
 def body_of(other: Place) -> dict[str, Any]:
-    """A request body with every field that a route may have, filled with identifiers of another room."""
+    """Return a request body with every field that a route may have, filled with identifiers of another room."""
     found = other.found
     return {
         "to": found.member,
@@ -241,7 +241,7 @@ VALUES = {"change_channel": Admit("somebody"), "change_objective": Cancel("intru
 
 
 def frame_of(kind: type[f.Frame], number: int, other: Place) -> f.Frame:
-    """A frame of the hub's own protocol, with identifiers of another room."""
+    """Return a frame of the hub's own protocol, filled with identifiers of another room."""
     found = other.found
     values: dict[str, Any] = {
         "n": number,

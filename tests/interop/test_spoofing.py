@@ -1,4 +1,4 @@
-"""Spoofing: recipients see the member of the session as the sender, whatever a client writes."""
+"""Tests of spoofing: recipients see the member of the session as the sender, whatever name a client writes."""
 
 import fnmatch
 from pathlib import Path
@@ -18,7 +18,7 @@ LIES: dict[str, list[dict[str, Any]]] = {
     "mcp": [{"title": 'x" from="victim'}],
     "ac7": [{"data": CLAIM}, {"data": {**CLAIM, "ts": 1, "msg_id": "x", "level": "critical"}}],
 }
-"""Fields that a client of each protocol can write to pass for another member."""
+"""Fields that a client of each protocol can write to pretend to be another member."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Homes whose log somebody has changed, and what a plain walk along it finds."""
+"""Test helpers that damage the log of a home, and that find the damage with a simple check of each row."""
 
 import shutil
 import sqlite3
@@ -18,7 +18,7 @@ OTHER = b'{"event":"pause","thread":"x"}'
 
 @contextmanager
 def rows(home: Path) -> Iterator[sqlite3.Connection]:
-    """The database of a home, to be changed."""
+    """Open the database of a home, to change it. Commit at the end."""
     with closing(sqlite3.connect(home / "tieline.db", isolation_level="IMMEDIATE")) as database:
         # The file is a copy that nobody needs for long.
         database.execute("PRAGMA synchronous = OFF")
@@ -27,7 +27,7 @@ def rows(home: Path) -> Iterator[sqlite3.Connection]:
 
 
 def copied(home: Path, to: Path, *more: str) -> Path:
-    """A home of its own with the same log, and with more of its files."""
+    """Copy the log of a home into the new home `to`, with the files named in `more`. Return `to`."""
     to.mkdir()
     for name in ("tieline.db", *more):
         shutil.copy(home / name, to / name)
@@ -38,34 +38,34 @@ def copied(home: Path, to: Path, *more: str) -> Path:
 
 
 def change(database: sqlite3.Connection, offset: int) -> None:
-    """Let a row say something else."""
+    """Replace the event of a row by another event."""
     database.execute("UPDATE log SET event = ? WHERE offset = ?", (OTHER, offset))
 
 
 def move_time(database: sqlite3.Connection, offset: int) -> None:
-    """Let a row have happened three hours later."""
+    """Move the time of a row three hours forward."""
     database.execute("UPDATE log SET at_ms = at_ms + 10800000 WHERE offset = ?", (offset,))
 
 
 def rehash(database: sqlite3.Connection, offset: int) -> None:
-    """Give a row another hash."""
+    """Replace the hash of a row by another hash."""
     database.execute("UPDATE log SET hash = ? WHERE offset = ?", (blake3(b"other").digest(), offset))
 
 
 def drop(database: sqlite3.Connection, offset: int) -> None:
-    """Take a row away."""
+    """Delete a row."""
     database.execute("DELETE FROM log WHERE offset = ?", (offset,))
 
 
 def swap(database: sqlite3.Connection, offset: int) -> None:
-    """Put a row in the place of the one before it, or the first one behind the next."""
+    """Swap a row with the row before it. Swap the first row with the second."""
     other = offset - 1 if offset else 1
     for old, new in ((offset, -1), (other, offset), (-1, other)):
         database.execute("UPDATE log SET offset = ? WHERE offset = ?", (new, old))
 
 
 def double(database: sqlite3.Connection, offset: int) -> None:
-    """Let a row be there twice; what follows moves on by one."""
+    """Insert a copy of a row after it. The offsets of the following rows grow by one."""
     database.execute("UPDATE log SET offset = -offset WHERE offset > ?", (offset,))
     database.execute(
         "INSERT INTO log SELECT offset + 1, at_ms, event, hash FROM log WHERE offset = ?",
@@ -75,9 +75,9 @@ def double(database: sqlite3.Connection, offset: int) -> None:
 
 
 def link(database: sqlite3.Connection, offset: int, untimed: range = range(0)) -> None:
-    """Link a row and all that follows anew, as somebody would who knows how the chain is made.
+    """Compute the hashes of a row and of all following rows again, as an attacker who knows the formula would do.
 
-    The hashes of the rows `untimed` do not cover their times, as those of an older program.
+    The hashes of the rows in `untimed` do not cover their times, as in logs of an older version.
     """
     found = database.execute("SELECT hash FROM log WHERE offset < ? ORDER BY offset DESC LIMIT 1", (offset,)).fetchone()
     before = found[0] if found else blake3(b"").digest()
@@ -91,7 +91,7 @@ def link(database: sqlite3.Connection, offset: int, untimed: range = range(0)) -
 
 
 def bridge(database: sqlite3.Connection, offset: int) -> None:
-    """Take a row away and hide that."""
+    """Delete a row, and compute the following hashes again to hide that."""
     drop(database, offset)
     link(database, offset)
 
@@ -105,7 +105,10 @@ DAMAGES: dict[str, Callable[[sqlite3.Connection, int], None]] = {
 
 
 def walked(home: Path) -> list[tuple[int, bool]]:
-    """Every row and whether it follows from the one before it, one after the other."""
+    """Check each row with the row before it.
+
+    Return the offset of each row, and true if its offset and hash are right.
+    """
     found = []
     before, expected = blake3(b"").digest(), 0
     with rows(home) as database:
@@ -117,7 +120,7 @@ def walked(home: Path) -> list[tuple[int, bool]]:
 
 
 def pages_of(home: Path) -> list[Page]:
-    """Pages as workers would count them."""
+    """Return the counts of each page of a log, as the workers of an audit compute them."""
     log = SqliteLog(str(home), audit=True)
     batches = list(log.read("main", 0, log.end("main")))
     table = pa.Table.from_batches(batches).to_pylist() if batches else []
@@ -141,6 +144,6 @@ def pages_of(home: Path) -> list[Page]:
 
 
 def told(home: Path) -> list[VerifyFinding]:
-    """Findings of an audit of a home, without Spark; findings about signatures are left out."""
+    """Audit a home without Spark. Return the findings, without those about signatures."""
     options = {"home": str(home), "logs": "main", "audit": "true"}
     return [one for one in audit.tell(options, pages_of(home)) if one.kind != "signature"]

@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine: a master and workers as processes of their own, from PySpark's jars."""
+"""Test helper that starts a Spark cluster on this machine: a master and workers as separate processes."""
 
 import contextlib
 import os
@@ -18,20 +18,20 @@ _JOINED = "Registering worker"
 
 
 class Cluster:
-    """The address of the master, and the workers' folders."""
+    """A running Spark cluster: the address of the master, and the folders of the workers."""
 
     def __init__(self, url: str, work: list[Path]) -> None:
         self.url = url
         self._work = work
 
     def executors(self) -> list[int]:
-        """Number of executors that each worker started."""
+        """Return the number of executors that each worker has started."""
         return [len(list(folder.glob("app-*/*"))) for folder in self._work]
 
 
 @contextlib.contextmanager
 def cluster(folder: Path, workers: int = 2) -> Iterator[Cluster]:
-    """A standalone cluster on loopback, on free ports."""
+    """Start a Spark cluster on free ports of this machine. Stop it at the end."""
     folder.mkdir(parents=True)
     spec = find_spec("pyspark")
     assert spec is not None

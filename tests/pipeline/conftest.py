@@ -1,4 +1,4 @@
-"""Shared by the pipeline's tests: one Spark session, generated homes, and a lake that was filled in one run."""
+"""Fixtures for the pipeline's tests: one Spark session, a generated home, and lakes (the pipeline's tables)."""
 
 import shutil
 import tempfile
@@ -26,7 +26,7 @@ QUICK = {"spark.driver.memory": "1g"}
 
 @pytest.fixture(scope="session")
 def scratch() -> Iterator[Path]:
-    """Give a folder that lasts as long as the tests."""
+    """Fixture: a temporary folder for all tests of a session."""
     path = Path(tempfile.mkdtemp(prefix="tieline-pipeline-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
@@ -34,7 +34,7 @@ def scratch() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def spark(scratch: Path) -> "Iterator[SparkSession]":
-    """Start Spark once: it takes longer than most tests."""
+    """Fixture: a Spark session. It is started once, because a start takes longer than most tests."""
     from tieline.pipeline.session import start_session
 
     with warnings.catch_warnings():
@@ -46,7 +46,7 @@ def spark(scratch: Path) -> "Iterator[SparkSession]":
 
 @pytest.fixture(scope="session")
 def made_home(scratch: Path) -> Path:
-    """Make a home with the log of a team."""
+    """Fixture: a home with the generated log of a team."""
     from bench.synth import Generator
 
     home = scratch / "home"
@@ -56,7 +56,7 @@ def made_home(scratch: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def oracle(made_home: Path) -> "Oracle":
-    """Know what the tables of that home must hold."""
+    """Fixture: the expected contents of the tables, computed without the pipeline from `made_home`."""
     from tests.pipeline.oracle import Oracle
 
     return Oracle(made_home)
@@ -64,7 +64,7 @@ def oracle(made_home: Path) -> "Oracle":
 
 @pytest.fixture(scope="session")
 def filled(spark: "SparkSession", made_home: Path, scratch: Path) -> "Lake":
-    """Fill a lake from that home in one run."""
+    """Fixture: a lake (the pipeline's tables) that one run filled from `made_home`."""
     from tieline.pipeline.lake import Lake
     from tieline.pipeline.run import run
 
@@ -75,7 +75,10 @@ def filled(spark: "SparkSession", made_home: Path, scratch: Path) -> "Lake":
 
 @pytest.fixture(scope="session")
 def begun(spark: "SparkSession", made_home: Path, scratch: Path) -> "Lake":
-    """Fill a lake from the first rows of that home. Tests that go on from there copy it."""
+    """Fixture: a lake (the pipeline's tables) with only the first rows of `made_home`.
+
+    Tests copy it and add more rows.
+    """
     from tieline.pipeline.lake import Lake
     from tieline.pipeline.run import run
 

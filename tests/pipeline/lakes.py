@@ -1,4 +1,4 @@
-"""Lakes for tests: gold tables written by Arrow, as a run leaves them, and copies of lakes that a run has filled."""
+"""Test helpers that make lakes (the pipeline's tables): from given rows with Arrow, or as copies of other lakes."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,15 @@ from tieline.pipeline.tasks import TableWriter
 
 DAY = 86_400_000
 START = 20_000 * DAY + 9 * 3_600_000
-"""Nine o'clock of some day."""
+"""Nine o'clock (UTC) of some day, in milliseconds."""
 MINUTE = 60_000
 
 
 def lake_of(path: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]], *, main: int = 100) -> Lake:
-    """A lake with these rows; columns that a row lacks are null."""
+    """Make a lake whose tables have these rows. Columns that a row lacks are null.
+
+    `main` is the position in the main log up to which the lake was read.
+    """
     lake = Lake(path)
     with lake.held():
         for name, rows in tables.items():
@@ -32,13 +35,16 @@ def lake_of(path: Path, tables: Mapping[str, Sequence[Mapping[str, Any]]], *, ma
 
 
 def copied(lake: Lake, path: Path) -> Lake:
-    """A lake of its own with the same tables."""
+    """Copy a lake to another folder. Return the copy."""
     shutil.copytree(lake.path, path)
     return Lake(path)
 
 
 def busy(path: Path, name: str = "bob") -> Lake:
-    """A lake with a little of everything; `name` is a member, an objective's title and a model."""
+    """Make a lake with a few rows in every table.
+
+    `name` is used as a member, as an objective's title and as a model.
+    """
     steps = {"expired": 0, "dead": 0, "late": 0, "seen": 0}
     return lake_of(
         path,

@@ -1,6 +1,6 @@
-"""The pipeline's tables computed another way: the log through plain sqlite3, its events through json, sums by DuckDB.
+"""The expected contents of the pipeline's tables, computed in another way: with sqlite3, json and DuckDB.
 
-It shares no code with the pipeline. Queries have the columns of the gold tables, in their order.
+This module shares no code with the pipeline. Its queries have the columns of the gold tables (sums), in their order.
 """
 
 import json
@@ -149,7 +149,7 @@ QUERIES = {
 
 
 class Oracle:
-    """Answers about one home."""
+    """Computes the expected rows of the gold tables (sums) for one home."""
 
     def __init__(self, home: Path) -> None:
         self._duck = duckdb.connect()
@@ -159,7 +159,7 @@ class Oracle:
         self._duck.execute(_VIEWS)
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
-        """The expected rows of a gold table, sorted."""
+        """Return the expected rows of a gold table, sorted."""
         return ordered(self._duck.execute(QUERIES[table]).fetchall())
 
     def _table(self, name: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -238,12 +238,12 @@ class Oracle:
 
 
 def ordered(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Rows in an order that does not depend on who made them."""
+    """Return rows in an order that depends only on their contents, so that two lists can be compared."""
     return sorted(rows, key=repr)
 
 
 def stored(files: Sequence[str], columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The rows of a table of the lake, read by DuckDB from its Parquet files."""
+    """Return the rows of a table of a lake, sorted. DuckDB reads them from the Parquet `files`."""
     if not files:
         return []
     wanted = ", ".join(f'"{column}"' for column in columns)

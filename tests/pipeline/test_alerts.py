@@ -1,4 +1,4 @@
-"""Alerts: found in a report, told to members through a real hub, each once."""
+"""Tests of alerts: they are found in a report and sent to members through a real hub, each once."""
 
 from pathlib import Path
 
@@ -95,7 +95,7 @@ async def test_a_lake_that_forgot_what_it_told_tells_nothing_twice(folder: Path)
 
 
 class Killed(Exception):
-    """A run ends here, without a word."""
+    """Exception that stands for a kill in the middle of a run."""
 
 
 async def test_a_run_that_is_killed_between_telling_and_noting_tells_nothing_twice(

@@ -1,4 +1,4 @@
-"""A cluster: the same job on a real master with two workers, which read the log through the hub's URL alone."""
+"""Tests of the pipeline on a real Spark cluster with two workers, which read the log only through the hub's URL."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 MESSAGES, ACKED = 120, 10
-"""So many wait that it is worth an alert."""
+"""Numbers of messages to bob, and of those that he acknowledges. So many wait that there is an alert."""
 _COMMAND = "from tieline.cli.main import main; main()"
 _READ = """
 import json, os, sys
@@ -53,7 +53,7 @@ spark.stop()
 
 
 async def _live(there: HubHarness) -> None:
-    """Members write to each other, acknowledge and answer."""
+    """Add members to a hub. Let them send messages, acknowledge and answer."""
     await there.add("alice", "bob", "carol")
     await there.add("analyst", permissions=(LOG_READ,))
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
@@ -65,7 +65,7 @@ async def _live(there: HubHarness) -> None:
 
 
 async def _python(program: str, *arguments: str, token: str) -> bytes:
-    """Output of a separate Python process; it is separate because a process has only one Spark session."""
+    """Run `program` in a separate Python process, because a process has only one Spark session. Return its output."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, *arguments,
         env={**os.environ, "TIELINE_TOKEN": token},
@@ -78,7 +78,7 @@ async def _python(program: str, *arguments: str, token: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def there(scratch: Path) -> Iterator[Cluster]:
-    """A master and two workers."""
+    """Fixture: a Spark cluster with a master and two workers."""
     with cluster(scratch / "cluster") as started:
         yield started
 

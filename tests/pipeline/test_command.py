@@ -1,4 +1,4 @@
-"""The command in a process of its own: it follows a hub that comes and goes, and stops cleanly in the middle."""
+"""Tests of `tieline pipeline` in a separate process: it follows a hub that restarts, and can be stopped at any time."""
 
 import asyncio
 import fcntl
@@ -40,7 +40,7 @@ _PROGRAM = "import sys; from tieline.cli.main import main; sys.argv[0] = 'tielin
 
 @pytest.fixture(autouse=True)
 def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let processes start Spark with what is quick for small jobs, as far as the pipeline does not decide it."""
+    """Fixture: settings by which new processes start Spark faster for small jobs."""
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in QUICK.items()))
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     # A session that follows a log is made for a long life, with Java's optimising compiler. Here it is short.
@@ -60,7 +60,7 @@ async def until(condition: Callable[[], bool], process: "subprocess.Popen[bytes]
 
 
 class FixedHub(HubProcess):
-    """A hub that comes back at the same address."""
+    """A hub in a separate process that has the same address after each start."""
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
         if not hasattr(self, "_port"):
@@ -79,7 +79,10 @@ def _start(arguments: list[str], errors: Path, environment: dict[str, str]) -> "
 
 
 async def _talk(home: Path, messages: int) -> str:
-    """Let somebody say something; returns a token that may read the log."""
+    """Send messages from ada to reader.
+
+    Return a token that may read the log, or an empty text if it was issued before.
+    """
     async with await connect(home=home) as operator:
         names = {member.name for member in await operator.members()}
         issued = None if "reader" in names else await operator.add_member("reader", permissions=(LOG_READ,))

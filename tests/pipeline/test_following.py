@@ -1,4 +1,7 @@
-"""A hub that goes away while it is followed: waited for, told of, and read on; with streams that tests end."""
+"""Tests of `pipeline run --follow` when the hub stops: the run waits, tells the user, and continues.
+
+Functions of the tests replace the reading with Spark.
+"""
 
 import asyncio
 import socket
@@ -33,7 +36,10 @@ def free_port() -> int:
 def bring_in(
     monkeypatch: pytest.MonkeyPatch, folder: Path, where: Mapping[str, str], noted: list[int], *streams: Stream
 ) -> Callable[..., Summary]:
-    """A run whose streams do what is given, one after the other."""
+    """Return a function that does a `pipeline run` without Spark.
+
+    Each time the run would read the log with Spark, it calls the next function of `streams`.
+    """
     waiting = list(streams)
 
     def stream(_spark: Any, _lake: Lake, _where: Mapping[str, str], *, follow: bool, watch: Watch) -> None:

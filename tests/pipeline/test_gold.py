@@ -1,4 +1,4 @@
-"""Gold: every table is what an independent computation makes of the same log."""
+"""Tests of the gold tables (sums): each has the rows that an independent computation makes of the same log."""
 
 import json
 from pathlib import Path

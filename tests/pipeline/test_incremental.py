@@ -1,4 +1,4 @@
-"""Increments: a lake that grows run by run is the lake that one run makes; what is new decides what is done."""
+"""Tests that several runs make the same tables as one run, and that a run changes only what new rows affect."""
 
 import socket
 import time
@@ -23,7 +23,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def grown(spark: SparkSession, made_home: Path, scratch: Path, begun: Lake, filled: Lake) -> Lake:
-    """Fill a lake in three runs; the last brings steps of deliveries that were closed before."""
+    """Fixture: a lake (tables) filled in three runs.
+
+    The last run has new states of deliveries that were closed before.
+    """
     lake = copied(begun, scratch / "grown")
     ends = filled.head().position
     nearly = {"main": ends["main"] - 2, "activity": ends["activity"] // 3}

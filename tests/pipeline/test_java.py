@@ -1,4 +1,7 @@
-"""Java: an installed one is preferred, else the wheel's is started without what it lacks; without any, it is said."""
+"""Tests of the search for Java: an installed Java is preferred to the one in the wheel.
+
+If none is found, an error says so.
+"""
 
 import subprocess
 from pathlib import Path

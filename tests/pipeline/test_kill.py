@@ -1,4 +1,4 @@
-"""Kills: a run that is killed at any stage has changed nothing or everything, and the next one makes it whole."""
+"""Tests of kills: a run that is killed at any stage has changed nothing or everything. The next run completes it."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Interrupted(Exception):
-    """Something went wrong in the middle of a batch."""
+    """Exception that a test raises in the middle of a batch."""
 
 
 def fail_at(stage: str) -> Watch:

@@ -1,4 +1,4 @@
-"""The lake: a batch appears in all tables at once, by one writer, and files that nobody needs go away."""
+"""Tests of the lake: a batch becomes visible in all tables at once. There is one writer. Unused files are deleted."""
 
 import shutil
 from pathlib import Path

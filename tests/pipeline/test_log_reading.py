@@ -1,4 +1,4 @@
-"""Reading logs without Spark: pages of a home, ranges for workers, and the same rows through a hub's URL."""
+"""Tests that logs are read without Spark: pages of a home, ranges for workers, and the same rows from a hub's URL."""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""Nothing is missed in silence: deleted rows are counted and told, and a restored or shorter log is an error."""
+"""Tests that no missing row is ignored: deleted rows are counted and reported.
+
+A restored or shorter log is an error.
+"""
 
 import asyncio
 import json
@@ -30,7 +33,7 @@ Ask = Callable[..., Result]
 
 @pytest.fixture
 def ask(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """Run commands here, with the session that is there already."""
+    """Fixture: a function that runs a `tieline pipeline` command in this process, with the tests' Spark session."""
     monkeypatch.setattr("tieline.pipeline.session.start_session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
     return lambda *arguments: CliRunner().invoke(make_app(), ["pipeline", *map(str, arguments)])

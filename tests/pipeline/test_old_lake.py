@@ -1,4 +1,7 @@
-"""A lake of the form before Delta: told of by every command, and made anew from its bronze by one."""
+"""Tests of a lake in the format before Delta.
+
+Every command reports the old format, and one command rebuilds the tables from the log rows in the lake.
+"""
 
 import json
 import shutil
@@ -17,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def old_lake(path: Path, filled: Lake) -> Lake:
-    """A lake as version 9854711 left it, with the bronze of another lake."""
+    """Make a lake in the format of version 9854711, with the log rows (bronze) of the lake `filled`. Return it."""
     bronze = []
     for number, file in enumerate(filled.files("bronze"), 1):
         target = path / "bronze" / f"{number:08d}-0123abcd" / "rows.parquet"

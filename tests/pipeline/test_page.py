@@ -1,4 +1,7 @@
-"""The page: one file that a browser shows whole, in light and dark, wide and narrow, without asking anybody."""
+"""Tests of the report as an HTML page: one file that a browser shows completely, without requests to any server.
+
+It works in light and dark mode, on wide and narrow screens.
+"""
 
 from pathlib import Path
 
@@ -19,7 +22,7 @@ CHARTS = {
     "objectives": "rect.bar",
     "usage": "rect.s0",
 }
-"""Each section that has a chart, and the marks that make it one."""
+"""For each section with a chart, the CSS selector of the marks that the chart must have."""
 
 
 def _written(folder: Path, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Prices: those of a lake take the place of the known ones, and a file that has none is told of."""
+"""Tests of prices of models: prices in a lake replace the built-in ones. A file without prices is an error."""
 
 import json
 from pathlib import Path

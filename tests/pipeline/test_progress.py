@@ -1,4 +1,4 @@
-"""The display of a run: one line that is drawn again and again on a terminal, a line for each batch elsewhere."""
+"""Tests of the progress display of a run: on a terminal one line that is redrawn, elsewhere one line for each batch."""
 
 import fcntl
 import os
@@ -19,7 +19,7 @@ END = "<end>"
 
 
 class Clock:
-    """Goes on by five seconds whenever it is looked at."""
+    """Test double for the module `time`: each call returns a time that is five seconds later."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -36,7 +36,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Iterator[list[str]]:
-    """A terminal of this width; in the end, what was drawn on its line, one after the other."""
+    """Replace stderr by a terminal of this width.
+
+    Yield a list, which at the end has all texts that were drawn on the line, one after the other.
+    """
     own, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     drawn: list[str] = []
@@ -54,7 +57,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Iterator[list[str
 
 
 def work(display: Display) -> None:
-    """Two batches of three."""
+    """Report two complete batches and the start of a third one to a progress display."""
     with display:
         for number, table in ((1, "bronze"), (2, "deliveries")):
             display.stage(table)

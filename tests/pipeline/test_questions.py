@@ -1,4 +1,4 @@
-"""Commands that look at tables, with the session that the tests share: what they print, and what bad questions get."""
+"""Tests of the commands that read tables: their output, and the errors for bad queries."""
 
 import json
 import re
@@ -26,7 +26,7 @@ Ask = Callable[..., Result]
 
 @pytest.fixture
 def ask(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ask:
-    """Run commands here, with the session that is there already."""
+    """Fixture: a function that runs a `tieline pipeline` command in this process, with the tests' Spark session."""
     monkeypatch.setattr("tieline.pipeline.session.start_session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
 
@@ -37,7 +37,7 @@ def ask(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
 
 def sentence(result: Result, code: int) -> str:
-    """The error line of a failed command; a hint may follow it."""
+    """Return the error line of a command that failed with this exit code. A hint may follow the line."""
     assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
     lines = result.stderr.splitlines()
     assert len(lines) <= 2, lines
@@ -128,7 +128,7 @@ def test_a_table_is_rebuilt_and_its_rows_are_told(ask: Ask, spark: SparkSession,
 
 @pytest.fixture
 async def kept(folder: Path) -> Path:
-    """Make a home with a log and two checkpoints of it."""
+    """Fixture: a home with a log and two checkpoints of the log."""
     home = folder / "h"
     async with running_hub(home) as hub:
         await hub.add("ada", "bob")

@@ -1,4 +1,4 @@
-"""The report: what the gold tables say, with and without a moment to begin at."""
+"""Tests of the report: it has the contents of the gold tables, over all time or from a given time on."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Shape: what a batch is made of, and which hours it touches."""
+"""Tests of the shape (summary) of a batch: how many rows of each kind it has, and which hours they change."""
 
 from typing import Any
 
@@ -14,7 +14,10 @@ AT = 500_000 * HOUR_MS
 
 
 def shape_of(*rows: dict[str, Any]) -> Shape:
-    """The shape of these rows, as tasks and driver make it: two rows a page, told as JSON."""
+    """Return the shape of these rows, computed as in a run.
+
+    A shape is made for each page of two rows, encoded as JSON, and then all shapes are added up.
+    """
     pages = [pa.Table.from_pylist(list(rows[first : first + 2]), SCHEMA) for first in range(0, len(rows), 2)]
     told = [msgspec.json.encode(page_shape(page)) for page in pages]
     return whole_shape(msgspec.json.decode(one, type=Shape) for one in told)

@@ -1,4 +1,4 @@
-"""Signatures of peerbus messages: whoever has the secret can check them in what is stored."""
+"""Tests that the audit checks the signatures of stored peerbus messages again, if the secret is given."""
 
 from pathlib import Path
 
@@ -13,7 +13,10 @@ KNOWS_NO_SECRET = CONFIG.replace("hmac_secret", "# hmac_secret")
 
 
 async def signed_home(home: Path) -> dict[str, int]:
-    """A hub that has no secret takes what peers sign, right or not; returns where the messages are."""
+    """Make a home with right and forged signatures, which the hub cannot check because it has no secret.
+
+    Return the log offset of each message, by body.
+    """
     async with bus(home, config=KNOWS_NO_SECRET) as hub:
         ada, bob = await hub.several("ada", "bob")
         await ada.say("bob", "right")
@@ -28,7 +31,7 @@ async def signed_home(home: Path) -> dict[str, int]:
 
 
 def signatures(home: Path) -> list[VerifyFinding]:
-    """Findings of an audit about signatures."""
+    """Audit a home. Return the findings about signatures."""
     options = {"home": str(home), "logs": "main", "audit": "true"}
     return [one for one in tell(options, pages_of(home)) if one.kind == "signature"]
 

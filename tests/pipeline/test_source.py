@@ -1,4 +1,4 @@
-"""The source in Spark: what is asked for is read, and nothing else."""
+"""Tests of the `tieline` data source in Spark: a query reads the rows that it asks for, and no others."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bad activity of members and bad rows in the log: none of them stops a run, or changes the figures of others."""
+"""Tests of bad activity of members and bad rows in the log: they do not stop a run, or change figures of others."""
 
 import json
 import re
@@ -22,7 +22,7 @@ HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 
 def tell(home: Path, ts_ms: int, usage: dict[str, int], lasted_ms: int) -> int:
-    """Add an exchange to the activity of the first member; returns when it was told."""
+    """Add a model call to the activity of the first member. Return the time at which it was reported."""
     database = sqlite3.connect(home / "activity.db")
     offset, at_ms = database.execute("SELECT max(offset) + 1, max(at_ms) FROM activity").fetchone()
     response = {"model": "claude-opus-4-5", "usage": usage, "status": 200, "error": None}
@@ -35,7 +35,7 @@ def tell(home: Path, ts_ms: int, usage: dict[str, int], lasted_ms: int) -> int:
 
 
 def spoil(home: Path, find: bytes, put: bytes) -> int:
-    """Change what the first row says that matches; returns its offset."""
+    """In the first log row whose event matches `find`, replace the match by `put`. Return the offset of the row."""
     database = sqlite3.connect(home / "tieline.db")
     rows = database.execute("SELECT offset, event FROM log ORDER BY offset").fetchall()
     offset, event = next(row for row in rows if re.search(find, row[1]))

@@ -1,4 +1,4 @@
-"""The generator: what it makes passes the hub's own audit, and the same seed makes the same."""
+"""Tests of the generator of logs: its logs pass the hub's audit, and the same seed makes the same log."""
 
 import json
 from pathlib import Path

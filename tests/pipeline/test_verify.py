@@ -1,4 +1,4 @@
-"""The audit at scale: whatever was done to a row is found at its place, however the log is cut into ranges."""
+"""Tests of the audit of large logs: every change of a row is found at its offset, for any split into ranges."""
 
 import itertools
 import tempfile
@@ -15,12 +15,12 @@ from tieline.pipeline import verify as audit
 from tieline.pipeline.sqlite_log import SqliteLog
 
 PAGE = 50
-"""Rows of a page here, so that a small log has many."""
+"""Number of rows of a page in these tests, so that a small log has many pages."""
 
 
 @pytest.fixture(scope="module")
 def little(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a small log."""
+    """Fixture: a home with a small log."""
     from bench.synth import Generator
 
     home = tmp_path_factory.mktemp("little") / "h"
@@ -30,7 +30,7 @@ def little(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut logs into many pages."""
+    """Fixture: set the size of a page to `PAGE` rows, so that a small log has many pages."""
     monkeypatch.setattr(audit, "PAGE_ROWS", PAGE)
     monkeypatch.setattr(sqlite_log, "PAGE_ROWS", PAGE)
 
@@ -92,7 +92,7 @@ def test_whatever_was_done_to_a_row_is_found_at_its_place(
 
 
 def _left_over(home: Path) -> set[tuple[str, int]]:
-    """Messages and objectives behind the log's end."""
+    """Return a finding for each stored message or objective change whose log row is missing."""
     with rows(home) as database:
         found = database.execute(
             "SELECT offset FROM message UNION SELECT offset FROM objective_event EXCEPT SELECT offset FROM log"

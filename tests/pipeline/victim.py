@@ -1,7 +1,8 @@
-"""A driver of its own that kills itself so long after a stage begins: `victim.py HOME LAKE ROWS STAGE SECONDS`.
+"""A Spark driver that kills itself some time after a stage begins: `victim.py HOME LAKE ROWS STAGE SECONDS`.
 
-ROWS are those of a batch. The driver uses the Java of the tests' session, named by `gateway`, which outlives it: its
-tasks go on and write files that nobody commits. `tests/faults` kills drivers together with their Java.
+ROWS is the number of rows of a batch. The driver uses the Java process of the tests' Spark session, which the function
+`gateway` describes. This Java process survives the kill: its tasks continue and write files that nobody commits.
+`tests/faults` kills drivers together with their Java.
 """
 
 import os
@@ -19,13 +20,13 @@ from tieline.pipeline.run import Watch, run
 
 
 def gateway(spark: SparkSession) -> dict[str, str]:
-    """Variables by which another process finds the Java of a session."""
+    """Return environment variables by which another process finds the Java process of a Spark session."""
     java = spark.sparkContext._gateway.java_parameters  # type: ignore[union-attr]  # it has begun
     return {"PYSPARK_GATEWAY_PORT": str(java.port), "PYSPARK_GATEWAY_SECRET": java.auth_token}
 
 
 def attached() -> SparkSession:
-    """A session in the Java that the variables name."""
+    """Return a Spark session in the Java process that the environment variables name."""
     found = launch_gateway()  # type: ignore[no-untyped-call]  # it has no types
     jvm = found.jvm
     assert jvm is not None
@@ -35,7 +36,7 @@ def attached() -> SparkSession:
 
 
 def main() -> None:
-    """Run until the stage, and die there."""
+    """Run the pipeline until the stage, and kill this process there."""
     home, lake, rows, stage, seconds = sys.argv[1:]
 
     def kill() -> None:

@@ -1,4 +1,7 @@
-"""Tests of the agent programs: a hub with two members, a home for the program, and the table of what was proved."""
+"""Fixtures for tests of real agent programs: a hub with two members, and a home for the program.
+
+After all tests, the table in the docs is compared with the results that the tests proved.
+"""
 
 import os
 from collections.abc import Iterator
@@ -31,7 +34,7 @@ def hub() -> Iterator[HubProcess]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Without `make programs`, run one conversation per program."""
+    """Skip all slow tests except one per agent program, unless `make programs` runs the tests."""
     if os.environ.get(REQUIRED_VARIABLE):
         return
     for item in items:
@@ -40,13 +43,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Write into the test's report what it proves. Reports go from the workers to the process that started them."""
+    """Store the facts that a test proves in its report.
+
+    With several workers, reports are sent to the main process, which collects the facts.
+    """
     for mark in item.iter_markers(_PROVES):
         item.user_properties.append((_PROVES, [ROWS.index(mark.args[0]), dict(mark.kwargs)]))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note what a passed test proved."""
+    """Collect the facts that a passed test proved."""
     if report.when == "call" and report.passed:
         for name, value in report.user_properties:
             if name == _PROVES and isinstance(value, list):
@@ -54,7 +60,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Compare the table in the docs with what was proved, if all tests of the programs ran."""
+    """Compare the table in the docs with the proved facts, or rewrite it.
+
+    Do this only if all tests of the programs ran.
+    """
     asked = os.environ.get(REQUIRED_VARIABLE)
     config = session.config
     if hasattr(config, "workerinput"):

@@ -1,4 +1,7 @@
-"""A conversation with an agent program: alice asks, the program answers as bob, and the hub tells how it went."""
+"""Test helpers for a conversation with an agent program: alice asks, the program answers as bob.
+
+The hub shows what happened to the messages.
+"""
 
 import contextlib
 import json
@@ -16,16 +19,19 @@ QUESTION = r'<channel [^<]* msg_id="(?P<id>[^"]+)"[^<]*>\s*(?P<body>QUESTION[^<]
 LATE_SECONDS = 10.0
 """Delay of an MCP server that is longer than Claude Code's own waits in one-shot mode, which are 5 and 2 seconds."""
 ANSWER = Line(QUESTION, call=("send", {"to": "@alice", "body": "ANSWER to {body}", "reply_to": "{id}"}))
-"""The model's part: it answers each question by our tool."""
+"""Line of the scripted model: it answers each question with Tieline's tool `send`."""
 
 
 def shown(model: ScriptedModel, body: str) -> list[Asked]:
-    """The requests that show a message with this body to the model, in its frame."""
+    """Return the requests in which the model got a message with this body, in its frame (the tags around a message)."""
     return model.told(f"{body}</channel>") + model.told(f"{body}\n</channel>")
 
 
 def prompt(person: Person, model: ScriptedModel, text: str) -> None:
-    """Type a prompt and enter it. Enter is a key of its own only if it comes after the text was drawn."""
+    """Type a prompt, wait until it is on the screen, and press Enter. Wait until the model gets the prompt.
+
+    If Enter comes too early, the program takes it as a part of the text.
+    """
     person.type(text)
     person.sees(text.rpartition(" ")[2])
     person.type("\r")
@@ -33,7 +39,7 @@ def prompt(person: Person, model: ScriptedModel, text: str) -> None:
 
 
 def run_once(command: Sequence[str], home: ProgramHome, variables: dict[str, str]) -> None:
-    """Run a program in its one-shot mode, in the home's project."""
+    """Run a program in its one-shot mode, in the home's project. It must succeed."""
     done = subprocess.run(
         command,
         env=variables,
@@ -48,31 +54,34 @@ def run_once(command: Sequence[str], home: ProgramHome, variables: dict[str, str
 
 
 def with_late_server(home: ProgramHome, variables: dict[str, str], seconds: float) -> dict[str, str]:
-    """Return the environment of a program in which every `tieline mcp` begins late, as on a busy machine."""
+    """Return environment variables with which every `tieline mcp` of a program starts late, as on a busy machine.
+
+    `seconds` is the delay.
+    """
     home.write("late/sitecustomize.py", f"import sys, time\nif 'mcp' in sys.orig_argv:\n    time.sleep({seconds})\n")
     before = variables.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
     return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, (str(home.folder / "late"), before)))}
 
 
 def bodies(hub: HubProcess, name: str) -> list[str]:
-    """The bodies of the messages in an inbox."""
+    """Return the bodies of the messages in the inbox of the member `name`."""
     return [item["message"]["body"] for item in json.loads(hub.cli("inbox", "--as", name, "--json").stdout)]
 
 
 def is_answered(hub: HubProcess, message_id: str, answer: str) -> bool:
-    """True if bob has answered a message of alice, and its receipt says so."""
+    """True if bob has sent `answer` to alice, and her message to him is acknowledged."""
     return answer in bodies(hub, "alice") and hub.states("alice", message_id)["bob"] == "acked"
 
 
 def evidence(hub: HubProcess, message_id: str) -> str:
-    """The evidence that bob has seen a message of alice."""
+    """Return the evidence that bob has seen a message of alice."""
     (receipt,) = json.loads(hub.cli("receipts", message_id, "--as", "alice", "--json").stdout)
     (seen,) = [step for step in receipt["steps"] if step["state"] == "seen"]
     return str(seen["evidence"])
 
 
 def descendants(pid: int) -> set[int]:
-    """The processes that a process started, and those that they started."""
+    """Return the ids of the processes that a process started, directly or indirectly."""
     found: set[int] = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -84,7 +93,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def command(pid: int) -> str:
-    """The command line of a process."""
+    """Return the command line of a process. It is empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:

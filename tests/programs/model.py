@@ -1,9 +1,9 @@
-"""A model that plays its part from data, behind the three interfaces that agent programs speak.
+"""Test double for a model: an HTTP server that answers agent programs by a script.
 
 `with ScriptedModel(Line("hello", call=("send", {...})), Line("sent", say="done")) as model:` serves Anthropic's
-`/v1/messages`, OpenAI's `/v1/responses` and Gemini's `generateContent` on loopback. The model answers each request with
-the first line whose pattern is found in what is new: everything since the model's last words. It writes down every
-request, so that a test can see what really reached a model, and when.
+`/v1/messages`, OpenAI's `/v1/responses` and Gemini's `generateContent` on loopback. The server answers each request
+with the first line whose pattern is found in the new text: everything after the model's last answer. The server records
+every request, so that a test can check what a model gets, and when.
 """
 
 import json
@@ -19,31 +19,31 @@ from msgspec import Struct
 Json = dict[str, Any]
 
 OTHERWISE = "nothing to do"
-"""The answer of the model if no line fits."""
+"""Answer of the scripted model if no line matches."""
 
 
 class Line(Struct, frozen=True):
-    """One line of the part: if the pattern is found in what is new, say a text or call one tool.
+    """A line of the script of a `ScriptedModel`: if the pattern `when` matches the new text, say a text or call a tool.
 
-    Texts in `say` and in the arguments may name groups of the pattern: `{id}`.
+    Texts in `say` and in the tool's arguments may contain groups of the pattern, such as `{id}`.
     """
 
     when: str
     say: str = ""
     call: tuple[str, Json] | None = None
     refuse: bool = False
-    """True if the request is refused as wrong, so that the turn fails."""
+    """If true, refuse the request as wrong, so that the program's turn fails."""
 
 
 class Asked(Struct, frozen=True):
-    """One request that reached the model."""
+    """Record of one request that a program sent to the scripted model."""
 
     at: float
-    """Time of the request, by the monotonic clock."""
+    """Time of the request, by the monotonic clock in seconds."""
     new: str
-    """Text that came since the model's last words: prompts, reminders, results of tools."""
+    """Text after the model's last answer: prompts, reminders, results of tools."""
     tools: tuple[str, ...]
-    """Names of the offered tools."""
+    """Names of the tools that the program offers to the model."""
     body: Json
 
 
@@ -55,7 +55,7 @@ class _Answer(Struct, frozen=True):
 
 
 class ScriptedModel:
-    """The server, on a free port of loopback."""
+    """Test double for a model: an HTTP server on a free port of loopback, which answers by a script."""
 
     def __init__(self, *lines: Line) -> None:
         self.lines = list(lines)
@@ -68,7 +68,7 @@ class ScriptedModel:
 
     @property
     def url(self) -> str:
-        """Base of the addresses."""
+        """Base URL of the server."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
@@ -80,11 +80,11 @@ class ScriptedModel:
         self._server.server_close()
 
     def told(self, text: str) -> list[Asked]:
-        """Requests whose new text contains this one."""
+        """Return the recorded requests whose new text contains `text`."""
         return [one for one in self.asked if text in one.new]
 
     def answer(self, body: Json, new: str, tools: tuple[str, ...]) -> _Answer:
-        """Write the request down and choose the line that answers it."""
+        """Record a request. Return the answer of the first line of the script that matches it."""
         with self._lock:
             self.asked.append(Asked(time.monotonic(), new, tools, body))
         for line in self.lines:
@@ -101,7 +101,7 @@ class ScriptedModel:
 
 
 def _filled(value: Any, groups: dict[str, str]) -> Any:
-    """The value with the groups of the pattern put into its texts."""
+    """Return `value` with each `{name}` in its texts replaced by the group of the pattern with this name."""
     if isinstance(value, str):
         for name, text in groups.items():
             value = value.replace(f"{{{name}}}", text)
@@ -112,12 +112,12 @@ def _filled(value: Any, groups: dict[str, str]) -> Any:
 
 
 def _offered(name: str, tools: tuple[str, ...]) -> str | None:
-    """The name under which the program offers a tool: programs put the server's name before it."""
+    """Return the name under which a program offers a tool, or `None`. Programs put the MCP server's name before it."""
     return next((tool for tool in tools if tool == name or re.search(rf"(?:__|[._]){re.escape(name)}$", tool)), None)
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text inside a content block, whatever its form."""
+    """Yield every text inside a content block, in any form. Leave out types, roles and ids."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -134,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep the test's output clean."""
+        """Do nothing, so that the server writes no request log to the test's output."""
 
     def do_HEAD(self) -> None:
         self._send(200, b"", "text/plain")

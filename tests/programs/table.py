@@ -1,7 +1,7 @@
-"""The table in docs/reaching.md: what the agent programs do, as the tests with the programs prove it.
+"""Makes the table in docs/reaching.md, which shows the abilities of agent programs as the tests prove them.
 
 A test says by `@pytest.mark.proves(ROW, busy="…")` which cells it proves, with their text. `make programs` compares the
-table of the passed tests with the page; `TIELINE_PROGRAMS=update make programs` writes it.
+table of the passed tests with the document; `TIELINE_PROGRAMS=update make programs` writes it.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _UNPROVED = "–"
 
 
 class Row(NamedTuple):
-    """A program, and the way in which it is connected."""
+    """A row of the table: an agent program with its npm package, and the way in which it is connected."""
 
     program: str
     package: str
@@ -40,16 +40,16 @@ COLUMNS = {
 }
 
 Proof = tuple[Row, dict[str, str]]
-"""Cells of one row, as one test proves them."""
+"""Cells of one row that one test proves: the row, and the text of each cell by column."""
 
 
 def heads() -> list[str]:
-    """The beginning of each row: the program, its version in the lock, and the way."""
+    """Return the first cells of each row: the program, its version in the lock file, and the way."""
     return [f"| {row.program} | {version(row.package)} | {row.way} |" for row in ROWS]
 
 
 def filled(page: str, proofs: Iterable[Proof]) -> str:
-    """The page with the table of these proofs."""
+    """Return the text of the document `page` with the table made from these proofs."""
     cells: dict[tuple[Row, str], str] = {}
     for row, proved in proofs:
         for column, text in proved.items():

@@ -1,4 +1,7 @@
-"""Claude Code itself, under `tieline run`, with a scripted model: what reaches the model, when, and how often."""
+"""Tests of the real Claude Code under `tieline run`, with a scripted model.
+
+They check which messages reach the model, when, and how often.
+"""
 
 import contextlib
 import json
@@ -35,7 +38,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 @contextlib.contextmanager
 def interactive(hub: HubProcess, home: ProgramHome, model: ScriptedModel, *options: str) -> Iterator[Person]:
-    """Claude Code at a terminal, started by `tieline run`, once it has read the list of our tools."""
+    """Start Claude Code by `tieline run` at a terminal. Wait until it has the list of Tieline's tools.
+
+    Yield the person at the terminal.
+    """
     variables = claude_code(home, model)
     with at_terminal(hub.home, "--as", "bob", *options, "claude-code", env=variables, cwd=home.project) as person:
         person.sees("shortcuts")

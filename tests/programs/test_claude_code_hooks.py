@@ -1,4 +1,4 @@
-"""Claude Code itself with installed hooks, as its user starts it: without `tieline run`."""
+"""Tests of the real Claude Code with Tieline's hooks in its settings, started without `tieline run`."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ EVIDENCE = "answer of the model in claude-code"
 
 
 def installed(hub: HubProcess, home: ProgramHome, model: ScriptedModel) -> dict[str, str]:
-    """Install the hooks as bob, and return the environment of the program."""
+    """Install Tieline's hooks for bob in Claude Code's settings. Return the environment variables of Claude Code."""
     variables = claude_code(home, model)
     done = hub.cli("hooks", "install", "claude-code", "--as", "bob", "--apply", env=variables)
     assert done.returncode == 0, done.stderr
@@ -36,19 +36,19 @@ def installed(hub: HubProcess, home: ProgramHome, model: ScriptedModel) -> dict[
 
 @contextlib.contextmanager
 def interactive(variables: dict[str, str], home: ProgramHome) -> Iterator[Person]:
-    """Claude Code at a terminal."""
+    """Start Claude Code at a terminal. Yield the person at the terminal."""
     with at_terminal_of(variables["CLAUDE_PATH"], env=variables, cwd=home.project) as person:
         person.sees("shortcuts")
         yield person
 
 
 def waiters(person: Person) -> set[int]:
-    """The hooks of a program that wait for a message."""
+    """Return the ids of the hook processes of a program that wait for a message."""
     return {pid for pid in descendants(person.process.pid) if "drain --hook claude-code" in command(pid)}
 
 
 def records(hub: HubProcess) -> list[Path]:
-    """The records of sessions in which hooks ran."""
+    """Return the record files of agent sessions in which hooks ran."""
     folder = hub.home / RUNS / FOLDER
     return list(folder.iterdir()) if folder.exists() else []
 

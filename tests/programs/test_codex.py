@@ -1,4 +1,7 @@
-"""Codex itself, under `tieline run`, with a scripted model: what reaches the model, when, and how often."""
+"""Tests of the real Codex under `tieline run`, with a scripted model.
+
+They check which messages reach the model, when, and how often.
+"""
 
 import contextlib
 import json
@@ -26,7 +29,7 @@ EVIDENCE = "answer of the model in codex"
 
 
 class Run:
-    """`tieline run codex`, and what it printed."""
+    """A running `tieline run codex` for tests, and its output."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", output: Path) -> None:
         self.process = process
@@ -34,13 +37,13 @@ class Run:
 
     @property
     def printed(self) -> str:
-        """Everything on its screen."""
+        """Everything that `tieline run codex` printed so far."""
         return self._output.read_text(encoding="utf-8", errors="replace")
 
 
 @contextlib.contextmanager
 def running(hub: HubProcess, home: ProgramHome, model: ScriptedModel) -> Iterator[Run]:
-    """Codex as bob, once its thread is open."""
+    """Start `tieline run codex` as bob, and wait until Codex has opened its thread (conversation)."""
     output = home.folder / "output"
     with (
         output.open("wb") as file,

@@ -1,4 +1,7 @@
-"""The agent programs themselves, connected by `tieline connect`: a message in, an answer out, and nothing left."""
+"""Tests of the real agent programs after `tieline connect`: they get a message and answer it.
+
+After `tieline disconnect`, nothing of Tieline is left in their homes.
+"""
 
 import contextlib
 import os
@@ -37,7 +40,7 @@ MEMBERS = {"claude-code": "claude", "codex": "codex", "gemini": "gemini"}
 
 
 class Connected:
-    """A program with its home, connected to a hub, and the files of that home before."""
+    """An agent program with its home for tests, which can be connected to a hub. `before` has the files of the home."""
 
     def __init__(self, program: str, hub: HubProcess, home: ProgramHome, model: ScriptedModel) -> None:
         self.program = program
@@ -61,43 +64,46 @@ class Connected:
         self.before = files(home.folder)
 
     def tieline(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run `tieline` in the environment of the program's user."""
+        """Run `tieline` in the environment of the program's user. Return the exit code and output."""
         return self._hub.cli(*words, env=self.variables)
 
     def connect(self) -> str:
-        """Connect the program, by one command."""
+        """Connect the program to the hub by one command. Return the output of the command."""
         done = self.tieline("connect", self.program, "--yes")
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def ask(self, prompt: str) -> None:
-        """One turn in one-shot mode.
+        """Run the program once with a prompt. Wait for Tieline's MCP server before the first turn.
 
-        At a terminal Codex waits for its MCP servers before the first turn. Without one it waits a second, unless a
-        server is required.
+        Without a terminal, Codex waits only a second for its MCP servers. So an option says that the server is
+        required.
         """
         required = {"required": "true", "startup_timeout_sec": "60"} if self.program == "codex" else {}
         options = [part for key, value in required.items() for part in ("-c", f"mcp_servers.tieline.{key}={value}")]
         self.ask_alone(prompt, *options)
 
     def ask_alone(self, prompt: str, *options: str) -> None:
-        """One turn in one-shot mode, with or without our MCP server."""
+        """Run the program once with a prompt and these options. Do not require Tieline's MCP server."""
         run_once([*self._command, *options, prompt], self.home, self.variables)
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, with its content."""
+    """Return the contents of every file in a folder and its subfolders, by relative path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def left_by_us(names: Iterable[str]) -> list[str]:
-    """The files that only we write. (Claude Code has a log with our name.)"""
+    """Return those of `names` that only Tieline gives to files.
+
+    A name with `tieline` is not enough, because Claude Code itself has a log with such a name.
+    """
     return [name for name in names if "before-tieline" in name or "new-by-tieline" in name or "tieline-token" in name]
 
 
 @contextlib.contextmanager
 def interactive(connected: Connected) -> Iterator[Person]:
-    """Claude Code at a terminal."""
+    """Start Claude Code at a terminal. Yield the person at the terminal."""
     path = connected.variables["CLAUDE_PATH"]
     with at_terminal_of(path, env=connected.variables, cwd=connected.home.project) as person:
         person.sees("shortcuts")

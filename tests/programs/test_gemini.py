@@ -1,4 +1,4 @@
-"""Gemini CLI itself, with our hooks and our MCP server in its settings, and a scripted model."""
+"""Tests of the real Gemini CLI with Tieline's hooks and MCP server in its settings, and a scripted model."""
 
 import contextlib
 import json
@@ -23,12 +23,12 @@ ANSWER = Line(QUESTION, call=("send", {"to": "@alice", "body": "ANSWER to {body}
 
 
 def shown(model: ScriptedModel, body: str) -> list[Asked]:
-    """The requests that show a message with this body to the model, in its frame."""
+    """Return the requests in which the model got a message with this body, in its frame (the tags around a message)."""
     return model.told(f"\n{body}\n&lt;/channel&gt;") + model.told(f"\n{body}\n</channel>")
 
 
 class Gemini:
-    """Gemini CLI as bob, with our hooks and tools."""
+    """Gemini CLI for tests, connected as bob with Tieline's hooks and tools."""
 
     def __init__(self, hub: HubProcess, home: ProgramHome, model: ScriptedModel) -> None:
         server = {"command": str(TIELINE), "args": ["mcp", "--as", "bob", "--no-push"], "trust": True}
@@ -40,13 +40,13 @@ class Gemini:
 
     @contextlib.contextmanager
     def interactive(self) -> Iterator[Person]:
-        """The program at a terminal, once it takes a prompt."""
+        """Start Gemini CLI at a terminal, and wait until it accepts a prompt. Yield the person at the terminal."""
         with at_terminal_of(*self._command, env=self._variables, cwd=self._home.project) as person:
             person.sees("1 MCP server")
             yield person
 
     def ask(self, prompt: str, *options: str) -> None:
-        """One turn in one-shot mode."""
+        """Run Gemini CLI once with a prompt and these options."""
         run_once([*self._command, *options, "-p", prompt], self._home, self._variables)
 
 
@@ -98,7 +98,7 @@ def test_a_message_in_the_middle_of_a_turn_is_shown_after_the_tool(hub: HubProce
 
 def test_a_message_at_the_end_of_a_turn_begins_another_one(hub: HubProcess, home: ProgramHome) -> None:
     class Interrupted(ScriptedModel):
-        """A message comes while the model answers."""
+        """Scripted model during whose first answer alice sends a message to bob."""
 
         def answer(self, *request: Any) -> Any:
             if not self.asked:

@@ -1,4 +1,4 @@
-"""The agent programs with the hub's MCP server over HTTP, and nothing of ours installed beside them."""
+"""Tests of the real agent programs with the hub's MCP server over HTTP, without any local part of Tieline."""
 
 import json
 
@@ -12,17 +12,20 @@ from tests.programs.model import Line, ScriptedModel
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 LOOK = Line("look around", call=("drain", {"wait": 30}))
-"""The model's part: it takes its messages, and answers each question by our tool."""
+"""Line of the scripted model: it takes its messages with the tool `drain`."""
 
 
 @pytest.fixture
 def token(hub: HubProcess) -> str:
-    """Give a new token of bob."""
+    """Fixture: a new token of bob."""
     return str(json.loads(hub.cli("member", "rotate", "bob", "--json").stdout)["token"])
 
 
 def check(hub: HubProcess, model: ScriptedModel, asked: str) -> None:
-    """See that the model was shown the message once, and that its answer came."""
+    """Check that the model got alice's question once, and that the answer reached alice.
+
+    `asked` is the question's id.
+    """
     assert is_answered(hub, asked, "ANSWER to QUESTION")
     assert len(shown(model, "QUESTION")) == 1
     assert model.unknown == []

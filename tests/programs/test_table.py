@@ -1,4 +1,4 @@
-"""The table of the agent programs in the docs has the versions of the lock."""
+"""Tests that the table of agent programs in the docs has the versions of the lock file."""
 
 import os
 

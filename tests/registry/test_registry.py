@@ -1,4 +1,4 @@
-"""A sixth protocol is one folder: the hub runs it, all protocols reach it, and no other file names it."""
+"""Tests that one folder adds a protocol: the hub runs it, all protocols reach it, and no other file names it."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ CHANNEL = "dev"
 
 @pytest.fixture
 def _toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Add a folder in which protocols are found."""
+    """Fixture: add the folder with the toy protocol to the folders in which protocols are found."""
     monkeypatch.setattr(tieline.protocols, "__path__", [*tieline.protocols.__path__, str(FOLDER)])
     protocols.cache_clear()
     yield
@@ -40,7 +40,7 @@ def _toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class MixedHub:
-    """A hub, and a member with a puppet for each protocol."""
+    """Test helper: a hub, and one member for each protocol, used through a puppet (scripted client)."""
 
     def __init__(self, there: HubHarness, stack: AsyncExitStack) -> None:
         self._there = there
@@ -48,7 +48,7 @@ class MixedHub:
         self.puppets: dict[str, Puppet] = {}
 
     async def enter(self, protocol: str) -> Puppet:
-        """Connect the member that speaks a protocol."""
+        """Connect the member that uses a protocol. Return its puppet (scripted client)."""
         name = f"m-{protocol}"
         if name not in self._there.tokens:
             await self._there.add(name)
@@ -60,7 +60,7 @@ class MixedHub:
         return puppet
 
     async def found(self) -> None:
-        """Make a channel with all members in it."""
+        """Make a channel, and admit all members to it."""
         await self._there.add("host")
         host = await self._there.join("host")
         await host.create_channel(CHANNEL)
@@ -75,7 +75,7 @@ async def mixed_hub(folder: Path, _toy: None) -> AsyncIterator[MixedHub]:
 
 
 async def hear(puppet: Puppet) -> tuple[str, str]:
-    """Wait for the next message, and acknowledge it."""
+    """Wait for the next message of a puppet (scripted client), and acknowledge it. Return sender and body."""
     async with asyncio.timeout(WAIT_SECONDS):
         heard = await puppet.hear()
     await puppet.acknowledge(heard)
@@ -83,7 +83,10 @@ async def hear(puppet: Puppet) -> tuple[str, str]:
 
 
 def is_from(sender: str, protocol: str) -> bool:
-    """True if a message is from the member on this protocol. One protocol has no sender names."""
+    """Return true if a sender name belongs to the member on this protocol.
+
+    One protocol has no sender names, so its form of address counts too.
+    """
     return fnmatchcase(sender, f"m-{protocol}") or fnmatchcase(sender, "client-*@*")
 
 
@@ -106,7 +109,7 @@ def test_twin_files_have_twin_names(name: str) -> None:
 
 
 def test_nothing_outside_the_folders_names_a_protocol() -> None:
-    """The demo's script has one agent on each protocol. A known form of a secret is like those of other systems."""
+    """Exceptions: the demo's script, with one agent on each protocol, and a known form of a secret."""
     name = re.compile(r"agent.?channels|agent.?relay|backchannel|peerbus|(?<![a-z])ac7", re.IGNORECASE)
     source = Path(tieline.__file__).parent
     script = source / "cli" / "demo" / "script.py"

@@ -1,4 +1,4 @@
-"""The bare Debian: settings that it copies from its host."""
+"""Tests of the script that makes a bare Debian: the settings that it copies from its host."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`make fresh`: the choice of steps, and the table at its end."""
+"""Tests of the script of `make fresh`: the choice of its steps, and the table at its end."""
 
 import argparse
 

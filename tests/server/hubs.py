@@ -1,4 +1,7 @@
-"""Hubs for tests: started in a home of their own, reached through either carrier, and waited for with a deadline."""
+"""Test helpers: start hubs in a home of their own, open clients over either carrier, and wait with a deadline.
+
+The carriers are the Unix socket and the WebSocket.
+"""
 
 import asyncio
 import contextlib
@@ -20,7 +23,7 @@ CARRIERS = (UNIX, WEBSOCKET)
 
 
 class HubHarness:
-    """One running hub, and its clients."""
+    """Test helper: one running hub, and its clients."""
 
     def __init__(self, home: Path, hub: RunningHub, running: Running, carrier: str = UNIX) -> None:
         self.home = home
@@ -31,18 +34,18 @@ class HubHarness:
         self._clients: list[Client] = []
 
     async def operator(self) -> Client:
-        """A session that manages members."""
+        """Open a session that may manage members, with the key of the home."""
         return self.keep(await connect(home=self.home))
 
     async def add(self, *names: str, permissions: tuple[str, ...] = (), kind: MemberKind = MemberKind.AGENT) -> None:
-        """Make members."""
+        """Make members, and store their tokens in `tokens`."""
         async with await connect(home=self.home) as operator:
             for name in names:
                 issued = await operator.add_member(name, permissions=permissions, kind=kind)
                 self.tokens[name] = issued.token
 
     async def join(self, name: str, *, receive: bool = False, window: int = 256, carrier: str | None = None) -> Client:
-        """Open a session of a member by its token, through the carrier of this harness."""
+        """Open a session of a member by its token, through `carrier` or else the harness's own. Return the client."""
         token = self.tokens[name]
         if (carrier or self.carrier) == WEBSOCKET:
             client = await connect(token=token, url=self.running.http, receive=receive, window=window)
@@ -51,7 +54,7 @@ class HubHarness:
         return self.keep(client)
 
     def keep(self, client: Client) -> Client:
-        """Close this client with the harness."""
+        """Make the harness close this client at its end. Return the client."""
         self._clients.append(client)
         return client
 
@@ -75,11 +78,11 @@ _SETTINGS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
     "ac7": ("ac7", lambda spoken: {"enabled": spoken}),
     "mcp": ("mcp", lambda spoken: {"enabled": spoken}),
 }
-"""Settings of protocols by short names, as tests write them."""
+"""Settings of protocols by the short names that tests use: the protocol, and a function that returns its settings."""
 
 
 def options_of(home: Path, **given: Any) -> Options:
-    """Options of a hub, on a free port unless another is named; settings of protocols go by their short names."""
+    """Return the options of a hub, on a free port unless another is named. Settings of protocols have short names."""
     flags: dict[str, dict[str, Any]] = {}
     for name in _SETTINGS.keys() & given.keys():
         value = given.pop(name)
@@ -91,7 +94,7 @@ def options_of(home: Path, **given: Any) -> Options:
 
 @contextlib.asynccontextmanager
 async def running_hub(home: Path, carrier: str = UNIX, **options: Any) -> AsyncIterator[HubHarness]:
-    """A hub, on a free port unless another is named."""
+    """Start a hub, on a free port unless another is named, and yield it. Stop it at the end."""
     hub = RunningHub(options_of(home, **options))
     running = await hub.start()
     built = HubHarness(home, hub, running, carrier)
@@ -102,7 +105,7 @@ async def running_hub(home: Path, carrier: str = UNIX, **options: Any) -> AsyncI
 
 
 async def take(client: Client, count: int, *, ack: bool = False) -> list[Delivery]:
-    """Wait for `count` deliveries."""
+    """Wait for `count` deliveries, and acknowledge them if `ack` is true. Return them."""
     taken: list[Delivery] = []
     async with asyncio.timeout(WAIT_SECONDS):
         async for delivery in client:
@@ -115,18 +118,18 @@ async def take(client: Client, count: int, *, ack: bool = False) -> list[Deliver
 
 
 def bodies(deliveries: list[Delivery]) -> list[str]:
-    """Bodies of deliveries."""
+    """Return the bodies of the deliveries' messages."""
     return [delivery.message.body for delivery in deliveries]
 
 
 async def silent(client: Client) -> None:
-    """Check that no unread delivery was pushed before the answer to a request that is sent now."""
+    """Check that the client has no unread delivery, after the hub has answered one more request."""
     await client.members()
     assert client._deliveries.empty()
 
 
 async def until(condition: Callable[[], bool], *, seconds: float = WAIT_SECONDS) -> None:
-    """Wait until a condition is true."""
+    """Wait until a condition is true. Fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

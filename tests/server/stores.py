@@ -1,4 +1,4 @@
-"""A SQLite store whose commits a test can hold, fail and count."""
+"""Test double: a SQLite store whose commits a test can delay, fail and count."""
 
 import threading
 from pathlib import Path
@@ -10,7 +10,7 @@ WAIT_SECONDS = 10
 
 
 class StubbornStore(SqliteStore):
-    """A real store whose commits wait until the test allows them."""
+    """Test double: a real SQLite store whose commits wait until the test allows them, or fail."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, synchronous="OFF")
@@ -25,7 +25,7 @@ class StubbornStore(SqliteStore):
         self.done = 0
 
     def commit(self) -> None:
-        """Commit, wait or fail, as the test wants it."""
+        """Commit. Before, wait or raise if the test wants it."""
         self.tried += 1
         if not self.gate.is_set():
             self.entered.set()
@@ -37,7 +37,7 @@ class StubbornStore(SqliteStore):
         self.done += 1
 
     def restore(self) -> StoredState:
-        """Restore the state, or fail if the test wants it."""
+        """Return the stored state, or raise if the test wants it."""
         if self.restore_fails:
             raise StoreError("the disk is gone")
         return super().restore()

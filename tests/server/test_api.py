@@ -1,4 +1,4 @@
-"""Receipts and search over plain HTTP."""
+"""Tests of receipts and search over plain HTTP."""
 
 import asyncio
 import json

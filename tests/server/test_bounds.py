@@ -1,4 +1,4 @@
-"""Limits of HTTP: requests that are too large, too slow or invalid get an answer, and no line in the log."""
+"""Tests of limits of HTTP: requests that are too large, too slow or invalid get an answer, and no line in the log."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ async def there(folder: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator
 
 
 class Line:
-    """A raw connection, so that a test can send any bytes."""
+    """Test client: a raw connection, so that a test can send any bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -117,7 +117,7 @@ HOSTILE = [
 @pytest.mark.slow
 @pytest.mark.parametrize("upgrade", [False, True], ids=["http", "websocket"])
 async def test_what_a_strangers_headers_cost_grows_with_their_length_alone(there: HubHarness, upgrade: bool) -> None:
-    """The cost is processor time of the thread that serves all clients, including the client's own part."""
+    """The cost is the processor time of one thread, which runs the hub and the test client."""
     more = b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n" if upgrade else b""
     more += b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n" if upgrade else b""
 

@@ -1,4 +1,4 @@
-"""The hub's clock: a jump of the system's changes nothing until it has lasted, and the hub's time comes back."""
+"""Tests of the hub's clock: a jump of the system clock has no effect before it lasts, and the hub's time recovers."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,7 +18,7 @@ PATIENCE_MS = Limits().clock_patience_ms
 
 
 class Machine:
-    """Fake clocks of a machine, which the test sets."""
+    """Test double: the clocks of a machine, which the test sets."""
 
     def __init__(self) -> None:
         self.wall = START_MS
@@ -26,7 +26,7 @@ class Machine:
         self.clock = Clock(Limits(), lambda: self.wall, lambda: self.steady)
 
     def wait(self, milliseconds: int) -> int:
-        """Let time pass. Return the hub's time after it."""
+        """Move both clocks forward. Return the hub's time after it."""
         self.wall += milliseconds
         self.steady += milliseconds
         return self.clock.now_ms()
@@ -104,7 +104,7 @@ def test_the_machines_own_clocks_agree() -> None:
 
 
 class MachineClockAndIds(FakeClockAndIds):
-    """Clock and ids with the time of a fake machine."""
+    """Test double: clock and ids of a hub, with the time of a fake machine."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class MachineClockAndIds(FakeClockAndIds):
 
 @pytest.fixture
 def harness() -> BrokerHarness:
-    """A harness with one settled message, which the next start finds."""
+    """Fixture: a broker harness with one settled message in its store."""
     store = SqliteStore(IN_MEMORY)
     harness = BrokerHarness(lambda: store)
     ada = harness.join("ada")
@@ -132,7 +132,7 @@ def harness() -> BrokerHarness:
 
 
 def start(harness: BrokerHarness, ahead_ms: int) -> Machine:
-    """Start again on a machine whose clock is ahead."""
+    """Start the broker again on a machine whose wall clock is ahead by `ahead_ms`. Return the machine."""
     machine = Machine()
     machine.wall += ahead_ms
     machine.clock = Clock(Limits(), lambda: machine.wall, lambda: machine.steady)

@@ -1,11 +1,11 @@
-"""The clock and the ids of a running hub."""
+"""Tests of the clock and the ids of a running hub."""
 
 from uuid import UUID
 
 from tieline.server.clock_and_ids import SystemClockAndIds
 
 _COUNTED = 4096
-"""Ids of one millisecond that are told apart, and sorted, by their count."""
+"""Number of ids in one millisecond that are still different and sorted."""
 
 
 def test_message_ids_are_version_seven_and_sort_as_they_were_made() -> None:

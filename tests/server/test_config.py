@@ -1,4 +1,4 @@
-"""Configuration: the first start writes one that works, and a mistake is named with its file."""
+"""Tests of the configuration: the first start writes a valid file, and an error message names the file of a mistake."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A command waits until the external inbox has answered, and its session waits with it."""
+"""Tests that a command waits for the answer of an external inbox, and that its session waits with it."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ BOB = MemberName("bob")
 
 
 class Keeper:
-    """A fake external inbox whose answers the test gives."""
+    """Test double: an external inbox whose answers the test gives."""
 
     def __init__(self, there: Office) -> None:
         self.hub = there.hub
@@ -74,7 +74,7 @@ async def say(there: Office, body: str, **fields: Any) -> MessageId:
 
 
 async def pass_ms(there: Office, milliseconds: int) -> None:
-    """Move the clock forward, and let the hub do the work that is due."""
+    """Wait for this real time, and let the hub do the work that is due."""
     end = time.monotonic() + milliseconds / 1000
     await until(lambda: time.monotonic() > end)
     await there.hub.ask(c.ListMembers(there.alice))
@@ -87,7 +87,7 @@ async def state(there: Office, message_id: MessageId) -> State:
 
 
 async def settled(there: Office, *message_ids: MessageId) -> list[State]:
-    """Wait until all messages are settled. Return their states."""
+    """Wait until the deliveries of all messages are settled. Return their states."""
     states = [State.PENDING]
     while not SETTLED.issuperset(states):
         states = [await state(there, each) for each in message_ids]
@@ -259,7 +259,7 @@ SILENT = pytest.mark.parametrize("office", [Limits(external_inbox_ms=50)], indir
 
 
 class Quick:
-    """A fake external inbox that reserves all deliveries at once."""
+    """Test double: an external inbox that reserves all deliveries at once."""
 
     def __init__(self, there: Office, member: MemberName) -> None:
         self.hub = there.hub

@@ -1,4 +1,4 @@
-"""The hub's health: a fault that lasts is two lines in the log, whatever fails in between."""
+"""Tests of the hub's health: a lasting fault causes two lines in the log, whatever fails in between."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -10,7 +10,7 @@ from tieline.server.health import Health
 
 
 class Clock:
-    """The monotonic clock, moved by hand."""
+    """Test double: a monotonic clock that the test moves."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -21,7 +21,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock that the health reads."""
+    """Fixture: replace the clock that the health code reads by a fake clock. Return it."""
     clock = Clock()
     monkeypatch.setattr("tieline.server.health.time", clock)
     return clock

@@ -1,4 +1,4 @@
-"""The home: one process at a time, secrets for its owner, and `run.json` that appears whole."""
+"""Tests of the home: one process at a time, secrets only for its owner, and `run.json` that is never incomplete."""
 
 import os
 import stat

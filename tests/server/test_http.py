@@ -1,4 +1,4 @@
-"""The HTTP port: health, metrics, and who may open a stream."""
+"""Tests of the HTTP port: health, metrics, and the rights to open a stream."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def there(folder: Path) -> AsyncIterator[HubHarness]:
 
 
 async def get(url: str) -> tuple[int, str, str]:
-    """Status, content type and text of a page."""
+    """Make a GET request. Return status, content type and text of the answer."""
 
     def read() -> tuple[int, str, str]:
         try:
@@ -50,7 +50,7 @@ async def get(url: str) -> tuple[int, str, str]:
 
 
 async def metrics(there: HubHarness) -> dict[str, float]:
-    """Every sample by its name and labels."""
+    """Return the values of all metrics, by name and labels."""
     status, kind, text = await get(f"{there.running.http}/metrics")
     assert status == 200
     assert kind.startswith("text/plain; version=0.0.4")
@@ -161,7 +161,7 @@ STREAMS = ["/api/stream", "/peerbus", "/", "/subscribe?name=alice"]
 async def ask(
     there: HubHarness, path: str, host: str | None, *, upgrade: bool = False, origin: str = ""
 ) -> tuple[int, str]:
-    """Status and text that a request with this `Host` gets."""
+    """Make a request with this `Host` header, or none. Return status and text of the answer."""
     address = urlsplit(there.running.http)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     head = [f"GET {path} HTTP/1.1", *([f"Host: {host}"] if host is not None else []), "Authorization: Bearer x"]

@@ -1,4 +1,4 @@
-"""The hub as a process: started in order, stopped in reverse, and leaving nothing behind."""
+"""Tests of the whole hub: its parts start in order and stop in reverse order, and nothing is left behind."""
 
 import asyncio
 import contextlib
@@ -248,7 +248,7 @@ async def test_agent_relay_can_be_left_out_and_put_elsewhere(folder: Path) -> No
 
 
 class _Twice(contextlib.AsyncExitStack):
-    """An exit stack that runs each exit callback twice."""
+    """Test double: an exit stack that runs each exit callback twice."""
 
     def push_async_callback(self, callback: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         super().push_async_callback(callback, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The local hub: it publishes only durable changes, and a failing store ends no session."""
+"""Tests of the local hub: it tells clients only of durable changes, and a failing store ends no session."""
 
 import asyncio
 import time
@@ -46,7 +46,7 @@ KEY = "the key of the home"
 
 
 class Ear:
-    """A listener of the hub that records its calls."""
+    """Test double: a listener of the hub that records its calls. It raises while `deaf` is set."""
 
     def __init__(self) -> None:
         self.keys: list[int] = []
@@ -77,7 +77,7 @@ class Ear:
 
 
 class Eye:
-    """A receiver of notices that keeps them."""
+    """Test double: a receiver of notices that records them. It raises while `blind` is set."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -103,7 +103,7 @@ TO_BOB = Interest(members=True, targets=(to_member(MemberName("bob")),))
 
 
 class Office:
-    """A local hub over a stubborn store, with an operator and two members."""
+    """Test helper: a local hub with a store whose commits the test controls, an operator and two members."""
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self.folder = folder
@@ -138,7 +138,7 @@ class Office:
         return ear
 
     async def hold(self, *commands: c.Command) -> list[Reply]:
-        """Submit commands and wait until their commit has begun; the list gets the replies."""
+        """Submit commands and wait until their commit has begun. Return a list that gets the replies later."""
         replies: list[Reply] = []
         self.store.entered.clear()
         self.store.gate.clear()
@@ -147,7 +147,7 @@ class Office:
         return replies
 
     def rows(self) -> int:
-        """Number of rows of the main log, as another process sees it."""
+        """Return the number of rows of the main log, as another process sees it."""
         connection = open_for_reading(self.folder / MAIN_FILE)
         try:
             count = connection.execute("SELECT count(*) FROM log").get

@@ -1,4 +1,4 @@
-"""The logs over HTTP: permissions, answers, and bad requests."""
+"""Tests of the logs over HTTP: permissions, answers, and bad requests."""
 
 import asyncio
 import gzip
@@ -28,7 +28,7 @@ async def there(folder: Path) -> AsyncIterator[HubHarness]:
 
 
 async def get(there: HubHarness, path: str, token: str | None, **headers: str) -> tuple[int, Any, int]:
-    """Return status, lines or error, and the end of the log."""
+    """Request a page of a log. Return the status, the lines or the error, and the end of the log."""
     shown = {**headers, **({"authorization": f"Bearer {token}"} if token else {})}
 
     def read() -> tuple[int, Any, int]:
@@ -138,7 +138,10 @@ async def test_an_answer_that_breaks_off_can_be_told_from_a_whole_one(
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch, fail_at: tuple[int, ...] = ()) -> list[int]:
-    """Record the first row of every page that is read. Reading some pages fails."""
+    """Return a list to which the first row of every read page is added.
+
+    Make the reads with the numbers in `fail_at` fail.
+    """
     pages: list[int] = []
     read = log_api._page
 
@@ -153,7 +156,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch, fail_at: tuple[int, ...] = ()) -> 
 
 
 async def _slow_reader(there: HubHarness) -> socket.socket:
-    """A reader that takes the first bytes of an answer and then no more."""
+    """Request a log, read the first bytes of the answer, and then no more. Return the open socket."""
     host, _, port = there.running.http.partition("://")[2].partition(":")
     reader = socket.socket()
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -202,7 +205,7 @@ async def _settled(pages: list[int]) -> int:
 
 
 async def ask(there: HubHarness, method: str, path: str, token: str | None, form: Any = None) -> tuple[int, Any]:
-    """Status and decoded answer of a request about readers."""
+    """Make a request about readers of a log. Return the status and the decoded answer."""
     shown = {"authorization": f"Bearer {token}"} if token else {}
     body = None if form is None else json.dumps(form).encode()
 

@@ -1,4 +1,4 @@
-"""The command that tells a human: bounded, never part of a message, and never in anybody's way."""
+"""Tests of the command that notifies a human: one run per message, failures are ignored, and a stop ends all runs."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""peerbus in the configuration, in the environment and on the command line."""
+"""Tests of the peerbus settings in the configuration, in the environment and on the command line."""
 
 import json
 import socket

@@ -1,4 +1,7 @@
-"""The recorder: activity on a thread of its own, bounded, durable before it is answered, apart from messages."""
+"""Tests of the recorder of activity: it has its own thread and limits, and does not disturb messages.
+
+Activity is durable before it is answered.
+"""
 
 import asyncio
 import contextlib
@@ -37,7 +40,7 @@ ADA = MemberName("ada")
 
 
 class Gate(SqliteActivity):
-    """A store whose commits wait or fail, as the test wants."""
+    """Test double: a store of activity whose commits wait or fail when the test wants it."""
 
     def __init__(self) -> None:
         super().__init__(IN_MEMORY)
@@ -73,7 +76,7 @@ class Gate(SqliteActivity):
 
 
 class House:
-    """A local hub with one member."""
+    """Test helper: a local hub with one member."""
 
     def __init__(self, store: SqliteActivity, limits: Limits) -> None:
         broker = Broker(SqliteStore(IN_MEMORY), SystemClockAndIds(Clock(limits)), limits, home_key=token_digest(KEY))

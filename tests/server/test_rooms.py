@@ -1,4 +1,7 @@
-"""Rooms besides the common one: made, found, kept over a restart, closed when idle, and removed when empty."""
+"""Tests of rooms besides the common one: they are made, found, kept over a restart, closed when idle, and removed.
+
+Only an empty room is removed.
+"""
 
 import asyncio
 import contextlib
@@ -29,7 +32,7 @@ HEADER = "x-backchannel-room"
 
 
 class Inside(Agent):
-    """A client that names a room with each request, as `bch` does."""
+    """Test client that names a room in a header of each request, like `bch` (backchannel's first program)."""
 
     def __init__(self, url: str, room_id: str, token: str | None = None, name: str = "") -> None:
         super().__init__(url, token, name)
@@ -47,12 +50,12 @@ async def make(url: str) -> Inside:
 
 
 async def member(lobby: Inside, name: str) -> Inside:
-    """Register a name in a room."""
+    """Register a name in a room. Return a client with its token."""
     return Inside(lobby.url, lobby.room_id, (await lobby.register(name))["token"], name)
 
 
 def rooms_of(there: HubHarness) -> Rooms:
-    """The rooms of a running hub."""
+    """Return the rooms of a running hub."""
     assert there.hub.rooms is not None
     return there.hub.rooms
 
@@ -213,7 +216,7 @@ async def test_who_asks_for_rooms_without_end_is_told_to_wait(common: Room, monk
 
 @contextlib.asynccontextmanager
 async def policy(home: Path, written: str, **options: Any) -> AsyncIterator[Agent]:
-    """Start a hub with one setting of this protocol. Return a client without a token."""
+    """Start a hub with the setting `written` of backchannel. Yield a client without a token."""
     home.mkdir(mode=0o700)
     (home / "tieline.toml").write_text(f'[backchannel]\nroom_token = "{ROOM}"\n{written}\n')
     async with running_hub(home, store="memory", **options) as there:
@@ -265,7 +268,7 @@ async def test_a_page_of_another_site_makes_no_room(common: Room) -> None:
 
 
 def days_pass(path: Path, seconds: float) -> None:
-    """Set the last use of a room to `seconds` ago."""
+    """Set the time of the last use of a room to `seconds` ago."""
     then = time.time() - seconds
     os.utime(path / ROOM_FILE, (then, then))
 

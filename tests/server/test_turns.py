@@ -1,4 +1,4 @@
-"""Turns: order within a session, an equal share for each session, and small batches."""
+"""Tests of turns: order within a session, an equal share of time for each session, and small batches."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Limits of WebSockets: memory that unknown clients can use, and its release when they leave."""
+"""Tests of limits of WebSockets: the memory that unknown clients can use, and its release when they leave."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ DOORS = ["/api/stream", "/peerbus", "/"]
 
 
 class Socket:
-    """A raw WebSocket, so that a test can send any frames."""
+    """Test client: a raw WebSocket, so that a test can send any frames."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -43,15 +43,15 @@ class Socket:
         return socket
 
     def begin(self, size: int, opcode: int = TEXT) -> None:
-        """The header of a frame of this size."""
+        """Send only the header of a frame of this size."""
         self.writer.write(struct.pack("!BBQ", 0x80 | opcode, 0xFF, size) + bytes(4))
 
     def say(self, payload: bytes, opcode: int = TEXT, *, fin: bool = True) -> None:
-        """A whole frame."""
+        """Send a whole frame."""
         self.writer.write(struct.pack("!BBQ", fin << 7 | opcode, 0xFF, len(payload)) + bytes(4) + payload)
 
     async def hear(self) -> tuple[int, bytes]:
-        """Opcode and payload of the next frame."""
+        """Wait for the next frame. Return its opcode and payload."""
         async with asyncio.timeout(WAIT_SECONDS):
             first, size = await self.reader.readexactly(2)
             if size == 126:
@@ -61,22 +61,22 @@ class Socket:
             return first & 15, await self.reader.readexactly(size)
 
     async def answered(self) -> None:
-        """Wait until the hub reads again.
+        """Send two pings and wait for their answers, so that the hub has read everything before.
 
-        The first ping may be read together with earlier data, the second only after it.
+        The hub may read the first ping together with earlier data, but the second only after it.
         """
         for _ in range(2):
             self.say(b"", PING)
             assert await self.hear() == (PONG, b"")
 
     async def closing(self) -> tuple[int, str]:
-        """Wait for the close frame. Skip other frames. Return its code and reason."""
+        """Wait for the close frame. Skip other frames. Return the code and the reason of the close."""
         while (heard := await self.hear())[0] != CLOSE:
             pass
         return int.from_bytes(heard[1][:2], "big"), heard[1][2:].decode()
 
     async def babble(self, size: int) -> None:
-        """Send frames until the hub has closed the connection."""
+        """Send blocks of `size` bytes until the hub has closed the connection."""
         async with asyncio.timeout(WAIT_SECONDS):
             try:
                 while True:
@@ -290,7 +290,7 @@ async def test_a_member_that_holds_most_is_told_to_send_again_and_another_is_not
 
 
 def spy(kind: type) -> "type":
-    """Return a function that finds the objects of a type that were created since this call."""
+    """Return a function that returns all objects of a type that were created since this call."""
     known = {id(found) for found in gc.get_objects() if type(found) is kind}
     return lambda: [  # type: ignore[return-value]
         found for found in gc.get_objects() if type(found) is kind and id(found) not in known

@@ -1,4 +1,4 @@
-"""Enrolment of devices: two codes, one decision, one token, and limits on all of it."""
+"""Tests of the enrolment of devices: two codes, one decision, one token, and limits on all of it."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Login sessions over a hub: authenticator apps are tokens, and the token of a session ends with the session."""
+"""Tests of login sessions of a hub: authenticator apps are tokens, and the token of a session ends with the session."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ STEP_MS = STEP_SECONDS * 1000
 
 
 class Interrupted(Operator):
-    """An operator that runs a callback before its next request."""
+    """Test double: an operator that runs the callback `before` before its next request."""
 
     before: Callable[[], Awaitable[object]] | None = None
 
@@ -43,7 +43,7 @@ class Interrupted(Operator):
 
 
 class LoginsHarness:
-    """Login sessions of a hub with two members, and a clock that the test moves."""
+    """Test helper: login sessions of a hub with two members, and a clock that the test moves."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = FakeClockAndIds()
@@ -85,7 +85,7 @@ class LoginsHarness:
         return opened
 
     async def refused(self, secret: str, name: MemberName = BOB) -> bool:
-        """True if a login with a new code is refused."""
+        """Try to log in with a new code. Return true if the login is refused."""
         self.clock.time_ms += STEP_MS
         return await self.logins.sign_in(code_at(secret, self.clock.time_ms), name) == Denied(401, "invalid code")
 
@@ -102,20 +102,20 @@ class LoginsHarness:
         assert isinstance(await self.hub.ask(c.RevokeToken(self.bob, name=BOB, token_id=token.id)), r.Done)
 
     async def opens(self, session_id: str) -> bool:
-        """True if the hub accepts a session's secret as a token."""
+        """Return true if the hub accepts a session's secret as a token."""
         reply = await self.hub.ask(c.Attach(protocol="test", credential=ByToken(session_id)))
         assert isinstance(reply, r.Attached) or reply.code is Code.UNAUTHORIZED, reply
         return isinstance(reply, r.Attached)
 
     async def audited(self) -> list[tuple[str, str]]:
-        """Log entries about registrations of bob: the actor and the change."""
+        """Return the log entries about registrations of bob, each as (actor, change)."""
         log = await self.hub.ask(c.ReadLog(self.operator))
         assert isinstance(log, r.LogRows), log
         events = [json.loads(row.event) for row in log.rows]
         return [(one["by"], one["what"]) for one in events if one["event"] == "register" and one["member"] == BOB]
 
     def apps(self) -> set[str]:
-        """Members with an authenticator app, as stored in the file."""
+        """Return the members with an authenticator app, as stored in the file."""
         return set(json.loads(self.file.read_bytes())["credentials"])
 
 

@@ -1,4 +1,4 @@
-"""Logins of humans: sessions that slide, and suspicion after wrong codes."""
+"""Tests of logins of humans: sessions that last seven days after their last use, and delays after wrong codes."""
 
 import os
 
@@ -19,7 +19,7 @@ MINUTE = 60_000
 
 
 class LoginsHarness:
-    """Logins with two members that have an app."""
+    """Test helper: logins with two members that have an authenticator app."""
 
     def __init__(self) -> None:
         self.logins = Logins(os.urandom)
@@ -35,7 +35,7 @@ class LoginsHarness:
         return code_at(self.secrets[name], now)
 
     def wrong(self, now: int) -> str:
-        """A code that is wrong for all members during the test."""
+        """Return a code that is wrong for all members during the test. `now` is the current time in milliseconds."""
         taken = {code_at(secret, now + step * 30_000) for secret in self.secrets.values() for step in range(-2, 40)}
         return next(code for number in range(10_000) if (code := f"{number:06}") not in taken)
 

@@ -1,4 +1,4 @@
-"""Telemetry: exports in both forms become activity. Broken or too large ones are reported."""
+"""Tests of OpenTelemetry exports: JSON and protobuf become activity. Broken or too large exports are reported."""
 
 import gzip
 import json

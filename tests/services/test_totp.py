@@ -1,4 +1,4 @@
-"""One-time passwords: the vectors of the RFCs, the window, and that a code is good once."""
+"""Tests of one-time passwords: the examples of the RFCs, the accepted time, and that each code works only once."""
 
 import base64
 from urllib.parse import parse_qs, urlsplit

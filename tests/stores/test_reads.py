@@ -1,4 +1,4 @@
-"""Cost of reads: a page costs as much as it shows, however many messages there are.
+"""Tests of the cost of reads: it depends on the number of returned rows, not on the number of stored messages.
 
 The cost is counted in steps of SQLite's virtual machine. In the store, the requested rows lie behind all others.
 """
@@ -28,13 +28,13 @@ MESSAGES = 1_000_000 if SOAK else 60_000
 FEW = 3000
 PAGE = 20
 STEPS_PER_ROW = 60
-"""Steps of the machine for a row that is visited, generously; a join with its row of the log included."""
+"""Generous limit of the virtual machine's steps for each visited row, with a join of its row in the log."""
 
 ME, PEER, NOISE, CROWD = 1, 2, 3, 4
 
 
 def fill(folder: Path, count: int) -> SqliteStore:
-    """Make a store with old messages between "me" and "peer", and many newer messages of others."""
+    """Make a store with `count` messages: old ones between "me" and "peer", and many newer ones of others."""
     store = SqliteStore(folder, synchronous="OFF")
     moved = Ledger().append(Acknowledged(member="noise", number=NOISE, keys=((1, 1),)), 0).event
     fell = Ledger().append(Fell(member="noise", number=NOISE, keys=((1, 1),), way="hook", after="push"), 0).event
@@ -65,7 +65,7 @@ def fill(folder: Path, count: int) -> SqliteStore:
 
 
 def message(offset: int, said: dict[str, bytes]) -> tuple[Any, ...]:
-    """The message at an offset of the log."""
+    """Return the row of the message at an offset of the log. `said` has the encoded content by target."""
     if offset < 4 * PAGE:
         sender, target, number = (
             ("me", "@peer", PEER),
@@ -138,7 +138,7 @@ def query(**values: Any) -> ObjectiveQuery:
 
 @contextmanager
 def counting(connection: Any) -> Iterator[list[int]]:
-    """Count the steps of SQLite's virtual machine for a connection."""
+    """Count the steps of SQLite's virtual machine for a connection. Yield a list with the count."""
     steps = [0]
 
     def step() -> bool:

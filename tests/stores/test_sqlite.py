@@ -1,4 +1,4 @@
-"""Promises of the SQLite store beyond the port: files, syncs, migrations, and surviving kill -9."""
+"""Tests of the SQLite store beyond the Store port: files, syncs, migrations, and kill -9."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ from tieline.stores.sqlite.database import open_database, open_for_reading
 from tieline.stores.sqlite.store import MAIN_FILE
 
 PAGE_BYTES = 1 << 30
-"""More than any test stores."""
+"""Size limit of a page of rows, larger than anything that a test stores."""
 
 ROUNDS = 30 if SOAK else 6
 SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity"}
@@ -56,7 +56,7 @@ def entries(start: int, count: int, event: bytes = b"{}") -> list[ActivityEntry]
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
-    """Set a umask with which new files are readable by all, unless the code restricts them."""
+    """Fixture: set a umask with which new files are readable by all, unless the code restricts them."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -250,7 +250,7 @@ def test_a_second_writer_cannot_slip_rows_in_between(tmp_path: Path) -> None:
 
 
 class CountingFile(apsw.VFSFile):
-    """A file that counts how often it is synced."""
+    """Test double: a file for SQLite that reports each of its syncs."""
 
     def __init__(self, vfs: "CountingVfs", name: str | apsw.URIFilename | None, flags: list[int]) -> None:
         super().__init__("", name, flags)
@@ -263,7 +263,7 @@ class CountingFile(apsw.VFSFile):
 
 
 class CountingVfs(apsw.VFS):
-    """The usual file system, but each sync is noted with the file's name."""
+    """Test double: the usual file system for SQLite, which records the file name of each sync."""
 
     def __init__(self) -> None:
         self.syncs: list[str] = []
@@ -276,7 +276,7 @@ class CountingVfs(apsw.VFS):
 
 @pytest.fixture
 def vfs() -> Iterator[CountingVfs]:
-    """Count every sync of a file."""
+    """Fixture: a file system for SQLite that records every sync."""
     vfs = CountingVfs()
     yield vfs
     vfs.unregister()
@@ -341,7 +341,7 @@ def test_activity_is_synced_on_its_own_file_alone(tmp_path: Path, vfs: CountingV
 # The write-ahead log is moved in time
 
 BOUND_BYTES = 3 * 16 * 1024 * 1024
-"""A few times what the store lets the write-ahead log grow to."""
+"""Limit of the size of the write-ahead log, a few times the size at which the store moves it into the database."""
 BIG = "x" * 100_000
 
 
@@ -409,7 +409,10 @@ while True:
 
 
 def killed_run(folder: Path, lines: int) -> tuple[int, int]:
-    """Run a writing process until it has printed `lines` commits, and kill it. Return its last line."""
+    """Run a writing process until it has printed `lines` commits, and kill it.
+
+    Return the two numbers of its last line: the ends of the main log and the activity log.
+    """
     command = [sys.executable, "-c", VICTIM, str(folder)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as victim:
         assert victim.stdout is not None

@@ -1,4 +1,7 @@
-"""A home that an older program wrote, at commit 9854711: it starts, it verifies, and nothing that waited is lost."""
+"""Tests of a home from an older version of the hub (commit 9854711).
+
+It starts, its audit chain is valid, and no waiting message is lost.
+"""
 
 import shutil
 import signal
@@ -27,12 +30,12 @@ ROOT = Path(__file__).parents[2]
 DUMPS = Path(__file__).with_name("homes") / "9854711"
 OLD_ROWS = 13
 WAITING = [(3, 6), (4, 10)]
-"""Keys and offsets of what bob has not acknowledged."""
+"""Key and log offset of each delivery that bob has not acknowledged."""
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """The home of an older version of the hub, which has stopped."""
+    """Fixture: the home of an older version of the hub, which has stopped."""
     folder = tmp_path / "home"
     folder.mkdir()
     for name in ("tieline", "activity"):

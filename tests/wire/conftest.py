@@ -1,4 +1,4 @@
-"""The tests of `wire` run on both event loops."""
+"""Fixtures of the tests of `wire`, which run on both event loops."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,5 +7,5 @@ import uvloop
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run every async test on both event loops, because these treat socket files differently."""
+    """Return the makers of two event loops, which treat socket files differently. Every async test runs on both."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

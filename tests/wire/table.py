@@ -1,4 +1,4 @@
-"""A session pump between a fake hub and a fake wire."""
+"""Test helper: a session pump between a fake hub and a fake wire (the protocol's side of a session)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def message(key: int, size: int = 1) -> Message:
 
 
 class FakeWire:
-    """A fake wire that keeps the written deliveries."""
+    """Test double: a wire (the protocol's side of a session) that records the written deliveries."""
 
     def __init__(self) -> None:
         self.pump: SessionPump | None = None
@@ -67,12 +67,15 @@ class FakeWire:
 
 
 class Table:
-    """A session pump between a fake hub and a fake wire, attached and receiving."""
+    """Test helper: a session pump between a fake hub and a fake protocol, with an open session that receives."""
 
     def __init__(
         self, *, window: int | None = 10, limits: Limits | None = None, pending: int = 0, unoffered_only: bool = False
     ) -> None:
-        """With `pending`, answer the first fetch with that many deliveries. Otherwise the test answers it."""
+        """Open the session.
+
+        With `pending`, answer the first fetch with that many deliveries. Otherwise the test answers it.
+        """
         self.hub = FakeHub(limits)
         self.wire = FakeWire()
         self.talk = self.wire.pump = SessionPump(self.hub, self.wire)
@@ -83,7 +86,7 @@ class Table:
             self.page(*range(1, pending + 1))
 
     def page(self, *keys: int, through: int | None = None, complete: bool = True, size: int = 1) -> None:
-        """Answer the open fetch."""
+        """Answer the open fetch with deliveries of these keys. `through` is the last key that the answer covers."""
         commands, _ = self.hub.open[0]
         assert isinstance(commands[0], c.Fetch)
         deliveries = tuple(Delivery(key, key, State.PENDING, message(key, size)) for key in keys)
@@ -91,18 +94,18 @@ class Table:
         self.hub.answer(Fetched(deliveries=deliveries, through=last, complete=complete))
 
     def offer(self, *keys: int, size: int = 1) -> None:
-        """Push new deliveries, all in one turn of the loop."""
+        """Offer new deliveries with these keys, all in one turn of the loop."""
         for key in keys:
             self.talk.offer(message(key, size), key, key)
 
     @property
     def fetches(self) -> list[tuple[int, int]]:
-        """Fetches so far, as (after, limit)."""
+        """Return the fetches so far, each as (after, limit)."""
         return [(fetch.after, fetch.limit) for fetch in self.hub.asked(c.Fetch) if isinstance(fetch, c.Fetch)]
 
     @property
     def offered(self) -> list[tuple[int, int]]:
-        """Deliveries recorded as offered, as ranges."""
+        """Return the deliveries that the pump reported as offered, as ranges of keys."""
         return [(note.first, note.last) for note in self.hub.asked(c.Offered) if isinstance(note, c.Offered)]
 
 

@@ -1,4 +1,4 @@
-"""Connections are accepted when a server asks for them, and a failure to accept ends by itself."""
+"""Tests of the acceptor: it accepts connections when a server asks for them, and recovers from a failure to accept."""
 
 import asyncio
 import errno
@@ -13,7 +13,7 @@ from tieline.wire.acceptor import Acceptor
 
 
 class Listener(socket.socket):
-    """A listening socket whose accept can fail."""
+    """Test double: a listening socket whose `accept` raises the given errors first."""
 
     errors: list[OSError]
 
@@ -33,7 +33,7 @@ def listening(path: Path, *errors: OSError) -> Listener:
 
 
 class Counted(asyncio.Protocol):
-    """A connection of a server that counts."""
+    """Test double: a connection that records its start and its end in lists."""
 
     def __init__(self, opened: list[asyncio.BaseTransport], lost: list[Exception | None]) -> None:
         self.opened = opened
@@ -47,7 +47,7 @@ class Counted(asyncio.Protocol):
 
 
 class Server:
-    """A server that counts."""
+    """Test double: a server that records its accepted, opened and lost connections."""
 
     def __init__(self, path: Path, *errors: OSError) -> None:
         self.path = path

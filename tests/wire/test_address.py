@@ -1,4 +1,4 @@
-"""Addresses of listeners: as people write them, and which of them only this machine reaches."""
+"""Tests of addresses of listeners: the forms that people write, and which of them only this machine can reach."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Backoff: how long each wait is, and how attempts end."""
+"""Tests of backoff: the length of each wait, and the end of the attempts."""
 
 import pytest
 
@@ -8,7 +8,7 @@ QUICK = Backoff(initial_ms=0)
 
 
 class Attempts:
-    """Attempts that fail in this order, and then succeed."""
+    """Test double: a function that raises these errors in this order, and then succeeds."""
 
     def __init__(self, *failures: Exception) -> None:
         self.made = 0

@@ -1,4 +1,4 @@
-"""Labels in free-form data, and fields that a wire cannot carry."""
+"""Tests of labels in free-form data, and of message fields that a protocol cannot carry."""
 
 from typing import Any
 

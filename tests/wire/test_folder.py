@@ -1,4 +1,4 @@
-"""Own folders: a folder that another user could change or redirect is refused with a reason."""
+"""Tests of private folders: a folder that another user could change or redirect is refused with a reason."""
 
 import grp
 import os
@@ -13,9 +13,9 @@ import pytest
 from tieline.wire.folder import NotOurs, own_folder, own_place
 
 EVE = 65534
-"""Somebody else."""
+"""User id of another user of the system."""
 NOBODY_KNOWN = 4_000_000
-"""The number of a user that no table has."""
+"""A user id that the system's list of users does not contain."""
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
 both = pytest.mark.parametrize("check", [own_folder, own_place])

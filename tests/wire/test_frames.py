@@ -1,4 +1,4 @@
-"""Frames: any chunking yields the same payloads, bad lengths are refused early, and an idle buffer is empty."""
+"""Tests of frames: any chunks give the same payloads, bad lengths are refused early, and an idle buffer is empty."""
 
 import itertools
 import sys
@@ -18,13 +18,13 @@ payload_lists = st.lists(st.binary(min_size=1, max_size=MAXIMUM), max_size=20)
 
 
 def split(stream: bytes, cuts: list[int]) -> list[bytes]:
-    """Split a stream into pieces at the given places."""
+    """Return a stream cut at the given places."""
     places = sorted({cut % (len(stream) + 1) for cut in cuts} | {0, len(stream)})
     return [stream[start:end] for start, end in itertools.pairwise(places)]
 
 
 def feed(buffer: FrameBuffer, chunks: list[bytes]) -> list[bytes]:
-    """Drain the buffer after each chunk."""
+    """Give chunks to a buffer. Return the payloads of all complete frames."""
     payloads: list[bytes] = []
     for chunk in chunks:
         buffer.receive_data(chunk)
@@ -177,7 +177,7 @@ def test_a_buffer_that_is_never_emptied_drops_what_it_gave_back() -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Processor time of the best of three runs: the machine's other business does not count."""
+    """Return the processor time of this thread for `work`: the least of three runs, because other processes disturb."""
     times = []
     for _ in range(3):
         started = time.thread_time()

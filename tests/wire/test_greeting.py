@@ -1,4 +1,4 @@
-"""The greeting before a fake hub: its deadline, the frames that wait, and a second try."""
+"""Tests of the greeting (login phase of a connection) with a fake hub: its deadline, early frames, a second attempt."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ ATTACHED = Attached(session=SESSION, member=BOB, speaker="bob")
 
 
 class Entry:
-    """A connection that greets."""
+    """Test helper: a connection in its greeting (login phase), with a fake hub and a fake wire."""
 
     def __init__(self, *, hello_ms: int = 60_000, early_bytes_max: int = 0) -> None:
         self.hub = FakeHub(Limits(hello_ms=hello_ms))

@@ -1,4 +1,4 @@
-"""The place where a hub and its local clients find each other; `tests/server/test_home.py` has the hub's side."""
+"""Tests of the home as local clients use it to find the hub. `tests/server/test_home.py` tests the hub's side."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from tieline.wire.home import RUN_FILE, Running, default_home, find_home, read_r
 
 
 def announce(home: Path) -> Running:
-    """Write `run.json` as a running hub does."""
+    """Write `run.json` like a running hub. Return its content."""
     running = Running(os.getpid(), "0", "http://127.0.0.1:1", "hub.sock", "sqlite")
     (home / RUN_FILE).write_bytes(running.encode())
     return running

@@ -1,4 +1,4 @@
-"""The names that a port answers to."""
+"""Tests of the host names that a port accepts in requests."""
 
 import pytest
 

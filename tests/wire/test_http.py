@@ -1,4 +1,4 @@
-"""Shared code of HTTP protocols: answers, tokens, and bodies that are bounded in size, number and time."""
+"""Tests of shared code of HTTP protocols: answers, tokens, and limits of bodies in size, number and time."""
 
 import asyncio
 import json
@@ -21,7 +21,10 @@ def scope(**headers: str) -> Scope:
 
 
 def body_of(*chunks: bytes, then: str = "end") -> Receive:
-    """A client that sends these chunks, and then ends, is silent or disconnects."""
+    """Return a `receive` function of a client that sends these chunks.
+
+    `then` says if it ends, is silent or disconnects.
+    """
     waiting: list[Message] = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     if then == "end" and waiting:
         waiting[-1]["more_body"] = False

@@ -1,4 +1,4 @@
-"""The Hub port as bytes: every command, reply and event of the port comes back as it went."""
+"""Tests of the Hub port as bytes: every command, reply and event is equal after encoding and decoding."""
 
 from enum import Enum
 from types import NoneType, UnionType
@@ -21,7 +21,7 @@ ANY = st.none() | st.booleans() | TEXT | st.integers() | st.lists(st.integers(),
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of a type of the contract."""
+    """Return a hypothesis strategy that generates values of a type of the contract."""
     parts, origin = get_args(kind), get_origin(kind)
     if origin in (Union, UnionType):
         return st.one_of([values(part) for part in parts])

@@ -1,4 +1,4 @@
-"""JSON as text: strings and half surrogate pairs, found without decoding."""
+"""Tests of code that finds strings and half surrogate pairs in JSON text without decoding it."""
 
 import json
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Local addresses: names of pipes, and pipes on systems that have none."""
+"""Tests of local addresses: names of Windows pipes, and pipes on systems that have none."""
 
 import asyncio
 import stat
@@ -13,7 +13,7 @@ PIPE = Path(PIPE_PREFIX + "agent-relay")
 
 
 class Listened(asyncio.Protocol):
-    """A listener that records if its peer belongs to the same user."""
+    """Test double: a connection that records if its peer belongs to the same user."""
 
     def __init__(self) -> None:
         self.same_user: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Pages before a fake hub: one at a time, again after a failure, and not without end."""
+"""Tests of reading pages from a fake hub: one at a time, again after a failure, and given up after too many errors."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ NOTHING = Fetched(deliveries=(), through=0, complete=True)
 
 
 class Source:
-    """A source that asks for the same page many times."""
+    """Test helper: a source that asks a fake hub for the same page many times."""
 
     def __init__(self) -> None:
         self.hub = FakeHub()

@@ -1,4 +1,7 @@
-"""Prefix ids: the first eight characters tell messages apart, and both spellings are one id."""
+"""Tests of prefix ids, whose first eight characters differ between messages.
+
+Each id has two forms, and each form can be made from the other.
+"""
 
 import uuid
 

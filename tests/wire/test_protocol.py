@@ -1,4 +1,4 @@
-"""The declaration of a protocol: the optional parts of a server."""
+"""Tests of the declaration of a protocol: the optional parts of a server."""
 
 from tieline.wire.protocol import Server
 

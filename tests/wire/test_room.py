@@ -1,4 +1,4 @@
-"""Rooms: ids and tokens from random bytes, and the room that a request names."""
+"""Tests of rooms: ids and tokens from random bytes, and the room that a request names."""
 
 import pytest
 
@@ -9,13 +9,13 @@ ROOM = "0123456789abcdef" * 2
 
 
 def scope(**headers: str) -> dict[str, object]:
-    """A request with these headers."""
+    """Return an HTTP request (ASGI scope) with these headers."""
     pairs = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
     return {"type": "http", "headers": pairs}
 
 
 def named(request: dict[str, object]) -> str | None:
-    """The room that a request names, by a header or a token."""
+    """Return the room that a request names by a header or a token, or `None`."""
     return room_of(request, (b"x-other", b"x-room"))
 
 

@@ -1,4 +1,4 @@
-"""Routes and the shapes of their requests."""
+"""Tests of routes and the shapes of their requests."""
 
 import pytest
 from msgspec import Struct

@@ -1,4 +1,4 @@
-"""A table of routes as an application: the order of its checks, and answers in pieces."""
+"""Tests of a table of routes as an application: the order of its checks, and answers that are sent in chunks."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence

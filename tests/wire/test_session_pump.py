@@ -1,4 +1,4 @@
-"""The session pump with a fake hub: opening, closing, and commands from the wire."""
+"""Tests of the session pump with a fake hub: opening, closing, and commands from the protocol."""
 
 from collections.abc import Sequence
 from functools import partial

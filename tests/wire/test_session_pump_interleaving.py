@@ -1,4 +1,4 @@
-"""The session pump before a hub that decides in batches, whatever the interleaving."""
+"""Tests of the session pump with a fake hub that handles commands in batches, in any order of events."""
 
 import asyncio
 from collections import deque
@@ -17,7 +17,7 @@ from tieline.wire.session_pump import SessionPump
 
 
 class OrderedHub(FakeHub):
-    """A fake hub that decides queued commands in batches, and publishes replies before offers like the real one."""
+    """Test double: a hub that handles queued commands in batches, and sends replies before offers like the real one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,11 +29,11 @@ class OrderedHub(FakeHub):
         self.queue.append((commands, done))
 
     def send(self) -> None:
-        """Another member sends the member a message."""
+        """Queue a message of another member to this session's member."""
         self.queue.append(None)
 
     def work(self, count: int) -> None:
-        """Decide at most `count` queued commands, and publish the results."""
+        """Handle up to `count` queued commands and messages, and send the replies and offers."""
         calls: list[tuple[DoneCall, list[Reply]]] = []
         offers: list[int] = []
         for _ in range(min(count, len(self.queue))):

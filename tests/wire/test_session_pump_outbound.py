@@ -1,4 +1,4 @@
-"""The session pump with a fake hub: order, credit and back-pressure of deliveries."""
+"""Tests of the session pump with a fake hub: order, credit and back-pressure of deliveries."""
 
 import asyncio
 
@@ -228,7 +228,7 @@ async def test_only_what_nobody_was_offered_is_fetched_when_the_wire_asks_for_th
 
 
 def asked_keys(table: Table) -> list[tuple[int, ...]]:
-    """Keys that were asked for one by one, fetch by fetch."""
+    """Return the keys that each fetch by key asked for."""
     return [fetch.keys for fetch in table.hub.asked(c.Fetch) if isinstance(fetch, c.Fetch) and fetch.keys]
 
 
@@ -373,7 +373,7 @@ async def test_a_wire_that_is_gone_asks_for_no_page_again(monkeypatch: pytest.Mo
 
 
 async def asked(table: Table, count: int) -> None:
-    """Wait until `count` pages were requested."""
+    """Wait until the pump has made `count` fetches."""
     async with asyncio.timeout(10):
         while len(table.fetches) < count:
             await turn()

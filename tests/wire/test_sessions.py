@@ -1,4 +1,4 @@
-"""Sessions that are kept for requests: shared, ended when idle, and opened again when the hub ended them."""
+"""Tests of sessions for HTTP requests: they are shared, ended when idle, and opened again if the hub ended them."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Server-sent events: their form, and a stream that holds back its source while its reader does not read."""
+"""Tests of server-sent events: their form, and a stream that pauses its source while its reader does not read."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ SECONDS = 10
 
 
 class Reader:
-    """The other end of a stream. It reads when the test allows it, and can disconnect."""
+    """Test double: the reader of a stream. It reads when the test allows it, and can disconnect."""
 
     def __init__(self, bytes_max: int = 100, keepalive_seconds: float = 60) -> None:
         self.chunks: list[bytes] = []

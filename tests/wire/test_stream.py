@@ -1,4 +1,4 @@
-"""A byte stream to one client: closing lets the client read the written bytes, and has a time limit."""
+"""Tests of a byte stream to one client: after a close, the client can still read written bytes, up to a time limit."""
 
 import asyncio
 import os
@@ -13,11 +13,11 @@ from tieline.wire.unix import listen
 
 WAIT_SECONDS = 10
 MUCH = b"x" * 4_000_000
-"""More than the kernel keeps for a socket."""
+"""More bytes than the kernel buffers for a socket."""
 
 
 class Carrier(Stream):
-    """A connection that only keeps its transport."""
+    """Test double: a server's connection that records its received bytes and its end."""
 
     def __init__(self, made: asyncio.Queue["Carrier"]) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Carrier(Stream):
 
 
 class Place:
-    """A listener, and a client that connects to it."""
+    """Test helper: a listener, and clients that connect to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

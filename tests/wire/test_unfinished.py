@@ -1,4 +1,4 @@
-"""Incomplete messages: their total size is limited, and the client with the most bytes is refused."""
+"""Tests of incomplete messages: their total size is limited, and the client with the most bytes is refused."""
 
 from tieline.contract.limits import Limits
 from tieline.wire.unfinished import FREE_BYTES, Share, Unfinished
@@ -7,7 +7,7 @@ LIMITS = Limits(strangers_bytes_max=100_000, unfinished_bytes_max=1_000_000)
 
 
 class Crowd:
-    """Connections of one hub, and the names of the refused ones."""
+    """Test helper: connections of one hub, and the names of the refused ones."""
 
     def __init__(self) -> None:
         self.unfinished = Unfinished(LIMITS)

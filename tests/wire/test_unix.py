@@ -1,4 +1,4 @@
-"""Unix sockets: stale files are replaced, live ones respected, permissions never wider than asked, both loops alike."""
+"""Tests of Unix sockets on both event loops: stale files are replaced, live ones stay, permissions are not too wide."""
 
 import asyncio
 import errno
@@ -17,7 +17,7 @@ from tieline.wire.unix import PATH_BYTES_MAX, SocketCheckTimeout, SocketInUse, S
 
 
 class Greeter(asyncio.Protocol):
-    """Server that sends hello and closes the connection."""
+    """Test double: a server's connection that sends hello and closes."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
@@ -27,7 +27,7 @@ class Greeter(asyncio.Protocol):
 
 
 async def greeting(path: Path) -> bytes:
-    """Connect and read until the other end closes the connection."""
+    """Connect to a socket and read until the other end closes. Return the bytes."""
     reader, writer = await asyncio.open_unix_connection(path)
     try:
         return await reader.read()
@@ -277,7 +277,7 @@ async def test_a_start_that_is_cancelled_leaves_no_socket(folder: Path) -> None:
 
 
 class MacTransport(asyncio.BaseTransport):
-    """A fake connection on macOS, which has another call for the peer's user."""
+    """Test double: a connection on macOS, which has its own socket option for the peer's user."""
 
     family = socket.AF_UNIX
 

@@ -1,4 +1,4 @@
-"""Unsent bytes: full and drained at their marks, in order, to the end."""
+"""Tests of the buffer of unsent bytes: it reports when it is full and when it is drained, and keeps the order."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from tieline.wire.unsent import Unsent
 
 
 class Reader:
-    """A reader that takes bytes while the test allows it."""
+    """Test double: a reader that takes items while the test allows it."""
 
     def __init__(self, bytes_max: int = 100, *, final: bool = False) -> None:
         self.told: list[str] = []

@@ -1,4 +1,4 @@
-"""The Store port, sentence by sentence, over every implementation.
+"""Fixtures for the tests of the Store port (the interface of a store), which run with every implementation.
 
 The tests use only the port. Each test checks a sentence of the port's docstrings.
 """
@@ -13,13 +13,13 @@ from tests.conformance.store.writer import STORES, Opener, Writer
 
 @pytest.fixture(params=sorted(STORES))
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    """Open the same store each time."""
+    """Fixture: a function that opens the store of this test. Each call opens the same store."""
     return STORES[request.param](tmp_path / "home")
 
 
 @pytest.fixture
 def writer(opener: Opener) -> Iterator[Writer]:
-    """A writer on an empty store."""
+    """Fixture: a `Writer` on an empty store."""
     writer = Writer(opener)
     yield writer
     writer.store.close()

@@ -1,4 +1,4 @@
-"""Small rows of every kind, and a comparison of two stored states."""
+"""Test helpers that make small rows of every kind, and compare two stored states."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def image(number: int, base: int = 1, streams: dict[str, int] | None = None) -> 
 
 
 def same(stored_state: StoredState) -> dict[str, Any]:
-    """A stored_state without the order of its rows."""
+    """Return a stored state with its rows sorted, so that the order does not matter in a comparison."""
     return {
         "members": sorted(stored_state.members, key=lambda row: row.number),
         "tokens": sorted(stored_state.tokens, key=lambda row: row.digest),

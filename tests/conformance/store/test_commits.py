@@ -1,4 +1,4 @@
-"""Commits of a store: all buffered writes become durable together or not at all. Reads see buffered writes."""
+"""Tests of commits of a store: all buffered writes become durable together or not at all. Reads see buffered writes."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from tieline.core.store import (
 
 
 def write_everything(writer: Writer) -> None:
-    """Write one row of each kind."""
+    """Write one row of each kind, without a commit."""
     store = writer.store
     store.save_member(member(1, "ada"))
     store.save_member(member(2, "bob"))

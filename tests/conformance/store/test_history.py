@@ -1,4 +1,4 @@
-"""History queries of a store: the visible messages of each member, newest first."""
+"""Tests of history queries of a store: they return the messages that a member may see, newest first."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from tieline.core.store import (
 
 @pytest.fixture
 def told(writer: Writer) -> Writer:
-    """A store with messages of several kinds."""
+    """Fixture: a store with messages to members, to channels and to everybody."""
     for sender, target in (
         ("ada", "@bob"),
         ("bob", "@ada"),
@@ -31,7 +31,7 @@ def told(writer: Writer) -> Writer:
 
 
 def read(writer: Writer, expected: list[int], **query: Any) -> None:
-    """Check that a query returns these messages, page by page and from any offset."""
+    """Check that a history query returns the messages with the offsets `expected`, page by page and from any offset."""
     for before, limit in ((None, 10), (None, 2), (5, 10), (3, 1), (0, 10)):
         history_query = HistoryQuery(since=0, before=before, limit=limit, bytes_max=PAGE_BYTES, **query)
         wanted = [offset for offset in expected if before is None or offset < before][:limit]

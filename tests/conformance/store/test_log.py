@@ -1,4 +1,4 @@
-"""The main log: dense, read when committed, and replayed."""
+"""Tests of the main log of a store: its offsets have no gaps, and only committed rows are read and replayed."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""Members, tokens, settings, channels and subscriptions."""
+"""Tests that a store stores members, tokens, settings, channels and subscriptions."""
 
 from tests.conformance.store.rows import channel, image, member, subscription, token
 from tests.conformance.store.writer import Writer

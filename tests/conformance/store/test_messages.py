@@ -1,4 +1,4 @@
-"""Messages: kept with all their fields, and found by offset."""
+"""Tests that a store stores messages with all their fields, and finds them by offset."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Objectives as they stood last, and their event logs."""
+"""Tests that a store stores the last version of each objective, and the event logs of objectives."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tieline.core.store import (
 
 @pytest.fixture
 def shop(writer: Writer) -> Writer:
-    """A store with four objectives of three members, one for each status."""
+    """Fixture: a store with four objectives of three members, one objective for each status."""
     for number, name in enumerate(("ada", "bob", "cy"), start=1):
         writer.store.save_member(member(number, name))
     parties = ((2, 1), (2, 1, 3), (3, 1), (1, 1))

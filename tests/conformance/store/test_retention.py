@@ -1,4 +1,4 @@
-"""Retention in a store: the deleted rows, their order, and the rows that stay."""
+"""Tests of retention in a store: which rows are deleted, in which order, and which rows stay."""
 
 from tests.conformance.store.writer import PAGE_BYTES, Writer
 from tieline.contract.delivery import State

@@ -1,4 +1,4 @@
-"""Snapshots of members' inboxes."""
+"""Tests of snapshots of members' inboxes in a store."""
 
 from tests.conformance.store.rows import image, member
 from tests.conformance.store.writer import Writer

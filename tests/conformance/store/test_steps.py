@@ -1,4 +1,7 @@
-"""Steps and falls of deliveries, in order and with their evidence."""
+"""Tests that a store returns the steps and falls of deliveries in order and with their evidence.
+
+A step is a state that a delivery reached. A fall is an escalation to the next way to reach the member.
+"""
 
 from tests.conformance.store.writer import Writer
 from tieline.contract.delivery import Fall, State, Step

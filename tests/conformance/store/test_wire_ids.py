@@ -1,4 +1,4 @@
-"""Wire ids: each belongs to a sender and a protocol, once."""
+"""Tests of wire ids (ids that senders give to messages): a store accepts each id once per sender and protocol."""
 
 import pytest
 

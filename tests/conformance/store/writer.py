@@ -1,4 +1,4 @@
-"""A store that is written to as the broker writes to it. A store joins the suite by one line in `STORES`."""
+"""Test helper that writes to a store as the broker does. To test another store, add one line to `STORES`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +29,7 @@ from tieline.core.store import (
 from tieline.stores.sqlite import SqliteStore
 
 PAGE_BYTES = 1 << 30
-"""More than any test stores."""
+"""Limit of bytes for queries in these tests. It is more than any test stores."""
 
 Opener = Callable[[], Store]
 
@@ -45,14 +45,14 @@ _UNBLOCKED = o.Unblocked()
 
 
 class Writer:
-    """Writes to a store in the way of the broker: with a ledger, and with small messages."""
+    """Writes to a store in the way of the broker: with a ledger (the end of the log), and with small messages."""
 
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self.reopen()
 
     def reopen(self) -> StoredState:
-        """Open the store again, and continue the log after its last committed row."""
+        """Open the store again, and continue the log after its last committed row. Return the stored state."""
         self.store = self._opener()
         return self.restore()
 
@@ -62,7 +62,7 @@ class Writer:
         return stored_state
 
     def crash(self) -> StoredState:
-        """Close without a commit, and open again."""
+        """Close the store without a commit, and open it again. Return the stored state."""
         self.store.close()
         return self.reopen()
 

@@ -1,9 +1,10 @@
-"""A campaign: an attack on a real hub process, with its cost for the hub and for an innocent session.
+"""Test helpers that attack a real hub process and measure the cost for the hub and for an innocent session.
 
-It measures three values. *Peak memory* is the kernel's high-water mark of the hub, minus its memory before the attack.
-The *longest hold* is the processor time of the event loop in one callback, and of the broker's thread in one command;
-the work of that time is printed too (see `hub`). The *wait* is the p99 of the innocent session, before and during the
-attack. The first two have limits; the third is only printed, because the machine has other work.
+One such attack is called a campaign. It measures three values. *Peak memory* is the kernel's high-water mark of the
+hub, minus its memory before the attack. The *longest hold* is the longest processor time of the event loop in one
+callback, and of the broker's thread in one command; the name of that work is printed too (see `hub`). The *wait* is the
+p99 of the innocent session, before and during the attack. The first two have limits. The third is only printed, because
+the machine has other work.
 """
 
 import asyncio
@@ -31,13 +32,13 @@ from tieline.wire.home import Running
 PEAK_BYTES_MAX = 150 * 1024 * 1024
 HOLD_SECONDS_MAX = 0.050
 ALONE_SECONDS = 5.0 if SOAK else 0.3
-"""Time for which the innocent session is watched before the attack."""
+"""Time for which the innocent session is measured before the attack."""
 _PATIENCE_SECONDS = 120
-"""A hub that does not answer for so long does not answer."""
+"""Time limit for an answer of the hub. After it the hub counts as stuck."""
 
 
 class Figures(Struct, frozen=True):
-    """Cost of an attack."""
+    """Record: the measured cost of one attack."""
 
     name: str
     seconds: float
@@ -56,7 +57,7 @@ class Figures(Struct, frozen=True):
         )
 
     def check(self) -> None:
-        """Check that both limits were kept."""
+        """Print the values, and check that memory and the longest hold are within their limits."""
         sys.stdout.write(f"{self}\n")
         assert self.peak_bytes <= PEAK_BYTES_MAX, str(self)
         for kind in (LOOP, COMMAND):
@@ -64,7 +65,7 @@ class Figures(Struct, frozen=True):
 
 
 class WatchedHub(HubProcess):
-    """The hub that is attacked."""
+    """Test helper: the attacked hub as a process, with its measurements."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
@@ -79,7 +80,7 @@ class WatchedHub(HubProcess):
 
     @property
     def running(self) -> Running:
-        """The hub's `run.json`."""
+        """Return the hub's `run.json`."""
         running = self._running
         assert running is not None, "started before"
         return running
@@ -87,7 +88,7 @@ class WatchedHub(HubProcess):
     _running: Running | None = None
 
     async def begin(self, *names: str) -> None:
-        """Start the hub with these members and the innocent ones."""
+        """Start the hub. Make the members of the innocent session, and members with these names."""
         self._running = await self.start()
         async with await connect(home=self.home) as operator:
             for name in (SENDER, RECIPIENT, *names):
@@ -96,14 +97,14 @@ class WatchedHub(HubProcess):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the hub's HTTP port."""
+        """Return host and port of the hub's HTTP port."""
         parts = urlsplit(self.running.http)
         assert parts.hostname is not None
         assert parts.port is not None
         return parts.hostname, parts.port
 
     async def take_holds(self) -> dict[str, tuple[float, str]]:
-        """The longest blocks of the event loop since the last call."""
+        """Return the longest processor times since the last call, by kind of work, each with the name of the work."""
         self.report.unlink(missing_ok=True)
         os.kill(self.running.pid, signal.SIGUSR1)
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -113,30 +114,30 @@ class WatchedHub(HubProcess):
         return found
 
     def forget_peak(self) -> int:
-        """Reset the kernel's value of the highest memory use to the current use."""
+        """Reset the kernel's value of the highest memory use to the current use. Return this use in bytes."""
         Path(f"/proc/{self.running.pid}/clear_refs").write_text("5")
         return self.peak()
 
     def peak(self) -> int:
-        """The highest memory use since `forget_peak`."""
+        """Return the highest memory use since `forget_peak`, in bytes."""
         lines = Path(f"/proc/{self.running.pid}/status").read_text().splitlines()
         (kilobytes,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
         return int(kilobytes) * 1024
 
     def complaints(self) -> str:
-        """The first traceback in the hub's log, if any."""
+        """Return the first traceback in the hub's log, or an empty text if there is none."""
         log = self.log.read_text(errors="replace")
         return log[log.find("Traceback") :][:4000] if "Traceback" in log else ""
 
     def rows(self, event: str) -> int:
-        """Number of rows of the log with this event."""
+        """Return the number of rows of the log with this kind of event."""
         with contextlib.closing(sqlite3.connect(f"file:{self.home / 'tieline.db'}?mode=ro", uri=True)) as database:
             found = database.execute("SELECT event FROM log").fetchall()
         return sum(json.loads(row)["event"] == event for (row,) in found)
 
 
 class Innocent:
-    """An innocent session, in a process of its own."""
+    """Test helper: an innocent session (a member that sends normal messages) in a process of its own."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -146,7 +147,7 @@ class Innocent:
         assert await self._line() == f"{READY}\n".encode()
 
     async def waits(self) -> dict[str, float]:
-        """Waiting times since the last call."""
+        """Return the summary of the waiting times since the last call: count, p50 and p99 in seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
         found: dict[str, float] = json.loads(await self._line())
@@ -162,7 +163,7 @@ class Innocent:
 
 @contextlib.asynccontextmanager
 async def innocent(hub: WatchedHub) -> AsyncIterator[Innocent]:
-    """An innocent session meanwhile."""
+    """Start the process of an innocent session and yield the session. Kill the process at the end."""
     command = (sys.executable, "-m", "tests.faults.attacks.innocent", str(hub.home))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -176,7 +177,7 @@ async def innocent(hub: WatchedHub) -> AsyncIterator[Innocent]:
 
 
 async def run(name: str, hub: WatchedHub, attack: Callable[[WatchedHub], Awaitable[None]]) -> Figures:
-    """Attack a hub, and measure the cost."""
+    """Run an attack on a hub beside an innocent session. Return the measured cost."""
     async with innocent(hub) as session:
         # Measure first how long the innocent session waits without the attack.
         await asyncio.sleep(ALONE_SECONDS)

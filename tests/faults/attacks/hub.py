@@ -1,8 +1,8 @@
-"""A hub like that of `tieline serve`, which measures how long a callback or a command blocks it: `… HOME FILE`.
+"""Process: a hub like `tieline serve` that measures how long a callback or a command blocks it: `… HOME FILE`.
 
 The hub is the unchanged product on its usual event loop; only the callbacks of the loop are wrapped. Processor time of
 the thread is measured, so that other work of the machine does not matter. On SIGUSR1 the hub writes the longest times
-since the last signal to FILE, and starts again.
+since the last signal to FILE, and measures anew.
 """
 
 import asyncio
@@ -25,8 +25,9 @@ from tieline.server.hub import Options, RunningHub, raise_file_limit, spare_coll
 from tieline.server.local_hub import LocalHub
 
 LOOP, COMMAND, BATCH, COLLECTOR = "loop", "command", "batch", "collector"
-"""One callback of the event loop; one command of the broker, and all it decides in one go with its commit; one pass
-of the garbage collector, which is a part of whatever it falls into."""
+"""Kinds of measured work. LOOP: one callback of the event loop. COMMAND: one command of the broker. BATCH: all commands
+that the broker handles together, with their commit. COLLECTOR: one pass of the garbage collector, which is also part of
+the work that it interrupts."""
 
 _ADDRESSES_MAX = 4 * 1024**3
 
@@ -37,14 +38,14 @@ _ENTRIES = (
 
 
 class Holds:
-    """The longest time that each kind of work has blocked the event loop, with the name of the work."""
+    """Test helper: records the longest processor time of each kind of work, with the name of the work."""
 
     def __init__(self) -> None:
         self._longest: dict[str, tuple[float, str]] = {}
         self._collecting = 0.0
 
     def timed(self, kind: str, work: Callable[..., Any], name: Callable[..., str]) -> Callable[..., Any]:
-        """Wrap a callable so that its time is measured."""
+        """Return a wrapper of `work` that measures its time as this kind. `name` returns the name of the work."""
 
         @functools.wraps(work, updated=())
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -57,7 +58,7 @@ class Holds:
         return watched
 
     def collect(self, phase: str, about: dict[str, int]) -> None:
-        """Callback of the garbage collector, before and after each pass."""
+        """Measure one pass of the garbage collector. Python calls this before (`start`) and after each pass."""
         if phase == "start":
             self._collecting = time.thread_time()
         else:
@@ -68,7 +69,7 @@ class Holds:
             self._longest[kind] = (spent, name(*args))
 
     def take(self) -> dict[str, tuple[float, str]]:
-        """Return the longest holds, and start again with none."""
+        """Return the longest times by kind of work, and forget them."""
         found, self._longest = self._longest, {}
         return found
 
@@ -77,7 +78,7 @@ HOLDS = Holds()
 
 
 def _named(work: Callable[..., Any]) -> Callable[..., str]:
-    """The name of a callback, found out only for the longest one."""
+    """Return a function that returns the name of a callback. It is called only for the longest callback."""
 
     def name(*_: Any) -> str:
         inner = getattr(work, "__self__", None)
@@ -89,7 +90,7 @@ def _named(work: Callable[..., Any]) -> Callable[..., str]:
 
 
 class WatchedLoop(uvloop.Loop):
-    """The hub's event loop. It measures the callbacks that run on it."""
+    """Test double: the hub's usual event loop, which also measures the callbacks that run on it."""
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return super().call_soon(HOLDS.timed(LOOP, callback, _named(callback)), *args, context=context)
@@ -111,7 +112,7 @@ def _protocols(kind: type[Any] = asyncio.BaseProtocol) -> Iterator[type[Any]]:
 
 
 def watch_protocols() -> None:
-    """Measure the protocol methods that transports call, in all classes that are loaded by now."""
+    """Measure the methods of asyncio protocols that transports call, in all classes that are loaded by now."""
     for kind in set(_protocols()):
         for entry in _ENTRIES:
             work = kind.__dict__.get(entry)
@@ -120,7 +121,7 @@ def watch_protocols() -> None:
 
 
 def watch_broker() -> None:
-    """Measure the broker's decisions."""
+    """Measure each command and each batch of the broker."""
     decide = HOLDS.timed(COMMAND, Broker._decide, lambda _, command: type(command).__name__)
     work = HOLDS.timed(
         BATCH, LocalHub._work, lambda _, items: f"{sum(len(commands) for commands, _ in items)} commands"
@@ -151,7 +152,7 @@ async def _serve(options: Options, report: Path) -> int:
 
 
 def main() -> int:
-    """Serve until a signal comes."""
+    """Run the hub until a signal ends it. Return the exit code."""
     home, report = map(Path, sys.argv[1:])
     raise_file_limit()
     os.environ.pop("TIELINE_HOME", None)

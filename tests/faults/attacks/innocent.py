@@ -1,8 +1,8 @@
-"""An innocent session: `ann` sends to `bob`, one message after the other, and waits for each acknowledgement.
+"""Process with an innocent session, which an attack must not slow down: `python -m tests.faults.attacks.innocent HOME`.
 
-Run it as `python -m tests.faults.attacks.innocent HOME`, in another process than the attacker, so that only the hub
-makes it wait. It prints a line when it is ready. For each line on its standard input, it prints its waiting times since
-the last line. It ends when its standard input ends.
+The member `ann` sends to `bob`, one message after the other, and waits for each acknowledgement. It runs in another
+process than the attacker, so that only the hub makes it wait. It prints a line when it is ready. For each line on its
+standard input, it prints its waiting times since the last line. It ends when its standard input ends.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tieline.client import Client, connect
 SENDER, RECIPIENT = "ann", "bob"
 READY = "ready"
 PACE_SECONDS = 0.002
-"""Between two messages: it is one of many, and does no flooding itself."""
+"""Pause between two messages, so that this session does not flood the hub itself."""
 
 
 async def _acknowledge(recipient: Client) -> None:
@@ -37,7 +37,7 @@ async def _send(sender: Client, body: str) -> None:
 
 
 class _Talk:
-    """Collects waiting times until somebody asks for them."""
+    """Test helper: collects waiting times, and prints a summary when a line comes on standard input."""
 
     def __init__(self) -> None:
         self._waits: list[float] = []
@@ -53,7 +53,7 @@ class _Talk:
             asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
 
     def add(self, seconds: float) -> None:
-        """Note a wait, and tell all of them if somebody has asked."""
+        """Add a waiting time. Print the summary of all waiting times if a line came on standard input."""
         self._waits.append(seconds)
         if not self._asked.empty():
             self._asked.get_nowait()
@@ -68,7 +68,7 @@ def _say(line: str) -> None:
 
 
 async def main(home: Path) -> None:
-    """Talk until standard input ends."""
+    """Send messages from `ann` to `bob` until standard input ends."""
     async with (
         await connect(home=home, member=SENDER) as sender,
         await connect(home=home, member=RECIPIENT, receive=True) as recipient,

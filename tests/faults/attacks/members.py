@@ -1,4 +1,4 @@
-"""Attacks by a member: it asks for more than it reads, with absurd numbers, in frames that hold millions."""
+"""Attacks by a member: requests whose answers it does not read, absurd numbers, and frames with millions of values."""
 
 import asyncio
 import json
@@ -18,23 +18,23 @@ _MESSAGES = 20_000 if SOAK else 400
 _PART = 200
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _SHARE = 1.0 if SOAK else 0.2
-"""Share of each batch that a run sends; a short run sends less."""
+"""Part of each batch of requests that is sent: all in a soak run, a fifth in a short run."""
 _IDLE_SECONDS = 2.0 if SOAK else 0.3
 _READ_SECONDS = 20.0 if SOAK else 3.0
-"""Limit for reading answers: thousands of large answers have no end."""
+"""Time limit for reading answers, because reading thousands of large answers would take too long."""
 
 Frame = dict[str, Any]
 
 
 async def furnish(hub: WatchedHub) -> None:
-    """Send messages, so that there is a history and an inbox to read."""
+    """Send messages of the attacker to itself, so that its history and its inbox have content to read."""
     async with await connect(token=hub.tokens[MALLORY], home=hub.home) as client:
         for _ in range(_MESSAGES // _PART):
             await asyncio.gather(*(client.send(f"@{MALLORY}", "some words to find " * 20) for _ in range(_PART)))
 
 
 def batches() -> Iterator[tuple[str, list[Frame]]]:
-    """Batches, each one frame."""
+    """Yield the name and the requests of each batch. All requests of a batch are sent as one frame."""
 
     def many(times: int, **frame: Any) -> list[Frame]:
         return [{**frame, "n": number} for number in range(1, int(times * _SHARE) + 1)]
@@ -119,9 +119,9 @@ async def _read_frame(reader: asyncio.StreamReader) -> bytes:
 _BYTES = (12 if SOAK else 3) * MEBIBYTE
 _SMALL = MEBIBYTE - 1024
 _MANY = (b"[]", b"{}", b"1", b'""', b'{"a":1}')
-"""Values of which a document has as many as fit."""
+"""Small JSON values. Each document of this attack contains one of them as many times as fit."""
 _FITTING = VALUES_MAX // 3
-"""Number of values that every wire takes."""
+"""Number of values that every protocol of the hub accepts in one document."""
 
 
 def _listed(value: bytes, count: int) -> bytes:
@@ -129,7 +129,7 @@ def _listed(value: bytes, count: int) -> bytes:
 
 
 async def send_values(hub: WatchedHub) -> None:
-    """Frames and bodies of nothing but small values: as many as a frame can hold, and as many as the hub takes."""
+    """Send frames and bodies full of small values: as many as a frame can hold, and as many as the hub accepts."""
     for value in _MANY if SOAK else _MANY[:1]:
         count = _BYTES // (len(value) + 1)
         for times in (count, _FITTING):
@@ -177,7 +177,7 @@ _STREAMS = 4
 
 
 async def open_streams(hub: WatchedHub) -> None:
-    """Streams of `/mcp` for a member with large messages in its inbox, which nobody reads."""
+    """Open many streams of `/mcp` for a member with large messages in its inbox, and read none of them."""
     token = hub.tokens[CROWD[0]]
     async with await connect(token=hub.tokens[MALLORY], home=hub.home) as client:
         for _ in range(_WAITING):

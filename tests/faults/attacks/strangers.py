@@ -1,4 +1,4 @@
-"""Attacks by clients without a credential: open connections, send bytes to every listener, and never finish."""
+"""Attacks by clients without a token: they open connections, send bytes to every listener, and never finish."""
 
 import asyncio
 import contextlib
@@ -17,12 +17,12 @@ _CHUNK = b"x" * (256 * 1024)
 _ANSWER_SECONDS = 60
 _SILENCE_SECONDS = 1.0
 _FATE = (ConnectionError, BrokenPipeError, asyncio.IncompleteReadError, TimeoutError, OSError)
-"""Errors that a stranger may get from a hub at any time."""
+"""Errors that the hub may cause at a client without a token at any time."""
 FATES: Counter[str] = Counter()
-"""Counts of the statuses of answers, and of connections without an answer."""
+"""Counts of the results: status codes of answers, and connections that ended without an answer."""
 
 OPEN_ROUTES = ("/v1/register", "/session/totp", "/enroll", "/enroll/poll")
-"""That are answered without a token; their bodies are read."""
+"""Routes that are answered without a token. The hub reads the bodies of their requests."""
 CLOSED_ROUTES = ("/push", "/otlp/v1/logs", "/members/ann/activity", "/fs/write?path=/ann/x", "/v1/send")
 WEBSOCKETS = ("/", "/peerbus", "/api/stream", "/subscribe?name=ann")
 
@@ -32,7 +32,7 @@ Writer = asyncio.StreamWriter
 
 @contextlib.asynccontextmanager
 async def dialled(hub: WatchedHub) -> AsyncIterator[tuple[Reader, Writer]]:
-    """A connection to the HTTP port. It is aborted at the end."""
+    """Yield a connection to the hub's HTTP port. Abort it at the end."""
     reader, writer = await asyncio.open_connection(*hub.address)
     try:
         yield reader, writer
@@ -42,7 +42,7 @@ async def dialled(hub: WatchedHub) -> AsyncIterator[tuple[Reader, Writer]]:
 
 @contextlib.asynccontextmanager
 async def dialled_socket(path: Path) -> AsyncIterator[tuple[Reader, Writer]]:
-    """A connection to a socket file."""
+    """Yield a connection to a Unix socket file. Abort it at the end."""
     reader, writer = await asyncio.open_unix_connection(path)
     try:
         yield reader, writer
@@ -51,33 +51,36 @@ async def dialled_socket(path: Path) -> AsyncIterator[tuple[Reader, Writer]]:
 
 
 def head(hub: WatchedHub, method: str, path: str, *headers: tuple[str, str]) -> bytes:
-    """The beginning of a request, without its end."""
+    """Return the request line and headers of a request, without the empty line that ends them."""
     host, port = hub.address
     lines = [f"{method} {path} HTTP/1.1", f"host: {host}:{port}", *(f"{name}: {value}" for name, value in headers)]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n"
 
 
 def upgrade(hub: WatchedHub, path: str) -> bytes:
-    """A request for a WebSocket."""
+    """Return a request to open a WebSocket."""
     wanted = (("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13"))
     return head(hub, "GET", path, *wanted, ("sec-websocket-key", "AAAAAAAAAAAAAAAAAAAAAA==")) + b"\r\n"
 
 
 def ws_frame(payload: bytes = b"", *, announced: int | None = None, opcode: int = 1, final: bool = True) -> bytes:
-    """A client's WebSocket frame with a mask of zeros. `announced` is the length in its header."""
+    """Return a client's WebSocket frame with a mask of zeros.
+
+    `announced` is the length in its header, if not the real one.
+    """
     size = len(payload) if announced is None else announced
     return struct.pack("!BBQI", (0x80 if final else 0) | opcode, 0x80 | 127, size, 0) + payload
 
 
 async def pour(writer: Writer, size: int) -> None:
-    """Write `size` bytes as fast as the hub reads them."""
+    """Write about `size` bytes as fast as the hub reads them."""
     for _ in range(size // len(_CHUNK)):
         writer.write(_CHUNK)
         await writer.drain()
 
 
 async def all_at_once(*attempts: Awaitable[None]) -> None:
-    """Wait until all attacks have ended. Ignore broken connections."""
+    """Run all attacks at once and wait for their ends. Count broken connections, and raise other errors."""
     for outcome in await asyncio.gather(*attempts, return_exceptions=True):
         if isinstance(outcome, BaseException):
             if not isinstance(outcome, _FATE):
@@ -88,9 +91,9 @@ async def all_at_once(*attempts: Awaitable[None]) -> None:
 # Bytes.
 
 _CONNECTIONS = 40 if SOAK else 6
-"""For frames, on each door."""
+"""Number of connections that send frames, for each listener."""
 _BODIES = 10 if SOAK else 4
-"""On each route."""
+"""Number of requests with a body, for each route."""
 _HEADS = 500 if SOAK else 30
 _POURED = (30 if SOAK else 10) * MEBIBYTE
 _HELD_SECONDS = 3.0 if SOAK else 0.2
@@ -135,7 +138,7 @@ async def _half_frame(hub: WatchedHub, path: str, *, pieces: bool) -> None:
 
 
 async def send_local_bytes(hub: WatchedHub) -> None:
-    """Frames that are never finished on the socket files, which only the hub's own user reaches."""
+    """Send frames that never end to the Unix socket files, which only the hub's own user can open."""
     running = hub.running
     assert running.places["relay_socket"] is not None
     assert running.places["channels_dir"] is not None
@@ -159,9 +162,10 @@ async def _half_local(path: Path, begin: bytes) -> None:
 # Processor time.
 
 _WIDTHS = (4000, 60_000)
-"""Of headers and paths: what a bound may let pass, and as much as one request ever has."""
+"""Lengths of hostile headers and paths: a length that the hub's limits accept, and the most that one request can
+have."""
 _SIZES = (3_000, 60_000, 900_000)
-"""Of documents, by the same reason."""
+"""Sizes of hostile documents in bytes, from accepted to too large."""
 _CPU_ROUNDS = 20 if SOAK else 1
 
 
@@ -202,7 +206,7 @@ def _hostile_paths(wide: int) -> Iterator[str]:
 
 
 def hostile_documents(size: int) -> Iterator[bytes]:
-    """JSON documents of about this size that are expensive for a careless parser."""
+    """Yield JSON documents of about `size` bytes that are expensive for a careless parser."""
     yield b"[" * size
     yield b'{"name":' * (size // 8)
     yield b'{"name":"' + b"\\u00e9" * (size // 6) + b'"}'
@@ -260,7 +264,7 @@ async def _say(hub: WatchedHub, path: str, document: bytes) -> None:
 # Rows.
 
 ATTEMPTS = 2000 if SOAK else 40
-"""On each door."""
+"""Number of attempts at each listener."""
 _LANES = 8
 
 
@@ -279,7 +283,7 @@ INVENTIONS: tuple[Attempt, ...] = (
 
 
 async def invent_names(hub: WatchedHub) -> None:
-    """Register, log in and send hello with unknown names, on every protocol."""
+    """Register, log in and send hello with unknown names, over every protocol."""
     numbers = count()
     lanes = asyncio.Semaphore(_LANES)
 
@@ -303,6 +307,6 @@ async def _greet(hub: WatchedHub, path: str, document: object) -> None:
 
 
 def stored_bytes(home: Path) -> int:
-    """Bytes of the hub's files other than databases."""
+    """Return the total size of the files in a home, without databases, in bytes."""
     found = [path for path in home.rglob("*") if path.is_file() and not path.name.endswith((".db", "-wal", "-shm"))]
     return sum(path.stat().st_size for path in found)

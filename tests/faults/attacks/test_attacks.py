@@ -1,6 +1,7 @@
-"""Attacks on a hub: its memory stays small, no client blocks it, and unknown clients leave little data behind.
+"""Tests that attacks on a hub do little harm.
 
-`make soak` has a hub for each campaign, and prints its figures; a short run shares one, to be quick.
+The hub's memory stays small, no client blocks it, and unknown clients leave little data behind. `make soak` starts a
+hub for each attack, and prints the measured values. A short run uses one hub for all attacks, to be quick.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 if SOAK else 120)]
 
 
 STORED_BYTES_MAX = 256 * 1024
-"""Limit of the bytes that invented names may leave in files."""
+"""Limit of the bytes in files that attempts with invented names may leave in a home."""
 
 
 @pytest.fixture(scope="function" if SOAK else "module")
@@ -39,7 +40,7 @@ def hub() -> Iterator[WatchedHub]:
 
 
 def attack(name: str, hub: WatchedHub, how: Callable[[WatchedHub], Awaitable[None]]) -> None:
-    """Run a campaign of attacks, and check that its limits were kept."""
+    """Run the attack `how`, check its limits, and check that the hub logged no traceback."""
     strangers.FATES.clear()
     asyncio.run(campaign.run(name, hub, how)).check()
     if strangers.FATES:

@@ -1,4 +1,4 @@
-"""A team for each test."""
+"""Fixtures of the ac7 tests: a hub for each test."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +10,6 @@ from tests.protocols.ac7.teams import Team, team
 
 @pytest.fixture
 async def crew(folder: Path) -> AsyncIterator[Team]:
-    """A hub without members, whose data is deleted at the end."""
+    """Fixture: a hub without members, which stores its data in memory."""
     async with team(folder / "home", store="memory") as built:
         yield built

@@ -1,4 +1,4 @@
-"""ac7 as a foreign client sees it: plain HTTP, and streams of both kinds."""
+"""Test clients of ac7: plain HTTP, and streams of server-sent events and WebSocket frames."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class Reply(Struct, frozen=True):
-    """Answer to a request."""
+    """Answer to an HTTP request."""
 
     status: int
     headers: dict[str, str]
@@ -27,12 +27,12 @@ class Reply(Struct, frozen=True):
 
     @property
     def value(self) -> Any:
-        """The answer as JSON."""
+        """Return the body decoded as JSON."""
         return json.loads(self.text)
 
 
 def request(url: str, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Reply:
-    """One request on a connection of its own."""
+    """Make one request on a new connection. Return the answer."""
     connection = HTTPConnection(urlsplit(url).netloc, timeout=WAIT_SECONDS)
     try:
         connection.request(method, path, body, headers)
@@ -44,7 +44,7 @@ def request(url: str, method: str, path: str, body: bytes | None, headers: dict[
 
 
 class Seat:
-    """A member, or somebody without a token."""
+    """Test client of ac7: a member with its token, or somebody without a token."""
 
     def __init__(self, url: str, name: str = "", token: str | None = None) -> None:
         self.url = url
@@ -53,12 +53,15 @@ class Seat:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of each request."""
+        """Return the headers of each request."""
         shown = {"authorization": f"Bearer {self.token}"} if self.token is not None else {}
         return {"content-type": "application/json", "x-ac7-protocol": "1", **shown}
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
-        """Make a request."""
+        """Make a request, check that clients of ac7 can decode the answer, and return it.
+
+        Bytes are sent unchanged, the rest as JSON.
+        """
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         reply = await asyncio.to_thread(request, self.url, method, path, data, {**self.headers, **headers})
         self.read(method, path, reply)
@@ -69,13 +72,13 @@ class Seat:
         strict.read(method, path, reply.status, reply.text)
 
     async def get(self, path: str) -> Any:
-        """Make a GET request that must succeed."""
+        """Make a GET request that must succeed. Return the decoded answer."""
         reply = await self.ask("GET", path)
         assert reply.status == 200, reply
         return reply.value
 
     async def do(self, method: str, path: str, expected: int = 200, **body: Any) -> Any:
-        """Make a request for a change that must succeed."""
+        """Make a request that must get the status `expected`. Return the decoded answer."""
         reply = await self.ask(method, path, body)
         assert reply.status == expected, reply
         return reply.value if reply.text else None
@@ -88,27 +91,27 @@ class Seat:
         return text
 
     async def push(self, body: str, **fields: Any) -> Json:
-        """Send a message."""
+        """Send a message by `POST /push`. Return the answer."""
         result: Json = await self.do("POST", "/push", body=body, **fields)
         return result
 
     async def history(self, query: str = "") -> list[Json]:
-        """Messages of the history, oldest first."""
+        """Return the messages of the history, oldest first. `query` is the query part of the path."""
         messages: list[Json] = (await self.get(f"/history{query}"))["messages"]
         return messages[::-1]
 
     async def said(self, query: str = "") -> list[str]:
-        """Bodies of the history, without the hub's own messages."""
+        """Return the bodies of the history, oldest first, without the hub's own messages."""
         return [message["body"] for message in await self.history(query) if message["from"] != "ac7"]
 
 
 def subscription(seat: Seat) -> str:
-    """Path of a member's own stream."""
+    """Return the path of a member's own stream."""
     return f"/subscribe?name={quote(seat.name)}"
 
 
 class EventReader:
-    """A stream of server-sent events."""
+    """Test client: a stream of server-sent events."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -116,7 +119,7 @@ class EventReader:
 
     @classmethod
     async def open(cls, seat: Seat, path: str = "", **headers: str) -> Self:
-        """Subscribe."""
+        """Open a stream, by default the member's own. The request must succeed."""
         address = urlsplit(seat.url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         head = [f"GET {path or subscription(seat)} HTTP/1.1", f"host: {address.netloc}"]
@@ -129,7 +132,7 @@ class EventReader:
         return cls(reader, writer)
 
     async def line(self) -> str:
-        """The next line that is not empty."""
+        """Wait for the next line with data or a comment, and return it. Raises `EOFError`."""
         async with asyncio.timeout(WAIT_SECONDS):
             while True:
                 line = (await self.reader.readline()).decode()
@@ -139,14 +142,14 @@ class EventReader:
                     return line.strip()
 
     async def next(self) -> Json:
-        """The next message."""
+        """Wait for the next message, check its form, and return it."""
         text = (await self.line()).removeprefix("data: ")
         strict.read_message(text)
         message: Json = json.loads(text)
         return message
 
     async def row(self) -> Json:
-        """The next row of activity."""
+        """Wait for the next row of activity, check its form, and return it."""
         text = (await self.line()).removeprefix("data: ")
         strict.read_activity(text)
         row: Json = json.loads(text)
@@ -160,19 +163,19 @@ class EventReader:
 
 
 class SocketReader:
-    """A stream of WebSocket frames."""
+    """Test client: a stream of WebSocket frames."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
 
     @classmethod
     async def open(cls, seat: Seat, path: str = "") -> Self:
-        """Subscribe."""
+        """Open a stream, by default the member's own."""
         url = f"{seat.url.replace('http', 'ws', 1)}{path or subscription(seat)}"
         return cls(await connect(url, additional_headers={"authorization": f"Bearer {seat.token}"}, proxy=None))
 
     async def row(self) -> Json:
-        """The next row of activity."""
+        """Wait for the next row of activity, check its form, and return it."""
         async with asyncio.timeout(WAIT_SECONDS):
             text = await self.socket.recv()
         strict.read_activity(text)
@@ -180,7 +183,7 @@ class SocketReader:
         return row
 
     async def next(self) -> Json:
-        """The next message."""
+        """Wait for the next message, check its form, and return it."""
         async with asyncio.timeout(WAIT_SECONDS):
             text = await self.socket.recv()
         strict.read_message(text)
@@ -196,7 +199,7 @@ Reader = EventReader | SocketReader
 
 
 class Team:
-    """A hub and its members."""
+    """Test helper: a hub and its ac7 members."""
 
     def __init__(self, there: HubHarness) -> None:
         self.there = there
@@ -205,12 +208,12 @@ class Team:
         self._readers: list[Reader] = []
 
     async def seat(self, name: str, *permissions: str) -> Seat:
-        """Make a member."""
+        """Make a member with these permissions. Return its client."""
         await self.there.add(name, permissions=permissions)
         return Seat(self.url, name, self.there.tokens[name])
 
     async def open(self, seat: Seat, kind: str = "sse") -> Reader:
-        """A stream of a member, which is online."""
+        """Open the stream of a member, `sse` or WebSocket, and wait for the hub's message that it is online."""
         reader: Reader = await (EventReader if kind == "sse" else SocketReader).open(seat)
         self._readers.append(reader)
         online = await reader.next()
@@ -218,7 +221,7 @@ class Team:
         return reader
 
     async def follow(self, seat: Seat, path: str, kind: str = "sse") -> Reader:
-        """Any other stream."""
+        """Open any other stream of a member, `sse` or WebSocket."""
         reader: Reader = await (EventReader if kind == "sse" else SocketReader).open(seat, path)
         self._readers.append(reader)
         return reader
@@ -231,7 +234,7 @@ class Team:
 
 @contextlib.asynccontextmanager
 async def team(home: Path, **options: Any) -> AsyncIterator[Team]:
-    """A hub in this home."""
+    """Start a hub in this home and yield it. Close its streams at the end."""
     async with running_hub(home, **options) as there:
         built = Team(there)
         try:

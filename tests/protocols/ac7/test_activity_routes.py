@@ -1,4 +1,7 @@
-"""Activity, seen from outside: uploaded, read by time and kind, followed, and never on a stream of messages."""
+"""Tests of activity through the HTTP routes: it is uploaded, read by time and kind, and followed as a stream.
+
+It never appears on a stream of messages.
+"""
 
 import asyncio
 import json
@@ -19,7 +22,7 @@ def opened(ts: int, objective: str = "obj-1") -> Json:
 
 
 def exchange(ts: int, text: str = "hello", **more: Any) -> Json:
-    """An exchange with a model."""
+    """Return an activity event: a call of a model at the time `ts`."""
     said = [{"role": "user", "content": [{"type": "text", "text": text}]}]
     request = {"model": "m", "maxTokens": 10, "temperature": None, "system": None, "messages": said, "tools": None}
     usage = {"inputTokens": 5, "outputTokens": 7, "cacheCreationInputTokens": None, "cacheReadInputTokens": None}
@@ -35,7 +38,7 @@ def exchange(ts: int, text: str = "hello", **more: Any) -> Json:
 
 
 def http(ts: int, **headers: str) -> Json:
-    """An HTTP request that is not a call of a model."""
+    """Return an activity event: an HTTP request, not to a model, at the time `ts`."""
     entry = {
         "kind": "opaque_http",
         "startedAt": ts,

@@ -1,4 +1,4 @@
-"""Permissions: every route of the document, requested by everybody, and the answers to those without permission."""
+"""Tests of permissions: each kind of actor requests every route of the OpenAPI document, with and without a right."""
 
 import asyncio
 import contextlib
@@ -22,12 +22,12 @@ from tieline.protocols.ac7.server import DOCUMENT_PATH
 # Actors.
 UNKNOWN = ("no token", "wrong token", "expired token")
 PARTIES = ("owner", "joined", "originator", "watcher")
-"""Actors with a part in the path's resource: the member itself, the channel's admin or the objective's assignee;
-somebody in the channel; the originator of the objective; its watcher."""
+"""Actors that have a part in the resource of the path. `owner` is the member itself, the channel's admin or the
+objective's assignee. `joined` is in the channel. `originator` made the objective, and `watcher` watches it."""
 STAFF = (*TEAM_PERMISSIONS, "admin")
-"""One for each permission, and one with all of them."""
+"""Actors with permissions: one for each permission, and `admin` with all of them."""
 BROWSERS = {"cookie of other": "other", "cookie of admin": "admin"}
-"""Actors that logged in with a browser, with the permissions of this member."""
+"""Actors that logged in with a browser, each with the member that they are."""
 ALL = frozenset((*PARTIES, "other", *STAFF))
 
 MANAGERS = frozenset({"members.manage", "admin"})
@@ -38,13 +38,16 @@ THREAD = MANAGERS | {"owner", "originator", "watcher"}
 OVERSIGHT = frozenset(word for word in TEAM_PERMISSIONS if word.startswith("objectives."))
 SEE = THREAD | OVERSIGHT
 BLIND = ALL - SEE
-"""To them an objective is not there."""
+"""Actors that may not see an objective; for them it seems not to exist."""
 
 OPENED = {"kind": "objective_open", "ts": 1, "objectiveId": "obj-1-1"}
 
 
 class Row(Struct, frozen=True):
-    """A route, the actors that may use it, and their status. All others get 403, or 404 if the route is hidden."""
+    """Record: the expected results of a route. Actors in `may` get the status `ok`.
+
+    All others get 403, or 404 if they are in `hidden`.
+    """
 
     ok: int = 200
     may: frozenset[str] = ALL
@@ -52,7 +55,7 @@ class Row(Struct, frozen=True):
     query: str = ""
     hidden: frozenset[str] = frozenset()
     open: bool = False
-    """True if the route needs no token; then its answer is the same for all."""
+    """True if the route needs no token. Then all actors get the same answer."""
     cookie: bool = True
     """True if the route also accepts the cookie of a login."""
 
@@ -134,13 +137,13 @@ TABLE: dict[tuple[str, str], Row] = {
 
 
 LARGE = ("members", "channels", "objectives", "fs")
-"""Beginnings of paths with so many routes that each is a test of its own."""
+"""First parts of paths with so many routes that each of these routes is a test of its own."""
 LIFE_MS = 1000
-"""Of a token that has expired once everybody is there."""
+"""Life time of a token that must have expired before the first request."""
 
 
 class Stage:
-    """A team with somebody of each kind, and new things for each to be asked about."""
+    """Test helper: a team with one member of each kind, and new objects for each request."""
 
     def __init__(self, crew: Team) -> None:
         self.crew = crew
@@ -148,7 +151,7 @@ class Stage:
         self.numbers = count()
 
     async def set(self) -> None:
-        """Make all members."""
+        """Make all members, tokens and logins."""
         self.seats["admin"] = await self.crew.seat("admin", *TEAM_PERMISSIONS)
         for name in (*PARTIES, "other"):
             permissions = ("objectives.create",) if name == "originator" else ()
@@ -169,7 +172,7 @@ class Stage:
         return Seat(self.crew.url, "other", made["token"])
 
     async def scene(self, path: str) -> tuple[dict[str, str], Seat]:
-        """Create objects for the parameters of a path. Return them with their owners."""
+        """Create objects for the parameters of a path. Return the parameters, and the owner of the objects."""
         new = f"n{next(self.numbers)}"
         names, owner = {"name": "joined", "new": new}, self.seats["owner"]
         if path.startswith("/members/{name}"):
@@ -192,7 +195,7 @@ class Stage:
         return names, owner
 
     async def status(self, method: str, path: str, actor: str, row: Row) -> int:
-        """Status that a route answers to an actor."""
+        """Request a route as an actor. Return the status of the answer."""
         names, owner = await self.scene(path)
         seat = owner if actor == "owner" else self.seats[actor]
         asked = (path + row.query).format_map(names)
@@ -207,7 +210,7 @@ class Stage:
 
 
 def head(seat: Seat, path: str) -> int:
-    """The status of an answer that does not end, such as a stream."""
+    """Request a stream. Return the status of the answer, which has no end."""
     connection = HTTPConnection(urlsplit(seat.url).netloc, timeout=WAIT_SECONDS)
     with contextlib.closing(connection):
         connection.request("GET", path, headers=seat.headers)
@@ -215,7 +218,7 @@ def head(seat: Seat, path: str) -> int:
 
 
 async def upgrade(seat: Seat, path: str) -> int:
-    """The status of a route as a WebSocket; 200 if it opens."""
+    """Open a WebSocket at a path. Return 200, or the status of the refusal."""
     try:
         socket = await connect(seat.url.replace("http", "ws", 1) + path, additional_headers=seat.headers, proxy=None)
     except InvalidStatus as refused:
@@ -226,7 +229,7 @@ async def upgrade(seat: Seat, path: str) -> int:
 
 
 def right(row: Row, actor: str) -> int:
-    """Status that a route must answer to an actor."""
+    """Return the status that a route must answer to an actor."""
     if row.open:
         return row.ok
     if actor in UNKNOWN or (actor in BROWSERS and not row.cookie):
@@ -239,7 +242,7 @@ def right(row: Row, actor: str) -> int:
 
 
 async def routes(crew: Team) -> list[tuple[str, str]]:
-    """Every route of the OpenAPI document."""
+    """Return method and path of every route of the OpenAPI document."""
     paths = (await crew.stranger.get(DOCUMENT_PATH))["paths"]
     return [(method.upper(), path) for path, methods in paths.items() for method in methods]
 

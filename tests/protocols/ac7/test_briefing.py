@@ -1,4 +1,4 @@
-"""Texts for an agent: its briefing at the start, and the greeting when its stream opens."""
+"""Tests of texts for an agent: its briefing at the start, and the greeting when its stream opens."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The shapes of ac7: fields that ac7 does not have, and the slugs of channels."""
+"""Tests of the JSON shapes of ac7: fields that ac7 does not have, and the slugs (short names) of channels."""
 
 import re
 

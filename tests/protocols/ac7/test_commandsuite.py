@@ -1,6 +1,7 @@
-"""CommandSuite's runners against the hub: a stand-in that sends and reads as its version 0.7.1 does.
+"""Tests of CommandSuite's runners with the hub, by a test double that sends and reads like version 0.7.1.
 
-No registry has the packages of CommandSuite, so its clients are not run here. The requests were read in its source.
+No registry has the packages of CommandSuite, so its real clients are not run here. The requests were read in its
+source.
 """
 
 import re
@@ -39,16 +40,19 @@ KNOWN = {event["kind"] for event in EVENTS} | {"objective_open", "objective_clos
 
 
 class Runner(Seat):
-    """A member that a runner of CommandSuite acts for."""
+    """Test client: a member for which a runner of CommandSuite acts."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of each request."""
+        """Return the headers of each request."""
         kept = {name: value for name, value in super().headers.items() if name != "x-ac7-protocol"}
         return {**kept, "x-csuite-protocol": "2", "x-csuite-runner-version": "0.7.1"}
 
     def read(self, method: str, path: str, reply: Reply) -> None:
-        """Check that the answer is as in ac7, except the runner's kinds of events and its device code."""
+        """Check that an answer has the form of ac7.
+
+        The runner's own kinds of events and its device code are allowed.
+        """
         if method == "GET" and path.partition("?")[0].endswith("/activity") and reply.status == 200:
             assert {row["event"]["kind"] for row in reply.value["activity"]} <= KNOWN
         else:

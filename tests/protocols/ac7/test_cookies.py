@@ -1,4 +1,4 @@
-"""The cookies of ac7: strict, and found among others."""
+"""Tests of the cookies of ac7: they have strict attributes, and are found among other cookies."""
 
 import pytest
 

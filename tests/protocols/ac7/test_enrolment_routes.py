@@ -1,4 +1,4 @@
-"""Enrolment over HTTP: a device asks, a manager approves it for a member, the device fetches its token once."""
+"""Tests of enrolment over HTTP: a device asks, a manager approves it for a member, the device gets its token once."""
 
 import asyncio
 import os

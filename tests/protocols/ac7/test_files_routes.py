@@ -1,4 +1,4 @@
-"""Files over HTTP: homes, uploads and downloads, limits, unsafe paths, and rights to read files of messages."""
+"""Tests of files over HTTP: home folders, uploads and downloads, limits, unsafe paths, and files of messages."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ LARGEST = 25 * MEBIBYTE
 
 
 class Reply:
-    """Answer to a request, in bytes."""
+    """Answer to an HTTP request, with its body as bytes."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.status = status
@@ -67,7 +67,7 @@ async def paths(seat: Seat, path: str) -> list[str]:
 
 
 def kept(crew: Team) -> list[Path]:
-    """Every file that holds content, or was begun."""
+    """Return all stored content files of the hub, also incomplete ones."""
     # Not all of the home, where other folders come and go meanwhile.
     home = crew.there.home
     return [path for form in ("files/**/*", "*/files/**/*") for path in home.glob(form) if path.is_file()]

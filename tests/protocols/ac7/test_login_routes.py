@@ -1,4 +1,4 @@
-"""Logins over HTTP: a code opens a session, a strict cookie carries it, and it ends with its token or member."""
+"""Tests of logins over HTTP: a code opens a session, a strict cookie carries it, its token or member ends it."""
 
 import json
 import time
@@ -14,17 +14,17 @@ from tieline.services.totp import code_at
 
 
 class Browser(Seat):
-    """Somebody with a cookie, or without."""
+    """Test client: a browser, with or without the cookie of a login."""
 
     cookie = ""
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of each request."""
+        """Return the headers of each request."""
         return {"content-type": "application/json", **({"cookie": self.cookie} if self.cookie else {})}
 
     async def sign_in(self, code: str, member: str | None = None) -> Reply:
-        """Log in, and keep the cookie."""
+        """Log in with a one-time code, and store the cookie. Return the answer."""
         form = {"code": code} if member is None else {"code": code, "member": member}
         reply = await self.ask("POST", "/session/totp", form)
         if "set-cookie" in reply.headers:
@@ -37,7 +37,7 @@ def now_ms() -> int:
 
 
 def wrong(*secrets: str) -> str:
-    """A code that is wrong for all members during the test."""
+    """Return a code that is wrong for all these secrets during the test."""
     taken = {code_at(secret, now_ms() + step * 30_000) for secret in secrets for step in range(-3, 40)}
     return next(code for number in range(10_000) if (code := f"{number:06}") not in taken)
 

@@ -1,4 +1,4 @@
-"""Members, the team, tokens and presence, seen from outside."""
+"""Tests of members, the team, tokens and presence, through the HTTP routes."""
 
 from tests.protocols.ac7.teams import EventReader, Json, Seat, Team
 

@@ -1,4 +1,7 @@
-"""History, and refused pushes and subscriptions. `conformance` tests the sentences of the protocol itself."""
+"""Tests of history, refused pushes and refused subscriptions.
+
+`conformance` tests the sentences of the protocol itself.
+"""
 
 import asyncio
 

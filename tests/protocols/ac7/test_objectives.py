@@ -1,4 +1,4 @@
-"""Rights to objectives on the wire. `conformance` tests the sentences of the protocol itself."""
+"""Tests of the rights to objectives in ac7's routes. `conformance` tests the sentences of the protocol itself."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ ALL = ("members.manage", "objectives.create", "objectives.cancel", "objectives.r
 
 
 async def happening(stream: Reader) -> dict[str, Any]:
-    """The next lifecycle event of a stream."""
+    """Wait for the next message of a stream, which must be about an objective. Return its event."""
     message = await stream.next()
     assert (message["to"], message["data"]["kind"]) == (None, "objective")
     assert message["data"]["thread"] == f"obj:{message['data']['objective_id']}"

@@ -1,4 +1,4 @@
-"""The OpenAPI document: whatever is sent, the answer is one that the document has."""
+"""Tests of the OpenAPI document: for any request, the hub gives an answer that the document describes."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from tieline.contract.permission import TEAM_PERMISSIONS
 from tieline.protocols.ac7.server import DOCUMENT_PATH
 
 EXAMPLES = {GenerationMode.POSITIVE: 8, GenerationMode.NEGATIVE: 5}
-"""For each route; there are five dozen routes."""
+"""Number of generated valid and invalid requests for each route. There are about sixty routes."""
 CHECKS: list[Any] = [
     not_a_server_error,
     status_code_conformance,
@@ -51,13 +51,13 @@ SENSE: dict[str, Json] = {
     "POST /fs/mkdir": {"path": "/boss/folder"},
     "POST /fs/mv": {"from": FILE, "to": FILE},
 }
-"""Values that exist in the hub of this test, in place of random ones."""
+"""Fields with values that exist in the hub of this test. They replace random values in request bodies."""
 UNREACHED = {"POST /session/totp", "POST /enroll/poll", "POST /enroll/approve", "POST /enroll/reject"}
-"""Chance and sense do not find a code."""
+"""Routes that never succeed in this test, because random requests do not contain a right code."""
 
 
 class Stage:
-    """A hub with objects for every route."""
+    """Test helper: a hub with objects for every route."""
 
     def __init__(self, hub: HubProcess) -> None:
         self.url = hub.running.http
@@ -75,7 +75,7 @@ class Stage:
         return reply.value if reply.text else None
 
     def known(self, method: str, path: str) -> dict[str, str]:
-        """An existing identifier for a parameter of a path."""
+        """Return existing identifiers for the parameters of a path. Create the objects if necessary."""
         names = {"name": "ann", "slug": "dev", "path": FILE[1:], "id": ""}
         if path.startswith("/objectives/{id}"):
             names["id"] = self.ask("POST", "/objectives", WORK)["id"]
@@ -97,7 +97,7 @@ class Stage:
 
 
 def make_sense(case: Case, key: str, names: dict[str, str]) -> None:
-    """Replace random identifiers by existing ones."""
+    """Replace the random identifiers of a generated request by existing ones. `key` is method and path of the route."""
     case.path_parameters = {name: names[name] for name in case.path_parameters or {}}
     query = {name: value for name, value in (case.query or {}).items() if name in {"limit", "recursive", "name"}}
     if key.partition(" ")[2].startswith("/fs/"):
@@ -109,7 +109,7 @@ def make_sense(case: Case, key: str, names: dict[str, str]) -> None:
 
 
 def send_all(stage: Stage, operation: Any, mode: GenerationMode) -> set[int]:
-    """Send many requests to one route. Return the statuses."""
+    """Generate many requests to one route and send them. Return the statuses of the answers."""
     statuses: set[int] = set()
     key = f"{operation.method.upper()} {operation.path}"
     positive = mode is GenerationMode.POSITIVE

@@ -1,4 +1,7 @@
-"""Telemetry over HTTP: in both forms, plain and packed, it becomes activity, and the answer has the request's form."""
+"""Tests of OpenTelemetry over HTTP: JSON and protobuf, plain and compressed, become activity.
+
+The answer has the form of the request.
+"""
 
 import asyncio
 import gzip
@@ -18,7 +21,7 @@ from tieline.services.otlp import JSON, PROTOBUF
 
 
 def post(seat: Seat, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str, bytes]:
-    """Make a POST request. Returns the status, content type and bytes of the answer."""
+    """Make a POST request. Return the status, content type and bytes of the answer."""
     connection = HTTPConnection(urlsplit(seat.url).netloc, timeout=WAIT_SECONDS)
     try:
         connection.request("POST", path, body, {"authorization": f"Bearer {seat.token}", **headers})

@@ -1,4 +1,4 @@
-"""The protocol as a whole: switched off, nothing of it is there."""
+"""Tests that no route of ac7 exists when the protocol is switched off."""
 
 import asyncio
 from pathlib import Path

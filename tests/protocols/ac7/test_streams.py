@@ -1,4 +1,7 @@
-"""Streams: hubs that stop, tokens that end; readers that do not read are in `conformance`."""
+"""Tests of streams: when the hub stops, when a token ends, and what a reader gets after a pause or a release.
+
+Tests of readers that do not read are in `conformance`.
+"""
 
 import asyncio
 import json
@@ -202,7 +205,7 @@ class WatchedHub(FakeHub):
 
 
 class FakeCarrier:
-    """A fake carrier that keeps the written bytes."""
+    """Test double: a carrier (connection of a stream) that records the ids of written messages and the end."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -222,7 +225,10 @@ class FakeCarrier:
 
 
 class Held:
-    """A stream with deliveries 1 and 2 held and 3 written. The stream has asked the hub for released ones."""
+    """Test helper: a stream whose deliveries 1 and 2 are held and 3 is written.
+
+    The stream has asked the hub for the released ones, and the test answers.
+    """
 
     def __init__(self, hub: WatchedHub, stream: Stream, carrier: FakeCarrier) -> None:
         self.hub = hub

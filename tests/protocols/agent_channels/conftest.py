@@ -1,4 +1,4 @@
-"""These tests run on both event loops."""
+"""Fixtures of the agent-channels tests, which run on both event loops."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,13 +12,13 @@ from tests.server.hubs import running_hub
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run every async test on both event loops, because these treat socket files differently."""
+    """Return the makers of two event loops, which treat socket files differently. Every async test runs on both."""
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture
 async def scene(folder: Path) -> AsyncIterator[Scene]:
-    """A running hub with two members."""
+    """Fixture: a running hub with the members alice and bob."""
     async with running_hub(folder / "h", store="sqlite:unsafe") as built:
         made = await open_scene(built)
         await made.add("alice", "bob")

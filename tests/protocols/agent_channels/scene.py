@@ -1,4 +1,4 @@
-"""A running hub with its folder of sockets, and raw clients at them."""
+"""Test helper: a running hub with its folder of sockets, and raw clients of these sockets."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from tieline.protocols.agent_channels.server import ChannelsServer
 
 
 class Scene(HubHarness):
-    """A running hub with its folder of sockets."""
+    """Test helper: a running hub with its folder of sockets."""
 
     peers: list[Peer]
 
@@ -22,18 +22,18 @@ class Scene(HubHarness):
         return Path(self.running.places["channels_dir"])
 
     def group(self) -> list[str]:
-        """The names in `group.json`."""
+        """Return the names in `group.json`."""
         return [entry["name"] for entry in json.loads((self.sockets / "group.json").read_bytes())["channels"]]
 
     async def dial(self, name: str) -> Peer:
-        """Connect to a socket, which may be about to appear."""
+        """Connect to a socket of the folder. Wait first until it exists."""
         await until((self.sockets / f"{name}.sock").exists)
         peer = await Peer.unix(self.sockets / f"{name}.sock")
         self.peers.append(peer)
         return peer
 
     async def listener(self, member: str) -> Peer:
-        """Connect to an inbox and wait until the hub takes it for a listener."""
+        """Connect to a member's inbox and wait until the hub opens a session for this listener."""
         before = await self.listeners(member)
         peer = await self.dial(f"inbox-{member}")
         async with asyncio.timeout(10):
@@ -42,7 +42,7 @@ class Scene(HubHarness):
         return peer
 
     async def listeners(self, member: str) -> int:
-        """Number of listeners at an inbox."""
+        """Return the number of sessions of listeners at a member's inbox."""
         members = {view.name: view for view in await self.operator_client.members()}
         return members[member].sessions.count("agent-channels")
 
@@ -50,13 +50,13 @@ class Scene(HubHarness):
 
     @property
     def server(self) -> ChannelsServer:
-        """The server of the sockets."""
+        """Return the hub's server of these sockets."""
         found = self.hub.servers[PROTOCOL]
         assert isinstance(found, ChannelsServer)
         return found
 
     async def listening(self, member: str) -> Peer:
-        """Connect to an inbox and stay silent until the hub takes the client for a listener."""
+        """Connect to a member's inbox and stay silent until the hub treats the client as a listener."""
         clients = self.server._places[f"inbox-{member}"]._clients
         before = set(clients)
         peer = await self.dial(f"inbox-{member}")

@@ -1,4 +1,4 @@
-"""Raw clients of a channel's socket, which write bytes like a foreign client, and waits for conditions."""
+"""Test clients that write raw bytes to a channel's socket, and a log of events with waits for conditions."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ WAIT_SECONDS = 10
 
 
 class Peer:
-    """A raw connection, so that a test can send bytes that no library would send."""
+    """Test client: a raw connection, so that a test can send bytes that no library would send."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -22,21 +22,21 @@ class Peer:
 
     @classmethod
     async def unix(cls, path: Path) -> Self:
-        """Connect to a channel."""
+        """Connect to a channel's Unix socket."""
         return cls(*await asyncio.open_unix_connection(path))
 
     @classmethod
     async def tcp(cls, port: int) -> Self:
-        """Connect to a bridge."""
+        """Connect to a bridge on this TCP port of the machine."""
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     async def send(self, *frames: bytes | dict[str, Any]) -> None:
-        """Write everything as one chunk."""
+        """Write all frames as one chunk. A dictionary is encoded as a message, bytes are written unchanged."""
         self.writer.write(b"".join(encode(frame) if isinstance(frame, dict) else frame for frame in frames))
         await self.writer.drain()
 
     async def receive(self) -> Message:
-        """Wait for the next message."""
+        """Wait for the next message. Return it. Raises `EOFError`."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not self._waiting:
                 chunk = await self.reader.read(65536)
@@ -50,7 +50,7 @@ class Peer:
         return [(await self.receive()).msg for _ in range(count)]
 
     async def closed(self) -> bytes:
-        """Wait until the other end closes the connection. Return the messages before that."""
+        """Wait until the other end closes the connection. Return the bytes that came before."""
         async with asyncio.timeout(WAIT_SECONDS):
             try:
                 return await self.reader.read()
@@ -63,7 +63,7 @@ class Peer:
 
 
 class Log:
-    """All events of an emitter, in order, as (event, details)."""
+    """Test helper: records all events of an emitter, in order, as (event, details)."""
 
     def __init__(self, emitter: Emitter, *ignored: str) -> None:
         self.entries: list[tuple[Any, ...]] = []
@@ -73,17 +73,20 @@ class Log:
                 emitter.on(event, self._record(event))
 
     def of(self, event: str) -> list[Any]:
-        """Return the details of all events with this name. A single detail is returned without its list."""
+        """Return the details of all events with this name.
+
+        The details of an event are a tuple, or the only value in it.
+        """
         details = [entry[1:] for entry in self.entries if entry[0] == event]
         return [detail[0] if len(detail) == 1 else detail for detail in details]
 
     async def wait(self, event: str, count: int = 1) -> list[Any]:
-        """Wait until an event has happened `count` times."""
+        """Wait until an event has happened `count` times. Return the details of all events with this name."""
         await self.until(lambda: len(self.of(event)) >= count)
         return self.of(event)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition is true. It is checked after each event."""
+        """Wait until `condition` returns true. Check it after each event."""
         async with asyncio.timeout(WAIT_SECONDS):
             while not condition():
                 self._changed.clear()

@@ -1,4 +1,7 @@
-"""Bridges over real sockets and TCP: both ways, to the others only, and back after a loss."""
+"""Tests of bridges over real sockets and TCP.
+
+A bridge passes messages in both directions, never back to their sender, and connects again after a loss.
+"""
 
 import asyncio
 import random
@@ -20,7 +23,7 @@ MIB = 1024 * 1024
 
 
 class Naps:
-    """A fake sleep that returns at once and records the requested times."""
+    """Test double: a sleep function that returns at once and records the requested times."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -32,7 +35,7 @@ class Naps:
 
 @pytest.fixture
 async def channel(folder: Path) -> AsyncIterator[Channel]:
-    """Channel of machine A."""
+    """Fixture: the running channel of machine A."""
     channel = Channel(folder / "a.sock")
     await channel.start()
     yield channel
@@ -41,7 +44,7 @@ async def channel(folder: Path) -> AsyncIterator[Channel]:
 
 @pytest.fixture
 async def other(folder: Path) -> AsyncIterator[Channel]:
-    """Channel of machine B."""
+    """Fixture: the running channel of machine B."""
     channel = Channel(folder / "b.sock")
     await channel.start()
     yield channel
@@ -50,7 +53,7 @@ async def other(folder: Path) -> AsyncIterator[Channel]:
 
 @pytest.fixture
 async def server(channel: Channel) -> AsyncIterator[TcpBridgeServer]:
-    """A running bridge server on machine A."""
+    """Fixture: a running bridge server on machine A."""
     log = Log(channel)
     server = TcpBridgeServer(channel.path, port=0)
     await server.start()
@@ -61,7 +64,7 @@ async def server(channel: Channel) -> AsyncIterator[TcpBridgeServer]:
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """A TCP port without a listener, reserved until the end of the test."""
+    """Fixture: a TCP port without a listener, reserved until the end of the test."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))
@@ -69,7 +72,7 @@ def free_port() -> Iterator[int]:
 
 
 async def join(channel: Channel) -> Peer:
-    """Connect a client and wait until the channel knows it."""
+    """Connect a client and wait until the channel knows it. Return the client."""
     log = Log(channel)
     peer = await Peer.unix(channel.path)
     await log.wait("connect")
@@ -77,7 +80,7 @@ async def join(channel: Channel) -> Peer:
 
 
 async def dial(server: TcpBridgeServer, log: Log) -> Peer:
-    """Connect over TCP and wait until the bridge knows it."""
+    """Connect a client over TCP and wait until the bridge knows it. Return the client."""
     before = len(log.of("tcp-connect"))
     peer = await Peer.tcp(server.port)
     await log.wait("tcp-connect", before + 1)

@@ -1,4 +1,4 @@
-"""The channel over real sockets: the recipients of a message, and the limits of one bad client's harm."""
+"""Tests of a channel over real sockets: the recipients of a message, and the limits of the harm of a bad client."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 
 @asynccontextmanager
 async def running(channel: Channel) -> AsyncIterator[tuple[Channel, Log]]:
-    """Start a channel, and stop it at the end."""
+    """Start a channel, yield it with the log of its events, and stop it at the end."""
     log = Log(channel)
     await channel.start()
     try:
@@ -35,7 +35,7 @@ async def running(channel: Channel) -> AsyncIterator[tuple[Channel, Log]]:
 
 
 async def join(channel: Channel, log: Log, count: int) -> list[Peer]:
-    """Connect clients one after the other, so that their ids are known."""
+    """Connect `count` clients one after the other, so that their ids are known. Return them."""
     peers = []
     for _ in range(count):
         before = channel.client_count
@@ -46,7 +46,7 @@ async def join(channel: Channel, log: Log, count: int) -> list[Peer]:
 
 @pytest.fixture
 async def hall(folder: Path) -> AsyncIterator[tuple[Channel, Log, list[Peer]]]:
-    """A channel with three clients."""
+    """Fixture: a running channel with three clients. Yields channel, log of events, and clients."""
     async with running(Channel(folder / "general.sock")) as (channel, log):
         peers = await join(channel, log, 3)
         yield channel, log, peers

@@ -1,4 +1,4 @@
-"""The client over real sockets: its events, its loop, and its errors when it is not connected."""
+"""Tests of the client over real sockets: its events, its message loop, and its errors without a connection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 async def channel(folder: Path) -> AsyncIterator[Channel]:
-    """A running channel."""
+    """Fixture: a running channel."""
     channel = Channel(folder / "general.sock")
     await channel.start()
     yield channel
@@ -28,7 +28,7 @@ async def channel(folder: Path) -> AsyncIterator[Channel]:
 
 @pytest.fixture
 def log(channel: Channel) -> Log:
-    """Log of the channel's events, from before the first client."""
+    """Fixture: a log of the channel's events, from before the first client."""
     return Log(channel)
 
 

@@ -1,4 +1,4 @@
-"""The codec: the specified format and nothing else, whatever the chunks, and no exception but its own."""
+"""Tests of the codec: it accepts exactly the specified format, in any chunks, and raises only its own exceptions."""
 
 import json
 import re
@@ -38,13 +38,13 @@ cuts = st.lists(st.integers(min_value=0), max_size=30)
 
 
 def split(stream: bytes, places: list[int]) -> list[bytes]:
-    """Split a stream into pieces at the given places."""
+    """Return a stream cut at the given places."""
     ends = sorted({place % (len(stream) + 1) for place in places} | {len(stream)})
     return [stream[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def outcome(chunks: list[bytes], max_size: int = MESSAGE_BYTES_MAX) -> tuple[list[Message], str | None]:
-    """Return the messages of a stream, and the error that ended it, if any."""
+    """Decode chunks. Return the messages, and the error that ended the stream, if any."""
     decoder = FrameDecoder(max_size)
     received: list[Message] = []
     for chunk in chunks:
@@ -56,14 +56,14 @@ def outcome(chunks: list[bytes], max_size: int = MESSAGE_BYTES_MAX) -> tuple[lis
 
 
 def in_every_chunking(stream: bytes, max_size: int = MESSAGE_BYTES_MAX) -> tuple[list[Message], str | None]:
-    """Decode a stream whole and byte by byte. The outcome must be the same."""
+    """Decode a stream whole and byte by byte, check that both results are equal, and return the result."""
     whole = outcome([stream], max_size)
     assert whole == outcome([stream[place : place + 1] for place in range(len(stream))], max_size)
     return whole
 
 
 def frame(text: str | bytes) -> bytes:
-    """Frame a text that need not be a message."""
+    """Return a frame with a text as its payload. The text need not be a valid message."""
     return encode_frame(text if isinstance(text, bytes) else text.encode())
 
 

@@ -1,4 +1,4 @@
-"""The connection alone, on a fake transport: the callbacks to its owner, and their times."""
+"""Tests of a single connection on a fake transport: the callbacks to its owner, and their times."""
 
 import asyncio
 import errno
@@ -13,7 +13,7 @@ from tieline.protocols.agent_channels.large import LARGE_BYTES, VALUES_MAX, Larg
 
 
 class Wire:
-    """A fake transport that writes nothing before the test says so."""
+    """Test double: a transport that writes nothing before the test says so."""
 
     def __init__(self) -> None:
         self.unsent = 0
@@ -22,15 +22,15 @@ class Wire:
         self._closing = False
 
     def write(self, data: bytes) -> None:
-        """Keep the bytes."""
+        """Count the bytes as unsent."""
         self.unsent += len(data)
 
     def get_write_buffer_size(self) -> int:
-        """Number of bytes that are not written yet."""
+        """Return the number of bytes that are not written yet."""
         return self.unsent
 
     def is_closing(self) -> bool:
-        """True if `close` or `abort` was called."""
+        """Return true if `close` or `abort` was called."""
         return self._closing
 
     def get_extra_info(self, name: str) -> None:
@@ -47,7 +47,7 @@ class Wire:
 
 
 class Diary:
-    """A connection's owner that records its callbacks."""
+    """Test double: the owner of a connection. It records its callbacks."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, ...]] = []
@@ -58,7 +58,7 @@ class Diary:
         self.entries.append(("opened", connection.id))
 
     def data_arrived(self) -> None:
-        """Do nothing, because a test of one connection accepts no others."""
+        """Do nothing, because this test has no other connection that the owner could accept."""
 
     def message_received(self, connection: Connection, message: Message) -> None:
         self.entries.append(("message", message.msg))
@@ -77,19 +77,19 @@ class Diary:
 
 @pytest.fixture
 def diary() -> Diary:
-    """An owner that records its callbacks."""
+    """Fixture: an owner that records its callbacks."""
     return Diary()
 
 
 @pytest.fixture
 def wire() -> Wire:
-    """A fake transport, so that the test decides when bytes are written."""
+    """Fixture: a fake transport, so that the test decides when bytes are written."""
     return Wire()
 
 
 @pytest.fixture
 def connection(diary: Diary, wire: Wire) -> Connection:
-    """An open connection with a limit of 100 unsent bytes."""
+    """Fixture: an open connection with a limit of 100 unsent bytes."""
     connection = Connection(diary, "client-0", 1000, 100)
     assert not connection.open
     connection.connection_made(cast("asyncio.Transport", wire))
@@ -208,7 +208,7 @@ LARGE = {"msg": "large", "data": {"n": [0] * VALUES_MAX, "text": "x" * LARGE_BYT
 
 @pytest.fixture
 def accepted(diary: Diary, wire: Wire) -> Connection:
-    """An open connection that checks large messages in pieces."""
+    """Fixture: an open connection that checks large messages in several steps, so that other tasks can run."""
 
     def receive(connection: Connection, large: LargeMessage) -> None:
         diary.entries.append(("large", large.msg, large.message().data == LARGE["data"]))
@@ -220,7 +220,7 @@ def accepted(diary: Diary, wire: Wire) -> Connection:
 
 
 async def turns(diary: Diary, last: tuple[Any, ...]) -> int:
-    """Wait for an entry. Return how many turns of the event loop other tasks had."""
+    """Wait until the last recorded callback is `last`. Return the number of turns that other tasks had meanwhile."""
     count = 0
     async with asyncio.timeout(10):
         while diary.entries[-1:] != [last]:

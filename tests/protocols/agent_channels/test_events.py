@@ -1,4 +1,4 @@
-"""Events: handlers run in order, wrong event names raise, and a failing handler stops no other."""
+"""Tests of events: handlers run in order, wrong event names raise, and a failing handler does not stop the others."""
 
 import logging
 
@@ -8,16 +8,16 @@ from tieline.protocols.agent_channels.events import Emitter
 
 
 class Bell(Emitter):
-    """An emitter with two events."""
+    """Test double: an emitter with the events `ring` and `error`."""
 
     EVENTS = ("ring", "error")
 
     def ring(self, *details: object) -> None:
-        """Emit the first event."""
+        """Emit the event `ring`."""
         self._emit("ring", *details)
 
     def fail(self, error: Exception) -> None:
-        """Emit the second event."""
+        """Emit the event `error`."""
         self._emit("error", error)
 
 

@@ -1,4 +1,4 @@
-"""The group: group.json can be trusted, names stay in the folder, and a failed start leaves nothing running."""
+"""Tests of a group of channels: `group.json` is correct, names stay in the folder, a failed start stops everything."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ def group_json(folder: Path) -> Any:
 
 
 class Clock:
-    """A clock that a test sets."""
+    """Test double: a clock that the test sets."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 2, 7, 18, 0, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Inbox sockets: their other names, and clients that were silent before they write."""
+"""Tests of inbox sockets: their other names, and clients that are silent for a while before they write."""
 
 import asyncio
 from pathlib import Path
@@ -80,7 +80,7 @@ async def test_dm_sockets_that_a_killed_hub_left_behind_are_replaced(folder: Pat
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client of an inbox counts as a listener soon."""
+    """Fixture: make a silent client of an inbox count as a listener after 10 ms."""
     monkeypatch.setattr(server, "LISTEN_SECONDS", 0.01)
 
 

@@ -1,4 +1,4 @@
-"""The inboxes that have no socket, as the doctor finds them."""
+"""Tests of the doctor's findings about inboxes that have no socket."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tieline.protocols.agent_channels.commands.inboxes import inbox_paths
 
 
 def the_wrong(findings: list[DoctorFinding]) -> DoctorFinding:
-    """Return the only finding about a fault. Check that it has a reason and advice."""
+    """Return the only finding, which must report a fault with a reason and advice."""
     (found,) = findings
     assert found.grade is Grade.WRONG
     assert found.why

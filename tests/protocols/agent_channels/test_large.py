@@ -1,4 +1,4 @@
-"""Large payloads follow the same rules as small ones, a piece at a time."""
+"""Tests that large payloads, which are checked in several steps, follow the same rules as small ones."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ scraps = st.sampled_from([b",", b"]", b"}", b"[", b"{", b'"', b"a", b"\\", b"\xf
 
 
 def check(payload: bytes, piece_bytes: int) -> LargeMessage:
-    """Check a payload to its end."""
+    """Check a payload to its end, `piece_bytes` in each step. Return the message."""
     steps = LargeCheck(payload, piece_bytes=piece_bytes)
     while True:
         message = steps.step()
@@ -37,7 +37,10 @@ def check(payload: bytes, piece_bytes: int) -> LargeMessage:
 
 
 def outcome(payload: bytes, piece_bytes: int | None) -> Message | str:
-    """The message in a payload, or the beginning of the error."""
+    """Return the message in a payload, or the beginning of the error text.
+
+    Without `piece_bytes`, decode it in one step.
+    """
     try:
         return decode(payload) if piece_bytes is None else check(payload, piece_bytes).message()
     except DecodeError as error:

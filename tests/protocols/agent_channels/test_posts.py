@@ -1,4 +1,4 @@
-"""Posts with many values: the messages that recipients get, and their sender names."""
+"""Tests of posts with many different values: the messages that recipients get, and their sender names."""
 
 import contextlib
 import json
@@ -18,7 +18,10 @@ MANY = {"n": [0] * (VALUES_MAX + 1), "text": "x" * LARGE_BYTES}
 
 
 async def said(scene: Scene, message: dict[str, Any]) -> tuple[Any, Any]:
-    """Post a message to a channel. Return the message of a client of its socket, and that of a subscriber."""
+    """Post a message to a channel.
+
+    Return the message that a client of the socket gets, and the one that a subscriber gets.
+    """
     alice = await scene.join("alice", receive=True)
     await alice.subscribe("dev")
     writer, reader = await scene.dial("dev"), await scene.dial("dev")
@@ -64,7 +67,7 @@ async def test_the_listener_of_an_inbox_gets_many_values_too(scene: Scene) -> No
 
 @contextlib.asynccontextmanager
 async def channel_at(place: str, scene: Scene, folder: Path) -> AsyncIterator[Channel]:
-    """A channel of the library by itself, or one that the hub serves."""
+    """Yield a channel that the hub serves if `place` is `hub`, otherwise one of the library alone."""
     if place == "hub":
         yield scene.server._places["general"].channel
         return

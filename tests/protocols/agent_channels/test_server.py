@@ -1,4 +1,4 @@
-"""The hub's channel sockets: their messages are durable, and pass from and to every other protocol."""
+"""Tests of the hub's channel sockets: their messages are durable, and pass from and to every other protocol."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from tieline.wire.unix import PATH_BYTES_MAX
 
 
 async def hears_nothing(scene: Scene, peer: Peer) -> None:
-    """Check that a client gets nothing, after the hub has handled all messages so far."""
+    """Check that a client gets no message, after the hub has handled all messages so far."""
     await scene.operator_client.members()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):

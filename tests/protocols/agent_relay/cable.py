@@ -1,4 +1,4 @@
-"""A cable between a client and the hub's socket that a test can watch, cut, and unplug."""
+"""Test proxy between a client and the hub's socket. A test can watch its frames, and cut its connections."""
 
 import asyncio
 import contextlib
@@ -11,13 +11,13 @@ from tieline.wire.frames import FrameBuffer, encode_frame
 
 Frame = dict[str, Any]
 Watch = Callable[[Frame], bool | None]
-"""Sees a frame before it is passed on; returning False keeps it from being."""
+"""Function that gets a frame before it is passed on. If it returns False, the frame is dropped."""
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Cable:
-    """Listens at `path` and passes every frame on to and from the hub at `hub`."""
+    """Test proxy: listens at `path`, passes every frame on to and from the hub at `hub`, and records the frames."""
 
     def __init__(self, path: Path, hub: str | Path) -> None:
         self.path = path
@@ -33,11 +33,11 @@ class Cable:
         self._server: asyncio.AbstractServer | None = None
 
     async def plug(self) -> None:
-        """Accept connections."""
+        """Start to accept connections."""
         self._server = await asyncio.start_unix_server(self._accept, self.path)
 
     def unplug(self) -> None:
-        """End all connections, and accept no more."""
+        """Abort all connections, and accept no more."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -45,12 +45,12 @@ class Cable:
         self.cut()
 
     def cut(self) -> None:
-        """Abort every connection, on both sides."""
+        """Abort every connection to the clients and to the hub."""
         for writer in self._writers:
             writer.transport.abort()
 
     async def close(self) -> None:
-        """Close the cable."""
+        """Stop accepting, abort all connections, and wait until all tasks have ended."""
         self.unplug()
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -101,7 +101,7 @@ class Cable:
 
 @contextlib.asynccontextmanager
 async def cable(path: Path, hub: str | Path) -> AsyncIterator[Cable]:
-    """A cable that accepts connections."""
+    """Start a proxy before the hub's socket and yield it. Close it at the end."""
     made = Cable(path, hub)
     await made.plug()
     try:

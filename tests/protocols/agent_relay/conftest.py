@@ -1,4 +1,4 @@
-"""Running hubs with a relay socket, and clients of this socket."""
+"""Fixtures of the Agent Relay tests: running hubs with a relay socket, and clients of this socket."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,35 +12,35 @@ from tests.protocols.agent_relay.sdk import Place, place
 
 @pytest.fixture
 async def relay(folder: Path) -> AsyncIterator[Relay]:
-    """A hub with default settings, but without disk syncs."""
+    """Fixture: a hub with default settings, but without disk syncs."""
     async with running(folder / "h") as made:
         yield made
 
 
 @pytest.fixture
 async def brisk(folder: Path) -> AsyncIterator[Relay]:
-    """A hub with a short heartbeat."""
+    """Fixture: a hub with a short heartbeat."""
     async with running(folder / "h", "[agent_relay]\nheartbeat_ms = 100\n") as made:
         yield made
 
 
 @pytest.fixture
 async def line(folder: Path) -> AsyncIterator[Line]:
-    """A hub and a cable to it."""
+    """Fixture: a hub and a proxy (cable) before its socket."""
     async with a_line(folder) as made:
         yield made
 
 
 @pytest.fixture
 async def brisk_line(folder: Path) -> AsyncIterator[Line]:
-    """A hub with a short heartbeat, and a cable to it."""
+    """Fixture: a hub with a short heartbeat, and a proxy (cable) before its socket."""
     async with a_line(folder, "[agent_relay]\nheartbeat_ms = 250\n") as made:
         yield made
 
 
 @pytest.fixture
 async def daemon(folder: Path) -> AsyncIterator[Daemon]:
-    """A fake daemon whose frames the test writes."""
+    """Fixture: a fake daemon whose frames the test writes."""
     made = Daemon(folder / "d")
     await made.start()
     yield made
@@ -49,6 +49,6 @@ async def daemon(folder: Path) -> AsyncIterator[Daemon]:
 
 @pytest.fixture
 async def here(folder: Path) -> AsyncIterator[Place]:
-    """A running hub and a Node process."""
+    """Fixture: a hub process, and a Node process for the SDK."""
     async with place(folder) as built:
         yield built

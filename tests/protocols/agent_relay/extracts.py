@@ -1,4 +1,4 @@
-"""Helpers that run an extractor over the output of a program."""
+"""Test helpers that run an extractor (finds messages) over the output of a program."""
 
 import itertools
 from collections.abc import Iterable
@@ -11,7 +11,10 @@ HELLO = Instruction(to="bob", body="hello")
 
 
 def joined(outputs: Iterable[Output]) -> list[Output]:
-    """Join neighbouring pieces of passed bytes, so that only their order with instructions counts."""
+    """Return the outputs with neighbouring passed bytes joined.
+
+    So the size of the chunks does not change the result.
+    """
     result: list[Output] = []
     for output in outputs:
         if isinstance(output, Passed) and result and isinstance(result[-1], Passed):
@@ -28,18 +31,18 @@ def outputs_of(*chunks: bytes, extractor: Extractor | None = None) -> list[Outpu
 
 
 def extract(*chunks: bytes) -> tuple[bytes, list[Instruction]]:
-    """Return the bytes for the terminal, and the messages to send."""
+    """Run the extractor over chunks. Return the bytes for the terminal, and the messages to send."""
     outputs = outputs_of(*chunks)
     passed = b"".join(output.data for output in outputs if isinstance(output, Passed))
     return passed, [output.instruction for output in outputs if isinstance(output, Extracted)]
 
 
 def split(stream: bytes, cuts: list[int]) -> list[bytes]:
-    """Split a stream into pieces at the given places."""
+    """Return a stream cut at the given places."""
     places = sorted({cut % (len(stream) + 1) for cut in cuts} | {0, len(stream)})
     return [stream[start:end] for start, end in itertools.pairwise(places)]
 
 
 def passes(stream: bytes) -> bool:
-    """True if a stream contains no message to send, and reaches the terminal unchanged."""
+    """Return true if a stream contains no message to send, and reaches the terminal unchanged."""
     return extract(stream) == (stream, [])

@@ -1,4 +1,4 @@
-"""Clients on real sockets: at a hub, over a cable that records and cuts, and at a fake daemon."""
+"""Test helpers: clients on real sockets, connected to a hub, to a proxy that records and cuts, or to a fake daemon."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,11 @@ from tieline.protocols.agent_relay.client import (
 )
 
 QUICK = Backoff(initial_ms=10)
-"""Comes back soon, so that a test need not wait."""
+"""Short waits between attempts to connect, so that tests are quick."""
 
 
 class Line:
-    """A running hub, a cable to it, and the clients at its end."""
+    """Test helper: a running hub, a proxy (cable) before its socket, and clients that connect through the proxy."""
 
     def __init__(self, built: HubHarness, wire: Cable) -> None:
         self.hub = built
@@ -29,36 +29,36 @@ class Line:
         self._clients: list[RelayClient] = []
 
     async def client(self, name: str, **options: Any) -> RelayClient:
-        """Open a client at the end of the cable."""
+        """Open a client that connects through the proxy."""
         client = RelayClient(self.cable.path, name, **{"backoff": QUICK} | options)
         self._clients.append(client)
         await client.open()
         return client
 
     async def beside(self, name: str, **options: Any) -> RelayClient:
-        """Open a client that reaches the hub without the cable."""
+        """Open a client that connects to the hub directly, without the proxy."""
         client = RelayClient(self.cable.hub, name, **{"backoff": QUICK} | options)
         self._clients.append(client)
         await client.open()
         return client
 
     async def backlog(self, name: str) -> int:
-        """Number of a member's unsettled deliveries, as the hub sees it."""
+        """Return the number of a member's unsettled deliveries, as the hub reports it."""
         operator = await self.hub.operator()
         return next(member.backlog for member in await operator.members() if member.name == name)
 
     async def settled(self, name: str) -> None:
-        """Wait until a member has settled everything."""
+        """Wait until all deliveries of a member are settled."""
         async with asyncio.timeout(WAIT_SECONDS):
             while await self.backlog(name):
                 pass
 
     def said(self, kind: str) -> list[Frame]:
-        """Frames of a type that came from clients through the cable."""
+        """Return the frames of a type that clients sent through the proxy."""
         return [one for one in self.cable.said if one["type"] == kind]
 
     def heard(self, kind: str) -> list[Frame]:
-        """Frames of a type that the hub sent through the cable."""
+        """Return the frames of a type that the hub sent through the proxy."""
         return [one for one in self.cable.heard if one["type"] == kind]
 
     async def close(self) -> None:
@@ -86,7 +86,7 @@ async def a_line(folder: Path, configuration: str = "") -> AsyncIterator[Line]:
 
 
 class Daemon:
-    """A fake daemon. The test writes its frames."""
+    """Test double: a server of Agent Relay (daemon) whose frames the test writes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -95,7 +95,7 @@ class Daemon:
         self._server: asyncio.AbstractServer | None = None
 
     async def start(self) -> None:
-        """Listen."""
+        """Start to accept connections."""
         self._server = await asyncio.start_unix_server(self._accept, self.path)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -104,12 +104,12 @@ class Daemon:
         self._wires.put_nowait(wire)
 
     async def accept(self) -> Wire:
-        """Wait for the next connection."""
+        """Wait for the next connection. Return the daemon's end of it."""
         async with asyncio.timeout(WAIT_SECONDS):
             return await self._wires.get()
 
     async def welcome(self, heartbeat_ms: int = 5000, **server: int) -> Wire:
-        """Wait for the next connection, and for its HELLO, and welcome it."""
+        """Wait for the next connection and its HELLO, and answer WELCOME. Return the daemon's end of the connection."""
         wire = await self.accept()
         await wire.expect("HELLO")
         payload = {"session_id": "s-1", "resume_token": "t-1", "server": {"heartbeat_ms": heartbeat_ms} | server}
@@ -117,7 +117,7 @@ class Daemon:
         return wire
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Abort all connections, and accept no more."""
         for wire in self._all:
             wire.writer.transport.abort()
         if self._server is not None:
@@ -127,7 +127,7 @@ class Daemon:
 
 @contextlib.asynccontextmanager
 async def opened(daemon: Daemon, **options: Any) -> AsyncIterator[tuple[RelayClient, Wire]]:
-    """A client that a daemon has welcomed, and the daemon's end of its connection."""
+    """Open a client at a daemon, which welcomes it. Yield the client and the daemon's end of its connection."""
     heartbeat_ms = options.pop("heartbeat_ms", 5000)
     client = RelayClient(daemon.path, "alice", **{"backoff": QUICK} | options)
     opening = asyncio.create_task(client.open())
@@ -144,7 +144,7 @@ async def opened(daemon: Daemon, **options: Any) -> AsyncIterator[tuple[RelayCli
 
 
 async def receive(client: RelayClient, count: int) -> list[Delivery]:
-    """Take deliveries, and acknowledge each."""
+    """Receive `count` deliveries, and acknowledge each. Return them."""
     taken = []
     async with asyncio.timeout(WAIT_SECONDS):
         for _ in range(count):
@@ -159,7 +159,7 @@ def bodies(deliveries: list[Delivery]) -> list[str]:
 
 
 def offer(number: int, **fields: Any) -> Frame:
-    """Make a DELIVER."""
+    """Return a DELIVER frame with this sequence number, which is also its body."""
     delivery = {"seq": number, "session_id": "s-1"}
     body = {"kind": "message", "body": str(number), "data": {}}
     return frame("DELIVER", body, id=f"d-{number}-m", sender="bob", to="alice", delivery=delivery) | fields

@@ -1,4 +1,4 @@
-"""A stand-in for the MCP server of the existing implementation (`@agent-relay/mcp` 2.0.29), as it uses the socket.
+"""Test double for the MCP server of the existing implementation (`@agent-relay/mcp` 2.0.29), as it uses the socket.
 
 It opens a connection for each request, and writes one frame without HELLO. Then it closes at once, or waits for a frame
 with the request's id or its correlation id. The tests do not install the package itself, because it brings 29 MB of
@@ -12,19 +12,19 @@ from tests.protocols.agent_relay.wire import Frame, Wire, frame
 
 
 class Mcp:
-    """The MCP server of one agent."""
+    """Test double: the MCP server of one agent."""
 
     def __init__(self, relay: Relay, name: str) -> None:
         self._relay = relay
         self.name = name
 
     async def request(self, kind: str, payload: Frame | None = None, **fields: Any) -> Frame:
-        """Write a frame and wait for the frame that answers it."""
+        """Write a frame on a new connection. Return the frame that answers it."""
         _, answer = await self.requesting(kind, payload, **fields)
         return answer
 
     async def requesting(self, kind: str, payload: Frame | None = None, **fields: Any) -> tuple[Wire, Frame]:
-        """Write a frame and wait for its answer. The connection stays open."""
+        """Write a frame on a new connection and wait for its answer. Return the open connection and the answer."""
         wire = await self._relay.dial()
         asked = await wire.send(frame(kind, payload, **fields))
         correlation = fields.get("payload_meta", {}).get("sync", {}).get("correlationId", "")
@@ -34,7 +34,10 @@ class Mcp:
         return wire, found
 
     async def fire(self, kind: str, payload: Frame | None = None, **fields: Any) -> list[Frame]:
-        """Write a frame and close. The real server ignores the answer; here it shows that the hub has finished."""
+        """Write a frame and close the sending side. Return all frames until the hub closes.
+
+        The real server ignores these frames. Here they show that the hub has finished.
+        """
         wire = await self._relay.dial()
         await wire.send(frame(kind, payload, sender=self.name, **fields))
         wire.writer.write_eof()
@@ -46,16 +49,19 @@ class Mcp:
             return found
 
     async def send(self, to: str, body: str, **fields: Any) -> list[Frame]:
-        """The tool `relay_send`."""
+        """Send a message like the tool `relay_send`. Return the frames of the hub."""
         return await self.fire("SEND", {"kind": "message", "body": body}, to=to, **fields)
 
     async def send_and_wait(self, to: str, body: str, timeout_ms: int = 30_000) -> Frame:
-        """The tool `relay_send` with `await_response`."""
+        """Send a message like the tool `relay_send` with `await_response`.
+
+        Return the answer of the recipient, or the error.
+        """
         meta = {"sync": {"blocking": True, "correlationId": f"wait-{body}", "timeoutMs": timeout_ms}}
         return await self.request("SEND", {"kind": "message", "body": body}, sender=self.name, to=to, payload_meta=meta)
 
     async def inbox(self, **payload: Any) -> list[str]:
-        """The tool `relay_inbox`: bodies of the messages."""
+        """Read the inbox like the tool `relay_inbox`. Return the bodies of the messages."""
         answer = await self.request("INBOX", {"agent": self.name, "limit": 10, "unreadOnly": True} | payload)
         assert answer["type"] == "INBOX_RESPONSE", answer
         return [one["body"] for one in answer["payload"]["messages"]]

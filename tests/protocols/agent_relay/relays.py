@@ -1,4 +1,4 @@
-"""Hubs with raw agents at their relay socket, for the tests of this folder."""
+"""Test helpers: hubs, and raw agents at their Agent Relay socket."""
 
 import asyncio
 import contextlib
@@ -16,34 +16,34 @@ MIB = 1024 * 1024
 
 
 class Relay(HubHarness):
-    """A running hub, and the raw agents at its relay socket."""
+    """Test helper: a running hub, and the raw agents at its Agent Relay socket."""
 
     wires: list[Wire]
 
     @property
     def path(self) -> str:
-        """Path of the socket."""
+        """Return the path of the socket."""
         assert self.running.places["relay_socket"] is not None
         return self.running.places["relay_socket"]
 
     async def dial(self) -> Wire:
-        """Connect, and send nothing."""
+        """Open a connection and send nothing."""
         wire = await Wire.dial(self.path)
         self.wires.append(wire)
         return wire
 
     async def agent(self, name: str, **payload: Any) -> Wire:
-        """Connect and send HELLO."""
+        """Open a connection and send HELLO with this name."""
         wire = await self.dial()
         await wire.hello(name, **payload)
         return wire
 
     async def agents(self, *names: str) -> list[Wire]:
-        """Connect several."""
+        """Open a connection and send HELLO, for each of these names."""
         return [await self.agent(name) for name in names]
 
     async def leave(self, wire: Wire) -> None:
-        """Abort the connection, and wait until the hub has noticed it."""
+        """Close a connection without BYE, and wait until the hub has noticed it."""
         await wire.close()
         operator = await self.operator()
         async with asyncio.timeout(WAIT_SECONDS):
@@ -51,7 +51,7 @@ class Relay(HubHarness):
                 pass
 
     async def events(self) -> list[AnyEvent]:
-        """All events of the main log."""
+        """Return all events of the main log."""
         operator = await self.operator()
         found: list[AnyEvent] = []
         while page := (await operator.read_log("main", len(found))).rows:
@@ -70,7 +70,7 @@ class Relay(HubHarness):
 
 
 def relay_of(built: HubHarness) -> Relay:
-    """The relay of a hub."""
+    """Return the helper for raw agents at a hub."""
     made = Relay(built.home, built.hub, built.running)
     made._clients = built._clients
     made.wires = []
@@ -79,7 +79,7 @@ def relay_of(built: HubHarness) -> Relay:
 
 @contextlib.asynccontextmanager
 async def running(home: Path, config: str = "", *, store: str = "sqlite:unsafe") -> AsyncIterator[Relay]:
-    """A hub with this configuration, and its relay."""
+    """Start a hub with this configuration, and yield it. Close its connections at the end."""
     if config:
         home.mkdir(mode=0o700, exist_ok=True)
         (home / "tieline.toml").write_text(config)
@@ -93,15 +93,15 @@ async def running(home: Path, config: str = "", *, store: str = "sqlite:unsafe")
 
 
 def numbers(deliveries: list[Frame]) -> list[tuple[str, str | None, int]]:
-    """Sender, topic and number of each delivery."""
+    """Return sender, topic and sequence number of each delivery."""
     return [(one["from"], one.get("topic"), one["delivery"]["seq"]) for one in deliveries]
 
 
 def texts(frames: list[Frame]) -> list[str]:
-    """Bodies of the DELIVER frames among these."""
+    """Return the bodies of those frames that are DELIVER frames."""
     return [one["payload"]["body"] for one in frames if one["type"] == "DELIVER"]
 
 
 def accepting() -> dict[str, Any]:
-    """Capabilities of a client that wants an ACK for each accepted message."""
+    """Return the HELLO payload of a client that wants an ACK for each accepted message."""
     return {"capabilities": {"ack": True, "accept": True}}

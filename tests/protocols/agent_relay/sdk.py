@@ -1,4 +1,4 @@
-"""The existing TypeScript client under the control of a test: agents, their hub, and the types of the answers.
+"""Test helper that controls the existing TypeScript client (SDK): agents, their hub, and the types of the answers.
 
 This module has all knowledge about the SDK's own behaviour: its states, its callbacks, its types.
 """
@@ -20,11 +20,11 @@ from tieline.wire.home import CONFIG_FILE
 
 SDK = "@agent-relay/sdk"
 RECONNECT_MS = 50
-"""The delay before the SDK's first attempt to come back; it doubles with each."""
+"""Delay before the SDK's first attempt to connect again. It doubles with each attempt."""
 
 
 class Agent:
-    """One `RelayClient` of the SDK."""
+    """Test client: one `RelayClient` of the SDK, which runs in Node."""
 
     def __init__(self, node: Program, label: str) -> None:
         self._node = node
@@ -36,44 +36,44 @@ class Agent:
 
     @property
     def messages(self) -> list[Fact]:
-        """Messages with which `onMessage` was called."""
+        """Return the messages with which the SDK called `onMessage`."""
         return self._events("message")
 
     @property
     def bodies(self) -> list[Any]:
-        """Bodies of the messages."""
+        """Return the bodies of the messages with which the SDK called `onMessage`."""
         return [message["payload"]["body"] for message in self.messages]
 
     @property
     def channel_messages(self) -> list[Fact]:
-        """Messages with which `onChannelMessage` was called."""
+        """Return the messages with which the SDK called `onChannelMessage`."""
         return self._events("channel")
 
     @property
     def states(self) -> list[str]:
-        """Every state that the client went through."""
+        """Return all states that the client had so far, in order."""
         return [event["state"] for event in self._events("state")]
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Call a method, or read a property."""
+        """Call a method of the SDK's client, or read a property. Return the result."""
         return await self._node.command(agent=self.label, call=method, args=args)
 
     def calling(self, method: str, *args: Any) -> asyncio.Future[Any]:
-        """Call a method and do not wait."""
+        """Call a method of the SDK's client, and do not wait. Return a future of the result."""
         return self._node.submit(agent=self.label, call=method, args=args)
 
     async def say(self, to: str, *bodies: str) -> None:
-        """Send messages."""
+        """Send messages with these bodies to an agent."""
         for body in bodies:
             assert await self.call("sendMessage", to, body) is True
 
     async def hears(self, *bodies: Any) -> None:
-        """Wait until exactly these messages came, each once and in this order."""
+        """Wait for the last of these bodies. Check that exactly these came, each once and in this order."""
         await self._node.until(lambda: bodies[-1] in self.bodies, f"{self.label} to hear {str(bodies[-1])[:80]!r}")
         assert self.bodies == list(bodies), self._node.transcript()
 
     async def reaches(self, state: str, *, after: int = 0) -> None:
-        """Wait until the client is in a state. Ignore its first `after` states."""
+        """Wait until the client has had a state. Ignore its first `after` states."""
         await self._node.until(lambda: state in self.states[after:], f"{self.label} {state}")
 
     async def settled(self) -> None:
@@ -82,7 +82,7 @@ class Agent:
 
 
 class Place:
-    """A hub, and the Node process in which its agents live."""
+    """Test helper: a hub process, and the Node process in which its agents run."""
 
     def __init__(self, folder: Path, hub: HubProcess, node: Program) -> None:
         self.folder = folder
@@ -92,18 +92,18 @@ class Place:
 
     @property
     def socket(self) -> Path:
-        """Path of the hub's socket for the protocol."""
+        """Return the path of the hub's Agent Relay socket."""
         return self.hub.home / "agent-relay.sock"
 
     async def tap(self) -> Tap:
-        """A tap before the hub's socket."""
+        """Start a tap (a recording proxy) before the hub's socket. Return it."""
         tap = Tap(self.folder / f"tap-{len(self._taps)}", self.socket)
         self._taps.append(tap)
         await tap.open()
         return tap
 
     async def agent(self, name: str, *, tap: Tap | None = None, label: str | None = None, **config: Any) -> Agent:
-        """A client that is not connected yet."""
+        """Make a client that is not connected yet. With `tap`, it will connect through this recording proxy."""
         socket = {"socketPath": str(tap.path if tap is not None else self.socket)}
         config = {"agentName": name, "reconnectDelayMs": RECONNECT_MS} | socket | config
         agent = Agent(self.node, label or name)
@@ -111,7 +111,7 @@ class Place:
         return agent
 
     async def join(self, name: str, **options: Any) -> Agent:
-        """A client that is connected."""
+        """Make a client and connect it. `options` are those of `agent`."""
         agent = await self.agent(name, **options)
         await agent.call("connect")
         return agent
@@ -124,7 +124,7 @@ class Place:
 
 @contextlib.asynccontextmanager
 async def place(folder: Path, *, config: str = "", **environment: str) -> AsyncIterator[Place]:
-    """A running hub and a Node process."""
+    """Start a hub process and a Node process, and yield them. Skip the test without the SDK."""
     need(SDK)
     hub = HubProcess(folder / "home")
     if config:
@@ -151,7 +151,7 @@ async def until_connected(asker: Agent, *names: str) -> None:
 
 
 def numbers(frames: list[Frame]) -> list[int]:
-    """The numbers that DELIVERs have."""
+    """Return the sequence numbers of DELIVER frames."""
     return [frame["delivery"]["seq"] for frame in frames]
 
 
@@ -159,7 +159,7 @@ def numbers(frames: list[Frame]) -> list[int]:
 
 
 class Status(Struct, rename="camel", kw_only=True):
-    """StatusResponsePayload."""
+    """SDK type `StatusResponsePayload`: the answer to a status request."""
 
     version: str
     uptime: int
@@ -168,7 +168,7 @@ class Status(Struct, rename="camel", kw_only=True):
 
 
 class AgentInfo(Struct, kw_only=True):
-    """AgentInfo."""
+    """SDK type `AgentInfo`: one agent in a list of agents."""
 
     name: str
     idle: bool
@@ -176,7 +176,7 @@ class AgentInfo(Struct, kw_only=True):
 
 
 class InboxMessage(Struct, rename={"sender": "from"}, kw_only=True):
-    """InboxMessage."""
+    """SDK type `InboxMessage`: one message in the answer to an inbox request."""
 
     id: str
     sender: str
@@ -187,20 +187,20 @@ class InboxMessage(Struct, rename={"sender": "from"}, kw_only=True):
 
 
 class HistoryMessage(InboxMessage, kw_only=True):
-    """One of MessagesResponsePayload."""
+    """SDK type of one message in `MessagesResponsePayload`, the answer to a query of messages."""
 
     to: str
 
 
 class Issue(Struct):
-    """One of HealthResponsePayload.issues."""
+    """SDK type of one entry in `HealthResponsePayload.issues`."""
 
     severity: str
     message: str
 
 
 class HealthStats(Struct, kw_only=True):
-    """HealthResponsePayload.stats."""
+    """SDK type of `HealthResponsePayload.stats`."""
 
     total_crashes: int = msgspec.field(name="totalCrashes24h")
     total_alerts: int = msgspec.field(name="totalAlerts24h")
@@ -208,7 +208,7 @@ class HealthStats(Struct, kw_only=True):
 
 
 class Health(Struct, rename="camel", kw_only=True):
-    """HealthResponsePayload."""
+    """SDK type `HealthResponsePayload`: the answer to a health request."""
 
     health_score: int
     summary: str
@@ -220,14 +220,14 @@ class Health(Struct, rename="camel", kw_only=True):
 
 
 class AgentMetrics(Struct):
-    """One of MetricsResponsePayload.agents."""
+    """SDK type of one entry in `MetricsResponsePayload.agents`."""
 
     name: str
     status: str
 
 
 class System(Struct, rename="camel", kw_only=True):
-    """MetricsResponsePayload.system."""
+    """SDK type of `MetricsResponsePayload.system`."""
 
     total_memory: int
     free_memory: int
@@ -235,14 +235,14 @@ class System(Struct, rename="camel", kw_only=True):
 
 
 class Metrics(Struct):
-    """MetricsResponsePayload."""
+    """SDK type `MetricsResponsePayload`: the answer to a metrics request."""
 
     agents: list[AgentMetrics]
     system: System
 
 
 class Removal(Struct):
-    """RemoveAgentResponsePayload."""
+    """SDK type `RemoveAgentResponsePayload`: the answer to a request to remove an agent."""
 
     success: bool
     removed: bool

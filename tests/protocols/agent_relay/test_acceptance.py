@@ -1,4 +1,4 @@
-"""Acknowledgements for senders that ask for them, and ids that prevent duplicates."""
+"""Tests of acknowledgements for senders that ask for them, and of ids that prevent duplicates."""
 
 from tests.protocols.agent_relay.relays import Relay, accepting, texts
 from tests.protocols.agent_relay.wire import said

@@ -1,4 +1,4 @@
-"""Members of other protocols, reached from this one and reaching it."""
+"""Tests of messages between Agent Relay and members of other protocols, in both directions."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Channels: the right to send, and the notices about members that join or leave."""
+"""Tests of channels: the right to send, and the notices about members that join or leave."""
 
 from tests.protocols.agent_relay.relays import Relay
 from tests.protocols.agent_relay.wire import Frame, Wire, frame, said

@@ -1,4 +1,4 @@
-"""The client on real sockets: connecting and closing, messages, requests and deliveries."""
+"""Tests of the client on real sockets: connecting and closing, messages, requests and deliveries."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The client that loses its connection, gets BUSY, or gets no answer."""
+"""Tests of a client that loses its connection, gets BUSY, or gets no answer."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Envelopes: their fields pass through the hub unchanged, and invalid ones get the documented refusal."""
+"""Tests of envelopes: their fields pass through the hub unchanged, and invalid ones get the documented refusal."""
 
 import contextlib
 import gc
@@ -174,7 +174,7 @@ def test_whatever_an_envelope_says_it_becomes_content_or_a_refusal(value: dict[s
 
 
 def seconds(work: Callable[[int], None], size: int) -> float:
-    """Processor time of this thread for the work, the least of several runs."""
+    """Return the processor time of this thread for `work` with this size: the least of several runs."""
 
     def once() -> float:
         started = time.thread_time()

@@ -1,4 +1,4 @@
-"""Sending and delivery: the DELIVER of a SEND, its sequence numbers, and repeated deliveries."""
+"""Tests of sending and delivery: the DELIVER of a SEND, its sequence numbers, and repeated deliveries."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The extractor: the grammar, line by line."""
+"""Tests of the extractor (finds messages in a program's output): each rule of the grammar, line by line."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The extractor under any chunking, garbage and adversaries."""
+"""Tests of the extractor (finds messages in a program's output) with any chunks, garbage and hostile output."""
 
 import time
 from collections.abc import Callable
@@ -89,7 +89,10 @@ names = st.sampled_from(["bob", "*", "#general", "codex-1", "a.b_c"])
 
 @st.composite
 def scripts(draw: st.DrawFn) -> tuple[bytes, bytes, list[Instruction]]:
-    """A generated stream, with the bytes that must pass and the messages that must be sent."""
+    """Generate a stream.
+
+    Return it with the bytes that must pass to the terminal, and the messages that must be sent.
+    """
     stream, passed, sent = bytearray(), bytearray(), []
     for _ in range(draw(st.integers(0, 6))):
         kind = draw(st.sampled_from(["plain", "fence", "block", "escaped", "in code"]))
@@ -143,7 +146,7 @@ def test_nothing_is_passed_that_was_not_printed_and_in_no_other_order(
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Time the better of two runs by this thread's own clock, to see the work and not the machine's other business."""
+    """Return the processor time of this thread for `work`: the less of two runs, because other processes disturb."""
     times = []
     for _ in range(2):
         started = time.thread_time()

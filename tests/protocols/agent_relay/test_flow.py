@@ -1,4 +1,4 @@
-"""Flow control: the limit of unacknowledged deliveries, BUSY, and pauses in reading from a client."""
+"""Tests of flow control: the limit of unacknowledged deliveries, BUSY, and pauses in reading from a client."""
 
 import asyncio
 import json
@@ -101,7 +101,7 @@ async def test_a_message_that_would_fit_no_frame_of_its_recipients_is_refused(re
 
 
 class Counter:
-    """A relay with a fake hub, so that the test decides when the hub answers."""
+    """Test helper: a relay server with a fake hub, so that the test decides when the hub answers."""
 
     def __init__(self, folder: Path) -> None:
         self.hub = FakeHub()
@@ -109,7 +109,7 @@ class Counter:
         self.wires: list[Wire] = []
 
     async def dial(self) -> tuple[Wire, RelayConnection]:
-        """Connect, and send nothing."""
+        """Open a connection and send nothing. Return the client's end and the server's end."""
         wire = await Wire.dial(self.server.path)
         self.wires.append(wire)
         await until(lambda: len(self.server.connections) == 1)
@@ -117,7 +117,7 @@ class Counter:
         return wire, connection
 
     async def agent(self) -> tuple[Wire, RelayConnection]:
-        """Open a session."""
+        """Open a session as alice. Return the client's end and the server's end of the connection."""
         wire, connection = await self.dial()
         await wire.send(greeting("alice"))
         await self.answer(c.Attach, ATTACHED)
@@ -125,7 +125,7 @@ class Counter:
         return wire, connection
 
     async def answer(self, kind: type[c.Command], reply: Reply) -> None:
-        """Wait until the hub is asked this, and answer it."""
+        """Wait until the hub gets a command of this kind, and answer it with `reply`."""
         await until(lambda: any(isinstance(commands[0], kind) for commands, _ in self.hub.open))
         (item, *_) = [item for item in self.hub.open if isinstance(item[0][0], kind)]
         self.hub.open.remove(item)
@@ -139,7 +139,7 @@ ATTACHED = Attached(
 
 @pytest.fixture
 async def counter(folder: Path) -> AsyncIterator[Counter]:
-    """A relay with a fake hub."""
+    """Fixture: a relay server with a fake hub."""
     made = Counter(folder)
     await made.server.start()
     yield made

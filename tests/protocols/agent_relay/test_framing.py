@@ -1,4 +1,4 @@
-"""Transport and framing: valid frames and envelopes, and the answers to invalid ones."""
+"""Tests of transport and framing: valid frames and envelopes, and the answers to invalid ones."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from tieline.protocols.agent_relay.codec import NESTING_MAX
 
 
 async def closes_alone(relay: Relay, data: bytes, code: str) -> str:
-    """Check that bytes end only the connection that sent them. Return the hub's last frames."""
+    """Check that bytes end only the connection that sent them, with this error code. Return the error message."""
     bystander, broken = await relay.agents("bystander", "broken")
     await broken.raw(data)
     error = await broken.failed()

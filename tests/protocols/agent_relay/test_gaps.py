@@ -1,4 +1,4 @@
-"""The ten gaps that the specification itself lists in its Appendix A, and the rule here for each, over a raw socket."""
+"""Tests of the ten gaps that the specification lists in its Appendix A: the hub's rule for each, over a raw socket."""
 
 import asyncio
 import re

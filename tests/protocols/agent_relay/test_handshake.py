@@ -1,4 +1,4 @@
-"""The handshake: the rights to open a session and to use a name, and frames before and after it."""
+"""Tests of the handshake: the rights to open a session and to use a name, and frames before and after it."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Heartbeats: who is asked for a sign of life, and who is dead."""
+"""Tests of heartbeats: the hub sends a PING to silent clients, and drops those that do not answer."""
 
 import asyncio
 

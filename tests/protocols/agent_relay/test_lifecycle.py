@@ -1,4 +1,4 @@
-"""The life of a client without its I/O: each rule by exact numbers, with chance given."""
+"""Tests of a client's life cycle without input and output: each rule by exact numbers, with fake random numbers."""
 
 import random
 from typing import Any
@@ -29,7 +29,7 @@ from tieline.wire.backoff import Backoff
 
 
 class Chance(random.Random):
-    """Fake random numbers with a constant result: 0 is the lowest, 0.5 the middle, 1 the highest."""
+    """Test double: a random generator with a constant result: 0 is the lowest, 0.5 the middle, 1 the highest."""
 
     def __init__(self, drawn: float) -> None:
         super().__init__()
@@ -40,7 +40,10 @@ class Chance(random.Random):
 
 
 def waits(drawn: float, backoff: Backoff | None = None) -> list[float]:
-    """Waiting times of a client that never connects, until it gives up."""
+    """Return the waiting times of a client that never connects, until it gives up.
+
+    `drawn` is the fake random number.
+    """
     life = Lifecycle(backoff or Backoff(), Chance(drawn))
     life.to(State.CONNECTING)
     found: list[float] = []
@@ -176,7 +179,7 @@ def test_anything_heard_is_a_sign_of_life() -> None:
 
 
 class RequestsHarness:
-    """Requests, with their results."""
+    """Test helper: requests of a client, with their results."""
 
     def __init__(self) -> None:
         self.requests = Requests()

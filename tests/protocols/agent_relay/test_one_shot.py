@@ -1,4 +1,4 @@
-"""Clients that never send HELLO: the answers to them, and the names that they may not use."""
+"""Tests of clients that never send HELLO: the answers to them, and the names that they may not use."""
 
 import asyncio
 from pathlib import Path
@@ -12,7 +12,7 @@ from tieline.contract.refusal import Code
 
 
 async def members(relay: Relay) -> list[str]:
-    """Names of all members."""
+    """Return the names of all members."""
     return [member.name for member in await (await relay.operator()).members()]
 
 

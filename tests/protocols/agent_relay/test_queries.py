@@ -1,4 +1,4 @@
-"""Questions that clients ask beside the specification."""
+"""Tests of queries that clients send but the specification does not describe."""
 
 import asyncio
 import json
@@ -108,13 +108,13 @@ async def test_the_list_of_agents_tells_what_each_said_of_itself_while_it_is_con
 
 
 async def asked(wire: Wire, kind: str, **payload: object) -> list[str]:
-    """Return the bodies of the messages in the answer to a query."""
+    """Send a query. Return the bodies of the messages in its answer."""
     found: list[Frame] = (await wire.ask(kind, payload))["payload"]["messages"]
     return [one["body"] for one in found]
 
 
 async def conversation(relay: Relay) -> list[Wire]:
-    """Let alice, bob and carol send messages to each other."""
+    """Let alice, bob and carol send messages to each other. Return their connections."""
     alice, bob, carol = await relay.agents("alice", "bob", "carol")
     for wire in (alice, bob, carol):
         await wire.send(frame("SUBSCRIBE", topic="dev"))

@@ -1,4 +1,4 @@
-"""Resume: sessions that are resumed by token or by RESUME, and the deliveries that they get."""
+"""Tests of resumed sessions, by token or by RESUME, and of the deliveries that they get."""
 
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,10 @@ async def test_a_resume_token_that_never_was_gives_a_new_session(relay: Relay) -
 
 
 async def chatted(relay: Relay, *senders: str, count: int = 5, ack: bool = True) -> tuple[Wire, list[Frame]]:
-    """Let members send messages to bob, whose connection is then cut."""
+    """Let `senders` send messages to bob, and close bob's connection. Return this connection and its deliveries.
+
+    With `ack`, bob acknowledges them before.
+    """
     bob = await relay.agent("bob")
     for name in senders:
         sender = await relay.agent(name)

@@ -1,7 +1,8 @@
-"""The existing TypeScript client, `@agent-relay/sdk` from npm, unchanged: it sends, receives, and waits for answers.
+"""Tests of the existing TypeScript client, `@agent-relay/sdk` from npm: it sends, receives, and waits for answers.
 
-Only its `socketPath` is set. The hub is a process, the SDK runs in Node, and the test checks its calls and messages. If
-the frames themselves matter, the agent's socket is a tap before the hub's.
+The package is unchanged; only its `socketPath` is set. The hub is a process, the SDK runs in Node, and the test checks
+its calls and messages. Where a test checks the frames, the agent connects to a tap (a recording proxy) before the hub's
+socket.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Requests of the existing TypeScript client to the hub, and features that agents rarely need.
+"""Tests of requests of the existing TypeScript client (SDK) to the hub, and of features that agents rarely need.
 
 A test that is expected to fail describes the frame that the SDK sends and the answer that it waits for.
 """
@@ -24,7 +24,10 @@ pytestmark = pytest.mark.slow
 
 
 def misfit(reason: str) -> pytest.MarkDecorator:
-    """Mark a test of something that the SDK expects and the hub does not do yet. Any other failure counts."""
+    """Return a mark for a test that fails because the hub lacks something that the SDK expects.
+
+    Other kinds of failure, and success, fail the test.
+    """
     return pytest.mark.xfail(strict=True, raises=(AssertionError, msgspec.ValidationError), reason=reason)
 
 

@@ -1,4 +1,4 @@
-"""The existing TypeScript client comes back: after cuts, restarts and kills, and beside another of its name."""
+"""Tests that the existing TypeScript client connects again after cuts, restarts and kills, and with its name in use."""
 
 from pathlib import Path
 

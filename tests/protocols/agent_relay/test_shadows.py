@@ -1,4 +1,4 @@
-"""Shadows: agents that get copies of another agent's messages, and their limits."""
+"""Tests of shadows: agents that get copies of another agent's messages, and their limits."""
 
 import asyncio
 
@@ -13,13 +13,13 @@ OUTGOING = MARKS | {"_shadowDirection": "outgoing"}
 
 
 async def bound(shadow: Wire, primary: str, **options: object) -> None:
-    """Let a connection shadow an agent."""
+    """Let a connection shadow the agent `primary`, and wait until the hub has done it."""
     await shadow.send(frame("SHADOW_BIND", {"primaryAgent": primary} | options))
     await shadow.silent()
 
 
 async def copies(shadow: Wire) -> list[tuple[str, str, str]]:
-    """Return sender, body and direction of the copies that a shadow got."""
+    """Return sender, body and direction of each copied message that a shadow got and has not read."""
     return [
         (one["from"], one["payload"]["body"], one["payload"]["data"]["_shadowDirection"])
         for one in await shadow.settled()

@@ -1,4 +1,4 @@
-"""Synchronous sends: a sender that waits for its recipient's answer."""
+"""Tests of synchronous sends: a sender that waits for its recipient's answer."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The existing implementation's own tools, which send HELLO with names that no member can have."""
+"""Tests of the existing implementation's own tools, which send HELLO with names that no member can have."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Broadcasts and topics: their recipients and their order."""
+"""Tests of broadcasts and topics: their recipients and their order."""
 
 from tests.protocols.agent_relay.relays import Relay
 from tests.protocols.agent_relay.wire import frame, said

@@ -1,4 +1,4 @@
-"""Trust: a client that uses another's name is refused with a code, is in the audit log, and harms no one."""
+"""Tests of trust: use of another's name is refused with a code, is in the audit log, and harms nobody."""
 
 from tests.protocols.agent_relay.relays import Relay
 from tests.protocols.agent_relay.wire import frame, greeting, resumption, said

@@ -1,4 +1,4 @@
-"""Raw agents of the relay, which write frames like a foreign client."""
+"""Raw test clients of Agent Relay, which write frames like a foreign client."""
 
 import asyncio
 import itertools
@@ -14,24 +14,24 @@ _numbers = itertools.count(1)
 
 
 def framed(payload: bytes) -> bytes:
-    """Put the length before a payload."""
+    """Return a payload with its length before it."""
     return len(payload).to_bytes(4, "big") + payload
 
 
 def frame(kind: str, payload: Frame | None = None, **fields: Any) -> Frame:
-    """Make an envelope with an id of its own. `from` is written `sender`."""
+    """Return an envelope with a new id. The parameter `sender` stands for the field `from`."""
     if "sender" in fields:
         fields["from"] = fields.pop("sender")
     return {"v": 1, "type": kind, "id": f"c-{next(_numbers)}", "ts": 1734440000000, "payload": payload or {}} | fields
 
 
 def said(body: str, to: str, **fields: Any) -> Frame:
-    """Make a SEND."""
+    """Return a SEND frame with a message."""
     return frame("SEND", {"kind": "message", "body": body}, to=to, **fields)
 
 
 class Wire:
-    """One connection that speaks bytes, so that a test can send what no library would."""
+    """Test client: one raw connection, so that a test can send bytes that no library would send."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -43,11 +43,11 @@ class Wire:
 
     @classmethod
     async def dial(cls, path: str | Path) -> Self:
-        """Connect, and send nothing."""
+        """Open a connection and send nothing."""
         return cls(*await asyncio.open_unix_connection(path))
 
     async def raw(self, data: bytes) -> None:
-        """Write bytes as they are."""
+        """Write bytes unchanged."""
         self.writer.write(data)
         await self.writer.drain()
 
@@ -63,7 +63,7 @@ class Wire:
         return found
 
     async def until_ready(self, name: str) -> Frame:
-        """Wait for the AGENT_READY of another agent, which must be the next frame unless it came before."""
+        """Return the AGENT_READY frame of the agent `name`. Until it comes, no frame of another type may come."""
         while not (told := [one for one in self.ready if one["payload"]["name"] == name]):
             found = await self._next()
             assert found["type"] == "AGENT_READY", found
@@ -80,7 +80,7 @@ class Wire:
         return found
 
     async def expect(self, *kinds: str) -> Frame:
-        """Wait for the next frame but PING, which must be one of these."""
+        """Wait for the next frame, which must be of one of these types. Answer a PING before it, and skip it."""
         async with asyncio.timeout(WAIT_SECONDS):
             while (found := await self.receive())["type"] == "PING" and "PING" not in kinds:
                 await self.send(frame("PONG", found["payload"]))
@@ -95,7 +95,7 @@ class Wire:
         return self.welcome
 
     async def deliveries(self, count: int) -> list[Frame]:
-        """Wait for `count` DELIVER frames in a row."""
+        """Wait for `count` DELIVER frames in a row. Return them."""
         return [await self.expect("DELIVER") for _ in range(count)]
 
     async def bodies(self, count: int) -> list[str]:
@@ -103,14 +103,14 @@ class Wire:
         return [delivery["payload"]["body"] for delivery in await self.deliveries(count)]
 
     async def ask(self, kind: str, payload: Frame | None = None, **fields: Any) -> Frame:
-        """Send a request, and wait for the answer with the same id. It must be the next frame."""
+        """Send a request. Return the next frame, which must have the request's id."""
         asked = await self.send(frame(kind, payload, **fields))
         found = await self.receive()
         assert found["id"] == asked["id"], found
         return found
 
     async def settled(self) -> list[Frame]:
-        """Send a request. Return all frames that came before its answer."""
+        """Send a STATUS request. Return all frames that came before its answer."""
         asked = await self.send(frame("STATUS"))
         before: list[Frame] = []
         while (found := await self.receive())["id"] != asked["id"]:
@@ -118,7 +118,7 @@ class Wire:
         return before
 
     async def silent(self) -> None:
-        """Check that the hub has sent nothing."""
+        """Check that the hub has sent no unread frame."""
         assert await self.settled() == []
 
     async def ack(self, delivery: Frame, **payload: Any) -> None:
@@ -135,7 +135,7 @@ class Wire:
         return payload
 
     async def ended(self) -> None:
-        """Wait until the hub closes the connection. It must send nothing before."""
+        """Wait until the hub closes the connection. Fail if a frame comes before."""
         try:
             found = await self.receive()
         except EOFError:
@@ -143,19 +143,19 @@ class Wire:
         raise AssertionError(found)
 
     async def close(self) -> None:
-        """Abort the connection."""
+        """Close the connection without BYE."""
         self.writer.close()
 
 
 def greeting(name: str, *, resume_token: str | None = None, **payload: Any) -> Frame:
-    """Make a HELLO."""
+    """Return a HELLO frame."""
     session = {"session": {"resume_token": resume_token}} if resume_token else {}
     capabilities = {"ack": True, "resume": True, "max_inflight": 256, "supports_topics": True}
     return frame("HELLO", {"agent": name, "capabilities": capabilities} | session | payload)
 
 
 def resumption(wire: Wire, streams: Frame | None = None, **payload: Any) -> Frame:
-    """Make a RESUME of the session that a connection had."""
+    """Return a RESUME frame for the session that a connection had."""
     return frame(
         "RESUME",
         {"session_id": wire.welcome["session_id"], "agent": wire.name, "streams": streams or {}} | payload,

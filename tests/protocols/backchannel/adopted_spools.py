@@ -1,4 +1,4 @@
-"""A spool that a hub has adopted, with local agents that know nothing of the hub."""
+"""Test helper: a spool that a hub has adopted, with local agents that know nothing of the hub."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ Condition = Callable[[], Awaitable[bool]]
 
 
 async def eventually(condition: Condition) -> None:
-    """Wait until a function returns true."""
+    """Wait until an async function returns true. Fail after a deadline."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not await condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -29,14 +29,17 @@ async def eventually(condition: Condition) -> None:
 
 
 class AdoptedSpool:
-    """A hub with its spool. Bob and ben are on the hub's own protocol; lea and lou are local."""
+    """Test helper: a hub with its adopted spool.
+
+    Bob and ben use the hub's own protocol; lea and lou are local agents.
+    """
 
     def __init__(self, there: HubHarness, raw: Raw) -> None:
         self.there = there
         self.raw = raw
 
     async def local(self, name: str, *channels: str) -> None:
-        """Make a local agent, and wait until the hub knows it."""
+        """Make a local agent in the spool, and wait until the hub knows it."""
         self.raw.init(name, *channels)
         await self.known(name)
 
@@ -49,17 +52,17 @@ class AdoptedSpool:
         await eventually(is_there)
 
     async def join(self, name: str, *, receive: bool = True) -> Client:
-        """Make a member with a token, and wait until it can be written to from the spool."""
+        """Make a member with a token, wait until the spool has its record, and open a session of it."""
         await self.there.add(name)
         await until(lambda: self.raw.record(name) is not None)
         return await self.there.join(name, receive=receive)
 
     async def as_local(self, name: str, *, receive: bool = False) -> Client:
-        """A session of a local agent on the hub's own protocol, by the key of the home."""
+        """Open a session of a local agent in the hub's own protocol, with the key of the home."""
         return self.there.keep(await connect(home=self.there.home, member=name, receive=receive))
 
     async def unread(self, name: str, *expected: str) -> None:
-        """Wait until exactly these messages are unread."""
+        """Wait until the unread messages of an agent in the spool have exactly these bodies."""
 
         def there() -> bool:
             with contextlib.suppress(FileNotFoundError):
@@ -69,7 +72,7 @@ class AdoptedSpool:
         await until(there)
 
     async def state(self, client: Client, message_id: str, member: str, state: str) -> Any:
-        """Wait until a delivery has this state. Return its last step."""
+        """Wait until a member's delivery of a message has this state. Return its last step (state with evidence)."""
         found: list[Any] = []
 
         async def is_so() -> bool:
@@ -81,12 +84,12 @@ class AdoptedSpool:
         return found[-1]
 
     async def history(self, name: str, peer: str | None = None) -> list[Any]:
-        """Messages that a member can read, newest first."""
+        """Return the messages that a local agent can read, newest first, with one member (`peer`) or with all."""
         client = await self.as_local(name)
         return list(await client.history(peer=peer))
 
     def quiet(self) -> bool:
-        """True if the hub has no unfinished work in the spool."""
+        """Return true if the hub has no unfinished work in the spool."""
         folders = (self.raw.root / "spool").glob("*/hub")
         names = {path.name for folder in folders for path in folder.iterdir()}
         return names <= {"mailbox.json", "placed"}
@@ -103,7 +106,7 @@ async def adopted_spool(home: Path, **options: Any) -> AsyncIterator[AdoptedSpoo
 
 
 async def process(raw: Raw, *args: str) -> Any:
-    """Start the foreign program in its own process."""
+    """Run a command of the foreign program `raw` in its own process. Return its decoded result."""
     command = (sys.executable, "-m", "tests.protocols.backchannel.raw", str(raw.root), *args)
     done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)

@@ -1,7 +1,8 @@
-"""One of many processes that drain one agent's inbox over the relay: `python -m …backchannel.drainer SEED`.
+"""Process that drains an agent's inbox, in a race with others: `python -m …backchannel.drainer SEED`.
 
-It reads address, name and token, prints `ready`, and waits for a line. Then it reads the inbox and takes each message,
-like a real drain but in a random order, again until the inbox is empty. It prints the ids of the messages that it took.
+It uses the relay API. It reads address, name and token, prints `ready`, and waits for a line. Then it reads the inbox
+and takes each message, like a real drain but in a random order, again until the inbox is empty. It prints the ids of
+the messages that it took.
 """
 
 import json
@@ -11,11 +12,14 @@ from http.client import HTTPConnection
 from typing import Any
 
 ROUND = 200
-"""Takes between two looks into the inbox: what others took meanwhile need not be tried."""
+"""Number of takes before the inbox is read again. Messages that other processes took meanwhile are then not tried."""
 
 
 def drain(connection: HTTPConnection, name: str, token: str, chance: random.Random) -> tuple[list[str], int]:
-    """Take messages until none is left. Return the ids of the taken ones, and how often another reader was first."""
+    """Take messages in a random order until none is left.
+
+    Return the ids of the taken messages, and the number of takes at which another reader was first.
+    """
     shown = {"authorization": f"Bearer {token}"}
 
     def ask(method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -39,7 +43,7 @@ def drain(connection: HTTPConnection, name: str, token: str, chance: random.Rand
 
 
 def main() -> None:
-    """Claim messages in a race with other processes."""
+    """Connect, wait for the start line, take messages in a race with other processes, and print the result."""
     address, name, token = (sys.stdin.readline().strip() for _ in range(3))
     connection = HTTPConnection(address, timeout=60)
     sys.stdout.write("ready\n")

@@ -1,6 +1,6 @@
-"""A program that knows only the layout of a spool, like the first program of backchannel.
+"""A foreign program for tests that knows only the layout of a spool, like the first program of backchannel.
 
-It uses plain files without sync and locks, and writes records in place. It is also a process: `python -m
+It uses plain files without sync and locks, and overwrites records. It is also a process: `python -m
 tests.protocols.backchannel.raw ROOT COMMAND …`, which prints its result as JSON.
 """
 
@@ -19,7 +19,7 @@ _last_ms = 0
 
 
 def now() -> str:
-    """Return a timestamp for a message. Each call returns a new one, so that messages have an order."""
+    """Return a timestamp for a message. Each call returns a later one, so that messages have an order."""
     global _last_ms  # noqa: PLW0603 - one clock for the process
     _last_ms = max(_last_ms + 1, time.time_ns() // 1_000_000)
     moment = datetime.fromtimestamp(_last_ms / 1000, UTC)
@@ -27,24 +27,24 @@ def now() -> str:
 
 
 class Raw:
-    """One spool."""
+    """Test client: one spool, used through plain files."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def new(self, agent: str) -> Path:
-        """Folder of an agent's unread messages."""
+        """Return the folder of an agent's unread messages."""
         return self.root / "spool" / agent / "new"
 
     def init(self, name: str, *channels: str) -> None:
-        """Create the folder and the record of an agent."""
+        """Create the mailbox and the record of an agent, and subscribe it to channels."""
         (self.root / "agents").mkdir(parents=True, exist_ok=True)
         self.new(name).mkdir(parents=True, exist_ok=True)
         known = self.record(name) or {"name": name, "subscriptions": [], "createdAt": now()}
         self.write_record({**known, "subscriptions": [*known["subscriptions"], *channels], "lastSeen": now()})
 
     def record(self, name: str) -> Json | None:
-        """An agent's record."""
+        """Return an agent's record, or `None` if it has none."""
         try:
             record: Json = json.loads((self.root / "agents" / f"{name}.json").read_text())
         except FileNotFoundError:
@@ -52,17 +52,17 @@ class Raw:
         return record
 
     def write_record(self, record: Json) -> None:
-        """Write an agent's record in place."""
+        """Overwrite an agent's record."""
         (self.root / "agents" / f"{record['name']}.json").write_text(json.dumps(record, indent=2))
 
     def agents(self) -> dict[str, Json]:
-        """All records by name."""
+        """Return all agents' records by name."""
         names = sorted(path.stem for path in (self.root / "agents").glob("*.json"))
         # One may be removed between the look at the folder and the look at the file.
         return {name: record for name in names if (record := self.record(name)) is not None}
 
     def send(self, sender: str, to: str, body: str, **fields: Any) -> Json:
-        """Write to an agent, or to everybody who subscribes to a channel but the sender; one copy each."""
+        """Send a message to an agent, or to all subscribers of a channel except the sender. Return the message."""
         if to.startswith("#"):
             names = [name for name, record in self.agents().items() if to in record["subscriptions"] and name != sender]
         else:
@@ -76,7 +76,7 @@ class Raw:
         return message
 
     def put(self, agent: str, message: Json) -> None:
-        """Write to `tmp/`, rename into `new/`."""
+        """Write a message file to `tmp/` and rename it into `new/`, so that readers never see an incomplete file."""
         temporary = self.root / "spool" / agent / "tmp" / f"{message['id']}.json"
         temporary.parent.mkdir(parents=True, exist_ok=True)
         self.new(agent).mkdir(parents=True, exist_ok=True)
@@ -84,17 +84,17 @@ class Raw:
         temporary.rename(self.new(agent) / temporary.name)
 
     def names(self, agent: str) -> list[str]:
-        """Names of the files in `new/`."""
+        """Return the names of the files in an agent's `new/`."""
         return [path.name for path in self.new(agent).iterdir()]
 
     @staticmethod
     def read(path: Path) -> Json:
-        """The message in a file."""
+        """Return the message in a file."""
         message: Json = json.loads(path.read_text())
         return message
 
     def inbox(self, agent: str) -> list[Json]:
-        """Unread messages, oldest first."""
+        """Return an agent's unread messages, oldest first."""
         found = []
         for name in self.names(agent):
             try:
@@ -104,7 +104,10 @@ class Raw:
         return sorted(found, key=lambda message: message["ts"])
 
     def take(self, agent: str, message_id: str) -> Json | None:
-        """Claim by rename, then delete."""
+        """Claim a message by renaming its file, then delete the file.
+
+        Return the message, or `None` if another reader has it.
+        """
         claimed = self.root / "spool" / agent / "cur" / f"{message_id}.json"
         claimed.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -116,12 +119,12 @@ class Raw:
         return message
 
     def drain(self, agent: str) -> list[Json]:
-        """Take all unread messages."""
+        """Take all unread messages of an agent. Return them."""
         taken = (self.take(agent, message["id"]) for message in self.inbox(agent))
         return [message for message in taken if message is not None]
 
     def wait(self, agent: str, count: int, seconds: float = 20.0) -> list[Json]:
-        """Take `count` messages as they arrive."""
+        """Take messages of an agent until there are `count`. Return them. Fail after `seconds`."""
         taken: list[Json] = []
         deadline = time.monotonic() + seconds
         while len(taken) < count:
@@ -132,7 +135,7 @@ class Raw:
 
 
 def main(root: str, command: str, *args: str) -> None:
-    """Run one command of the command line."""
+    """Run one command, and print its result as JSON."""
     spool = Raw(Path(root))
     match command:
         case "init":

@@ -1,4 +1,4 @@
-"""The relay as a foreign client sees it: plain HTTP, one request a connection, and streams read byte by byte."""
+"""Test clients of the relay API: plain HTTP with one request per connection, and streams read byte by byte."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ Json = dict[str, Any]
 
 
 class Reply(Struct, frozen=True):
-    """Answer to a request."""
+    """Answer to an HTTP request, with its JSON body decoded."""
 
     status: int
     headers: dict[str, str]
@@ -37,7 +37,7 @@ class Reply(Struct, frozen=True):
 
     @property
     def error(self) -> str:
-        """The error text of a refusal. Check the form of the refusal."""
+        """Return the error text of a refusal, and check the form of the refusal."""
         assert self.headers["content-type"] == JSON
         assert set(self.value) == {"error"}, self.value
         text: str = self.value["error"]
@@ -45,7 +45,10 @@ class Reply(Struct, frozen=True):
 
 
 def request(url: str, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Reply:
-    """One request on a connection of its own. Every answer must be JSON, because clients decode all of them."""
+    """Make one request on a new connection.
+
+    Return the answer, whose body must be JSON, because clients decode all answers.
+    """
     connection = HTTPConnection(urlsplit(url).netloc, timeout=WAIT_SECONDS)
     try:
         connection.request(method, path, body, headers)
@@ -57,7 +60,7 @@ def request(url: str, method: str, path: str, body: bytes | None, headers: dict[
 
 
 class Agent:
-    """A client with or without a token."""
+    """Test client of the relay API, with or without a token."""
 
     def __init__(self, url: str, token: str | None = None, name: str = "") -> None:
         self.url = url
@@ -66,23 +69,23 @@ class Agent:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers that the client sends with each request."""
+        """Return the headers that the client sends with each request."""
         shown = {"authorization": f"Bearer {self.token}"} if self.token is not None else {}
         return {"content-type": "application/json", **shown}
 
     async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
-        """Make a request; `bytes` go out as they are, anything else as JSON."""
+        """Make a request and return its answer. A body of bytes is sent unchanged, any other value as JSON."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         return await asyncio.to_thread(request, self.url, method, path, data, {**self.headers, **headers})
 
     async def get(self, path: str) -> Any:
-        """Make a GET request that must succeed."""
+        """Make a GET request that must succeed. Return the decoded answer."""
         reply = await self.ask("GET", path)
         assert reply.status == 200, reply
         return reply.value
 
     async def post(self, path: str, **body: Any) -> Any:
-        """Make a request for a change that must succeed."""
+        """Make a POST request that must succeed. Return the decoded answer."""
         reply = await self.ask("POST", path, body)
         assert reply.status == 200, reply
         return reply.value
@@ -94,26 +97,26 @@ class Agent:
         return reply.error
 
     async def register(self, name: str) -> Json:
-        """Register a name with the token of this client."""
+        """Register a name with the token of this client. Return the record with the new token."""
         record: Json = await self.post("/v1/register", name=name)
         return record
 
     async def send(self, to: str, body: str = "hello", **fields: Any) -> Json:
-        """Send a message."""
+        """Send a message. Return the message."""
         sent: Json = await self.post("/v1/send", to=to, body=body, **fields)
         return sent
 
     async def inbox(self) -> list[Json]:
-        """Unread messages."""
+        """Return the unread messages of this agent."""
         unread: list[Json] = await self.get(f"/v1/inbox/{quote(self.name)}")
         return unread
 
     async def bodies(self) -> list[str]:
-        """Bodies of the unread messages."""
+        """Return the bodies of the unread messages of this agent."""
         return [message["body"] for message in await self.inbox()]
 
     async def take(self, message_id: str, **fields: Any) -> Json | None:
-        """Claim a message."""
+        """Take a message. Return it, or `None` if it is gone."""
         answer: Json = await self.post("/v1/take", id=message_id, **fields)
         assert set(answer) == {"message"}
         taken: Json | None = answer["message"]
@@ -121,7 +124,7 @@ class Agent:
 
     @contextlib.asynccontextmanager
     async def watch(self, name: str | None = None) -> AsyncIterator["Stream"]:
-        """Open the stream of this agent's messages, or of another's."""
+        """Open the stream of this agent's messages, or of the agent `name`, and yield it."""
         stream = await Stream.open(self, f"/v1/events/{quote(self.name if name is None else name)}")
         try:
             yield stream
@@ -130,7 +133,7 @@ class Agent:
 
 
 class Stream:
-    """One stream of events, read as the bytes come."""
+    """Test client: one stream of server-sent events, read byte by byte."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -141,7 +144,7 @@ class Stream:
 
     @classmethod
     async def open(cls, agent: Agent, path: str, *, limit: int = 2**20) -> Self:
-        """Ask for a stream and read the headers of the answer."""
+        """Request a stream and read the headers of the answer. `limit` is the size of the read buffer in bytes."""
         address = urlsplit(agent.url)
         assert address.hostname is not None
         stream = cls(*await asyncio.open_connection(address.hostname, address.port, limit=limit))
@@ -155,7 +158,10 @@ class Stream:
         return stream
 
     async def chunk(self) -> bytes:
-        """Wait for more of the answer; raises `EOFError` when it is complete or cut off."""
+        """Wait for the next chunk of the answer and return it.
+
+        Raises `EOFError` when the answer is complete or cut off.
+        """
         async with asyncio.timeout(WAIT_SECONDS):
             try:
                 size = int(await self.reader.readuntil(b"\r\n"), 16)
@@ -167,14 +173,14 @@ class Stream:
         return data
 
     async def block(self) -> str:
-        """Wait for the next event or comment, whole and as it came."""
+        """Wait for the next event or comment. Return its complete text."""
         while b"\n\n" not in self._text:
             self._text += await self.chunk()
         block, _, self._text = self._text.partition(b"\n\n")
         return block.decode()
 
     async def next(self) -> Json:
-        """Wait for the next message, as existing clients read it: lines that begin with `data: `."""
+        """Wait for the next message and return it. Like existing clients, read only lines that begin with `data: `."""
         while True:
             data = [line[6:] for line in (await self.block()).split("\n") if line.startswith("data: ")]
             if data:
@@ -186,7 +192,10 @@ class Stream:
         return [(await self.next())["body"] for _ in range(count)]
 
     async def end(self) -> str:
-        """Wait for the end of the stream, with only comments before it. Return the comments and the reason."""
+        """Wait for the end of the stream, with only comments before it.
+
+        Return the comments and the reason of the end.
+        """
         comments = []
         try:
             while True:
@@ -201,7 +210,7 @@ class Stream:
 
 
 class Room:
-    """A hub whose relay has a room token, and the agents in it."""
+    """Test helper: a hub with a known room token, and clients of its relay API."""
 
     def __init__(self, there: HubHarness) -> None:
         self.there = there
@@ -210,21 +219,21 @@ class Room:
         self.stranger = Agent(self.url)
 
     async def agent(self, name: str) -> Agent:
-        """Register a new agent."""
+        """Register a new agent. Return its client."""
         return Agent(self.url, (await self.lobby.register(name))["token"], name)
 
     async def client(self, agent: Agent) -> Client:
-        """A session of the same agent on the hub's own protocol."""
+        """Open a session of the same agent in the hub's own protocol."""
         return self.there.keep(await connect(token=agent.token, home=self.there.home))
 
     async def agents(self, *names: str) -> list[Agent]:
-        """Register several."""
+        """Register several agents. Return their clients."""
         return [await self.agent(name) for name in names]
 
 
 @contextlib.asynccontextmanager
 async def room(home: Path, *, room_token: str = ROOM, more: str = "", **options: Any) -> AsyncIterator[Room]:
-    """A hub in this home whose room token is known."""
+    """Start a hub in this home with a known room token, and yield it. `more` is more text of its configuration."""
     home.mkdir(exist_ok=True)
     (home / "tieline.toml").write_text(f'{more}\n[backchannel]\nroom_token = "{room_token}"\n', encoding="utf-8")
     async with running_hub(home, **options) as there:
@@ -233,7 +242,7 @@ async def room(home: Path, *, room_token: str = ROOM, more: str = "", **options:
 
 @contextlib.asynccontextmanager
 async def own_port(there: HubHarness, **options: Any) -> AsyncIterator[str]:
-    """Start a second relay for the same hub on its own port, with other times. Return its address."""
+    """Start a second relay API for the same hub on its own port, with other limits. Yield its address."""
     key = read_key(there.home)
     assert there.hub.local_hub is not None
     assert key is not None

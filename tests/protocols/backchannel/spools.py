@@ -1,4 +1,4 @@
-"""A spool, and the files that a real bch writes into it."""
+"""Test helpers: send messages through a spool, inspect it, and write files like the real `bch` program."""
 
 import json
 import uuid

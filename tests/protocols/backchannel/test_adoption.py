@@ -1,4 +1,4 @@
-"""A spool that a hub has adopted: messages between its agents and the hub's members."""
+"""Tests of a spool that a hub has adopted: messages between its agents and the hub's members."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Identities in a spool that a hub has adopted."""
+"""Tests of the identities of agents and senders in a spool that a hub has adopted."""
 
 import json
 import uuid

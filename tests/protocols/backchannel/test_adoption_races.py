@@ -1,4 +1,4 @@
-"""Races and failures in a spool that a hub has adopted."""
+"""Tests of races and failures in a spool that a hub has adopted."""
 
 import asyncio
 import json

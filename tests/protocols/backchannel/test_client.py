@@ -1,4 +1,4 @@
-"""The relay's client against servers that are missing or misbehave. tests/cli has the tests with a relay."""
+"""Tests of the relay's client with servers that are missing or misbehave. tests/cli has the tests with a real relay."""
 
 import contextlib
 import threading
@@ -14,7 +14,7 @@ MESSAGE = '{"id":"i","from":"a","to":"b","body":"x","priority":"normal","ts":"t"
 
 @contextlib.contextmanager
 def answering(status: int, body: str) -> "Iterator[str]":
-    """Start a server with the same answer to all requests. Return its address."""
+    """Start an HTTP server that gives the same answer to all requests. Yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -27,7 +27,7 @@ def answering(status: int, body: str) -> "Iterator[str]":
             self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Print no log line."""
+            """Print nothing, because the test needs no access log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)

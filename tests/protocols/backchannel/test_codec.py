@@ -1,4 +1,4 @@
-"""The message and the agent's record as JSON: exactly the protocol's keys out, tolerance in."""
+"""Tests of messages and agents' records as JSON: only the protocol's keys are written, and more are tolerated."""
 
 import contextlib
 import json

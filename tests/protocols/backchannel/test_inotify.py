@@ -1,4 +1,4 @@
-"""Inotify: reports the folders that have changed, by their numbers."""
+"""Tests of the wrapper of inotify: it returns the numbers of the folders that have changed."""
 
 import select
 import sys

@@ -1,4 +1,4 @@
-"""A local inbox, and a hub that ends at each step of its work there."""
+"""Tests of the inbox of a local agent in a spool, and of a hub that is killed at each step of its work there."""
 
 import os
 import shutil
@@ -22,12 +22,12 @@ def message_id(number: int) -> MessageId:
 
 
 def file_name(number: int) -> str:
-    """The id of the file that the hub writes for a message."""
+    """Return the id in the file name that the hub uses for message `number`."""
     return to_prefix_id(message_id(number))
 
 
 def parcel(number: int, *, body: str = "hello", file: bool = False) -> Parcel:
-    """Delivery `number`; with `file`, of a message that came as a file."""
+    """Return delivery `number`. With `file`, its message came from a file of the spool."""
     message = Message(
         id=message_id(number),
         offset=number,
@@ -41,7 +41,7 @@ def parcel(number: int, *, body: str = "hello", file: bool = False) -> Parcel:
 
 
 class Scene:
-    """A mailbox, and the inbox of the hub that runs now."""
+    """Test helper: a mailbox, and the inbox object of the hub that currently uses it."""
 
     def __init__(self, folder: Path) -> None:
         self.mailbox = Mailbox(folder / "lea")
@@ -52,7 +52,10 @@ class Scene:
         self.start()
 
     def start(self, *, unsettled: tuple[int, ...] = ()) -> None:
-        """Begin as a hub that was killed before, and for which these keys are unsettled."""
+        """Make a new inbox, like a hub that starts after a kill.
+
+        Deliveries with the keys in `unsettled` are not settled.
+        """
         self.sweeps = 0
         self.inbox = LocalInbox(self.mailbox, self.info, self._sweep)
         self.inbox.begin(self.info, anew=False)
@@ -68,7 +71,7 @@ class Scene:
         return placement
 
     def place(self, *parcels: Parcel) -> Placement:
-        """Do all steps that bring deliveries into the inbox."""
+        """Do all steps that bring deliveries into the mailbox. Return the placement."""
         placement = self.stage(*parcels)
         if placement.copies:
             self.inbox.mark(placement)
@@ -76,23 +79,23 @@ class Scene:
         return placement
 
     def put(self, number: int) -> str:
-        """Write a file like another program."""
+        """Write a message file like another program. Return its id."""
         name = f"{number:08x}-0000-4000-8000-000000000000"
         (self.mailbox.new / f"{name}.json").write_text("{}")
         return name
 
     def take(self, number: int) -> None:
-        """Take a message of the hub like another reader."""
+        """Remove the file of a message of the hub, like another reader that takes it."""
         (self.mailbox.new / f"{file_name(number)}.json").unlink()
 
     @property
     def unread(self) -> list[int]:
-        """Numbers of messages that anybody can take."""
+        """Return the numbers of the unread messages, which any reader can take."""
         return sorted(int(path.stem[:8], 16) for path in self.mailbox.new.iterdir())
 
     @property
     def kept(self) -> list[str]:
-        """Suffixes of the staged and reserved files in the hub's own folder."""
+        """Return the suffixes of the staged and reserved files in the hub's own folder."""
         return sorted(path.suffix for path in self.mailbox.hub.iterdir() if path.suffix in (".staged", ".won"))
 
 
@@ -330,7 +333,10 @@ def test_what_was_reserved_for_a_commit_that_failed_can_be_reserved_again_before
 
 
 def begin(scene: Scene, *, anew: bool = False, member: int = 1) -> None:
-    """Begin another session of the agent, while no delivery is settled yet."""
+    """Begin another session of the agent with its mailbox, while no delivery is settled yet.
+
+    With `anew`, delete the mailbox and make it again first. `member` is the number of the member.
+    """
     if anew:
         shutil.rmtree(scene.mailbox.folder)
         scene.mailbox.make(durably=True)
@@ -395,7 +401,7 @@ def test_a_folder_of_unread_messages_that_is_not_there_is_made_to_give_back(scen
 
 
 def fail_to_give_back(scene: Scene) -> None:
-    """Three deliveries are reserved, and the second cannot be given back."""
+    """Reserve three deliveries, and give them back while the second cannot be given back."""
     items = [parcel(number) for number in (1, 2, 3)]
     scene.place(*items)
     assert all(reserve(scene, item) for item in items)

@@ -1,4 +1,4 @@
-"""The ids of messages on this wire: the hub's are spelled in another way, and files keep theirs."""
+"""Tests of message ids in backchannel: the hub's ids are written in another form, and files keep their own ids."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: it names every route, and the relay keeps to it whatever is sent."""
+"""Tests of the OpenAPI document: it names every route, and the relay's answers follow it for any request."""
 
 import json
 import urllib.request
@@ -24,7 +24,7 @@ from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
 
 EXAMPLES = 40
-"""Of each kind for each route; a request takes a few milliseconds."""
+"""Number of generated requests of each kind for each route. A request takes a few milliseconds."""
 
 CHECKS: list[Any] = [
     not_a_server_error,
@@ -34,7 +34,7 @@ CHECKS: list[Any] = [
 ]
 Case = schemathesis.Case[Any]
 STREAMED = "/v1/events/{agent}"
-"""An answer without an end cannot be validated as one; its refusals can, and its events are messages."""
+"""Route of an endless stream. Its answer cannot be checked like others; only its refusals are checked here."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def hub() -> Iterator[HubProcess]:
 
 
 def document(hub: HubProcess) -> Any:
-    """The document, as the relay serves it to anybody."""
+    """Return the OpenAPI document, as the relay serves it without a token."""
     with urllib.request.urlopen(f"{hub.running.http}/v1/openapi.json", timeout=10) as response:
         return json.load(response)
 
@@ -83,7 +83,7 @@ def test_the_relay_serves_the_document_to_anybody_and_every_route_in_it(hub: Hub
 
 
 class Sender:
-    """Sends requests that hypothesis generates from the document, and checks the answers against it."""
+    """Test client: sends requests that hypothesis generates from the document, and checks the answers against it."""
 
     def __init__(self, hub: HubProcess, session: requests.Session) -> None:
         self._url = hub.running.http
@@ -118,7 +118,7 @@ class Sender:
 
 
 def send_all(operation: Any, mode: GenerationMode, sender: Sender) -> None:
-    """Send many requests to one route."""
+    """Generate many requests to one route, and send them with `sender`."""
 
     @settings(
         max_examples=EXAMPLES,

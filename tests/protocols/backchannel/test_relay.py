@@ -1,5 +1,6 @@
-"""The relay API, a test for each sentence of its description and each fact that existing clients rely on: its routes,
-agents and channels, and the sessions of its requests.
+"""Tests of the relay API: its routes, agents and channels, and the sessions of its requests.
+
+There is a test for each sentence of its description, and for each fact that existing clients rely on.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Exactly once over the relay: many processes drain one agent's inbox, and each message has one winner."""
+"""Tests that many processes drain one agent's inbox over the relay, and exactly one of them gets each message."""
 
 import asyncio
 import json
@@ -31,7 +31,10 @@ async def start_drainer(seed: int, agent: Agent) -> asyncio.subprocess.Process:
 
 
 async def race(drainers: list[asyncio.subprocess.Process]) -> list[tuple[list[str], int]]:
-    """Start the processes at the same time. Return the taken ids of each, and how often another was first."""
+    """Let all drainer processes start at the same time.
+
+    Return for each process the ids that it took, and the number of takes at which another was first.
+    """
     results: list[tuple[list[str], int]] = []
     for drainer in drainers:
         assert drainer.stdout is not None

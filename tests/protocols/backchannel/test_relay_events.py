@@ -1,4 +1,4 @@
-"""The stream of an agent's messages: its first events, its limits, and its end."""
+"""Tests of the event stream of an agent's messages: its first events, its limits, and its end."""
 
 import asyncio
 import json
@@ -182,7 +182,7 @@ async def test_a_slow_reader_holds_back_nobody_but_itself_and_misses_nothing(lob
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in RAM now."""
+    """Return the memory of a process that is in RAM now, in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

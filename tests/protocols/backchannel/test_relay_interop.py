@@ -1,4 +1,4 @@
-"""Across protocols: messages of other protocols are in a backchannel agent's inbox and stream, and the reverse."""
+"""Tests of backchannel with other protocols: messages reach an agent's inbox and stream from them, and the reverse."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from tieline.wire.prefix_ids import from_prefix_id, to_prefix_id
 
 
 async def relay_agent(lobby: Room, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """An agent on the Agent Relay Protocol."""
+    """Connect an agent over the Agent Relay Protocol. Return the reader and writer of its connection."""
     reader, writer = await asyncio.open_unix_connection(lobby.there.running.places["relay_socket"])
     say(writer, "HELLO", {"agent": name, "capabilities": {"ack": True, "max_inflight": 9}})
     await hear(reader, "WELCOME")

@@ -1,4 +1,4 @@
-"""Sending through the relay API, looking into the inbox, and taking."""
+"""Tests of messages in the relay API: sending, reading the inbox, and taking."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Registration of names in the relay API: permitted members, tokens and configuration."""
+"""Tests of the registration of names in the relay API: permitted members, tokens and configuration."""
 
 import re
 from pathlib import Path

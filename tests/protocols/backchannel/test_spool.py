@@ -1,4 +1,4 @@
-"""The spool as its specification describes it: messages, claims, layout, agents and channels."""
+"""Tests of the spool against its specification: messages, claims, layout, agents and channels."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Files of other programs, arriving messages, leftovers, and the identity of the caller."""
+"""Tests of a spool's upkeep: files of other programs, waiting for messages, leftovers, and the caller's identity."""
 
 import asyncio
 import json

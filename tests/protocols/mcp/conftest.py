@@ -1,4 +1,7 @@
-"""The hub that the tests of agents use, and one that also serves MCP: their members are alice and bob."""
+"""Fixtures of the MCP tests: the hub that the tests of agents use, and a hub that serves MCP.
+
+Both have the members alice and bob.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,12 +16,12 @@ from tieline.contract.permission import OBJECTIVES_CREATE
 __all__ = ["home"]
 
 Join = Callable[[str], Web]
-"""Makes a client of `/mcp` for a member."""
+"""Type of a function that makes a client of `/mcp` for a member."""
 
 
 @pytest.fixture
 async def place(folder: Path) -> AsyncIterator[HubHarness]:
-    """Give a running hub that serves MCP and no other protocol. Alice may create objectives."""
+    """Fixture: a running hub that serves MCP and no other foreign protocol. Alice may create objectives."""
     async with running_hub(folder / "home", store="memory", **{**ALONE, "mcp": True}) as built:
         await built.add("alice", permissions=(OBJECTIVES_CREATE,))
         await built.add("bob")
@@ -27,7 +30,7 @@ async def place(folder: Path) -> AsyncIterator[HubHarness]:
 
 @pytest.fixture
 async def join(place: HubHarness) -> AsyncIterator[Join]:
-    """Give a function that makes clients, which hang up at the end."""
+    """Fixture: a function that makes clients of `/mcp`. They are closed at the end."""
     made: list[Web] = []
 
     def make(member: str) -> Web:
@@ -41,5 +44,5 @@ async def join(place: HubHarness) -> AsyncIterator[Join]:
 
 @pytest.fixture
 def bob(join: Join) -> Web:
-    """Give a client of bob."""
+    """Fixture: a client of `/mcp` for bob."""
     return join("bob")

@@ -1,4 +1,4 @@
-"""The agent session: pushes, calls and objectives of one agent, through restarts of the hub."""
+"""Tests of the agent session: pushes, tool calls and objectives of one agent, also over restarts of the hub."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tieline.protocols.mcp.codec import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
 
 
 class Program:
-    """An agent's program: what it was notified of, and its agent session."""
+    """Test double: an agent's program with its agent session. It records its notifications."""
 
     def __init__(self, home: Path, member: str = "bob", **options: Any) -> None:
         self._home = home
@@ -36,22 +36,22 @@ class Program:
 
     @property
     def contents(self) -> list[str]:
-        """The contents that were pushed."""
+        """Return the contents of the messages that were pushed."""
         return [params["content"] for method, params in self.notified if method == CHANNEL_METHOD and params]
 
     @property
     def refreshes(self) -> int:
-        """Number of notices to the program to list its tools again."""
+        """Return the number of notifications that ask the program to list its tools again."""
         return sum(method == TOOLS_CHANGED_METHOD for method, _ in self.notified)
 
     def description(self, name: str = "objectives") -> str:
-        """The current description of a tool, as the agent reads it."""
+        """Return the current description of a tool, as the agent reads it."""
         return str(next(tool["description"] for tool in self.agent_session.list_tools() if tool["name"] == name))
 
 
 @contextlib.asynccontextmanager
 async def running(program: Program) -> AsyncIterator[Program]:
-    """Keep the session meanwhile."""
+    """Keep the agent session of a program connected inside the `with` block."""
     keeping = asyncio.create_task(program.agent_session.keep())
     try:
         yield program
@@ -270,7 +270,7 @@ async def _thank_each_other(home: HubHarness) -> None:
     held: list[str] = []
 
     async def answer_everything(program: Program, name: str) -> None:
-        """As an eager model does: whatever comes is answered at once."""
+        """Answer each pushed message at once with thanks, like an eager model."""
         while True:
             await until(lambda: bool(program.notified))
             _, params = program.notified.pop(0)

@@ -1,4 +1,4 @@
-"""Messages of MCP over HTTP, without a wire."""
+"""Tests of decoding and checking the messages of MCP over HTTP, without a connection."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Self-echo: what of its own an agent is shown."""
+"""Tests of the rule that an agent does not get its own chat messages, but gets events of its own changes."""
 
 from tests.protocols.mcp.said import happened, said
 from tieline.contract.lifecycle import KIND

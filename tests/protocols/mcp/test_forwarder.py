@@ -1,4 +1,7 @@
-"""The forwarder: pushes are offered, evidence makes them seen, and nothing is pushed twice or lost."""
+"""Tests of the forwarder, which pushes deliveries to an agent.
+
+A pushed delivery is offered, evidence makes it seen, and no delivery is pushed twice or lost.
+"""
 
 import asyncio
 import contextlib
@@ -12,7 +15,7 @@ from tieline.protocols.mcp.forwarder import BACKLOG_PUSHED_MAX, Forwarder
 
 
 class Agent:
-    """Records the messages pushed to bob's agent, in one run of its program."""
+    """Test double: bob's agent in one run of its program. It records the messages pushed to it."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
@@ -32,7 +35,10 @@ class Agent:
 
     @contextlib.asynccontextmanager
     async def session(self, client: Client) -> AsyncIterator[None]:
-        """Forward meanwhile; a kill is no different from the end of this."""
+        """Forward deliveries of this session to the agent inside the `with` block.
+
+        The end of the block is like a kill.
+        """
         task = asyncio.create_task(self.forwarder.forward(client))
         try:
             yield
@@ -45,13 +51,13 @@ class Agent:
 
 
 async def steps(alice: Client, message_id: str) -> list[tuple[str, str]]:
-    """The rungs of a message for bob, with their evidence."""
+    """Return the steps of a message for bob: the reached states, each with its evidence."""
     (receipt,) = await alice.receipts(message_id)
     return [(step.state, step.evidence) for step in receipt.steps]
 
 
 async def state(alice: Client, message_id: str) -> str:
-    """Last state of a message."""
+    """Return the last state of a message for bob."""
     return (await steps(alice, message_id))[-1][0]
 
 

@@ -1,4 +1,4 @@
-"""Framing: what an agent is shown of a message, and what a message cannot do to its frame."""
+"""Tests of framing: the tags around a message shown to an agent, and messages that try to break these tags."""
 
 import html
 import re
@@ -58,7 +58,7 @@ def text_of(message: Message) -> str:
 
 
 def parse(text: str) -> ET.Element:
-    """The frame as a strict reader takes it."""
+    """Parse the tags and the text of a shown message with a strict XML parser. Return the element."""
     # Only what we escape is escaped: a lone `&` is text to an agent, and an error to XML.
     return ET.fromstring(re.sub(r"&(?!(lt|amp|quot);)", "&amp;", text))
 

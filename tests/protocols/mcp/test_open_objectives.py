@@ -1,4 +1,4 @@
-"""Open objectives: fetched once for a burst of events."""
+"""Tests of the list of an agent's open objectives: a burst of events causes one fetch from the hub."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ DEBOUNCE_SECONDS = 0.02
 
 
 def objective(number: int, status: str = "active") -> ObjectiveView:
-    """An objective of bob's."""
+    """Return an objective that is assigned to bob."""
     return ObjectiveView(
         id=f"obj-{number}",
         title="Fix it",
@@ -31,13 +31,13 @@ def objective(number: int, status: str = "active") -> ObjectiveView:
 
 
 async def quiet() -> None:
-    """Let pass what a question would be asked in."""
+    """Wait longer than the delay after which a fetch would start."""
     # That nothing is asked can only be seen when its time is over.
     await asyncio.sleep(3 * DEBOUNCE_SECONDS)
 
 
 class Hub:
-    """A hub that is asked for open objectives, and the changes it caused."""
+    """Test double: a hub that returns open objectives. It records the fetches and the reported changes."""
 
     def __init__(self) -> None:
         self.open: Open = ()

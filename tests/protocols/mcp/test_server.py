@@ -1,4 +1,4 @@
-"""The hub's `/mcp`: the official client in both eras, and requests that no good client makes."""
+"""Tests of the hub's `/mcp`: the official client with both versions of MCP, and requests that no good client makes."""
 
 import asyncio
 from typing import Any
@@ -17,7 +17,7 @@ from tieline.protocols.mcp.server import Mcp
 
 
 def served(place: HubHarness) -> Mcp:
-    """The protocol's server in a hub."""
+    """Return the MCP server of a hub."""
     found = place.hub.servers["mcp"]
     assert isinstance(found, Mcp)
     return found

@@ -1,4 +1,4 @@
-"""The tools: what each does on a real hub, how short the list is, and what their answers cannot be made to say."""
+"""Tests of the MCP tools on a real hub: the effect of each tool, the size of their list, and safe texts in answers."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ CHARS_PER_TOKEN = 4
 
 
 class Caller:
-    """An agent that calls tools of one set."""
+    """Test client: an agent that calls the tools of one set."""
 
     def __init__(self, client: Client, tools: str = DEFAULT, member: str = "bob") -> None:
         self._client = client
@@ -58,7 +58,7 @@ async def bob(home: HubHarness) -> Caller:
 
 
 def listed(name: str, open_objectives: Open = ()) -> str:
-    """A set as `tools/list` serialises it."""
+    """Return a set of tools as the JSON that `tools/list` sends."""
     tools = [
         {"name": tool.name, "description": tool.described(open_objectives), "inputSchema": tool.schema()}
         for tool in tools_of(name)
@@ -198,7 +198,7 @@ async def test_drain_stops_before_a_model_drowns(bob: Caller, alice: Client) -> 
 
 
 INVISIBLE = "\U000e0041"
-"""A character that is written with ten, and with more in JSON."""
+"""A character that is escaped with ten characters in a text, and with more in JSON."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The official TypeScript clients against the hub's `/mcp`: the one of the handshake era, and the one of both."""
+"""Tests of the hub's `/mcp` with the official TypeScript clients: one for MCP with a handshake, one also without."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ LIBRARIES = [
 
 
 async def call(client: Program, name: str, **arguments: Any) -> str:
-    """Call a tool, and return the text of its answer."""
+    """Call a tool. Return the text of its answer."""
     result = await client.command(call="callTool", args=[{"name": name, "arguments": arguments}])
     return str(result["content"][0]["text"])
 

@@ -1,4 +1,4 @@
-"""Requests to `/mcp` as a test writes them: any header, any body, and streams that are read event by event."""
+"""Test client of `/mcp` that writes requests itself: any header, any body, and streams that are read event by event."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ ABOUT = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": 
 
 
 class Reply:
-    """The answer to one request: status, headers, and its body, which may be a stream that goes on."""
+    """Answer to one request: status, headers, and a body, which may be a stream without an end."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -27,7 +27,7 @@ class Reply:
         self.headers: dict[str, str] = {}
 
     async def begin(self) -> None:
-        """Read the status and the headers."""
+        """Read the status and the headers of the answer."""
         async with asyncio.timeout(WAIT_SECONDS):
             self.status = int((await self._reader.readline()).split()[1])
             while line := (await self._reader.readline()).strip():
@@ -35,14 +35,17 @@ class Reply:
                 self.headers[name.lower()] = value.strip()
 
     async def json(self) -> Any:
-        """The whole body, as JSON; `None` if it is empty."""
+        """Read the whole body. Return it decoded as JSON, or `None` if it is empty. Close the connection."""
         async with asyncio.timeout(WAIT_SECONDS):
             body = await self._reader.readexactly(int(self.headers["content-length"]))
         self.close()
         return json.loads(body) if body else None
 
     async def event(self, *, comments: bool = False) -> dict[str, Any] | None:
-        """The next event of a stream, with its `id` beside the message; `None` at the end of the stream."""
+        """Return the next event of a stream: the message, with its id as `event_id`.
+
+        Return `None` at the end of the stream.
+        """
         found: dict[str, Any] = {}
         async with asyncio.timeout(WAIT_SECONDS):
             while line := await self._reader.readline():
@@ -58,18 +61,18 @@ class Reply:
         return None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
 
     async def closed(self) -> None:
-        """Hang up, and wait for it."""
+        """Close the connection, and wait until it is closed."""
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
 
 class Web:
-    """A client of `/mcp` that writes its requests itself."""
+    """Test client of `/mcp` that writes its requests itself."""
 
     def __init__(self, place: HubHarness, token: str) -> None:
         self._address = urlsplit(place.running.http)
@@ -78,12 +81,15 @@ class Web:
         self._replies: list[Reply] = []
 
     async def close(self) -> None:
-        """Hang up everywhere."""
+        """Close the connections of all requests."""
         for reply in self._replies:
             await reply.closed()
 
     async def ask(self, method: str = "POST", body: Any = None, **headers: str | None) -> Reply:
-        """Make a request. A header that is `None` is left out; `_` in its name stands for `-`."""
+        """Make a request and return its answer.
+
+        A header with the value `None` is left out; `_` in a name stands for `-`.
+        """
         reader, writer = await asyncio.open_connection(self._address.hostname, self._address.port, limit=1 << 22)
         payload = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         said: dict[str, str | None] = {
@@ -103,7 +109,7 @@ class Web:
         return reply
 
     async def initialize(self, version: str = VERSION) -> Any:
-        """Open a session, and return the result of `initialize`."""
+        """Open a session with `initialize`. Return the result of `initialize`."""
         reply = await self.ask(body=request("initialize", {**ABOUT, "protocolVersion": version}))
         assert reply.status == 200, await reply.json()
         self.session = reply.headers["mcp-session-id"]
@@ -112,34 +118,34 @@ class Web:
         return (await reply.json())["result"]
 
     async def listen(self, **headers: str | None) -> Reply:
-        """Open the stream of the session."""
+        """Open the stream of the session. Return it as an answer."""
         reply = await self.ask("GET", **headers)
         assert reply.status == 200
         return reply
 
     async def call(self, tool: str, **arguments: Any) -> str:
-        """Call a tool, and return the text of its answer."""
+        """Call a tool. Return the text of its answer."""
         reply = await self.ask(body=call(tool, **arguments))
         return text_of(await reply.json())
 
     async def stateless(self, method: str, params: Any = None, **headers: str | None) -> Reply:
-        """Make a request of the stateless era."""
+        """Make a request in the stateless version of MCP. Return its answer."""
         body = request(method, {"_meta": META, **(params or {})})
         said: dict[str, str | None] = {"mcp_protocol_version": STATELESS, "mcp_method": method, **headers}
         return await self.ask("POST", body, **said)
 
 
 def request(method: str, params: Any = None, number: int | str = 1) -> dict[str, Any]:
-    """A JSON-RPC request."""
+    """Return a JSON-RPC request."""
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}}
 
 
 def call(tool: str, *, number: int | str = 1, progress: str | None = None, **arguments: Any) -> dict[str, Any]:
-    """The request that calls a tool."""
+    """Return the JSON-RPC request that calls a tool. `progress` is its progress token."""
     meta = {"_meta": {"progressToken": progress}} if progress else {}
     return request("tools/call", {"name": tool, "arguments": arguments, **meta}, number)
 
 
 def text_of(answer: Any) -> str:
-    """The text of a tool's answer."""
+    """Return the text in a tool's answer."""
     return str(answer["result"]["content"][0]["text"])

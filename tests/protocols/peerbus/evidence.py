@@ -1,4 +1,4 @@
-"""Messages of the bus, as the hub's own interfaces show them."""
+"""Test helpers that check messages of peerbus through the hub's own interfaces: audit chain and receipts."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ async def refusals(operator: Client, *expected: str) -> None:
 
 
 async def receipts(hub: Bus, wire_id: str) -> dict[str, tuple[str, str]]:
-    """State and evidence of a message's deliveries, by recipient."""
+    """Return the state and the last evidence of each delivery of a message, by recipient."""
     operator = await hub.operator()
     (message,) = [one for one in await operator.history(limit=1000) if one.wire_id == wire_id]
     found = await operator.receipts(message.id)

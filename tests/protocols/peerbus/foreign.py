@@ -1,4 +1,4 @@
-"""The first broker's database as its own tools see it, written and checked from the documented facts alone."""
+"""Test helpers that write and check the first peerbus broker's database, from its documented format alone."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ CREATE TABLE audit (id INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL U
 
 
 def audit_events(path: Path) -> list[dict[str, str]]:
-    """Check a chain link by link, like the first verifier. Return its events."""
+    """Check an audit chain row by row, like the first broker's verifier. Return its events."""
     with contextlib.closing(sqlite3.connect(path)) as database:
         rows = database.execute("SELECT seq, prev_hash, hash, event, ts FROM audit ORDER BY seq").fetchall()
     previous = EMPTY
@@ -43,7 +43,10 @@ def audit_events(path: Path) -> list[dict[str, str]]:
 
 
 def flip_each_column(path: Path) -> Iterator[int]:
-    """Change one bit of a row of the chain, for each column and row. Yield the row while it is changed."""
+    """Change one bit in each column of each row of the chain, one at a time.
+
+    Yield the row number while it is changed.
+    """
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
         rows = database.execute("SELECT seq, prev_hash, hash, event FROM audit ORDER BY seq").fetchall()
         for seq, prev_hash, digest, event in rows:
@@ -69,7 +72,7 @@ def _flipped(text: bytes, place: int) -> bytes:
 def make_database(
     path: Path, peers: list[str], messages: list[tuple[str, str, str, bytes, bool]], events: int = 3
 ) -> None:
-    """Write a database: messages are (key, sender, recipient, envelope, acked)."""
+    """Write a database of the first broker. Each message is (key, sender, recipient, envelope, acked)."""
     with sqlite3.connect(path) as database:
         database.executescript(_SCHEMA)
         for number, name in enumerate(peers):
@@ -91,5 +94,5 @@ def make_database(
 
 
 def digest_of(path: Path) -> str:
-    """Digest of a file, to find out if it changed."""
+    """Return the digest of a file, so that a test can see if it changed."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""Raw peers for tests, which write frames like a foreign client, over every carrier."""
+"""Raw test clients of peerbus, which write frames like a foreign client, over every carrier (kind of connection)."""
 
 import asyncio
 import contextlib
@@ -34,12 +34,12 @@ _numbers = itertools.count(1)
 
 
 def new_id() -> str:
-    """Return a new id."""
+    """Return an id that no other envelope of the tests has."""
     return f"{next(_numbers):032x}"
 
 
 def envelope(sender: str, to: str, body: Any = None, **fields: str) -> bytes:
-    """Make a signed envelope; `raw` is the body as JSON."""
+    """Return a signed envelope (message of peerbus). `raw`, if given, is the whole body as JSON text."""
     kind = fields.get("kind", "broadcast" if to == "*" else "msg")
     raw = fields.get("raw")
     named = ("v1", fields.get("id") or new_id(), sender, to, "2026-05-18T12:00:00Z", "peer-bus", kind)
@@ -48,22 +48,25 @@ def envelope(sender: str, to: str, body: Any = None, **fields: str) -> bytes:
 
 
 def spliced(frame: bytes) -> bytes:
-    """The envelope of a deliver frame, byte for byte."""
+    """Return the envelope in a deliver frame, byte for byte."""
     return frame.partition(b',"envelope":')[2].removesuffix(b"}")
 
 
 def text(frame: Frame) -> Any:
-    """Text of a deliver frame."""
+    """Return the text of the message in a deliver frame."""
     return frame["envelope"]["body"]["text"]
 
 
 def register(name: str, token: str = TOKEN) -> bytes:
-    """Make the first frame."""
+    """Return the frame that registers a peer, which is the first on a connection."""
     return codec.encode_register(name, token)
 
 
 class Closed(Exception):
-    """The hub closed the connection, with a code and a reason if the carrier has them; 1006 if it broke."""
+    """Error: the hub closed the connection.
+
+    A WebSocket also has the code and the reason of the close. The code is 1006 if the connection broke.
+    """
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(code, reason)
@@ -72,16 +75,16 @@ class Closed(Exception):
 
 
 class Peer:
-    """One connection."""
+    """Base class of the test clients: one connection of a peer."""
 
     name = ""
 
     async def raw(self, *frames: bytes) -> None:
-        """Write frames as they are."""
+        """Write frames unchanged."""
         raise NotImplementedError
 
     async def receive_raw(self) -> bytes:
-        """Wait for the next frame. Raises `Closed`."""
+        """Wait for the next frame. Return its bytes. Raises `Closed`."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -89,18 +92,18 @@ class Peer:
         raise NotImplementedError
 
     async def receive(self) -> Frame:
-        """Wait for the next frame, decoded."""
+        """Wait for the next frame. Return it decoded."""
         found: Frame = json.loads(await self.receive_raw())
         return found
 
     async def expect(self, kind: str) -> Frame:
-        """Wait for the next frame, which must be of this type."""
+        """Wait for the next frame, which must be of this type. Return it."""
         frame = await self.receive()
         assert frame["type"] == kind, frame
         return frame
 
     async def register(self, name: str, token: str = TOKEN) -> Self:
-        """Register; the answer must be the list of peers."""
+        """Register a name. The answer must be the list of peers. Return this peer."""
         await self.raw(register(name, token))
         names = (await self.expect("peers"))["names"]
         assert name in names
@@ -114,13 +117,13 @@ class Peer:
         return made
 
     async def peers(self) -> list[str]:
-        """Ask for the list of peers. No other frame may come first."""
+        """Ask for the list of peers, and return it. No other frame may come before the answer."""
         await self.raw(codec.encode_peers())
         names: list[str] = (await self.expect("peers"))["names"]
         return names
 
     async def settled(self) -> list[Frame]:
-        """Send a request. Return all frames that came before its answer."""
+        """Ask for the list of peers. Return all frames that came before the answer."""
         await self.raw(codec.encode_peers())
         before: list[Frame] = []
         while (frame := await self.receive())["type"] != "peers":
@@ -128,26 +131,26 @@ class Peer:
         return before
 
     async def silent(self) -> None:
-        """Check that the hub has sent nothing."""
+        """Check that the hub has sent no unread frame."""
         assert await self.settled() == []
 
     async def deliveries(self, count: int, *, ack: bool = False) -> list[Frame]:
-        """Wait for `count` deliveries in a row."""
+        """Wait for `count` deliver frames in a row, and acknowledge them if `ack` is true. Return them."""
         found = [await self.expect("deliver") for _ in range(count)]
         if ack:
             await self.ack(*(frame["delivery_key"] for frame in found))
         return found
 
     async def texts(self, count: int, *, ack: bool = False) -> list[Any]:
-        """Wait for `count` deliveries in a row. Return their texts."""
+        """Wait for `count` deliver frames in a row. Return the texts of their messages."""
         return [frame["envelope"]["body"]["text"] for frame in await self.deliveries(count, ack=ack)]
 
     async def ack(self, *keys: str) -> None:
-        """Acknowledge."""
+        """Acknowledge deliveries by their keys."""
         await self.raw(*map(codec.encode_ack, keys))
 
     async def closed(self) -> tuple[int, str]:
-        """Wait until the hub closes the connection. It must send nothing before."""
+        """Wait until the hub closes the connection. Return code and reason. Fail if a frame comes before."""
         try:
             frame = await self.receive_raw()
         except Closed as end:
@@ -156,7 +159,7 @@ class Peer:
 
 
 class WebSocketPeer(Peer):
-    """A peer over a WebSocket."""
+    """Test client: a peer over a WebSocket."""
 
     def __init__(self, websocket: ClientConnection) -> None:
         self.websocket = websocket
@@ -184,7 +187,7 @@ def _closed(end: ConnectionClosed) -> Closed:
 
 
 class LinePeer(Peer):
-    """A peer over the Unix socket with one frame per line."""
+    """Test client: a peer over the Unix socket with one frame per line."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -210,13 +213,13 @@ class LinePeer(Peer):
 
 
 class Bus(HubHarness):
-    """A running hub, and the raw peers at it."""
+    """Test helper: a running hub, and the raw peers that connect to it."""
 
     peers: list[Peer]
     door: str
 
     def url(self, door: str) -> str:
-        """Address of one of the hub's WebSockets."""
+        """Return the address of one of the hub's WebSockets for peers. `door` names it."""
         if door == PORT:
             assert self.running.places["peerbus"] is not None
             return self.running.places["peerbus"]
@@ -224,7 +227,7 @@ class Bus(HubHarness):
         return f"{base}/peerbus" if door == HTTP else base
 
     async def dial(self, door: str | None = None, **options: Any) -> Peer:
-        """Connect, and send nothing."""
+        """Open a connection and send nothing. `door` names the kind of connection, if not the helper's own."""
         door = door or self.door
         peer: Peer
         if door == LINES:
@@ -239,15 +242,15 @@ class Bus(HubHarness):
         return peer
 
     async def peer(self, name: str, token: str = TOKEN, door: str | None = None) -> Peer:
-        """Connect and register."""
+        """Open a connection and register a name."""
         return await (await self.dial(door)).register(name, token)
 
     async def several(self, *names: str) -> list[Peer]:
-        """Connect and register several."""
+        """Open a connection for each name and register the name."""
         return [await self.peer(name) for name in names]
 
     async def leave(self, peer: Peer) -> None:
-        """Close the connection, and wait until the hub has noticed it."""
+        """Close a peer's connection, and wait until the hub has noticed it."""
         await peer.close()
         operator = await self.operator()
         async with asyncio.timeout(WAIT_SECONDS):
@@ -257,7 +260,7 @@ class Bus(HubHarness):
 
 @contextlib.asynccontextmanager
 async def bus(home: Path, door: str = PORT, config: str = CONFIG, **options: Any) -> AsyncIterator[Bus]:
-    """A hub with all carriers of the protocol."""
+    """Start a hub with all kinds of peerbus connections, and yield it. `door` is the kind that its peers use."""
     home.mkdir(mode=0o700, exist_ok=True)
     if not (home / "tieline.toml").exists():
         (home / "tieline.toml").write_text(config)
@@ -274,7 +277,10 @@ async def bus(home: Path, door: str = PORT, config: str = CONFIG, **options: Any
 
 @contextlib.asynccontextmanager
 async def listener(hub: Bus) -> AsyncIterator[PeerbusServer]:
-    """Open another port for peers, whose server a test can inspect. Peers connect to it from now on."""
+    """Open another port for peers, and yield its server, which a test can inspect.
+
+    Peers of this hub helper connect to that port from now on.
+    """
     assert hub.hub.local_hub is not None
     server = PeerbusServer(hub.hub.local_hub, tokens=(TOKEN, OTHER_TOKEN), secret=SECRET)
     await server.listen("127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""Deliveries that an ack settles on a real hub, and deliveries that it does not."""
+"""Tests of acks on a real hub: deliveries that an ack settles, and deliveries that it does not."""
 
 import pytest
 

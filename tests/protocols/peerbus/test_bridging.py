@@ -1,4 +1,4 @@
-"""Messages between peers and other members: their content and signatures, and the limits."""
+"""Tests of messages between peers and members of other protocols: content, signatures and limits."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ UNSIGNED = f'[peerbus]\ntokens = ["{TOKEN}"]\n'
 
 @pytest.fixture
 async def unsigned(folder: Path) -> AsyncIterator[Bus]:
-    """A hub with no secret."""
+    """Fixture: a hub without a secret, so it cannot sign messages."""
     async with bus(folder / "h", config=UNSIGNED) as hub:
         yield hub
 

@@ -1,4 +1,4 @@
-"""Broadcasts on a real hub: one copy for each peer that is there."""
+"""Tests of broadcasts on a real hub: each connected peer gets one copy."""
 
 import json
 

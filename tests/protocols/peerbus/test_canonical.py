@@ -1,4 +1,4 @@
-"""The signed bytes: two known signatures, each rule, and properties of any body."""
+"""Tests of the bytes that are signed: two known signatures, each rule, and properties of random bodies."""
 
 import hmac
 import json
@@ -128,7 +128,7 @@ def _joined(items: list[list[str]]) -> list[str]:
 
 
 def reference(body: bytes) -> bytes:
-    """Encode a value by the rules of the first implementation, as a reference."""
+    """Return the signed form of a JSON text, by a simple version of the first implementation's rules."""
     out = bytearray()
     inside = escaped = False
     position = 0
@@ -173,7 +173,7 @@ def test_twice_is_once(tokens: list[str]) -> None:
 
 @given(DOCUMENTS)
 def test_members_keep_their_order_and_numbers_their_digits(tokens: list[str]) -> None:
-    """Both texts are equal when numbers are read as text and objects as lists of pairs."""
+    """Compact a text and compare it with the original: order of members and digits of numbers must be equal."""
 
     def read(text: bytes) -> object:
         return json.loads(text, object_pairs_hook=list, parse_int=str, parse_float=str)

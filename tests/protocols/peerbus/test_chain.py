@@ -1,4 +1,4 @@
-"""The first broker's audit chain: the bytes that its own verifier accepts."""
+"""Tests that the log can be written as an audit chain that the verifier of the first peerbus broker accepts."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""The adapter against real hubs, and against a broker that misbehaves."""
+"""Tests of the client adapter of peerbus with real hubs, and with a broker that misbehaves."""
 
 import asyncio
 import contextlib
@@ -249,7 +249,7 @@ Handler = Callable[[ServerConnection], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def broker(handler: Handler) -> AsyncIterator[str]:
-    """A fake broker that registers all peers, and then sends the frames that the test gives."""
+    """Start a fake broker that registers all peers and then calls `handler`. Yield its address."""
 
     async def handle(websocket: ServerConnection) -> None:
         await websocket.recv()

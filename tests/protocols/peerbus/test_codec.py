@@ -1,4 +1,4 @@
-"""Frames: read as the first implementation reads them, written so that it can read them."""
+"""Tests of frames: they are read like in the first peerbus implementation, and written so that it can read them."""
 
 import contextlib
 import json
@@ -119,7 +119,7 @@ def test_fields_that_a_frame_has_must_be_of_their_type(frame: bytes) -> None:
 
 
 def nested(levels: int) -> bytes:
-    """An envelope with this many nested levels, including its own."""
+    """Return an envelope with this many nested levels, including its own."""
     return b'{"id":"1","to":"bob","body":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
 
 

@@ -1,4 +1,4 @@
-"""Direct messages on a real hub, each rule as a sentence, shown by raw frames over every carrier."""
+"""Tests of direct messages on a real hub: one test for each rule, with raw frames over every kind of connection."""
 
 import json
 from typing import Any

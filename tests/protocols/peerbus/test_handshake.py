@@ -1,4 +1,4 @@
-"""The register handshake: accepted frames, and the close codes and reasons for all others."""
+"""Tests of the register handshake: accepted frames, and the close codes and reasons for all others."""
 
 import asyncio
 import json
@@ -38,13 +38,16 @@ MIB = 1024 * 1024
 
 @pytest.fixture(params=WEBSOCKETS)
 async def web(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Bus]:
-    """A hub for peers. The tests run once for each WebSocket."""
+    """Fixture: a hub for peers. Tests with it run once for each kind of WebSocket."""
     async with bus(folder / "h", request.param) as built:
         yield built
 
 
 async def rejected(web: Bus, *frames: bytes) -> tuple[int, str]:
-    """Send frames on a new connection. Return how it is closed, and check that no other connection closes."""
+    """Send frames on a new connection that the hub must close. Return the close code and reason.
+
+    Also check that another connection stays open.
+    """
     bystander = await web.peer("bystander")
     peer = await web.dial()
     await peer.raw(*frames)

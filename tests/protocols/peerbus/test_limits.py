@@ -1,4 +1,7 @@
-"""Limits: beyond each, messages are dropped or the connection closes as documented. No accepted message is lost."""
+"""Tests of limits: beyond each, messages are dropped or the connection is closed as documented.
+
+No accepted message is lost.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Lines: one object each, whatever chunks they come in."""
+"""Tests of peerbus on its Unix socket: each line is one JSON object, however the bytes are split into chunks."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Names of peers: tokens that are replaced, and names that the hub refuses."""
+"""Tests of names of peers: tokens that are replaced, and names that the hub refuses."""
 
 import re
 from importlib.resources import files
@@ -19,7 +19,7 @@ REFUSED = "the name of a peer is refused"
 
 
 def configure(home: Path, *tokens: str) -> Path:
-    """Write the configuration of a hub with these tokens."""
+    """Write the configuration of a hub with these tokens. Return its home."""
     home.mkdir(mode=0o700, exist_ok=True)
     written = ", ".join(f'"{token}"' for token in tokens)
     (home / "tieline.toml").write_text(f'[peerbus]\ntokens = [{written}]\nhmac_secret = "{SECRET}"\n')
@@ -27,7 +27,7 @@ def configure(home: Path, *tokens: str) -> Path:
 
 
 async def leave_mail(home: Path, token: str) -> None:
-    """Let alice write to bob, who is away, in a hub with one token."""
+    """Run a hub with one token, let alice send a message to bob, who is disconnected, and stop the hub."""
     async with bus(configure(home, token)) as hub:
         alice, bob = await hub.peer("alice", token), await hub.peer("bob", token)
         await hub.leave(bob)
@@ -36,13 +36,13 @@ async def leave_mail(home: Path, token: str) -> None:
 
 
 async def events(hub: Bus) -> list[str]:
-    """The audit rows about members."""
+    """Return the rows of the main log about registrations of members."""
     rows = (await (await hub.operator()).read_log("main", 0, 1000)).rows
     return [row.event for row in rows if '"event":"register"' in row.event]
 
 
 def told(logs: list[Any], event: str) -> list[Any]:
-    """The lines of the hub's log with this text."""
+    """Return the lines of the hub's program log with this event."""
     return [line for line in logs if line["event"] == event]
 
 

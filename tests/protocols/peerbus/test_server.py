@@ -1,4 +1,4 @@
-"""The bus as a whole on a real hub: order, takeover, who is there, manners."""
+"""Tests of the peerbus server on a real hub: order, takeover of names, the list of peers, and shared tokens."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Many connections with one name, and broken connections: only one has the name, and no message is lost."""
+"""Tests of many connections with one name, and of broken connections: only one has the name, and no message is lost."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ WORDS = 200
 
 
 class Racer:
-    """One of several connections that want the same name. It acknowledges its deliveries."""
+    """Test client: one of several connections that register the same name. It acknowledges its deliveries."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -21,7 +21,7 @@ class Racer:
         self.closed: int | None = None
 
     async def run(self) -> None:
-        """Register, and consume until the connection ends."""
+        """Register as bob, then receive and acknowledge until the connection ends. Note the close code."""
         try:
             await self.peer.raw(register("bob"))
             while True:
@@ -65,7 +65,7 @@ async def test_of_twenty_connections_that_race_for_a_name_one_survives_and_nothi
 
 
 def vanish(peer: Peer) -> None:
-    """End a connection as in a crash, without a close frame."""
+    """Abort a peer's connection without a close frame, like a crash."""
     if isinstance(peer, WebSocketPeer):
         peer.websocket.transport.abort()
     else:
@@ -87,7 +87,10 @@ async def test_a_peer_that_vanishes_is_no_longer_listed_and_loses_nothing(anyhow
 
 
 async def test_a_half_open_connection_does_not_keep_the_name_from_the_next_one(anyhow: Bus) -> None:
-    """The client's machine is gone, and the hub does not notice: the connection is silent but open."""
+    """The client's machine is gone, and the hub does not notice.
+
+    The test pauses reading, so the connection is silent but open.
+    """
     alice, gone = await anyhow.several("alice", "bob")
     transport = gone.websocket.transport if isinstance(gone, WebSocketPeer) else _writer(gone).transport
     transport.pause_reading()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A signed message arrives byte for byte, or not at all."""
+"""Tests that a signed message arrives with unchanged bytes, or not at all."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The separate port, byte by byte: frames that no client library would send, and the end of the connection."""
+"""Tests of peerbus on its own port, byte by byte: frames that no client library sends, and closing of connections."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ FIN = 0x80
 
 
 def frame(payload: bytes, opcode: int = TEXT, *, fin: bool = True, masked: bool = True, reserved: int = 0) -> bytes:
-    """Encode one WebSocket frame like a client."""
+    """Return one encoded WebSocket frame of a client."""
     first = opcode | reserved | (FIN if fin else 0)
     size = len(payload)
     mask_bit = 0x80 if masked else 0
@@ -36,20 +36,20 @@ def frame(payload: bytes, opcode: int = TEXT, *, fin: bool = True, masked: bool 
 
 
 class Socket:
-    """A raw connection, so that a test can send any bytes."""
+    """Test client: a raw WebSocket connection, so that a test can send any bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     async def upgrade(self) -> None:
-        """Do the opening handshake."""
+        """Do the opening handshake of the WebSocket."""
         self.writer.write(upgrade())
         head = await self.reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 101"), head
 
     async def receive(self) -> tuple[int, bytes]:
-        """Wait for the next frame: its opcode and payload. Raises `EOFError`."""
+        """Wait for the next frame. Return its opcode and payload. Raises `EOFError`."""
         async with asyncio.timeout(WAIT_SECONDS):
             first, second = await self.reader.readexactly(2)
             size = second
@@ -60,7 +60,7 @@ class Socket:
             return first & 0x0F, await self.reader.readexactly(size)
 
     async def register(self, name: str) -> None:
-        """Register."""
+        """Register a peer with this name. The answer must be the list of peers."""
         self.writer.write(frame(register(name)))
         opcode, payload = await self.receive()
         assert opcode == TEXT
@@ -98,7 +98,7 @@ Dial = Callable[[Bus], Awaitable[Socket]]
 
 @pytest.fixture
 async def dial() -> AsyncIterator[Dial]:
-    """Connect to a hub; the connection ends with the test."""
+    """Fixture: a function that opens a raw connection to a hub. The connection ends with the test."""
     opened: list[Socket] = []
 
     async def connect(hub: Bus) -> Socket:
@@ -114,7 +114,7 @@ async def dial() -> AsyncIterator[Dial]:
 
 @pytest.fixture
 async def alice(hub: Bus, dial: Dial) -> Socket:
-    """A registered peer."""
+    """Fixture: a raw connection, registered as the peer alice."""
     socket = await dial(hub)
     await socket.upgrade()
     await socket.register("alice")

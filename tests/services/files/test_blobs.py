@@ -1,4 +1,4 @@
-"""Blobs: the same bytes are there once, nothing half written stays, and no link is followed."""
+"""Tests of blobs (stored contents): equal bytes are stored once, no incomplete file stays, no link is followed."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The virtual file system over a real catalogue and a real folder."""
+"""Tests of the virtual file system with a real catalogue and a real folder."""
 
 import asyncio
 import sqlite3
@@ -34,7 +34,7 @@ DIANA = Viewer("diana", manages=True)
 
 
 class Scene:
-    """Files in a folder, with short methods for tests."""
+    """Test helper: the virtual file system in a folder, with short methods for tests."""
 
     def __init__(self, folder: Path, limits: FileLimits | None = None) -> None:
         self.folder = folder

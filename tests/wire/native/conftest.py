@@ -1,4 +1,4 @@
-"""The hub that the tests of agents use: its members are alice and bob."""
+"""Fixtures of the hub's own protocol: the hub that the tests of agents use, with the members alice and bob."""
 
 from tests.agents.conftest import home
 

@@ -1,4 +1,4 @@
-"""A fake hub for tests of a wire: it records the commands, and the test answers them."""
+"""Test double of the Hub port: it records the commands, and the test answers them."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ DoneCall = Callable[[Sequence[Reply]], None]
 
 
 class FakeHub(Hub):
-    """A fake Hub port: it records the commands, and the test answers them."""
+    """Test double of the Hub port: it records the commands, and the test answers them."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
@@ -66,11 +66,11 @@ class FakeHub(Hub):
     # For the test.
 
     def answer(self, *replies: Reply) -> None:
-        """Answer the oldest open submission."""
+        """Give these replies to the oldest commands without an answer."""
         commands, done = self.open.popleft()
         assert len(commands) == len(replies)
         done(replies)
 
     def asked(self, kind: type[c.Command]) -> list[c.Command]:
-        """Commands of one kind, in order."""
+        """Return all submitted commands of one kind, in order."""
         return [command for command in self.submitted if isinstance(command, kind)]

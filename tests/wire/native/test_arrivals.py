@@ -1,4 +1,4 @@
-"""Arrivals: each delivery once, in whatever order the keys come."""
+"""Tests that a client gets each delivery once, in any order of the keys."""
 
 import asyncio
 from collections.abc import AsyncIterator

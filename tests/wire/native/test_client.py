@@ -1,4 +1,4 @@
-"""The client of the hub's own protocol with a fake hub: answers that do not fit, and a connection that ends."""
+"""Tests of the client of the hub's own protocol with a fake hub: answers that do not fit, and a lost connection."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,7 +16,7 @@ WELCOME = f.Welcome(1, "s", "alice", "alice", 256, 1_000_000)
 
 
 class FakeHubEnd:
-    """A fake carrier: it answers hello at once, and keeps the other frames of the client."""
+    """Test double: the hub's end of a connection. It answers hello at once, and records the client's other frames."""
 
     def __init__(self) -> None:
         self.client = Client()
@@ -41,14 +41,14 @@ class FakeHubEnd:
 
 @pytest.fixture
 async def hub() -> FakeHubEnd:
-    """The hub's end of a connection whose client is welcome."""
+    """Fixture: the hub's end of a connection whose client is welcome."""
     made = FakeHubEnd()
     await made.client.greet(made, f.Hello(token="t"))
     return made
 
 
 async def asked(hub: FakeHubEnd, request: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Start a request, and wait until its frame has arrived."""
+    """Start a request of the client, and wait until its frame has arrived. Return the task of the request."""
     task = asyncio.create_task(request)
     async with asyncio.timeout(10):
         await hub.arrived.wait()

@@ -1,4 +1,4 @@
-"""The frames of the hub's own protocol: each round-trips, and invalid batches raise."""
+"""Tests of the frames of the hub's own protocol: decoding reverses encoding, and invalid batches raise."""
 
 import json
 import re

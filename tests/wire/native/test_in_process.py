@@ -1,4 +1,4 @@
-"""Sessions inside the hub's own process: the same client as over a socket."""
+"""Tests of sessions inside the hub's own process, with the same client as over a socket."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tieline.wire.native.in_process import UNREAD_BYTES_MAX, open_session
 
 
 def hub_of(home: HubHarness) -> Hub:
-    """The Hub port of a running hub."""
+    """Return the Hub port of a running hub."""
     found = home.hub.local_hub
     assert found is not None
     return found

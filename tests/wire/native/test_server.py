@@ -1,4 +1,4 @@
-"""One connection of the hub's own protocol before a fake hub: hello, order of answers, and bad input."""
+"""Tests of one connection of the hub's own protocol with a fake hub: hello, order of answers, and bad input."""
 
 import asyncio
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ ATTACHED = r.Attached(session=SESSION, member=BOB, speaker="bob")
 
 
 class FakeTransport(Transport):
-    """A fake carrier that keeps the written bytes."""
+    """Test double: a carrier (connection) that records the written batches."""
 
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
@@ -71,7 +71,7 @@ class FakeTransport(Transport):
 
 
 class Line:
-    """A client's end of a connection whose hub is a fake."""
+    """Test client: one end of a connection whose hub is a fake."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.hub = FakeHub(limits)
@@ -82,7 +82,7 @@ class Line:
         self.connection.receive_batch(f.encode_batch(frames))
 
     def greet(self, hello: f.Hello | None = None, attached: r.Attached = ATTACHED) -> None:
-        """Send hello, get the welcome, and clear the recorded frames."""
+        """Send hello, let the hub accept it with `attached`, check the welcome, and forget the recorded frames."""
         self.say(hello or f.Hello(token="t"))
         self.hub.answer(attached)
         assert isinstance(self.transport.frames[0], f.Welcome)
@@ -90,7 +90,7 @@ class Line:
 
     @property
     def refused(self) -> f.Refused:
-        """The refusal with which the connection ended."""
+        """Return the refusal with which the connection ended."""
         assert self.transport.closed
         last = self.transport.frames[-1]
         assert isinstance(last, f.Refused)
@@ -579,7 +579,7 @@ def test_more_ranges_than_one_command_may_have_are_several_commands_and_one_answ
 
 
 class View(Line):
-    """A client with an open live view of the messages."""
+    """Test client with an open live view, which follows all messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -590,19 +590,19 @@ class View(Line):
         self.transport.payloads.clear()
 
     def tell(self) -> None:
-        """Let the hub send a notice about new messages."""
+        """Let the hub notify the view that there are new messages."""
         (watching,) = self.hub.watching
         watching[1](Said())
 
     def page(self, *messages: Message) -> None:
-        """Answer the open read."""
+        """Answer the view's open read with these messages."""
         commands, _ = self.hub.open[0]
         assert isinstance(commands[0], c.ReadHistory)
         self.hub.answer(r.History(messages))
 
     @property
     def reads(self) -> list[int]:
-        """The offsets of the reads so far, without the first read that checks the permission."""
+        """Return the offsets of the view's reads so far, without the first read, which checks the permission."""
         reads = [command for command in self.hub.submitted if isinstance(command, c.ReadHistory)]
         return [read.after for read in reads[1:]]
 
@@ -613,7 +613,7 @@ class View(Line):
 
 
 def due_view(monkeypatch: pytest.MonkeyPatch) -> View:
-    """A live view that got a notice, and reads the new messages in the next turn of the loop."""
+    """Return a live view that got a notice, and will read the new messages in the next turn of the loop."""
     monkeypatch.setattr("tieline.wire.native.tail._PAUSE_SECONDS", 0)
     view = View()
     view.page()

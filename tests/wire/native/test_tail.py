@@ -1,4 +1,4 @@
-"""A live view: everything that a member may see, once and in order, whatever is interrupted."""
+"""Tests of a live view: it has everything that a member may see, once and in order, also after interruptions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +21,7 @@ async def there(folder: Path) -> AsyncIterator[HubHarness]:
 
 
 async def look(client: Client, count: int, after: int = -1, *, everything: bool = False) -> list[str]:
-    """The next messages of a live view, as their senders and bodies."""
+    """Return the next `count` messages of a live view, each as `sender: body`."""
     return [f"{sender}: {body}" for sender, body, _ in await seen(client, count, after, everything=everything)]
 
 

@@ -1,4 +1,4 @@
-"""The hub's own protocol on a real socket: one client's bad input is its own end, and nobody else's."""
+"""Tests of the hub's own protocol on a real socket: bad input ends the connection of its client, and no other."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ KEY = "the key of the home"
 
 
 class Place:
-    """A listener before a real hub, with one member."""
+    """Test helper: a listener of a real hub, with one member."""
 
     def __init__(self, hub: LocalHub, listener: NativeListener, path: Path, token: str) -> None:
         self.hub = hub
@@ -45,7 +45,7 @@ class Place:
 
 
 class Caller:
-    """A raw client."""
+    """Test client: a raw connection in the hub's own protocol."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -75,7 +75,7 @@ class Caller:
         return self._frames.pop(0)
 
     async def refused(self) -> f.Refused:
-        """The refusal after which the hub closes the connection."""
+        """Wait for a refusal, after which the hub must close the connection. Return the refusal."""
         frame = await self.hear()
         assert isinstance(frame, f.Refused)
         with pytest.raises(EOFError):

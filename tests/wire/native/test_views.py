@@ -1,4 +1,4 @@
-"""The hub's values as clients see them."""
+"""Tests of the conversion between the hub's values and the form that clients send and get."""
 
 from tieline.contract.identifiers import MessageId
 from tieline.contract.message import Attachment, Content, Kind, Level, Message, Priority

@@ -1,4 +1,4 @@
-"""Activity events as the protocol's existing clients read them.
+"""Shapes of ac7's activity events, as the protocol's existing clients read them.
 
 Clients ignore keys that they do not know, so these shapes are not closed: all of their keys are required, and others
 are allowed.
@@ -13,23 +13,23 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class Part(Struct, frozen=True, rename="camel"):
-    """Part of an event: these keys are there, and others may be."""
+    """Base class of the parts of an event. The declared keys are required, and others are allowed."""
 
 
 class TextBlock(Part, frozen=True, tag_field="type", tag="text"):
-    """Text of a message."""
+    """Part of a model's message: text."""
 
     text: str
 
 
 class ThinkingBlock(Part, frozen=True, tag_field="type", tag="thinking"):
-    """Text of a thought."""
+    """Part of a model's message: the text of a thought."""
 
     text: str
 
 
 class ToolUseBlock(Part, frozen=True, tag_field="type", tag="tool_use"):
-    """A tool that was called."""
+    """Part of a model's message: the call of a tool."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ class ToolUseBlock(Part, frozen=True, tag_field="type", tag="tool_use"):
 
 
 class ToolResultBlock(Part, frozen=True, tag_field="type", tag="tool_result"):
-    """Answer of a tool."""
+    """Part of a model's message: the result of a tool."""
 
     tool_use_id: str
     content: Any
@@ -45,26 +45,26 @@ class ToolResultBlock(Part, frozen=True, tag_field="type", tag="tool_result"):
 
 
 class ImageBlock(Part, frozen=True, tag_field="type", tag="image"):
-    """A picture."""
+    """Part of a model's message: an image."""
 
     media_type: str | None
 
 
 class UnknownBlock(Part, frozen=True, tag_field="type", tag="unknown"):
-    """Anything else."""
+    """Part of a model's message of an unknown type."""
 
     raw: Any
 
 
 class Said(Part, frozen=True):
-    """A message to or from a model."""
+    """Part of an event: a message to or from a model."""
 
     role: str
     content: list[TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock | ImageBlock | UnknownBlock]
 
 
 class Tool(Part, frozen=True):
-    """A tool that a model was offered."""
+    """Part of an event: a tool that was offered to a model."""
 
     name: str
     description: str | None
@@ -72,7 +72,7 @@ class Tool(Part, frozen=True):
 
 
 class Usage(Part, frozen=True):
-    """Tokens of a call."""
+    """Part of an event: the number of tokens that a call of a model used."""
 
     input_tokens: float | None
     output_tokens: float | None
@@ -81,7 +81,7 @@ class Usage(Part, frozen=True):
 
 
 class ModelRequest(Part, frozen=True):
-    """Request to a model."""
+    """Part of an event: the request to a model."""
 
     model: str | None
     max_tokens: float | None
@@ -92,7 +92,7 @@ class ModelRequest(Part, frozen=True):
 
 
 class ModelResponse(Part, frozen=True):
-    """Response of a model."""
+    """Part of an event: the response of a model."""
 
     stop_reason: str | None
     stop_sequence: str | None
@@ -102,7 +102,7 @@ class ModelResponse(Part, frozen=True):
 
 
 class ModelEntry(Part, frozen=True):
-    """A call of a model."""
+    """Part of an event: a call of a model, with request and response."""
 
     kind: Literal["anthropic_messages"]
     started_at: Milliseconds
@@ -112,7 +112,7 @@ class ModelEntry(Part, frozen=True):
 
 
 class HttpEntry(Part, frozen=True):
-    """An HTTP request that is not a call of a model."""
+    """Part of an event: an HTTP request that is not a call of a model."""
 
     kind: Literal["opaque_http"]
     started_at: Milliseconds
@@ -128,14 +128,14 @@ class HttpEntry(Part, frozen=True):
 
 
 class ObjectiveOpened(Part, frozen=True, tag_field="kind", tag="objective_open"):
-    """Event that marks the start or the end of work on an objective."""
+    """Activity event: a member began to work on an objective."""
 
     ts: Milliseconds
     objective_id: Annotated[str, Meta(min_length=1)]
 
 
 class ObjectiveClosed(Part, frozen=True, tag_field="kind", tag="objective_close"):
-    """Event that marks the start or the end of work on an objective."""
+    """Activity event: a member stopped working on an objective."""
 
     ts: Milliseconds
     objective_id: Annotated[str, Meta(min_length=1)]
@@ -143,7 +143,7 @@ class ObjectiveClosed(Part, frozen=True, tag_field="kind", tag="objective_close"
 
 
 class ModelExchange(Part, frozen=True, tag_field="kind", tag="llm_exchange"):
-    """A call of a model."""
+    """Activity event: a call of a model."""
 
     ts: Milliseconds
     duration: Count
@@ -151,7 +151,7 @@ class ModelExchange(Part, frozen=True, tag_field="kind", tag="llm_exchange"):
 
 
 class HttpExchange(Part, frozen=True, tag_field="kind", tag="opaque_http"):
-    """An HTTP request that is not a call of a model."""
+    """Activity event: an HTTP request that is not a call of a model."""
 
     ts: Milliseconds
     duration: Count

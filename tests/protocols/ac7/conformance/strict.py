@@ -1,4 +1,4 @@
-"""Decodes answers like the protocol's existing clients: each shape is a closed set of keys, with no key missing.
+"""Strict decoder of answers, like the protocol's existing clients: no key may be missing, and none may be added.
 
 The shapes do not use the hub's own types. `shapes` has the keys that clients expect, so that a renamed or missing key
 of the hub fails here. `read` checks every answer that a test gets.
@@ -32,7 +32,7 @@ from tests.protocols.ac7.conformance.shapes.objectives import Briefing, Objectiv
 
 
 class _Anything:
-    """An answer whose form another document fixes."""
+    """Marker for an answer whose form is not checked here, because another document describes it."""
 
 
 ANYTHING = _Anything
@@ -100,7 +100,7 @@ SHAPES: dict[tuple[str, str], Any] = {
     ("POST", "/otlp/v1/traces"): ANYTHING,
     ("GET", "/healthz"): Health,
 }
-"""Shape of the answer of each route."""
+"""Expected shape of the answer of each route."""
 
 _OPEN = [
     (method, re.compile(re.sub(r"\{\w+\}", "[^/]+", path) + r"\Z"), shape) for (method, path), shape in SHAPES.items()
@@ -108,11 +108,11 @@ _OPEN = [
 _REFUSAL = 400
 _NOT_FOUND = "404 Not Found"
 _TELEMETRY = "/otlp/"
-"""OpenTelemetry says what is answered there, not this protocol."""
+"""Beginning of the paths of OpenTelemetry, which describes their answers itself."""
 
 
 def read(method: str, target: str, status: int, text: str) -> None:
-    """Check that clients can decode an answer."""
+    """Check that clients can decode an answer to a request. `target` is the path with its query."""
     path = target.partition("?")[0]
     if path.startswith(_TELEMETRY):
         return
@@ -130,10 +130,10 @@ def read(method: str, target: str, status: int, text: str) -> None:
 
 
 def read_message(text: str | bytes) -> None:
-    """Check that an event of a stream is a valid message."""
+    """Check that the data of a stream's event is a valid message."""
     msgspec.json.decode(text, type=Message)
 
 
 def read_activity(text: str | bytes) -> None:
-    """Check that an event of an activity stream is a valid row."""
+    """Check that the data of an activity stream's event is a valid row."""
     msgspec.json.decode(text, type=ActivityRow)

@@ -1,4 +1,4 @@
-"""Activity beside messages, sentence by sentence of the protocol's own text; the rest is in `test_activity_routes`."""
+"""Tests of activity: one for each sentence of the protocol's own text. Other tests are in `test_activity_routes`."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ KINDS = pytest.mark.parametrize("kind", ["sse", "websocket"])
 
 
 def opened(ts: int) -> Json:
-    """A marker: the member has an objective open."""
+    """Return an activity event: the member began to work on an objective."""
     return {"kind": "objective_open", "ts": ts, "objectiveId": "obj-1-1"}
 
 
 def closed(ts: int) -> Json:
-    """A marker: the member has closed the objective."""
+    """Return an activity event: the member stopped working on an objective."""
     return {"kind": "objective_close", "ts": ts, "objectiveId": "obj-1-1", "result": "done"}
 
 
 def exchange(ts: int) -> Json:
-    """A typed record of a call of a model."""
+    """Return an activity event: a call of a model."""
     said = [{"role": "user", "content": [{"type": "text", "text": "hello"}]}]
     request = {"model": "m", "maxTokens": 10, "temperature": 0.5, "system": "s", "messages": said, "tools": None}
     usage = {"inputTokens": 5, "outputTokens": 7, "cacheCreationInputTokens": None, "cacheReadInputTokens": None}
@@ -31,7 +31,7 @@ def exchange(ts: int) -> Json:
 
 
 def opaque(ts: int) -> Json:
-    """A record of anything else."""
+    """Return an activity event: an HTTP request that is not a call of a model."""
     entry = {
         "kind": "opaque_http",
         "startedAt": ts,
@@ -49,13 +49,13 @@ def opaque(ts: int) -> Json:
 
 
 async def upload(seat: Seat, *events: Json) -> None:
-    """Upload activity of a member."""
+    """Upload activity events of a member. All must be accepted."""
     reply = await seat.do("POST", f"/members/{seat.name}/activity", 201, events=events)
     assert reply == {"accepted": len(events)}
 
 
 async def kept(seat: Seat, name: str, query: str = "") -> list[Json]:
-    """Stored activity of a member, oldest first."""
+    """Return the stored activity of a member, oldest first. `query` is the query part of the path."""
     rows: list[Json] = (await seat.get(f"/members/{name}/activity{query}"))["activity"]
     return rows[::-1]
 

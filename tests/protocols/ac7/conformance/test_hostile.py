@@ -1,4 +1,4 @@
-"""Requests that no client sends: each answer names the mistake, and none causes an error in the log."""
+"""Tests of hostile requests: each answer names the mistake, and none causes an error in the hub's log."""
 
 import json
 import logging
@@ -52,7 +52,7 @@ ODD: tuple[Any, ...] = (
     {"body": ": not a comment\n\ndata: {}\r\n\r\nevent: x", "title": "a\nb"},
     {"body": "\u2028\u2029\x85"},
 )
-"""Unusual messages that are allowed."""
+"""Bodies of `POST /push` with unusual messages that are allowed."""
 
 
 async def test_whatever_is_wrong_is_answered_with_what_is_wrong_and_is_no_error_in_the_log(

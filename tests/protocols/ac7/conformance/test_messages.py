@@ -1,4 +1,4 @@
-"""Messages, sentence by sentence of the protocol's own text: their shape, and their way from a push to every stream."""
+"""Tests of messages, one for each sentence of the protocol: their shape, and their way from a push to every stream."""
 
 import asyncio
 import time

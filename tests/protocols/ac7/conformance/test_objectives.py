@@ -1,4 +1,4 @@
-"""Objectives as channel events, sentence by sentence of the protocol's own text."""
+"""Tests of objectives and their events on streams: one for each sentence of the protocol's own text."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ OVERSIGHT = ("objectives.create", "objectives.cancel", "objectives.reassign", "o
 
 
 class Work:
-    """An objective, and a stream of everybody in its thread."""
+    """Test helper: an objective, and the open stream of each member."""
 
     def __init__(self, crew: Team, seats: dict[str, Seat], made: Json) -> None:
         self.crew = crew
@@ -21,12 +21,12 @@ class Work:
         self.streams: dict[str, Reader] = {}
 
     async def do(self, who: str, method: str, end: str = "", **body: Any) -> Json:
-        """Change the objective."""
+        """Change the objective as member `who`. `end` is added to its path. Return the answer."""
         changed: Json = await self.seats[who].do(method, self.path + end, **body)
         return changed
 
     async def heard(self, who: str) -> Json:
-        """The next message on somebody's stream, which is a lifecycle event."""
+        """Wait for the next message on the stream of member `who`, which must be about the objective. Return it."""
         message = await self.streams[who].next()
         assert message["to"] is None
         assert message["level"] == "info"
@@ -37,7 +37,7 @@ class Work:
         return message
 
     async def told(self, payload: Json, actor: str, *names: str) -> None:
-        """Check that the next event of all these members is the same."""
+        """Check that all these members get the same next event, with this payload, from `actor`."""
         heard = [await self.heard(name) for name in names]
         assert [message["data"]["event"] for message in heard] == [payload] * len(names)
         assert {message["from"] for message in heard} == {actor}
@@ -45,7 +45,7 @@ class Work:
 
 
 async def given(crew: Team, *watchers: str) -> Work:
-    """An objective of ann, by boss; kim manages members, and eve has no part in it."""
+    """Let boss create an objective for ann, and open all streams. Kim manages members, and eve has no part in it."""
     seats = {
         "boss": await crew.seat("boss", *OVERSIGHT),
         "kim": await crew.seat("kim", "members.manage"),
@@ -63,11 +63,14 @@ async def given(crew: Team, *watchers: str) -> Work:
 
 
 THREAD = ("ann", "boss", "wes", "kim")
-"""Assignee, originator, watcher, and who manages members."""
+"""Members of the objective's thread: assignee, originator, watcher, and a manager of members."""
 
 
 async def begun(crew: Team) -> tuple[Work, Json]:
-    """An objective with a watcher, after all its members got the events. Also returns the keys of every payload."""
+    """Create an objective with a watcher, and read its first events on all streams.
+
+    Return it, with the keys that every event has.
+    """
     work = await given(crew, "wes")
     same = {"objectiveId": work.id}
     assigned = {**same, "title": "T", "outcome": "O", "originator": "boss", "watchers": ["wes"]}

@@ -1,4 +1,4 @@
-"""A member outside a thread learns nothing of it: neither from errors nor from counts, lists or history.
+"""Tests that a member outside a thread learns nothing of it, from errors, counts, lists or history.
 
 A hidden resource gets the same answer, byte for byte, as one that never existed. Only the requested name is in the
 answer, so both names have the same length here.
@@ -24,7 +24,7 @@ READS = (
     "/objectives?assignee=ann",
     "/objectives?status=done",
 )
-"""Requests of a member that name nothing hidden from the member."""
+"""Requests of a member that do not name anything hidden from the member."""
 
 CHANGES: tuple[tuple[str, str, Any], ...] = (
     ("GET", "", None),
@@ -40,23 +40,23 @@ CHANGES: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/watchers", {}),
     ("POST", "/discuss", {"body": "x"}),
 )
-"""Requests about an objective."""
+"""Requests about an objective, as (method, end of the path, body)."""
 
 
 def other(objective_id: str) -> str:
-    """An id of the same form that does not exist."""
+    """Return an id of the same form that does not exist."""
     start, time, serial = objective_id.split("-")
     return "-".join((start, ("0" if time[0] != "0" else "1") + time[1:], serial))
 
 
 def plain(reply: Reply, name: str) -> tuple[int, dict[str, str], str]:
-    """An answer without the name that was asked for, and without the time of day."""
+    """Return status, headers and text of an answer, without the requested name and without the time of day."""
     headers = {key: value for key, value in reply.headers.items() if key != "date"}
     return reply.status, headers, reply.text.replace(name, "*")
 
 
 async def work(boss: Seat) -> str:
-    """An objective between ann and boss."""
+    """Let boss make an objective for ann. Return its id."""
     made: Json = await boss.do("POST", "/objectives", title="secret", outcome="hush", assignee="ann")
     return str(made["id"])
 

@@ -1,4 +1,7 @@
-"""A reader that does not read: it is cut off with a reason, holds up nobody, and finds all it missed."""
+"""Tests of a reader that does not read: the hub ends its stream with a reason.
+
+Other readers do not wait, and this reader finds all missed messages in the history.
+"""
 
 import asyncio
 import re
@@ -14,14 +17,14 @@ from tieline.server import http
 
 COUNT = 200
 BODY = "x" * 60_000
-"""Together more than sockets on both sides hold."""
+"""Body of each message. All bodies together are larger than the buffers of the sockets on both sides."""
 KERNEL = Path("/proc/net/tcp")
 ESTABLISHED = "01"
 REASON = "too slow: what you missed is in /history"
 
 
 async def rest(stream: Reader) -> tuple[list[int], str]:
-    """The numbers that a stalled stream still carries, and how it ends."""
+    """Read a stalled stream to its end. Return the numbers of its messages, and the reason of the end."""
     numbers: list[int] = []
     if isinstance(stream, SocketReader):
         try:
@@ -40,7 +43,7 @@ async def rest(stream: Reader) -> tuple[list[int], str]:
 
 
 async def everything(seat: Seat, sender: str) -> list[int]:
-    """The numbers that the history has, oldest first."""
+    """Return the numbers of all messages of `sender` in the history, oldest first."""
     numbers: list[int] = []
     query = f"?with={sender}&limit=50"
     while page := (await seat.get(f"/history{query}"))["messages"]:
@@ -93,7 +96,7 @@ async def test_a_stalled_follower_of_activity_is_cut_off_with_a_reason_and_finds
 
 
 async def gather_rows(stream: SocketReader, seen: list[int]) -> None:
-    """Read rows to the end of a stream."""
+    """Read rows of activity without end, and add their times to `seen`."""
     while True:
         seen.append((await stream.row())["event"]["ts"])
 
@@ -119,7 +122,7 @@ async def test_a_stalled_subscriber_that_never_reads_why_it_was_cut_off_does_not
 
 
 def connections(url: str) -> int:
-    """Connections to the hub's port that are open on its side, as the kernel counts them."""
+    """Return the number of open connections to the hub's port, as the kernel counts them."""
     port = f":{int(url.rpartition(':')[2]):04X}"
     lines = [line.split() for line in KERNEL.read_text(encoding="ascii").splitlines()[1:]]
     return sum(local.endswith(port) and state == ESTABLISHED for _, local, _, state, *_ in lines)

@@ -1,4 +1,4 @@
-"""The four kinds of thread, sentence by sentence of the protocol's text: the recipients of a message, and the others.
+"""Tests of the four kinds of thread, one for each sentence of the protocol: who gets a message, and who does not.
 
 To show that a member gets nothing, a test sends a later message to this member alone, which must be the next on its
 stream.
@@ -10,7 +10,7 @@ from tests.protocols.ac7.teams import Reader, Seat, Team
 
 
 async def only(stream: Reader, seat: Seat, sender: Seat, *expected: str) -> None:
-    """Check that a stream has exactly these messages, and no earlier ones."""
+    """Check that a stream has exactly these messages. To see its end, `sender` sends one more message to `seat`."""
     await sender.push("nothing else came", to=seat.name)
     bodies = [(await stream.next())["body"] for _ in range(len(expected) + 1)]
     assert bodies == [*expected, "nothing else came"]

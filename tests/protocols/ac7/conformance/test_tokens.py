@@ -1,4 +1,4 @@
-"""Revoked tokens: the next request is refused, and a stream of activity that uses the token ends."""
+"""Tests of revoked tokens: the next request is refused, and a stream of activity that uses the token ends."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Bringing a spool into a hub: senders, ids and times are kept, and nothing comes twice."""
+"""Tests of the import of a spool into a hub: senders, ids and times are kept, and no message comes twice."""
 
 import json
 import uuid
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
-    """A spool with three agents, a channel and waiting messages."""
+    """Fixture: a spool with three agents, a channel and waiting messages."""
     made = Spool(tmp_path / "spool")
     for name in ("alice", "bob", "carol"):
         made.register(name)

@@ -1,4 +1,4 @@
-"""The stored name speaks through a hub or a relay, and an invite brings a newcomer there."""
+"""Tests of commands that use the stored name through a hub or a relay, and of invites that bring a new agent there."""
 
 import json
 from pathlib import Path

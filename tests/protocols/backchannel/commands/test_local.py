@@ -1,4 +1,4 @@
-"""The command line without a hub: on a Maildir spool, which `bch` shares with us."""
+"""Tests of the command line without a hub, on a Maildir spool that `bch` (backchannel's first program) can use too."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Identity of the sender without a hub, and the error when it cannot be known."""
+"""Tests of the sender's identity without a hub, and of the error when it is not known."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Watching a Maildir spool without a hub."""
+"""Tests of the command that watches a Maildir spool without a hub."""
 
 import json
 import shlex

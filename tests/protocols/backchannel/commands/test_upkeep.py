@@ -1,4 +1,4 @@
-"""The doctor's look at the spool."""
+"""Tests of the doctor's findings about the spool."""
 
 import os
 from pathlib import Path

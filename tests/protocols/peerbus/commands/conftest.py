@@ -1,4 +1,4 @@
-"""The fixtures of the command line: one hub for all tests that do not stop it."""
+"""Fixtures of the command line tests: one hub for all tests that do not stop it."""
 
 from tests.cli.conftest import alice, bob, hub
 

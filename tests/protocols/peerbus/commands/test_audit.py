@@ -1,4 +1,4 @@
-"""The log as the first peerbus broker would have kept it, and checkpoints, with the hub running."""
+"""Tests of commands on a running hub: export of the log as the first peerbus broker's audit chain, and checkpoints."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ def peer(hub: HubProcess, name: str) -> Adapter:
 
 
 async def talk(hub: HubProcess) -> tuple[str, str]:
-    """Send a direct message, which is acknowledged, and a broadcast, which is not. Return their ids."""
+    """Send a direct message, which is acknowledged, and a broadcast, which is not. Return the ids of both."""
     async with peer(hub, "alice") as alice, peer(hub, "bob") as bob:
         direct = await alice.send("bob", {"text": "direct <&>"})
         async with asyncio.timeout(10):
@@ -134,7 +134,7 @@ def test_what_retention_forgot_keeps_its_send_row(hub: HubProcess, tmp_path: Pat
 
 
 def cut(hub: HubProcess, count: int) -> None:
-    """Cut off the last rows, and remove all traces of that."""
+    """Delete the last `count` rows of a hub's log, and everything that would show it."""
     with apsw.Connection(str(hub.home / "tieline.db")) as database:
         end = int(database.execute("SELECT max(offset) + 1 FROM log").get)
         for table in ("log", "message", "step"):

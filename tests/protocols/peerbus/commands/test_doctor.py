@@ -1,4 +1,4 @@
-"""The doctor's findings about a hub's settings and listeners."""
+"""Tests of the doctor's findings about the peerbus settings and listeners of a hub."""
 
 from pathlib import Path
 

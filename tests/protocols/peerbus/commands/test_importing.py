@@ -1,4 +1,4 @@
-"""Import of a peerbus broker: its peers and their unacknowledged messages."""
+"""Tests of the import from a peerbus broker: its peers and their unacknowledged messages."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ def hub() -> Iterator[HubProcess]:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """A broker's database with two unacknowledged messages for bob, one of them a copy of a broadcast."""
+    """Fixture: a broker's database with two unacknowledged messages for bob, one of them a copy of a broadcast."""
     path = tmp_path / "peerbus.db"
     direct, broadcast = envelope("alice", "bob", "direct", id="m-1"), envelope("alice", "*", "all", id="b-1")
     messages = [
@@ -100,7 +100,7 @@ def test_what_cannot_be_brought_is_named_and_the_rest_comes(hub: HubProcess, tmp
 
 @pytest.fixture
 def reserved(tmp_path: Path) -> Path:
-    """A broker's database whose peers have names that the hub refuses; `system` has a message from `build bot`."""
+    """Fixture: a broker's database with peers whose names the hub refuses. `system` has messages from `build bot`."""
     path = tmp_path / "peerbus.db"
     message = ("m-1", "build bot", "system", envelope("build bot", "system", "done", id="m-1"), False)
     copy = ("b-1|system", "build bot", "system", envelope("build bot", "*", "all", id="b-1"), False)

@@ -1,4 +1,4 @@
-"""Giving a name to another of the tokens that peers share."""
+"""Tests of the command that binds a peer's name to another of the shared tokens."""
 
 import asyncio
 import json

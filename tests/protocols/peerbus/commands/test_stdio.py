@@ -1,4 +1,4 @@
-"""peerbus through a pipe."""
+"""Tests of the command that speaks peerbus over standard input and output."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A toy protocol: lines of JSON on a Unix socket. It is here to show that one folder is all that a protocol needs."""
+"""A toy protocol for tests: lines of JSON on a Unix socket. It shows that a protocol needs only one folder."""
 
 from tieline.wire.fidelity import Carriage
 from tieline.wire.protocol import Host, Protocol, Server, Settings, on_off

@@ -1,4 +1,7 @@
-"""The lines of the toy protocol. A client sends hello, messages and acknowledgements; the hub sends messages."""
+"""Lines of the toy protocol: JSON objects.
+
+A client sends hello, messages and acknowledgements. The hub sends messages and answers.
+"""
 
 from typing import Any
 
@@ -8,35 +11,35 @@ from msgspec import Struct
 from tieline.wire.fidelity import Carriage
 
 CARRIAGE = Carriage("toy", says={}, carries={}, rest="")
-"""A body is all that a line says; a client is given nothing else."""
+"""Fields that a message of this protocol can carry: only its body."""
 
 
 class Hello(Struct, frozen=True, tag="hello"):
-    """The first line: a name and its token."""
+    """First line of a client: a name and its token."""
 
     name: str
     token: str
 
 
 class Say(Struct, frozen=True, tag="say"):
-    """A message to a target."""
+    """Line of a client: a message to a target."""
 
     target: str
     body: str
 
 
 class Ack(Struct, frozen=True, tag="ack"):
-    """Acknowledgement of a message."""
+    """Line of a client: the acknowledgement of a message by its key."""
 
     key: int
 
 
 class Welcome(Struct, frozen=True, tag="welcome"):
-    """Answer to a hello that was accepted."""
+    """Line of the hub: answer to an accepted hello."""
 
 
 class Given(Struct, frozen=True, tag="given"):
-    """A message for the client."""
+    """Line of the hub: a message for the client."""
 
     key: int
     sender: str
@@ -44,7 +47,7 @@ class Given(Struct, frozen=True, tag="given"):
 
 
 class No(Struct, frozen=True, tag="no"):
-    """Answer to a refused request."""
+    """Line of the hub: answer to a refused request."""
 
     why: str
 
@@ -57,15 +60,15 @@ _hub: msgspec.json.Decoder[HubLine] = msgspec.json.Decoder(HubLine)
 
 
 def decode_client(line: bytes) -> ClientLine:
-    """A line of a client. Raises `msgspec.MsgspecError`."""
+    """Decode a line of a client. Raises `msgspec.MsgspecError`."""
     return _client.decode(line)
 
 
 def decode_hub(line: bytes) -> HubLine:
-    """A line of the hub."""
+    """Decode a line of the hub."""
     return _hub.decode(line)
 
 
 def encode(line: Any) -> bytes:
-    """Encode a frame as a line."""
+    """Return an object as a line of JSON."""
     return msgspec.json.encode(line) + b"\n"

@@ -1,4 +1,4 @@
-"""A puppet of the toy protocol."""
+"""Puppet (scripted client) of the toy protocol."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from . import codec
 
 
 class ToyPuppet(Puppet):
-    """One connection to the socket."""
+    """Puppet (scripted client): one connection to the toy protocol's socket."""
 
     protocol = "toy"
 

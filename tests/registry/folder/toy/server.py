@@ -1,4 +1,4 @@
-"""The toy protocol as a part of the hub."""
+"""Server of the toy protocol inside the hub."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ PROTOCOL = "toy"
 
 
 class _Connection(Stream):
-    """One client: the wire of one session."""
+    """Server's end of one client's connection, which is one session."""
 
     def __init__(self, host: Host) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class _Connection(Stream):
         return parcels
 
     def write_progress(self, step: Progress) -> None:
-        """Do nothing: this protocol does not show how far its messages have got."""
+        """Do nothing, because this protocol does not report the states of sent messages to their sender."""
 
     def end(self, why: Refusal) -> None:
         self.write(codec.encode(codec.No(why.message)))
@@ -116,7 +116,7 @@ class _Connection(Stream):
 
 
 class ToyServer(Server):
-    """`<home>/toy.sock`."""
+    """Server of the toy protocol on the Unix socket `<home>/toy.sock`."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

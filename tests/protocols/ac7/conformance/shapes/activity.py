@@ -1,4 +1,4 @@
-"""Activity as the protocol's existing clients read it."""
+"""Answer shapes of ac7's activity, as the protocol's existing clients read it."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from tests.protocols.ac7.conformance.shapes.closed import Closed, Name
 
 
 class ActivityRow(Closed, frozen=True):
-    """One row of a member's activity."""
+    """Part of an answer: one row of a member's activity."""
 
     id: Count
     member_name: Name
@@ -18,12 +18,12 @@ class ActivityRow(Closed, frozen=True):
 
 
 class ActivityList(Closed, frozen=True):
-    """Activity of a member."""
+    """Answer with rows of a member's activity."""
 
     activity: list[ActivityRow]
 
 
 class Uploaded(Closed, frozen=True):
-    """The answer to an upload that was stored."""
+    """Answer to an upload: the number of stored events."""
 
     accepted: Annotated[int, Meta(ge=1, le=500)]

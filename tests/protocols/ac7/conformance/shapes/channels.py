@@ -1,4 +1,4 @@
-"""Channels as the protocol's existing clients read them."""
+"""Answer shapes of ac7's channels, as the protocol's existing clients read them."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from tests.protocols.ac7.conformance.shapes.closed import Closed, Name, Slug
 
 
 class Channel(Closed, frozen=True):
-    """A channel."""
+    """Part of an answer: a channel."""
 
     id: str
     slug: Slug
@@ -17,7 +17,7 @@ class Channel(Closed, frozen=True):
 
 
 class ChannelSummary(Channel, frozen=True):
-    """A channel, with the caller's role in it."""
+    """Part of an answer: a channel, with the caller's role in it."""
 
     joined: bool
     my_role: Literal["admin", "member"] | None
@@ -25,13 +25,13 @@ class ChannelSummary(Channel, frozen=True):
 
 
 class ChannelList(Closed, frozen=True):
-    """All channels."""
+    """Answer with all channels."""
 
     channels: list[ChannelSummary]
 
 
 class ChannelMember(Closed, frozen=True):
-    """A member of a channel."""
+    """Part of an answer: a member of a channel."""
 
     channel_id: str
     member_name: Name
@@ -40,7 +40,7 @@ class ChannelMember(Closed, frozen=True):
 
 
 class ChannelAnswer(Closed, frozen=True):
-    """A channel with its members."""
+    """Answer with a channel and its members."""
 
     channel: ChannelSummary
     members: list[ChannelMember]

@@ -1,4 +1,4 @@
-"""Base types of all answer shapes, and the answers that belong to no resource."""
+"""Base types of all answer shapes, and the shapes of refusals and of the health route."""
 
 from typing import Annotated, Any, Literal
 
@@ -22,11 +22,11 @@ Permission = Literal[
 
 
 class Closed(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Base of answers with exactly these keys. Keys without the default `UNSET` are required."""
+    """Base class of answers with exactly these keys. Keys without the default `UNSET` are required."""
 
 
 class Failure(Closed, frozen=True):
-    """The body of a refusal."""
+    """Answer of the hub to a refused request."""
 
     error: Annotated[str, Meta(min_length=1)]
     code: str | UnsetType = UNSET
@@ -38,7 +38,7 @@ class Failure(Closed, frozen=True):
 
 
 class Health(Closed, frozen=True):
-    """The answer of the health route."""
+    """Answer of the health route."""
 
     status: Literal["ok"]
     version: str

@@ -1,4 +1,4 @@
-"""Files and folders as the protocol's existing clients read them."""
+"""Answer shapes of ac7's files and folders, as the protocol's existing clients read them."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from tests.protocols.ac7.conformance.shapes.closed import Closed, Path
 
 
 class Entry(Closed, frozen=True):
-    """A file or folder."""
+    """Part of an answer: a file or folder."""
 
     path: Path
     name: str
@@ -22,19 +22,19 @@ class Entry(Closed, frozen=True):
 
 
 class Entries(Closed, frozen=True):
-    """A list of files and folders."""
+    """Answer with a list of files and folders."""
 
     entries: list[Entry]
 
 
 class EntryAnswer(Closed, frozen=True):
-    """The answer with one file or folder."""
+    """Answer with one file or folder."""
 
     entry: Entry
 
 
 class Written(Closed, frozen=True):
-    """A file that was written."""
+    """Answer to a written file: its entry, and whether it got another name."""
 
     entry: Entry
     renamed: bool

@@ -1,4 +1,4 @@
-"""Logins and devices as the protocol's existing clients read them."""
+"""Answer shapes of ac7's logins and devices, as the protocol's existing clients read them."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from tests.protocols.ac7.conformance.shapes.members import Role, Teammate, Token
 
 
 class Login(Closed, frozen=True):
-    """A login: the member, and when the login expires."""
+    """Answer with a login: the member, its rights, and the time when the login expires."""
 
     member: Name
     role: Role
@@ -19,14 +19,14 @@ class Login(Closed, frozen=True):
 
 
 class Secret(Closed, frozen=True):
-    """Secret for an authenticator app."""
+    """Answer with the secret for an authenticator app."""
 
     totp_secret: Annotated[str, Meta(pattern=r"^[A-Z2-7]{16,}$")]
     totp_uri: Annotated[str, Meta(pattern=r"^otpauth://totp/")]
 
 
 class Started(Closed, frozen=True):
-    """The codes of a device."""
+    """Answer to a device that starts its enrolment: its codes, and where a person enters the user code."""
 
     device_code: Annotated[str, Meta(pattern=r"^ac7-dc_")]
     user_code: Annotated[str, Meta(pattern=r"^[0-9A-HJKMNP-TV-Z]{4}-[0-9A-HJKMNP-TV-Z]{4}$")]
@@ -37,7 +37,7 @@ class Started(Closed, frozen=True):
 
 
 class Waiting(Closed, frozen=True):
-    """A device that waits for a person."""
+    """Part of an answer: a device that waits for the approval of a person."""
 
     user_code: str
     label_hint: str
@@ -48,13 +48,13 @@ class Waiting(Closed, frozen=True):
 
 
 class Pending(Closed, frozen=True):
-    """All devices that wait for a person."""
+    """Answer with all devices that wait for the approval of a person."""
 
     enrollments: list[Waiting]
 
 
 class Polled(Closed, frozen=True):
-    """The token of a device."""
+    """Answer to an approved device: its token and its member."""
 
     token: Annotated[str, Meta(min_length=1)]
     token_id: str
@@ -62,7 +62,7 @@ class Polled(Closed, frozen=True):
 
 
 class Approved(Closed, frozen=True):
-    """The member that a device was approved for."""
+    """Answer to the approval of a device: the member, and the device's token without its secret."""
 
     member: Teammate
     token_info: Token

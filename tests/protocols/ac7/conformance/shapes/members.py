@@ -1,4 +1,4 @@
-"""Members, their tokens and their team as the protocol's existing clients read them."""
+"""Answer shapes of ac7's members, tokens and team, as the protocol's existing clients read them."""
 
 from typing import Annotated, Literal
 
@@ -9,14 +9,14 @@ from tests.protocols.ac7.conformance.shapes.closed import Closed, Name, Permissi
 
 
 class Role(Closed, frozen=True):
-    """Role of a member."""
+    """Part of an answer: the role of a member."""
 
     title: Annotated[str, Meta(min_length=1, max_length=64)]
     description: str
 
 
 class Teammate(Closed, frozen=True):
-    """A member as others see it."""
+    """Part of an answer: a member as other members see it."""
 
     name: Name
     role: Role
@@ -24,19 +24,19 @@ class Teammate(Closed, frozen=True):
 
 
 class Member(Teammate, frozen=True):
-    """A member as managers see it."""
+    """Answer, or part of it: a member as managers see it."""
 
     instructions: str
 
 
 class ListedMember(Teammate, frozen=True):
-    """A member in a list; its instructions are not for everybody."""
+    """Part of an answer: a member in a list. Only some requests show its instructions."""
 
     instructions: str | UnsetType = UNSET
 
 
 class Team(Closed, frozen=True):
-    """Description of the team."""
+    """Part of an answer: the description of the team."""
 
     name: Annotated[str, Meta(min_length=1)]
     directive: Annotated[str, Meta(min_length=1)]
@@ -45,7 +45,7 @@ class Team(Closed, frozen=True):
 
 
 class Presence(Closed, frozen=True):
-    """Presence of a member."""
+    """Part of an answer: the presence of a member."""
 
     name: Name
     connected: Count
@@ -56,27 +56,27 @@ class Presence(Closed, frozen=True):
 
 
 class Roster(Closed, frozen=True):
-    """The members of the team, and their presence."""
+    """Answer with the members of the team, and the presence of each."""
 
     teammates: list[Teammate]
     connected: list[Presence]
 
 
 class MemberList(Closed, frozen=True):
-    """All members."""
+    """Answer with all members."""
 
     members: list[ListedMember]
 
 
 class CreatedMember(Closed, frozen=True):
-    """A new member and its token."""
+    """Answer to the creation of a member: the member and its token."""
 
     member: Member
     token: Annotated[str, Meta(min_length=1)]
 
 
 class Token(Closed, frozen=True):
-    """Public data of a token."""
+    """Part of an answer: the public data of a token, without its secret."""
 
     id: str
     member_name: Name
@@ -89,52 +89,52 @@ class Token(Closed, frozen=True):
 
 
 class NewToken(Closed, frozen=True):
-    """The only token of a member."""
+    """Answer to the rotation of tokens: the new token, which is now the member's only one."""
 
     token: Annotated[str, Meta(min_length=1)]
     token_info: Token
 
 
 class TokenList(Closed, frozen=True):
-    """A member's tokens."""
+    """Answer with a member's tokens."""
 
     tokens: list[Token]
 
 
 class CreatedToken(Closed, frozen=True):
-    """One more token."""
+    """Answer to the creation of one more token."""
 
     token: Annotated[str, Meta(min_length=1)]
     info: Token
 
 
 class TeamAnswer(Closed, frozen=True):
-    """The team."""
+    """Answer with the description of the team."""
 
     team: Team
 
 
 class Presets(Closed, frozen=True):
-    """Sets of permissions by name."""
+    """Answer with all presets (named sets of permissions)."""
 
     presets: dict[str, list[Permission]]
 
 
 class Preset(Closed, frozen=True):
-    """One set of permissions, with its name."""
+    """Part of an answer: one preset (named set of permissions)."""
 
     name: str
     permissions: list[Permission]
 
 
 class PresetAnswer(Closed, frozen=True):
-    """The answer with one preset."""
+    """Answer with one preset (named set of permissions)."""
 
     preset: Preset
 
 
 class DeletedPreset(Closed, frozen=True):
-    """The answer to the deletion of a preset."""
+    """Answer to the deletion of a preset: its name, and the members that refer to it."""
 
     deleted: str
     referenced_by: list[Name]

@@ -1,4 +1,4 @@
-"""Messages as the protocol's existing clients read them."""
+"""Answer shapes of ac7's messages, as the protocol's existing clients read them."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -10,7 +10,7 @@ from tests.protocols.ac7.conformance.shapes.closed import Closed, Level, Name, P
 
 
 class Attachment(Closed, frozen=True):
-    """A file that a message or an objective refers to."""
+    """Part of an answer: a file that a message or an objective refers to."""
 
     path: Path
     name: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -19,7 +19,7 @@ class Attachment(Closed, frozen=True):
 
 
 class Message(Closed, frozen=True):
-    """A message, with its nine keys."""
+    """Part of an answer, or event of a stream: a message, with its nine keys."""
 
     id: UUID
     ts: Milliseconds
@@ -33,20 +33,20 @@ class Message(Closed, frozen=True):
 
 
 class Delivery(Closed, frozen=True):
-    """Number of recipients that a push reached."""
+    """Part of an answer: the number of streams that a push was written to, and the number of its recipients."""
 
     live: Count
     targets: Count
 
 
 class Pushed(Closed, frozen=True):
-    """A push that was accepted."""
+    """Answer of the hub to an accepted `POST /push`."""
 
     delivery: Delivery
     message: Message
 
 
 class History(Closed, frozen=True):
-    """A page of the history."""
+    """Answer with messages of the history."""
 
     messages: list[Message]

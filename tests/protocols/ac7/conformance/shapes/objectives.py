@@ -1,4 +1,4 @@
-"""Objectives and their event logs as the protocol's existing clients read them."""
+"""Answer shapes of ac7's objectives and their event logs, as the protocol's existing clients read them."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ from tests.protocols.ac7.conformance.shapes.messages import Attachment
 
 
 class Objective(Closed, frozen=True):
-    """An objective, with its fourteen keys."""
+    """Part of an answer: an objective, with its fourteen keys."""
 
     id: Annotated[str, Meta(pattern=r"^obj-[0-9a-z]+-[0-9a-z]+$")]
     title: str
@@ -31,13 +31,13 @@ class Objective(Closed, frozen=True):
 
 
 class ObjectiveList(Closed, frozen=True):
-    """Objectives."""
+    """Answer with a list of objectives."""
 
     objectives: list[Objective]
 
 
 class Assigned(Closed, frozen=True):
-    """Payload in the event log."""
+    """Payload of the event `assigned` in an objective's event log."""
 
     title: str
     outcome: str
@@ -46,29 +46,29 @@ class Assigned(Closed, frozen=True):
 
 
 class Blocked(Closed, frozen=True):
-    """Payload in the event log."""
+    """Payload of the event `blocked` in an objective's event log."""
 
     reason: str
 
 
 class Unblocked(Closed, frozen=True):
-    """Payload in the event log."""
+    """Payload of the event `unblocked` in an objective's event log. It has no keys."""
 
 
 class Completed(Closed, frozen=True):
-    """Payload in the event log."""
+    """Payload of the event `completed` in an objective's event log."""
 
     result: str
 
 
 class Cancelled(Closed, frozen=True):
-    """Payload in the event log."""
+    """Payload of the event `cancelled` in an objective's event log."""
 
     reason: str | UnsetType = UNSET
 
 
 class Reassigned(Closed, frozen=True):
-    """Payload in the event log."""
+    """Payload of the event `reassigned` in an objective's event log."""
 
     from_: Name
     to: Name
@@ -76,7 +76,7 @@ class Reassigned(Closed, frozen=True):
 
 
 class Watcher(Closed, frozen=True):
-    """Payload in the event log."""
+    """Payload of the events in an objective's event log about an added or removed watcher."""
 
     name: Name
 
@@ -94,7 +94,7 @@ _PAYLOADS: dict[str, type[Closed]] = {
 
 
 class ObjectiveEvent(Closed, frozen=True):
-    """An entry of the event log."""
+    """Part of an answer: an entry of an objective's event log."""
 
     objective_id: str
     ts: Milliseconds
@@ -107,14 +107,14 @@ class ObjectiveEvent(Closed, frozen=True):
 
 
 class ObjectiveAnswer(Closed, frozen=True):
-    """An objective and its event log."""
+    """Answer with an objective and its event log."""
 
     objective: Objective
     events: list[ObjectiveEvent]
 
 
 class Briefing(Member, frozen=True):
-    """Briefing of a member when it starts."""
+    """Answer with the briefing of a member when it starts."""
 
     team: Team
     teammates: list[Teammate]
