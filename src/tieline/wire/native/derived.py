@@ -196,7 +196,7 @@ class RotateToken(Frame, frozen=True, omit_defaults=True, tag="rotate_token"):
 
 
 class Retoken(Frame, frozen=True, omit_defaults=True, tag="retoken"):
-    """Let another shared token own a member, and close the sessions of the old token. Answered by `done`."""
+    """Let another shared token (of several members) own a member; end the old token's sessions. Answered by `done`."""
 
     n: int
     name: str
@@ -216,7 +216,7 @@ class ListMembers(Frame, frozen=True, omit_defaults=True, tag="members"):
 
 
 class ReadReceipts(Frame, frozen=True, omit_defaults=True, tag="read_receipts"):
-    """Read the receipts of a message. Answered by `receipts`."""
+    """Read the receipts of a message: its state for each recipient. Answered by `receipts`."""
 
     n: int
     id: str
@@ -280,7 +280,7 @@ class ReadLog(Frame, frozen=True, omit_defaults=True, tag="read_log"):
 
 
 class ListReaders(Frame, frozen=True, omit_defaults=True, tag="readers"):
-    """List the logs and the readers for which the hub keeps their rows. Answered by `readers`."""
+    """List the logs and their readers: programs for which the hub keeps unread rows. Answered by `readers`."""
 
     n: int
 
@@ -289,7 +289,7 @@ class ListReaders(Frame, frozen=True, omit_defaults=True, tag="readers"):
 
 
 class AdvanceReader(Frame, frozen=True, omit_defaults=True, tag="advance_reader"):
-    """Set the position of a reader in a log. Answered by `reader_state`."""
+    """Set the position of a reader (a program) in a log. Answered by `reader_state`."""
 
     n: int
     name: str
@@ -305,7 +305,7 @@ class AdvanceReader(Frame, frozen=True, omit_defaults=True, tag="advance_reader"
 
 
 class ForgetReader(Frame, frozen=True, omit_defaults=True, tag="forget_reader"):
-    """Forget a reader in both logs; nothing is kept for it any more. Answered by `done`."""
+    """Delete a reader from both logs. Then the hub keeps no unread rows for this reader. Answered by `done`."""
 
     n: int
     name: str
@@ -324,7 +324,7 @@ class ListChannels(Frame, frozen=True, omit_defaults=True, tag="channels"):
 
 
 class CreateChannel(Frame, frozen=True, omit_defaults=True, tag="create_channel"):
-    """Create a channel. The member becomes its admin. Answered by `channel`."""
+    """Create a channel. The session's member becomes its admin. Answered by `channel`."""
 
     n: int
     name: str
@@ -334,7 +334,7 @@ class CreateChannel(Frame, frozen=True, omit_defaults=True, tag="create_channel"
 
 
 class ChangeChannel(Frame, frozen=True, omit_defaults=True, tag="change_channel"):
-    """Change a channel, given by its name or id; `do` in `change` names the change. Answered by `channel`."""
+    """Rename or archive a channel, or change its members; `do` in `change` says which. Answered by `channel`."""
 
     n: int
     channel: str
@@ -345,7 +345,7 @@ class ChangeChannel(Frame, frozen=True, omit_defaults=True, tag="change_channel"
 
 
 class ViewChannel(Frame, frozen=True, omit_defaults=True, tag="view_channel"):
-    """Show a channel with its members, by its name or id. Answered by `channel`."""
+    """Return a channel with its members. The channel is given by its name or id. Answered by `channel`."""
 
     n: int
     channel: str
@@ -378,7 +378,7 @@ class CreateObjective(Frame, frozen=True, omit_defaults=True, tag="create_object
 
 
 class ChangeObjective(Frame, frozen=True, omit_defaults=True, tag="change_objective"):
-    """Change an objective; `do` in `change` names the change. Answered by `objective`."""
+    """Change an objective, for example complete it; `do` in `change` names the change. Answered by `objective`."""
 
     n: int
     id: str
@@ -408,7 +408,7 @@ class ListObjectives(Frame, frozen=True, omit_defaults=True, tag="objectives"):
 
 
 class ViewObjective(Frame, frozen=True, omit_defaults=True, tag="view_objective"):
-    """Show an objective with its event log, oldest first. Answered by `objective_view`."""
+    """Return an objective with its event log, oldest entry first. Answered by `objective_view`."""
 
     n: int
     id: str
@@ -499,7 +499,7 @@ class RevokeToken(Frame, frozen=True, omit_defaults=True, tag="revoke_token"):
 
 
 class ReadTeam(Frame, frozen=True, omit_defaults=True, tag="read_team"):
-    """Read the team's name, directive, context, presets and aliases. Answered by `team`."""
+    """Read the team's name, purpose (directive), context, permission sets (presets) and aliases. Answered by `team`."""
 
     n: int
 
@@ -508,7 +508,7 @@ class ReadTeam(Frame, frozen=True, omit_defaults=True, tag="read_team"):
 
 
 class UpdateTeam(Frame, frozen=True, omit_defaults=True, tag="update_team"):
-    """Change details of the team. Omitted fields stay unchanged. Answered by `team`."""
+    """Change the team's name, purpose, presets and so on. Omitted fields stay unchanged. Answered by `team`."""
 
     n: int
     name: str | None = None
@@ -549,7 +549,7 @@ class AllowThread(Frame, frozen=True, omit_defaults=True, tag="allow_thread"):
 
 
 class RecordActivity(Frame, frozen=True, omit_defaults=True, tag="activity"):
-    """Report activity of the member. Answered by `recorded`."""
+    """Report activity (actions) of the session's member. Answered by `recorded`."""
 
     n: int
     events: tuple[dict[str, Any], ...]
@@ -580,7 +580,7 @@ class ReadActivity(Frame, frozen=True, omit_defaults=True, tag="read_activity"):
 
 
 class FollowActivity(Frame, frozen=True, omit_defaults=True, tag="follow_activity"):
-    """Follow the activity of a member. Answered by `done`, then `did` frames."""
+    """Follow the activity of a member: get each new event of it. Answered by `done`, then `did` frames."""
 
     n: int
     member: str
@@ -929,7 +929,7 @@ def view_pause(value: r.Pause) -> PauseView:
 
 
 class Accepted(Frame, frozen=True, omit_defaults=True, tag="accepted"):
-    """The message was accepted and is stored durably."""
+    """Reply to `Send`: the message was accepted and is stored durably."""
 
     n: int
     id: str
@@ -944,7 +944,7 @@ def _accepted(n: int, reply: r.Accepted) -> Accepted:
 
 
 class Claimed(Frame, frozen=True, omit_defaults=True, tag="claimed"):
-    """The claimed delivery; none if another session was first."""
+    """Reply to `Claim`: the claimed delivery, or `None` if another session claimed the message first."""
 
     n: int
     item: Item | None = None
@@ -955,7 +955,7 @@ def _claimed(n: int, reply: r.Claimed) -> Claimed:
 
 
 class Inbox(Frame, frozen=True, omit_defaults=True, tag="inbox"):
-    """A page of the inbox."""
+    """Reply to `Fetch`: a page of the inbox."""
 
     n: int
     items: tuple[Item, ...]
@@ -972,7 +972,7 @@ def _inbox(n: int, reply: r.Fetched) -> Inbox:
 
 
 class Receipts(Frame, frozen=True, omit_defaults=True, tag="receipts"):
-    """Receipts of a message, one per recipient, sorted by name."""
+    """Reply with the receipts of a message (its state for each recipient), sorted by name."""
 
     n: int
     id: str
@@ -985,7 +985,7 @@ def _receipts(n: int, reply: r.Receipts) -> Receipts:
 
 
 class Issued(Frame, frozen=True, omit_defaults=True, tag="issued"):
-    """A new token, shown only once."""
+    """Reply with a new token of a member. The token is shown only once."""
 
     n: int
     member: str
@@ -997,7 +997,7 @@ def _issued(n: int, reply: r.Issued) -> Issued:
 
 
 class Roster(Frame, frozen=True, omit_defaults=True, tag="roster"):
-    """All members, by name."""
+    """Reply to `ListMembers`: the members and their current state, sorted by name."""
 
     n: int
     members: tuple[MemberView, ...]
@@ -1008,7 +1008,7 @@ def _roster(n: int, reply: r.Roster) -> Roster:
 
 
 class History(Frame, frozen=True, omit_defaults=True, tag="history"):
-    """Messages, newest first."""
+    """Reply with messages, newest first. If the command has `forward` set, the oldest comes first."""
 
     n: int
     messages: tuple[Message, ...]
@@ -1019,7 +1019,7 @@ def _history(n: int, reply: r.History) -> History:
 
 
 class Log(Frame, frozen=True, omit_defaults=True, tag="log"):
-    """Consecutive rows of a log. The next read starts at `next`."""
+    """Reply to `ReadLog`: consecutive rows of a log. The next read starts at `next`."""
 
     n: int
     rows: tuple[LogRowView, ...]
@@ -1033,7 +1033,7 @@ def _log(n: int, reply: r.LogRows) -> Log:
 
 
 class Readers(Frame, frozen=True, omit_defaults=True, tag="readers"):
-    """The logs, and the readers for which the hub keeps their rows."""
+    """Reply to `ListReaders`: the logs, and the readers (programs) for which the hub keeps unread rows."""
 
     n: int
     logs: tuple[LogState, ...]
@@ -1045,7 +1045,7 @@ def _readers(n: int, reply: r.Readers) -> Readers:
 
 
 class ReaderState(Frame, frozen=True, omit_defaults=True, tag="reader_state"):
-    """A reader of a log after a change, and the log."""
+    """Reply to `AdvanceReader`: the reader after the change, and the state of the log."""
 
     n: int
     reader: Reader
@@ -1057,7 +1057,7 @@ def _reader_state(n: int, reply: r.ReaderState) -> ReaderState:
 
 
 class Done(Frame, frozen=True, omit_defaults=True, tag="done"):
-    """The command was carried out."""
+    """Reply: the command was carried out."""
 
     n: int
 
@@ -1067,7 +1067,7 @@ def _done(n: int, reply: r.Done) -> Done:
 
 
 class ChannelList(Frame, frozen=True, omit_defaults=True, tag="channel_list"):
-    """All channels, by name."""
+    """Reply to `ListChannels`: the channels, sorted by name."""
 
     n: int
     channels: tuple[ChannelView, ...]
@@ -1078,7 +1078,7 @@ def _channel_list(n: int, reply: r.Channels) -> ChannelList:
 
 
 class Channel(Frame, frozen=True, omit_defaults=True, tag="channel"):
-    """A channel, as it is after the command."""
+    """Reply with a channel, as it is after the command."""
 
     n: int
     channel: ChannelView
@@ -1089,7 +1089,7 @@ def _channel(n: int, reply: r.ChannelState) -> Channel:
 
 
 class Objective(Frame, frozen=True, omit_defaults=True, tag="objective"):
-    """An objective, as it is after the command."""
+    """Reply with an objective, as it is after the command."""
 
     n: int
     objective: ObjectiveView
@@ -1100,7 +1100,7 @@ def _objective(n: int, reply: r.ObjectiveState) -> Objective:
 
 
 class ObjectiveList(Frame, frozen=True, omit_defaults=True, tag="objective_list"):
-    """Objectives, newest first."""
+    """Reply to `ListObjectives`: objectives, newest first."""
 
     n: int
     objectives: tuple[ObjectiveView, ...]
@@ -1112,7 +1112,7 @@ def _objective_list(n: int, reply: r.ObjectiveList) -> ObjectiveList:
 
 
 class ObjectiveStory(Frame, frozen=True, omit_defaults=True, tag="objective_view"):
-    """An objective with its event log, oldest first."""
+    """Reply to `ViewObjective`: an objective with its event log, oldest entry first."""
 
     n: int
     objective: ObjectiveView
@@ -1127,7 +1127,7 @@ def _objective_story(n: int, reply: r.ObjectiveView) -> ObjectiveStory:
 
 
 class MemberState(Frame, frozen=True, omit_defaults=True, tag="member"):
-    """A member, as it is after the command."""
+    """Reply with a member, as it is after the command."""
 
     n: int
     member: MemberFile
@@ -1138,7 +1138,7 @@ def _member_state(n: int, reply: r.MemberState) -> MemberState:
 
 
 class ReachState(Frame, frozen=True, omit_defaults=True, tag="reached_by"):
-    """The ways to reach a member, after the command."""
+    """Reply to `SetReach`: the ways to reach a member, as they are after the command."""
 
     n: int
     member: str
@@ -1150,7 +1150,7 @@ def _reach_state(n: int, reply: r.ReachState) -> ReachState:
 
 
 class TokenIssued(Frame, frozen=True, omit_defaults=True, tag="token_issued"):
-    """One more token, shown only once."""
+    """Reply to `IssueToken`: an additional token of a member. The token is shown only once."""
 
     n: int
     member: str
@@ -1163,7 +1163,7 @@ def _token_issued(n: int, reply: r.TokenIssued) -> TokenIssued:
 
 
 class TokenList(Frame, frozen=True, omit_defaults=True, tag="token_list"):
-    """Tokens of a member, oldest first."""
+    """Reply to `ListTokens`: details of a member's tokens, oldest first."""
 
     n: int
     tokens: tuple[TokenView, ...]
@@ -1174,7 +1174,7 @@ def _token_list(n: int, reply: r.Tokens) -> TokenList:
 
 
 class TeamState(Frame, frozen=True, omit_defaults=True, tag="team"):
-    """The team, as it is after the command."""
+    """Reply with the team, as it is after the command."""
 
     n: int
     team: TeamView
@@ -1185,7 +1185,7 @@ def _team_state(n: int, reply: r.TeamState) -> TeamState:
 
 
 class PauseList(Frame, frozen=True, omit_defaults=True, tag="pause_list"):
-    """Conversations that are paused, or in which agents may answer each other without limit."""
+    """Reply to `ListPauses`: conversations that are paused, or in which agents may answer without limit."""
 
     n: int
     pauses: tuple[PauseView, ...]
@@ -1196,7 +1196,7 @@ def _pause_list(n: int, reply: r.Pauses) -> PauseList:
 
 
 class Recorded(Frame, frozen=True, omit_defaults=True, tag="recorded"):
-    """The activity is stored durably; `count` is the number of its events."""
+    """Reply to `RecordActivity`: the activity is stored durably; `count` is the number of its events."""
 
     n: int
     count: int
@@ -1366,7 +1366,7 @@ class Requests:
     async def resume_thread(self, thread: str) -> None:
         """End the pause of a conversation and deliver its held messages.
 
-        The hub counts the answers of agents in it from zero again.
+        The hub counts the answers of agents in the conversation from zero again.
         """
         n = next(self._numbers)
         await self._ask(n, ResumeThread(n, thread), Done)
@@ -1400,7 +1400,7 @@ class Requests:
         return await self._ask(n, RotateToken(n, name), Issued)
 
     async def retoken(self, name: str, token: str) -> None:
-        """Let another shared token own a member, and close the sessions of the old token."""
+        """Let another shared token (of several members) own a member; end the old token's sessions."""
         n = next(self._numbers)
         await self._ask(n, Retoken(n, name, token), Done)
 
@@ -1446,22 +1446,22 @@ class Requests:
         return await self._ask(n, ReadLog(n, log, start, limit), Log)
 
     async def readers(self) -> Readers:
-        """List the logs and the readers for which the hub keeps their rows."""
+        """List the logs and their readers: programs for which the hub keeps unread rows."""
         n = next(self._numbers)
         return await self._ask(n, ListReaders(n), Readers)
 
     async def advance_reader(
         self, name: str, position: int, *, log: str = "main", epoch: str = "", rewind: bool = False
     ) -> ReaderState:
-        """Set the position of a reader in a log.
+        """Set the position of a reader (a program) in a log.
 
-        A new name makes a new reader. Retention keeps the rows from the position on.
+        A new name makes a new reader. The hub keeps the rows from the position on, until the reader has read them.
         """
         n = next(self._numbers)
         return await self._ask(n, AdvanceReader(n, name, position, log, epoch, rewind), ReaderState)
 
     async def forget_reader(self, name: str) -> None:
-        """Forget a reader in both logs; nothing is kept for it any more."""
+        """Delete a reader from both logs. Then the hub keeps no unread rows for this reader."""
         n = next(self._numbers)
         await self._ask(n, ForgetReader(n, name), Done)
 
@@ -1471,12 +1471,12 @@ class Requests:
         return (await self._ask(n, ListChannels(n), ChannelList)).channels
 
     async def create_channel(self, name: str) -> ChannelView:
-        """Create a channel. The member becomes its admin."""
+        """Create a channel. The session's member becomes its admin."""
         n = next(self._numbers)
         return (await self._ask(n, CreateChannel(n, name), Channel)).channel
 
     async def change_channel(self, channel: str, change: ChannelChange) -> ChannelView:
-        """Change a channel, given by its name or id; `do` in `change` names the change.
+        """Rename or archive a channel, or change its members; `do` in `change` says which.
 
         A change without effect is not an error.
         """
@@ -1484,7 +1484,7 @@ class Requests:
         return (await self._ask(n, ChangeChannel(n, channel, change), Channel)).channel
 
     async def channel(self, channel: str) -> ChannelView:
-        """Show a channel with its members, by its name or id."""
+        """Return a channel with its members. The channel is given by its name or id."""
         n = next(self._numbers)
         return (await self._ask(n, ViewChannel(n, channel), Channel)).channel
 
@@ -1505,9 +1505,9 @@ class Requests:
         ).objective
 
     async def change_objective(self, objective_id: str, change: ObjectiveChange) -> ObjectiveView:
-        """Change an objective; `do` in `change` names the change.
+        """Change an objective, for example complete it; `do` in `change` names the change.
 
-        A change without effect is not an error. To write to its thread, send a message to `obj:<id>`.
+        A change without effect is not an error. To write to the objective's thread, send to `obj:<id>`.
         """
         n = next(self._numbers)
         return (await self._ask(n, ChangeObjective(n, objective_id, change), Objective)).objective
@@ -1525,9 +1525,9 @@ class Requests:
         return await self._ask(n, ListObjectives(n, statuses, assignee, before, limit), ObjectiveList)
 
     async def objective(self, objective_id: str, after: int = -1) -> ObjectiveStory:
-        """Show an objective with its event log, oldest first.
+        """Return an objective with its event log, oldest entry first.
 
-        Only events with a log offset above `after` are shown; -1 shows all of them.
+        Only entries with a log offset above `after` are returned; -1 returns all of them.
         """
         n = next(self._numbers)
         return await self._ask(n, ViewObjective(n, objective_id, after), ObjectiveStory)
@@ -1551,7 +1551,7 @@ class Requests:
     async def reach(self, name: str, reach: Reach | None = None) -> Reach:
         """Set the ways to reach a member. Without `reach`, only read them.
 
-        Allowed for the member itself and for those who manage members.
+        The ways are push, hook, pty, pull and notify. Allowed for the member itself and with `members.manage`.
         """
         n = next(self._numbers)
         return (await self._ask(n, SetReach(n, name, reach), ReachState)).reach
@@ -1582,7 +1582,7 @@ class Requests:
         await self._ask(n, RevokeToken(n, name, token_id), Done)
 
     async def team(self) -> TeamView:
-        """Read the team's name, directive, context, presets and aliases."""
+        """Read the team's name, purpose (directive), context, permission sets (presets) and aliases."""
         n = next(self._numbers)
         return (await self._ask(n, ReadTeam(n), TeamState)).team
 
@@ -1595,7 +1595,7 @@ class Requests:
         presets: dict[str, tuple[str, ...] | None] | None = None,
         aliases: dict[str, str | None] | None = None,
     ) -> TeamView:
-        """Change details of the team. Omitted fields stay unchanged."""
+        """Change the team's name, purpose, presets and so on. Omitted fields stay unchanged."""
         n = next(self._numbers)
         return (
             await self._ask(n, UpdateTeam(n, name, directive, context, presets or {}, aliases or {}), TeamState)
@@ -1622,15 +1622,15 @@ class Requests:
     ) -> tuple[ActivityView, ...]:
         """Read a member's activity, newest first.
 
-        Allowed for the member itself, and with `activity.read`.
+        Allowed for the member itself, and with the permission `activity.read`.
         """
         n = next(self._numbers)
         return (await self._ask(n, ReadActivity(n, member, from_ms, to_ms, kinds, limit), ActivityRows)).rows
 
     async def follow_activity(self, member: str) -> None:
-        """Follow the activity of a member.
+        """Follow the activity of a member: get each new event of it.
 
-        From now on, `Hub.tail` gets each new activity of that member.
+        The hub passes each new event, once it is stored, to the receiver of `Hub.tail`.
         """
         n = next(self._numbers)
         await self._ask(n, FollowActivity(n, member), Done)
