@@ -125,8 +125,8 @@ def mend_pairs(text: bytes) -> bytes:
     The text is returned unchanged if it has more than `HALVES_MAX` lone halves. It is also returned unchanged if it has
     a zero byte, because then it is not JSON.
     """
-    if (rb"\ud" not in text and rb"\uD" not in text) or b"\0" in text:
-        # The usual case. It also saves a copy of a text that is not JSON.
+    if b"\\" not in text or (rb"\ud" not in text and rb"\uD" not in text) or b"\0" in text:
+        # The usual case. It also saves a copy of a text that is not JSON. One character is found ten times faster.
         return text
     # As `masked` does it, but so that it can be undone.
     hidden = text.replace(rb"\\", b"\0\0").replace(rb"\"", b"\0\1")
