@@ -1,6 +1,8 @@
 """Tests that large payloads, which are checked in several steps, follow the same rules as small ones."""
 
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -134,3 +136,15 @@ def test_a_long_string_is_checked_in_several_steps() -> None:
         steps += 1
     # A piece that is a string is looked at twice as far in each step.
     assert steps > (len(payload) // PIECE_BYTES).bit_length()
+
+
+def test_a_check_that_is_dropped_is_freed_without_the_garbage_collector() -> None:
+    check = LargeCheck(b'{"msg":"m","e":[' + b"1," * VALUES_MAX + b"1]}")
+    steps = weakref.ref(check._steps)
+    assert check.step() is None
+    gc.disable()
+    try:
+        del check
+        assert steps() is None
+    finally:
+        gc.enable()

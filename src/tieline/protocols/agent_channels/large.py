@@ -103,15 +103,8 @@ class LargeCheck:
 
     def __init__(self, payload: bytes, *, piece_bytes: int = PIECE_BYTES) -> None:
         self._payload = payload
-        self._piece_bytes = piece_bytes
-        # Position of the first byte that is not checked yet.
-        self._start = 0
-        # Containers that are open there, the outermost first.
-        self._open: list[_Open] = []
-        # The checked pieces. Half surrogate pairs in them are replaced.
-        self._mended: list[bytes] = []
-        self._names: set[str] = set()
-        self._steps = self._check()
+        # The steps do not refer to this object, so that a check that is dropped is freed without the garbage collector.
+        self._steps = _Pieces(payload, piece_bytes).check()
 
     def step(self) -> LargeMessage | None:
         """Check the next piece (part) of the payload. If all pieces were checked, return the message.
@@ -127,7 +120,22 @@ class LargeCheck:
             raise DecodeError(invalid_json(self._payload)) from error
         return None
 
-    def _check(self) -> Generator[None, None, LargeMessage]:
+
+class _Pieces:
+    """The pieces (parts) of a payload that is being checked: those that are checked, and the position of the next."""
+
+    def __init__(self, payload: bytes, piece_bytes: int) -> None:
+        self._payload = payload
+        self._piece_bytes = piece_bytes
+        # Position of the first byte that is not checked yet.
+        self._start = 0
+        # Containers that are open there, the outermost first.
+        self._open: list[_Open] = []
+        # The checked pieces. Half surrogate pairs in them are replaced.
+        self._mended: list[bytes] = []
+        self._names: set[str] = set()
+
+    def check(self) -> Generator[None, None, LargeMessage]:
         """Check the whole payload. Yield after each part of the work, so that other clients are served."""
         while self._start <= len(self._payload):
             size = self._piece_bytes
