@@ -63,9 +63,10 @@ def check_link(previous: bytes, at_ms: int, event: bytes, own: bytes) -> Link:
 
 
 def follows(before: Link | None, own: Link) -> bool:
-    """True if a row with the check result `own` may follow a row with the check result `before`.
+    """True if a row of the audit chain is valid after the row before it. `own` and `before` are their kinds of hash.
 
-    `before` is `None` if there is no previous row, or if the previous row was not checked.
+    A hash with the time of its row is always valid, a wrong one never. A hash without the time, of older programs, is
+    valid only until the first hash with a time. `before` is `None` if there is no row before, or if it was not checked.
     """
     return own is Link.TIMED or (own is Link.UNTIMED and before is not Link.TIMED)
 

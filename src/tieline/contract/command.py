@@ -9,15 +9,17 @@ generated from the requests, so run `make derive` after a change. The docstring 
 request's docstring. The docstring of an SDK method is all of it.
 """
 
-from typing import Any, Generic, TypeVar
-
-from msgspec import Struct
+from typing import Any
 
 from tieline.contract import reply as r
 from tieline.contract.channel import AnyChange as ChannelChange
 from tieline.contract.delivery import Position, Replayed, State, StreamCursor
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.internal import Internal
+from tieline.contract.invitation import AcceptInvitation as AcceptInvitation
+from tieline.contract.invitation import Invite as Invite
+from tieline.contract.invitation import ListInvitations as ListInvitations
+from tieline.contract.invitation import RevokeInvitation as RevokeInvitation
 from tieline.contract.keys import Keys
 from tieline.contract.member import Credential, MemberKind
 from tieline.contract.message import Attachment, Content, Signature
@@ -25,22 +27,9 @@ from tieline.contract.objective import AnyChange as ObjectiveChange
 from tieline.contract.objective import ObjectiveId, Status
 from tieline.contract.reach import Reach
 from tieline.contract.refusal import Code
-
-_R_co = TypeVar("_R_co", covariant=True)
-
-
-class AnsweredBy(Struct, Generic[_R_co], frozen=True):
-    """Base class of all commands. The type parameter is the type of the reply; any command may also be refused."""
-
-
-class SessionCommand(AnsweredBy[_R_co], Generic[_R_co], frozen=True):
-    """Base class of commands that an open session gives."""
-
-    session: SessionId
-
-
-class Request(SessionCommand[_R_co], Generic[_R_co], frozen=True):
-    """Base class of session commands that a client may also give over the hub's own protocol."""
+from tieline.contract.request import AnsweredBy as AnsweredBy
+from tieline.contract.request import Request as Request
+from tieline.contract.request import SessionCommand as SessionCommand
 
 
 class Attach(AnsweredBy[r.Attached], frozen=True, kw_only=True):
@@ -98,10 +87,7 @@ class Send(Request[r.Accepted], frozen=True, kw_only=True, gc=False):
 
 
 class Offered(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
-    """Report that the deliveries with keys `first` to `last` were sent to the client.
-
-    The hub stores the report together with the next commit.
-    """
+    """Report that the deliveries with keys `first` to `last` were sent to the client. The next commit stores it."""
 
     first: int
     last: int
@@ -112,8 +98,7 @@ class Offered(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
 class Advance(SessionCommand[r.Done], frozen=True, kw_only=True, gc=False):
     """Report, with evidence, that deliveries of the session's own member were seen or acknowledged (`state`).
 
-    Deliveries in a final state do not change, and unknown keys are ignored. In the hub's own protocol, a client sends
-    `ack` or `see` for this command.
+    Deliveries in a final state do not change; unknown keys are ignored. The hub's own protocol has `ack` and `see`.
     """
 
     ranges: Keys
@@ -170,10 +155,9 @@ class Fetch(Request[r.Fetched], frozen=True, kw_only=True):
 
 
 class ReadStreams(SessionCommand[r.Streams], frozen=True, kw_only=True):
-    """Read the state of the member's streams, and the deliveries that came after the given positions.
+    """Read the state of the member's streams, and the settled deliveries that came after the given positions.
 
-    A stream has the messages of one sender on one topic. Only settled deliveries (acknowledged, expired or dead) are
-    returned. A stream for which no position is given continues after its last acknowledgement.
+    A stream (sender and topic) for which no position is given continues after its last acknowledgement.
     """
 
     positions: tuple[Position, ...] = ()
@@ -311,6 +295,19 @@ class ReadHistory(Request[r.History], frozen=True, kw_only=True):
     offers: Internal[bool] = False
     """True if the messages are sent to the session's client. Then the deliveries of these messages to the member count
     as offered, and messages whose delivery is held are left out."""
+
+
+class Redact(Request[r.Redaction], frozen=True, kw_only=True):
+    """Erase the content of a message for good, such as a secret. Only for the operator.
+
+    If the message was redacted before, its copies are deleted again, because a crash may have interrupted that.
+    """
+
+    message_id: MessageId
+    reason: str
+    """Everybody who could see the message sees the reason in its place. It must not repeat the secret."""
+    erased: Internal[bool] = False
+    """True if stored activity does not quote the message any more."""
 
 
 class Search(Request[r.History], frozen=True, kw_only=True):
@@ -506,9 +503,9 @@ class UpdateTeam(Request[r.TeamState], frozen=True, kw_only=True):
     name: str | None = None
     directive: str | None = None
     context: str | None = None
-    presets: dict[str, tuple[str, ...] | None] = {}
+    presets: dict[str, tuple[str, ...] | None] = {}  # noqa: RUF012 - a struct copies its defaults
     """Sets of permissions to store by name; `None` deletes a set."""
-    aliases: dict[str, str | None] = {}
+    aliases: dict[str, str | None] = {}  # noqa: RUF012 - a struct copies its defaults
     """Other names for members, by alias; `None` deletes an alias."""
 
 
@@ -578,10 +575,7 @@ class Tick(AnsweredBy[r.Done], frozen=True, kw_only=True):
 
 
 class Settle(AnsweredBy[r.Done], frozen=True, kw_only=True):
-    """Settle (acknowledge or end) deliveries of a member, after the member's external inbox reserved them for the hub.
-
-    The hub gives this command to itself.
-    """
+    """Settle (acknowledge or end) deliveries that an external inbox reserved. The hub gives this command to itself."""
 
     member: MemberName
     ranges: Keys

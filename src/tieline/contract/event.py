@@ -112,6 +112,16 @@ class Removed(Event, frozen=True, omit_defaults=True, tag="remove", gc=False):
     by: str
 
 
+class InvitationChanged(Event, frozen=True, omit_defaults=True, tag="invite", gc=False):
+    """Event: an invitation was made, used or revoked, or it ended."""
+
+    id: str
+    by: str
+    what: str
+    member: str = ""
+    """Name of the member who joined with it, or the name that it is for; empty for any name."""
+
+
 class TakenOver(Event, frozen=True, omit_defaults=True, tag="takeover", gc=False):
     """Event: a new session of a member ended an older session of the same member."""
 
@@ -211,6 +221,20 @@ class Allowed(Event, frozen=True, omit_defaults=True, tag="allow", gc=False):
     until_ms: int
 
 
+class Redacted(Event, frozen=True, omit_defaults=True, tag="redact", gc=False):
+    """Event: the content of a message was erased, and a note about it is stored in its place."""
+
+    id: str
+    offset: int
+    """Offset of the row that says that the message was sent."""
+    by: str
+    reason: str
+    digest: str
+    """Hash (hex blake3) of the message as it is stored now, like `Sent.digest`."""
+    attachments: tuple[str, ...] = ()
+    """Paths of the files that were attached to the message. They are needed to delete the files once more."""
+
+
 AnyEvent = (
     Sent
     | Delivered
@@ -224,6 +248,7 @@ AnyEvent = (
     | Fell
     | Registered
     | Removed
+    | InvitationChanged
     | TakenOver
     | Refused
     | Subscribed
@@ -234,6 +259,7 @@ AnyEvent = (
     | Paused
     | Resumed
     | Allowed
+    | Redacted
 )
 
 

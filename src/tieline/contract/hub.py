@@ -83,7 +83,21 @@ class SubscriptionsChanged(Struct, frozen=True, tag=True):
     name: MemberName
 
 
-Change = MemberAppeared | MemberVanished | ChannelAppeared | ChannelVanished | SubscriptionsChanged
+class MessageRedacted(Struct, frozen=True, tag=True):
+    """Notice: the content of a message was erased. Every copy of the content must go.
+
+    The notice may come again for the same message, because a crash may have interrupted the deletion of copies.
+    """
+
+    message: Message
+    """The message as it is now, with a note in the place of its content."""
+    attachments: tuple[str, ...] = ()
+    """Paths of the files that were attached to the message."""
+    repeats_ms: int | None = None
+    """Time of the redaction, if this notice repeats an earlier one. A file that was written later is no copy."""
+
+
+Change = MemberAppeared | MemberVanished | ChannelAppeared | ChannelVanished | SubscriptionsChanged | MessageRedacted
 
 
 class Posted(Struct, frozen=True, tag=True):
@@ -113,6 +127,8 @@ class Interest(Struct, frozen=True, kw_only=True):
     """Get `Posted` for every message to one of these targets."""
     senders: tuple[MemberName, ...] = ()
     """Get `Posted` for every message from one of these senders. The name may be unproven; see `Message.verified`."""
+    redactions: bool = False
+    """True to get `MessageRedacted`."""
     said: bool = False
     """True to get `Said` after messages were accepted. One notice may stand for several messages."""
 

@@ -171,6 +171,12 @@ class Limits(Struct, frozen=True):
     tokens_max: int = 100
     """Tokens of one member: one for each place it works at."""
 
+    invitations_max: int = 100
+    """Invitations with which somebody can still join: as many newcomers at once as a person can know."""
+
+    invitation_uses_max: int = 1000
+    """Members that can join with one invitation. The hub remembers them, to end the invitation with any of them."""
+
     member_text_chars_max: int = 16_384
     """The texts about a member (role, instructions) and about the team: a page or two for a prompt."""
 

@@ -75,6 +75,26 @@ class TokenView(Struct, frozen=True):
     """Time at which a session was last opened with this token; `None` if none was since the hub started."""
 
 
+ROOM_INVITATION = "room"
+"""Id of the room token among the invitations. It has no end, and any number of members can join with it."""
+
+
+class InvitationView(Struct, frozen=True):
+    """Details of an invitation, without its secret. With the secret, somebody who is no member can become one."""
+
+    id: str
+    member: str
+    """The name that the new member must take; empty for any name that is free."""
+    created_by: str
+    created_at_ms: int
+    expires_at_ms: int | None
+    """Time from which on the invitation is refused; `None` for an invitation without an end."""
+    uses: int | None
+    """Number of members that can still join with it; `None` for any number."""
+    joined: tuple[str, ...] = ()
+    """Names of the members who joined with it."""
+
+
 class ByToken(Struct, frozen=True, tag=True):
     """Credential of one member: its token, which is valid on every protocol."""
 

@@ -22,11 +22,15 @@ TEAM_PERMISSIONS = (
 LOG_READ = "log.read"
 """Permission to read the whole main log and the whole activity log. Only Tieline has this permission."""
 
+INSIGHTS_WRITE = "insights.write"
+"""Permission to store the pipeline's report for the console, together with `log.read`. Only Tieline has this
+permission."""
+
 OWNER_PERMISSIONS = (*TEAM_PERMISSIONS, LOG_READ)
 """Permissions of the person who runs the hub. That person gets them at the hub's first start, or by `tieline login`."""
 
 MESSAGES_SHADOW = "messages.shadow"
 """Permission to read (shadow) the messages from and to any other member. Only Tieline has this permission."""
 
-KNOWN = frozenset((*TEAM_PERMISSIONS, LOG_READ, MESSAGES_SHADOW))
+KNOWN = frozenset((*TEAM_PERMISSIONS, LOG_READ, INSIGHTS_WRITE, MESSAGES_SHADOW))
 """All permissions that this hub knows. No preset may have the same name as one of them."""

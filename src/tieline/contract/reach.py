@@ -51,6 +51,6 @@ class Reach(Struct, frozen=True, omit_defaults=True):
         leg_ms = self.legs[index].wait_ms
         return leg_ms if not urgent or self.urgent_ms is None else min(leg_ms, self.urgent_ms)
 
-    def place_of(self, way: str) -> int:
+    def index_of(self, way: str) -> int:
         """Return the index of a way in `legs`; 0 if the member no longer has that way."""
-        return next((place for place, leg in enumerate(self.legs) if leg.way == way), 0)
+        return next((index for index, leg in enumerate(self.legs) if leg.way == way), 0)

@@ -22,6 +22,7 @@ class Code(StrEnum):
     UNKNOWN_OBJECTIVE = "unknown_objective"
     UNKNOWN_LOG = "unknown_log"
     UNKNOWN_TOKEN = "unknown_token"
+    UNKNOWN_INVITATION = "unknown_invitation"
     UNKNOWN_READER = "unknown_reader"
     INVALID_TARGET = "invalid_target"
     INVALID_MESSAGE = "invalid_message"
@@ -40,6 +41,7 @@ class Code(StrEnum):
     TOO_MANY_OBJECTIVES = "too_many_objectives"
     TOO_MANY_CHANNELS = "too_many_channels"
     TOO_MANY_TOKENS = "too_many_tokens"
+    TOO_MANY_INVITATIONS = "too_many_invitations"
     TOO_MANY_READERS = "too_many_readers"
     WRONG_EPOCH = "wrong_epoch"
     OBJECTIVE_ENDED = "objective_ended"
@@ -66,6 +68,7 @@ MEANINGS: dict[Code, str] = {
     Code.UNKNOWN_OBJECTIVE: "No objective with this id is known to this member.",
     Code.UNKNOWN_LOG: "There is no log of this name.",
     Code.UNKNOWN_TOKEN: "The member has no token with this id.",
+    Code.UNKNOWN_INVITATION: "There is no invitation with this id.",
     Code.UNKNOWN_READER: "No reader of the logs has this name.",
     Code.INVALID_TARGET: "The target is none of @member, #channel, * and obj:<id>.",
     Code.INVALID_MESSAGE: "A field of the message is missing, of the wrong type or out of its range.",
@@ -84,6 +87,7 @@ MEANINGS: dict[Code, str] = {
     Code.TOO_MANY_OBJECTIVES: "Too many objectives are open; complete or cancel some first.",
     Code.TOO_MANY_CHANNELS: "There are too many channels; archived ones count.",
     Code.TOO_MANY_TOKENS: "The member has too many tokens; revoke some first.",
+    Code.TOO_MANY_INVITATIONS: "There are too many invitations; revoke some first.",
     Code.TOO_MANY_READERS: "There are too many readers of the log; forget one first.",
     Code.WRONG_EPOCH: "The log has another epoch than the reader knows: its offsets mean other rows.",
     Code.OBJECTIVE_ENDED: "The objective is done or cancelled, and changes no more.",

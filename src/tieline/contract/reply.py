@@ -8,7 +8,7 @@ from tieline.contract.delivery import Delivery, Receipt, Replayed, State, Stream
 from tieline.contract.event import LogRow
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
 from tieline.contract.internal import Internal
-from tieline.contract.member import Member, Presence, TokenView
+from tieline.contract.member import InvitationView, Member, Presence, TokenView
 from tieline.contract.message import Message
 from tieline.contract.objective import Objective, ObjectiveEvent
 from tieline.contract.reach import Reach
@@ -139,6 +139,22 @@ class Tokens(Struct, frozen=True):
     tokens: tuple[TokenView, ...]
 
 
+class Invited(Struct, frozen=True):
+    """Reply to `Invite`: a new invitation with its secret, which is shown only once.
+
+    The hub stores only the hash of the secret.
+    """
+
+    secret: str
+    view: InvitationView
+
+
+class Invitations(Struct, frozen=True):
+    """Reply to `ListInvitations`: the invitations with which somebody can still join, oldest first."""
+
+    invitations: tuple[InvitationView, ...]
+
+
 class MemberState(Struct, frozen=True):
     """Reply with a member, as it is after the command."""
 
@@ -228,6 +244,18 @@ class ObjectiveView(Struct, frozen=True):
     events: tuple[ObjectiveEvent, ...]
     complete: bool
     """True if no later events are left to read."""
+
+
+class Redaction(Struct, frozen=True):
+    """Reply to `Redact`: the message is redacted. `by` says who redacted it, and `at_ms` says when.
+
+    If `again` is true, it was redacted before this command. The command has changed nothing in the log, and copies of
+    the content are deleted again.
+    """
+
+    by: str
+    at_ms: int
+    again: bool = False
 
 
 class LogRows(Struct, frozen=True):
@@ -326,6 +354,7 @@ Reply = (
     | Issued
     | Roster
     | History
+    | Redaction
     | LogRows
     | Readers
     | ReaderState
@@ -339,6 +368,8 @@ Reply = (
     | ReachState
     | TokenIssued
     | Tokens
+    | Invited
+    | Invitations
     | TeamState
     | Pauses
     | Recorded

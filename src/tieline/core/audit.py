@@ -4,10 +4,10 @@ Integrity: offsets have no gaps, and every hash matches the previous hash, the t
 versions of the hub wrote hashes that do not cover the time. The report has the offset of the first row whose hash
 covers the time.
 
-Completeness: every message has a `send` row with the hash of the stored message. Every stored status change of a
-delivery (a step) has the log row that made it. Every delivery that a snapshot shows as settled has the row that settled
-it. Every objective, and every entry of its event log, has a row in the main log. Every row about an objective has an
-entry in the event log of the objective.
+Completeness: every message has a `send` row with the hash of the stored message, or a later `redact` row with it.
+Every stored status change of a delivery (a step) has the log row that made it. Every delivery that a snapshot shows as
+settled has the row that settled it. Every objective, and every entry of its event log, has a row in the main log. Every
+row about an objective has an entry in the event log of the objective.
 
 The audit reads in log order, so it never holds the whole log in memory.
 """
@@ -20,7 +20,7 @@ from msgspec import MsgspecError, Struct
 from tieline.contract import chain
 from tieline.contract.chain import Link
 from tieline.contract.delivery import SETTLED, State
-from tieline.contract.event import AnyEvent, LogRow, Moved, ObjectiveChanged, Sent
+from tieline.contract.event import AnyEvent, LogRow, Moved, ObjectiveChanged, Redacted, Sent
 from tieline.core import ledger
 from tieline.core.checkpoints import Checkpoint
 from tieline.core.inbox import Image
@@ -178,6 +178,9 @@ class _Audit:
         self._objective = next(self._objectives, None)
         self._objective_event = next(self._objective_events, None)
         self._settled: dict[int, _Ranges] = {}
+        # Messages that are not stored as they were sent, by offset, with the hash of what is stored. A later row may
+        # say that they were redacted.
+        self._changed: dict[int, tuple[str, str]] = {}
 
     def find(self, offset: int, what: str) -> None:
         if len(self.findings) < FINDINGS_MAX:
@@ -210,9 +213,16 @@ class _Audit:
             self.message_count += 1
             if message.offset < offset or not isinstance(event, Sent) or event.id != message.id:
                 self.find(message.offset, f"message {message.id} has no send row at {message.offset}")
-            elif event.digest != message.seal() or event.target != message.target:
-                self.find(offset, f"what is stored of message {message.id} is not what row {offset} says was sent")
+            elif event.target != message.target:
+                self._not_as_sent(offset, message.id)
+            elif event.digest != (seal := message.seal()):
+                self._changed[offset] = (message.id, seal)
             self._message = next(self._messages, None)
+        if isinstance(event, Redacted) and self._changed.get(event.offset) == (event.id, event.digest):
+            del self._changed[event.offset]
+
+    def _not_as_sent(self, offset: int, message_id: str) -> None:
+        self.find(offset, f"what is stored of message {message_id} is not what row {offset} says was sent")
 
     def _match_steps(self, offset: int, event: AnyEvent) -> None:
         while self._step is not None and self._step.offset <= offset:
@@ -255,6 +265,9 @@ class _Audit:
 
         `end` is the offset after the last log row.
         """
+        for offset, (message_id, _) in self._changed.items():
+            self._not_as_sent(offset, message_id)
+        self.findings.sort(key=lambda finding: finding.offset)
         while self._message is not None:
             self.message_count += 1
             self.find(self._message.offset, f"message {self._message.id} has no send row: the log ends at {end}")

@@ -23,11 +23,12 @@ from tieline.core.activity import ActivityRules
 from tieline.core.channels import ChannelRules
 from tieline.core.clock_and_ids import ClockAndIds
 from tieline.core.deliveries import Deliveries
-from tieline.core.directory import HINTS_MAX
+from tieline.core.directory import HINTS_MAX, Session
 from tieline.core.escalation import Escalation, ReachRules
 from tieline.core.evidence import EvidenceRules
 from tieline.core.expiry import Expiry
 from tieline.core.holds import Holds
+from tieline.core.invitations import InvitationBook, InvitationRules
 from tieline.core.log_rules import LogRules
 from tieline.core.membership import MembershipRules
 from tieline.core.memory import Memory
@@ -38,6 +39,7 @@ from tieline.core.pacing import Pacing
 from tieline.core.pauses import PauseRules
 from tieline.core.posting import Posting
 from tieline.core.reading import ReadingRules
+from tieline.core.redaction import RedactionRules
 from tieline.core.refusals import Refusals
 from tieline.core.routing import Routing
 from tieline.core.rules import Rules
@@ -85,7 +87,10 @@ This many deliveries take about ten milliseconds. The next batch continues with 
 _DONE = Done()
 _NO_SESSION = Refusal(Code.UNKNOWN_SESSION, "the session has ended; connect again")
 
-SESSIONLESS = frozenset({c.Attach, c.RecordRefusal, c.Settle, c.Tick})
+_NOBODY = SessionId("")
+"""No session has this id."""
+
+SESSIONLESS: frozenset[type[c.Command]] = frozenset({c.Attach, c.RecordRefusal, c.Settle, c.Tick})
 """Commands that need no session."""
 
 _IDLE = frozenset({c.Offered, c.Detach})
@@ -95,7 +100,7 @@ _IDLE = frozenset({c.Offered, c.Detach})
 class Broker(Memory):
     """Handles all commands of one hub, and keeps its state in one store. Not thread-safe: one caller at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the configuration decides
         self,
         store: Store,
         clock_and_ids: ClockAndIds,
@@ -106,6 +111,7 @@ class Broker(Memory):
         notifies: bool = False,
         kept_name: str = "",
         shared_tokens: frozenset[bytes] = frozenset(),
+        room_token: bytes | None = None,
     ) -> None:
         # Digest of the key that makes a session an operator.
         self.home_key = home_key
@@ -117,6 +123,8 @@ class Broker(Memory):
         self.kept_name = kept_name
         # Digests of the tokens that several names share, as configured.
         self._configured_tokens = shared_tokens
+        # Digest of the configured token with which anybody can become a member.
+        self._room_token = room_token
         self._expiry = Expiry()
         # The running chore, and for each failed chore the time of its next retry.
         self._chore = ""
@@ -163,7 +171,11 @@ class Broker(Memory):
         )
         self._tokens = TokenRules(batch, directory, sessions)
         self._channels = ChannelRules(batch, directory, self.channels)
-        self._rules = {kind: rule for owner in self._make_rules(sessions) for kind, rule in owner.rules()}
+        # The rule of each kind of command. Rules of commands that need no session may get `None` as the session.
+        self._rules: dict[type[c.Command], Callable[[Any, Any], Reply | Deferred]] = {
+            **dict.fromkeys(SESSIONLESS, self._decide_sessionless),
+            **{kind: rule for owner in self._make_rules(sessions) for kind, rule in owner.rules()},
+        }
 
     def _make_rules(self, sessions: Sessions) -> Iterator[Rules]:
         """Yield all objects that have rules (methods that decide one kind of command each).
@@ -191,9 +203,12 @@ class Broker(Memory):
         yield PauseRules(batch, self.holds)
         team = TeamRules(batch, directory, sessions)
         yield team
-        yield MembershipRules(
-            batch, directory, self._channels, self._deliveries, self.escalation, sessions, team, self._tokens
+        book = InvitationBook(batch, directory, self.settings, self._room_token)
+        membership = MembershipRules(
+            batch, directory, self._channels, self._deliveries, self.escalation, sessions, team, self._tokens, book
         )
+        yield membership
+        yield InvitationRules(batch, directory, book, membership.add)
         yield ReachRules(batch, directory, self.escalation, self.notifies)
         yield ObjectiveRules(batch, directory, self.objectives, self._posting, self._deliveries)
         reading = ReadingRules(
@@ -208,12 +223,13 @@ class Broker(Memory):
         )
         yield reading
         yield SearchRules(reading)
+        yield RedactionRules(batch)
         yield LogRules(batch, self.readers)
         yield StreamRules(self.store)
         yield ActivityRules(batch, directory)
 
     def handle(self, commands: Sequence[c.Command], *, releases: bool = True) -> Outcome:
-        """Handle commands one after the other, and return their outcome.
+        """Handle commands one after the other: call the rule of each, with its session. Return their outcome.
 
         Publish the outcome (tell it to clients) only after `commit`. An outcome that is not urgent may also be
         published after `mark_published`. If a command raises, it is refused and its changes are undone. If it had
@@ -222,55 +238,25 @@ class Broker(Memory):
         pass the remaining commands again in the next call. With `releases`, the batch also releases held deliveries
         that are due.
         """
-        self.batch.now_ms = self.clock_and_ids.now_ms()
-        step_ms = self.clock_and_ids.take_step_ms()
-        if step_ms:
-            self._follow_clock(step_ms)
-        count = len(commands)
-        failed: Fault | None = None
-        while True:
-            fault = self._decide_all(commands)
-            if fault is None and releases:
-                fault = self._release_due(len(commands))
-            if fault is None:
-                break
-            failed = fault
-            self.roll_back()
-            commands = commands[: fault.index]
-        if failed is not None:
-            self.batch.outcome.faults.append(failed)
-            if failed.index < count:
-                self.batch.outcome.replies.append(failed.refusal)
-        return self.batch.outcome
-
-    def _decide_all(self, commands: Sequence[c.Command]) -> Fault | None:
-        """Handle commands one after the other. Return `None` if all of them are handled.
-
-        If a command raises after it has begun to change stored state, do not handle the later commands, and return the
-        fault.
-        """
         batch = self.batch
-        outcome = batch.outcome = Outcome()
-        self.directory.hints_left = HINTS_MAX
-        if self.deadlines and self.deadlines[0][0] <= batch.now_ms and not self._resting("expiry"):
-            # No client waits for this. A delivery past its deadline is expired even before the log says so.
-            more = self._expire()
-            outcome = batch.outcome
-            outcome.more = more
-        if len(commands) > 1:
-            self._prefetch(commands)
-            outcome = batch.outcome
+        outcome = self._begin(commands)
         for command in commands:
             batch.changed = outcome.urgent = False
             undone = len(batch.undo)
+            kind = type(command)
             try:
-                reply = self._decide(command)
+                rule = self._rules[kind]
+                session = self.directory.sessions.get(getattr(command, "session", _NOBODY))
+                if session is not None or kind in SESSIONLESS:
+                    reply = rule(session, command)
+                else:
+                    reply = _DONE if kind in _IDLE else _NO_SESSION
                 if isinstance(reply, Refusal) and reply.code not in _QUIET:
                     self._record_refusal(command, reply.code)
             except Exception as error:  # noqa: BLE001 - no error may affect the other commands
                 fault = self._fault(len(outcome.replies), command, error)
-                if batch.changed or type(command) not in _CAREFUL or not self.store.intact:
-                    return fault
+                if batch.changed or kind not in _CAREFUL or not self.store.intact:
+                    return self._handle_before(fault, commands, releases=releases)
                 while len(batch.undo) > undone:
                     batch.undo.pop()()
                 outcome.faults.append(fault)
@@ -280,20 +266,39 @@ class Broker(Memory):
                 outcome.awaited.append(len(outcome.replies))
             outcome.replies.append(reply)
         outcome.urgent = bool(outcome.awaited)
-        return None
+        if releases and (failed := self._release_due(len(commands))) is not None:
+            return self._handle_before(failed, commands, releases=releases)
+        return outcome
 
-    def _decide(self, command: c.Command) -> Reply | Deferred:
-        """Find the session of a command, pass both to the rule (method) for the command, and return its reply."""
-        rule = self._rules.get(type(command))
-        if rule is None:
-            return self._decide_sessionless(command)
-        given: Any = command
-        session = self.directory.sessions.get(given.session)
-        if session is not None:
-            return rule(session, command)
-        return _DONE if type(command) in _IDLE else _NO_SESSION
+    def _handle_before(self, fault: Fault, commands: Sequence[c.Command], *, releases: bool) -> Outcome:
+        """Roll back because of a fault, and handle again only the commands before it. Refuse the command at fault."""
+        self.roll_back()
+        outcome = self.handle(commands[: fault.index], releases=releases)
+        # If an earlier command failed this time, the caller passes all commands after that one again.
+        if len(outcome.replies) == fault.index:
+            outcome.faults.append(fault)
+            if fault.index < len(commands):
+                outcome.replies.append(fault.refusal)
+        return outcome
 
-    def _decide_sessionless(self, command: c.Command) -> Reply:
+    def _begin(self, commands: Sequence[c.Command]) -> Outcome:
+        """Read the clock, expire what is due, and prefetch for the commands of a new batch. Return its outcome."""
+        batch = self.batch
+        batch.now_ms = self.clock_and_ids.now_ms()
+        step_ms = self.clock_and_ids.take_step_ms()
+        if step_ms:
+            self._follow_clock(step_ms)
+        batch.outcome = Outcome()
+        self.directory.hints_left = HINTS_MAX
+        if self.deadlines and self.deadlines[0][0] <= batch.now_ms and not self._resting("expiry"):
+            # No client waits for this. A delivery past its deadline is expired even before the log says so.
+            more = self._expire()
+            batch.outcome.more = more
+        if len(commands) > 1:
+            self._prefetch(commands)
+        return batch.outcome
+
+    def _decide_sessionless(self, _session: Session | None, command: c.Command) -> Reply:
         match command:
             case c.Attach():
                 return self._sessions.attach(command)
@@ -308,7 +313,7 @@ class Broker(Memory):
                 return self.settlement.settle(command)
 
     def _record_refusal(self, command: c.Command, code: Code) -> None:
-        session = self.directory.sessions.get(getattr(command, "session", SessionId("")))
+        session = self.directory.sessions.get(getattr(command, "session", _NOBODY))
         self.refusals.record(command, session, code)
 
     def replaced(self, command: c.Attach) -> list[SessionId]:

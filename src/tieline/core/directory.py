@@ -288,7 +288,7 @@ class Directory:
             del self._tokens_of[row.number]
 
     def take_expired(self, now_ms: int) -> list[TokenRow]:
-        """Return the tokens that have expired since the last call."""
+        """Return the tokens that have expired since the last call. They stay in the directory."""
         expired: list[TokenRow] = []
         while self._expiring and self._expiring[0][0] <= now_ms:
             row = self._tokens.get(heapq.heappop(self._expiring)[1])

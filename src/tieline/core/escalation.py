@@ -46,13 +46,13 @@ _reach_decoder = msgspec.json.Decoder(Reach)
 class _Wait(msgspec.Struct, order=True):
     """Entry for deliveries of one member, with keys `first` to `last`, that are waiting to be seen.
 
-    If they are not seen before the deadline, the hub tries the next way to reach the member. `place` is the index of
-    the current way in the member's list of ways. Some of the deliveries may already have been seen.
+    If they are not seen before the deadline, the hub tries the next way to reach the member. `index` is the position
+    of the current way in the member's list of ways. Some of the deliveries may already have been seen.
     """
 
     deadline_ms: int
     number: int
-    place: int
+    index: int
     urgent: bool
     first: int
     last: int
@@ -65,7 +65,7 @@ class _Wait(msgspec.Struct, order=True):
 
         Entries with the same four values are escalated together, by one event.
         """
-        return self.deadline_ms, self.number, self.place, self.urgent
+        return self.deadline_ms, self.number, self.index, self.urgent
 
 
 class Escalation:
@@ -135,16 +135,16 @@ class Escalation:
         if reach is not None:
             self._wait(reach, number, 0, (key, key), self._batch.now_ms)
 
-    def _wait(self, reach: Reach, number: int, place: int, keys: Range, now_ms: int, *, urgent: bool = False) -> None:
-        wait_ms = reach.wait_ms(place, urgent=urgent)
+    def _wait(self, reach: Reach, number: int, index: int, keys: Range, now_ms: int, *, urgent: bool = False) -> None:
+        wait_ms = reach.wait_ms(index, urgent=urgent)
         grain_ms = max(1, min(wait_ms // _GRAIN, _GRAIN_MS_MAX))
         deadline_ms = -(-(now_ms + wait_ms) // grain_ms) * grain_ms
         latest = self._latest.get((number, urgent))
-        joins = (deadline_ms, place, keys[0] - 1)
-        if latest is not None and (latest.deadline_ms, latest.place, latest.last) == joins:
+        joins = (deadline_ms, index, keys[0] - 1)
+        if latest is not None and (latest.deadline_ms, latest.index, latest.last) == joins:
             latest.last = keys[1]
             return
-        entry = self._latest[number, urgent] = _Wait(deadline_ms, number, place, urgent, *keys)
+        entry = self._latest[number, urgent] = _Wait(deadline_ms, number, index, urgent, *keys)
         heapq.heappush(self._waits, entry)
 
     def _take_up(self, account: Account, now_ms: int) -> None:
@@ -155,17 +155,17 @@ class Escalation:
         reach, inbox = self.reaches[account.number], account.inbox
         start, end = inbox.first_unsettled, inbox.next_key
         # The index of the way of each delivery, one byte each. Later escalations overwrite earlier ones.
-        places = bytearray(end - start)
+        indexes = bytearray(end - start)
         for fall in self._store.falls(account.number, start, end - 1):
             low, high = max(fall.first, start) - start, min(fall.last + 1, end) - start
-            places[low:high] = bytes((reach.place_of(fall.way),)) * (high - low)
+            indexes[low:high] = bytes((reach.index_of(fall.way),)) * (high - low)
         for entry in inbox.held_entries() if inbox.held else ():
-            places[entry.key - start] = _HELD
+            indexes[entry.key - start] = _HELD
         key = start
-        for place, alike in groupby(places):
+        for index, alike in groupby(indexes):
             count = sum(1 for _ in alike)
-            if place != _HELD:
-                self._wait(reach, account.number, place, (key, key + count - 1), now_ms)
+            if index != _HELD:
+                self._wait(reach, account.number, index, (key, key + count - 1), now_ms)
             key += count
 
     def set(self, account: Account, reach: Reach) -> None:
@@ -199,7 +199,7 @@ class Escalation:
             while waits and waits[0].moment == wait.moment:
                 together.append(self._pop())
             reach, account = self.reaches.get(wait.number), self._directory.accounts.get(wait.number)
-            if reach is None or account is None or wait.place + 1 >= len(reach.legs):
+            if reach is None or account is None or wait.index + 1 >= len(reach.legs):
                 continue
             unseen = [ranges for each in together if (ranges := account.inbox.unseen(each.first, each.last))]
             if unseen:
@@ -236,7 +236,7 @@ class Escalation:
         way is `notify`, call `tell_unseen`.
         """
         ranges = list(chain.from_iterable(unseen))
-        after, way = reach.legs[wait.place].way, reach.legs[wait.place + 1].way
+        after, way = reach.legs[wait.index].way, reach.legs[wait.index + 1].way
         event = Fell(member=account.name, number=account.number, keys=tuple(ranges), way=way.value, after=after.value)
         row = self._batch.ledger.append(event, self._batch.now_ms)
         self._store.fall(row, account.number, ranges)
@@ -246,7 +246,7 @@ class Escalation:
         for part in unseen:
             # The new range may include seen deliveries. They are skipped when the range is due.
             keys = (part[0][0], part[-1][1])
-            self._wait(reach, account.number, wait.place + 1, keys, self._batch.now_ms, urgent=wait.urgent)
+            self._wait(reach, account.number, wait.index + 1, keys, self._batch.now_ms, urgent=wait.urgent)
         if way is Way.NOTIFY:
             tell_unseen(account, reach, ranges)
 
@@ -264,7 +264,7 @@ class Escalation:
         reach, account = self.reaches.get(number), self._directory.accounts.get(number)
         if reach is None or account is None or not account.inbox.unseen(key, key):
             return ""
-        return reach.legs[reach.place_of(fallen)].way.value
+        return reach.legs[reach.index_of(fallen)].way.value
 
 
 class ReachRules(Rules):

@@ -11,7 +11,8 @@ A delivery is held for one of three reasons:
 - It is *behind* another held delivery in its stream (topic, sender, recipient). It waits because a stream keeps its
   order.
 
-Each stream with held deliveries has a queue, and only the first delivery of a queue is checked. If the loop rule paused
+While it is held for any reason, a pause of its own conversation holds it too, also one that comes later. Each stream
+with held deliveries has a queue, and only the first delivery of a queue is checked. If the loop rule paused
 a conversation, one delivery is released every `pause_ms` until none is left. So an endless exchange becomes very slow,
 and useful work does not stop for ever.
 
@@ -33,7 +34,7 @@ from tieline.contract import event
 from tieline.contract.delivery import HELD, REMEDY, SLOWED, State, Step
 from tieline.contract.event import Allowed, Paused, Resumed
 from tieline.contract.identifiers import MemberName, SessionId
-from tieline.contract.message import Content
+from tieline.contract.message import Content, Kind, Message
 from tieline.contract.reply import Pause
 from tieline.core.batch import Batch
 from tieline.core.directory import Account, Directory
@@ -72,17 +73,18 @@ _decoder = msgspec.json.Decoder(list[_StoredPause])
 
 
 class Verdict(Struct, frozen=True):
-    """Decision to hold a message: the reason, and the pause or the time until which the message is held."""
+    """Decision to hold a message, and the reason. It is held while its conversation is paused, and until a time."""
 
     reason: str
-    name: str = ""
-    """The paused conversation that the message belongs to. Empty if it is held for another reason."""
     due_ms: int = 0
     """The time at which a slowed message is released; 0 if it is not slowed."""
 
 
 class _Segment:
-    """Part of the queue of a stream: deliveries that wait for the same pause or the same time."""
+    """Part of the queue of a stream: deliveries of the same conversation that wait until the same time.
+
+    They also wait while their conversation is paused. `name` is empty for messages that no pause holds.
+    """
 
     __slots__ = ("due_ms", "keys", "name", "start")
 
@@ -96,6 +98,11 @@ class _Segment:
 
 _Stream = tuple[int, str]
 """A stream of one recipient: the recipient's member number, and the name of the stream."""
+
+
+def _paused_with(message: Message) -> str:
+    """Return the conversation whose pause holds a message. It is empty if no pause holds messages of this kind."""
+    return conversation(message.content, message.sender) if message.content.kind is Kind.CHAT else ""
 
 
 def command(word: str, conversation: str) -> str:
@@ -144,7 +151,7 @@ class Holds:
         self._external_inbox_sessions = external_inbox_sessions
         self._pauses: dict[str, _StoredPause] = {}
         self._queues: dict[_Stream, deque[_Segment]] = {}
-        # By paused conversation and stream: the number of deliveries that wait for the end of the pause.
+        # By conversation and stream: the number of held deliveries, which wait while the conversation is paused.
         self._waiting: dict[str, dict[_Stream, int]] = {}
         # Heap of (time, 0, conversation), and of (time, recipient, stream) for slowed deliveries. Some may be outdated.
         self._due: list[tuple[int, int, str]] = []
@@ -186,8 +193,7 @@ class Holds:
         for entry in entries:
             topic_stream, segment = known[entry.key]
             stream = (account.number, topic_stream)
-            paused = segment.name in self._pauses and not self._pauses[segment.name].allowed
-            self._append(stream, entry.key, Verdict("", segment.name if paused else "", segment.due_ms))
+            self._append(stream, entry.key, segment.name, segment.due_ms)
             self._recheck.add(stream)
 
     def _read(self, entries: list[Entry], known: dict[int, tuple[str, _Segment]]) -> None:
@@ -203,7 +209,7 @@ class Holds:
                     message = found.get(entry.offset)
                     assert message is not None, "retention keeps what is unsettled"
                     stream = stream_name(message.sender, message.content.topic)
-                    known[entry.key] = stream, _Segment(conversation(message.content, message.sender), 0)
+                    known[entry.key] = stream, _Segment(_paused_with(message), 0)
                 page = page[considered:]
 
     # Questions of the broker.
@@ -235,7 +241,7 @@ class Holds:
         stored = self._pauses.get(name)
         if stored is None or stored.allowed or not (agent or stored.by):
             return None
-        return Verdict(stored.reason, name)
+        return Verdict(stored.reason)
 
     def keep(self, post: Post, stream: str, verdict: Verdict | None) -> str:
         """Hold the deliveries of a message that must wait: they are stored, but not delivered yet.
@@ -252,25 +258,25 @@ class Holds:
                 continue
             reason = verdict.reason if verdict is not None else self._behind((number, stream))
             account = self._directory.accounts[number]
-            self._append((number, stream), key, verdict or Verdict(reason))
+            self._append((number, stream), key, _paused_with(post.message), verdict.due_ms if verdict else 0)
             post.held.add(number)
             step = Step(State.PENDING, self._batch.now_ms, evidence=reason)
             self._batch.ladder.note(account, account.inbox.hold(key, key), step)
         return reason
 
     def _behind(self, stream: _Stream) -> str:
-        waits = any(segment.name in self._pauses for segment in self._queues[stream])
+        waits = any(self._is_paused(segment.name) for segment in self._queues[stream])
         return f"{HELD if waits else SLOWED}{_BEHIND}"
 
-    def _append(self, stream: _Stream, key: int, verdict: Verdict) -> None:
+    def _append(self, stream: _Stream, key: int, name: str, due_ms: int) -> None:
         queue = self._queues.setdefault(stream, deque())
-        if not queue or (queue[-1].name, queue[-1].due_ms) != (verdict.name, verdict.due_ms) or verdict.due_ms:
-            queue.append(_Segment(verdict.name, verdict.due_ms))
-            if verdict.due_ms:
-                heapq.heappush(self._due, (verdict.due_ms, *stream))
+        if not queue or (queue[-1].name, queue[-1].due_ms) != (name, due_ms) or due_ms:
+            queue.append(_Segment(name, due_ms))
+            if due_ms:
+                heapq.heappush(self._due, (due_ms, *stream))
         queue[-1].keys.append(key)
-        if verdict.name:
-            counts = self._waiting.setdefault(verdict.name, {})
+        if name:
+            counts = self._waiting.setdefault(name, {})
             counts[stream] = counts.get(stream, 0) + 1
 
     # Commands of people who manage conversations.
@@ -330,7 +336,9 @@ class Holds:
     def names_of(self, account: Account) -> tuple[str, ...]:
         """Return the names of a few paused conversations in which deliveries of this member are held."""
         names = (
-            name for name, streams in self._waiting.items() if any(number == account.number for number, _ in streams)
+            name
+            for name, streams in self._waiting.items()
+            if self._is_paused(name) and any(number == account.number for number, _ in streams)
         )
         return tuple(sorted(islice(names, _NAMES_MAX)))
 
@@ -356,6 +364,10 @@ class Holds:
         """Note that the saved pauses are durable. `save` writes the pauses again only after one of them changes."""
         self._unsaved = False
         self._unsaved_ms = 0
+
+    def _is_paused(self, name: str) -> bool:
+        stored = self._pauses.get(name)
+        return stored is not None and not stored.allowed
 
     def _set_pause(self, stored: _StoredPause) -> None:
         self._pauses[stored.name] = stored
@@ -452,8 +464,7 @@ class Holds:
         while released < most and (queue := self._queues.get(stream)) is not None:
             segment = queue[0]
             gone = account is None or not account.inbox.is_held(segment.keys[segment.start])
-            paused = self._pauses.get(segment.name)
-            waits = segment.due_ms > self._batch.now_ms or (paused is not None and not paused.allowed)
+            waits = segment.due_ms > self._batch.now_ms or self._is_paused(segment.name)
             waits = waits and not (account is not None and account.name in self._external_inbox_sessions)
             if waits and not gone:
                 break

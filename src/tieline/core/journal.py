@@ -17,7 +17,7 @@ from tieline.contract.message import nested_deeper
 from tieline.contract.reader import LogState, Reader
 from tieline.contract.redaction import redact
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Activity, Done, LogRows, ReaderState, Recorded, Reply
+from tieline.contract.reply import Activity, Done, LogRows, ReaderState, Recorded, Redaction, Reply
 from tieline.contract.reply import Readers as ReaderList
 from tieline.core import ledger
 from tieline.core.readers import Readers
@@ -65,6 +65,17 @@ class FreeSpace(Struct, frozen=True):
     """Request, from the hub itself, to return some free space of the journal's database to the file system."""
 
 
+class Erase(Struct, frozen=True):
+    """Request, from the hub itself, to erase the texts of a redacted message from stored activity.
+
+    Events that have one of the texts are replaced by the text `note`. The journal answers with `reply`.
+    """
+
+    texts: tuple[str, ...]
+    note: str
+    reply: Done | Redaction = Done()
+
+
 class ListReaders(Struct, frozen=True):
     """Request to list both logs and their readers.
 
@@ -90,7 +101,7 @@ class ForgetReader(Struct, frozen=True):
     known: bool
 
 
-Work = Record | Select | ReadRows | Prune | FreeSpace | ListReaders | AdvanceReader | ForgetReader
+Work = Record | Select | ReadRows | Prune | FreeSpace | Erase | ListReaders | AdvanceReader | ForgetReader
 
 
 class Journal:
@@ -125,6 +136,9 @@ class Journal:
             case Prune(at_ms):
                 # The reply has the number of deleted rows, so that the caller knows if more may be left.
                 return Recorded(self._prune(at_ms)), ()
+            case Erase():
+                self.dirty = self._erase(work) or self.dirty
+                return work.reply, ()
             case FreeSpace():
                 self.dirty = self._store.readers.free_space()
                 return Recorded(int(self.dirty)), ()
@@ -150,6 +164,11 @@ class Journal:
         self._store.commit()
         self.dirty = False
 
+    @property
+    def erasing(self) -> bool:
+        """True if a file may still have erased content. `retry` tries again to remove it."""
+        return self._store.erasing
+
     def retry(self) -> None:
         """Check after a failure that the store can write again. Raise an error if it cannot."""
         self._store.retry()
@@ -169,6 +188,12 @@ class Journal:
         self.late += tuple(late)
         self.dirty = True
         return len(deleted)
+
+    def _erase(self, work: Erase) -> bool:
+        """Erase the texts of a redacted message from all events. Return true if there are writes to commit."""
+        for text in work.texts:
+            self._store.erase(text, work.note)
+        return bool(work.texts)
 
     def close(self) -> None:
         """Close the journal's store."""

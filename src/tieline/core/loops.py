@@ -48,7 +48,7 @@ A search for longer rings would be slow, and would find more rings by chance.
 """
 
 _UNANSWERED_MAX = 32
-"""Largest number of unanswered messages from one place (a member or a channel) that are remembered for a member.
+"""Largest number of unanswered messages from one source (a member or a channel) that are remembered for a member.
 
 A member with more unanswered messages does not answer each of them.
 """
@@ -72,11 +72,11 @@ class RecentMessage(Struct, frozen=True, gc=False):
     parent: MessageId | None
     """The message that caused this one. The cause may be a guess."""
     answers: bool
-    """True if the message was sent to the place that its cause came from. Then it is part of a dialogue. It is not part
-    of a ring (A to B, B to C, C to A)."""
+    """True if the message was sent to the source of its cause. Then it is part of a dialogue. It is not part of a ring
+    (A to B, B to C, C to A)."""
 
     @property
-    def place(self) -> str:
+    def source(self) -> str:
         """The target that an answer to this message has: the sender of this message, or its channel."""
         return f"@{self.sender}" if self.target.startswith("@") else self.target
 
@@ -101,10 +101,10 @@ class _Heard:
         self.answered = False
 
 
-class _Place:
-    """The messages from one place (a member or a channel) that a member has read and not answered.
+class _Source:
+    """The messages from one source (a member or a channel) that a member has read and not answered.
 
-    The next message of the member to this place answers all of them.
+    The next message of the member to this source answers all of them.
     """
 
     __slots__ = ("heard", "last_ms")
@@ -133,7 +133,7 @@ class Judgement(Struct, frozen=True, gc=False):
     since_ms: int = 0
     """Time at which the cause reached the sender; 0 if the message has no hops."""
     answers: bool = False
-    """True if the message is sent to the place that its cause came from."""
+    """True if the message is sent to the source of its cause."""
 
 
 INNOCENT = Judgement(0, None)
@@ -207,7 +207,7 @@ class Loops:
     It has recent messages, and the messages that each member has read and not answered yet.
     """
 
-    __slots__ = ("_by_id", "_by_offset", "_heard", "_latest", "_limits", "_places", "_told", "_undo")
+    __slots__ = ("_by_id", "_by_offset", "_heard", "_latest", "_limits", "_sources", "_told", "_undo")
 
     def __init__(self, limits: Limits, undo: list[Callable[[], object]]) -> None:
         """Create an empty memory. Methods add functions to `undo` that take back their changes, if a batch fails."""
@@ -218,8 +218,8 @@ class Loops:
         self._by_offset: _Memory[int, RecentMessage] = _Memory(size)
         # Messages that reached a member, by recipient and log offset.
         self._heard: _Memory[tuple[str, int], _Heard] = _Memory(size)
-        # Unanswered messages, by recipient and place.
-        self._places: _Memory[tuple[str, str], _Place] = _Memory(size)
+        # Unanswered messages, by recipient and source.
+        self._sources: _Memory[tuple[str, str], _Source] = _Memory(size)
         # The last message that each member read, by member and thread. The thread `None` stands for any thread.
         self._latest: _Memory[tuple[str, str | None], _Heard] = _Memory(size)
         # Chains about which people got a notice, with the kind of notice.
@@ -240,7 +240,7 @@ class Loops:
         if causes:
             best = self._best([heard for heard in causes if self._in_pace(heard, now_ms)])
             cause = (best or causes[-1]).message
-            answers = target == cause.place
+            answers = target == cause.source
             if best is None or not counts:
                 return Judgement(0, cause.id, answers=answers)
             return Judgement(cause.hops + 1, cause.id, cause.id, cause.chain, best.at_ms, answers)
@@ -248,8 +248,8 @@ class Loops:
         guess = self._latest.get((sender, content.thread)) or self._latest.get((sender, None)) if counts else None
         if guess is None or not self._in_pace(guess, now_ms):
             return known or INNOCENT
-        place = self._places.get((sender, target))
-        if place is not None and now_ms - place.last_ms <= self._limits.reply_window_ms:
+        source = self._sources.get((sender, target))
+        if source is not None and now_ms - source.last_ms <= self._limits.reply_window_ms:
             # The target wrote to the sender lately. So this is a dialogue, and the sender does not pass a message on.
             return known or INNOCENT
         return self._judge_guess(content, target, sender, guess)
@@ -289,23 +289,23 @@ class Loops:
             named = self._take_named(content.reply_to, sender)
             if named is not None:
                 return [named]
-        place = self._places.get((sender, target))
-        if place is None or not place.heard:
+        source = self._sources.get((sender, target))
+        if source is None or not source.heard:
             return ()
-        found = place.unanswered()
+        found = source.unanswered()
         # Objectives have their own limits, so a message of an objective is answered only in its thread.
         elsewhere = [heard for heard in found if not (heard.message.thread or "").startswith("obj:")]
         found = [heard for heard in found if heard.message.thread == content.thread] or elsewhere
-        self._answer(found, place)
+        self._answer(found, source)
         return found
 
-    def _answer(self, found: list[_Heard], place: _Place | None = None) -> None:
-        """Mark these messages as answered, and remove them from the unanswered messages of `place`."""
+    def _answer(self, found: list[_Heard], source: _Source | None = None) -> None:
+        """Mark these messages as answered, and remove them from the unanswered messages of `source`."""
         for heard in found:
             heard.answered = True
-        if place is not None:
-            place.heard = place.unanswered()
-        self._undo.append(partial(_ask_again, found, place))
+        if source is not None:
+            source.heard = source.unanswered()
+        self._undo.append(partial(_ask_again, found, source))
 
     def _take_named(self, message_id: MessageId, sender: str) -> _Heard | None:
         """Return the message that a reply names, and mark it as answered.
@@ -370,14 +370,14 @@ class Loops:
         self._latest.put((recipient, None), heard)
         if recent.thread:
             self._latest.put((recipient, recent.thread), heard)
-        place = self._places.get((recipient, recent.place))
-        if place is None:
-            place = _Place()
-            self._places.put((recipient, recent.place), place)
-        place.last_ms = now_ms
-        place.heard.append(heard)
-        if len(place.heard) > _UNANSWERED_MAX:
-            place.heard = place.unanswered()[-_UNANSWERED_MAX // 2 :]
+        source = self._sources.get((recipient, recent.source))
+        if source is None:
+            source = _Source()
+            self._sources.put((recipient, recent.source), source)
+        source.last_ms = now_ms
+        source.heard.append(heard)
+        if len(source.heard) > _UNANSWERED_MAX:
+            source.heard = source.unanswered()[-_UNANSWERED_MAX // 2 :]
 
     def offset_of(self, message_id: MessageId) -> int | None:
         """Return the log offset of a recent message; `None` if the loop rule does not remember the message."""
@@ -425,15 +425,15 @@ class Loops:
         """Shift all times by `step_ms`, because somebody set the clock. So the age of each message stays the same."""
         for heard in self._heard.values():
             heard.at_ms += step_ms
-        for place in self._places.values():
-            place.last_ms += step_ms
+        for source in self._sources.values():
+            source.last_ms += step_ms
 
 
-def _ask_again(found: list[_Heard], place: _Place | None) -> None:
+def _ask_again(found: list[_Heard], source: _Source | None) -> None:
     for heard in found:
         heard.answered = False
-    if place is not None:
-        place.heard = found + place.heard
+    if source is not None:
+        source.heard = found + source.heard
 
 
 def _hops_of(heard: _Heard) -> int:

@@ -16,6 +16,7 @@ from tieline.core.channels import ChannelRules
 from tieline.core.deliveries import Deliveries
 from tieline.core.directory import Account, Directory, Session
 from tieline.core.escalation import Escalation
+from tieline.core.invitations import InvitationBook
 from tieline.core.rules import Rules, decides
 from tieline.core.sessions import Sessions
 from tieline.core.team import TeamRules, last_manager
@@ -25,7 +26,7 @@ from tieline.core.tokens import TokenRules
 class MembershipRules(Rules):
     """Rules for the commands that add and remove members, and replace their tokens."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - everything that ends with a member
         self,
         batch: Batch,
         directory: Directory,
@@ -35,6 +36,7 @@ class MembershipRules(Rules):
         sessions: Sessions,
         team: TeamRules,
         tokens: TokenRules,
+        invitations: InvitationBook,
     ) -> None:
         self._batch = batch
         self._store = batch.store
@@ -46,6 +48,7 @@ class MembershipRules(Rules):
         self._sessions = sessions
         self._team = team
         self._tokens = tokens
+        self._invitations = invitations
 
     @decides(c.AddMember)
     def add(self, session: Session, command: c.AddMember) -> Reply:
@@ -117,7 +120,7 @@ class MembershipRules(Rules):
 
     @decides(c.RemoveMember)
     def remove(self, session: Session, command: c.RemoveMember) -> Reply:
-        """Remove a member.
+        """Remove a member, with the invitations that it made or may know.
 
         Its deliveries that are not acked or expired become dead, because nothing can reach the member.
         """
@@ -135,6 +138,7 @@ class MembershipRules(Rules):
         self._escalation.forget(account)
         self._directory.remove(account)
         self._sessions.forget_grants(account)
+        self._invitations.end_with(account, session.speaker)
         self._store.drop_member(account.number, self._batch.now_ms)
         self._batch.outcome.changes.append(MemberVanished(account.member.name))
         self._batch.record(Removed(account.member.name, session.speaker))

@@ -112,6 +112,8 @@ class Memory:
         batch, limits = self.batch, self.limits
         batch.start_over(Ledger(stored_state.log_end, stored_state.log_head))
         directory = self.directory = Directory(stored_state, team.restore_team(stored_state))
+        # Small stored values by key.
+        self.settings = stored_state.settings
         self.resumption = Resumption(stored_state.grants)
         self.channels = Channels(stored_state, directory)
         self.objectives = Objectives(stored_state, self.store)

@@ -66,10 +66,12 @@ class Fault(Struct, frozen=True):
 class Deferred(Struct, frozen=True):
     """Placeholder for a reply that comes later, from the journal or the search index.
 
-    `work` is the request that the journal or the search index carries out.
+    `work` is the request that the journal or the search index carries out. If it succeeds and there is a command
+    `then`, the reply is the reply to that command.
     """
 
     work: Work | SearchQuery
+    then: c.Command | None = None
 
 
 class Outcome(Struct):

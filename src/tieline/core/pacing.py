@@ -72,7 +72,7 @@ class Pacing:
             cause = self._loops.sender_of(judgement.cause)
             self._notices.held(name, why, (session.speaker, cause), found)
             self._batch.outcome.warnings.append(reason)
-            return Verdict(reason, name)
+            return Verdict(reason)
         if judgement.hops <= soft:
             return None
         setting = "objective_hops_soft" if soft == limits.objective_hops_soft else "hops_soft"

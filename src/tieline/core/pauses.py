@@ -60,7 +60,10 @@ class PauseRules(Rules):
         return _refuse(session) or Pauses(self._holds.list(self._batch.now_ms))
 
     def _named(self, session: Session, thread: str) -> str | Refusal:
-        """Return the name of the conversation. Return a refusal if it is invalid, or if the session lacks the right."""
+        """Check `thread` and return it as the name of a conversation.
+
+        Return a refusal if the name is invalid, or if the session may not pause conversations.
+        """
         return _refuse(session) or find_conversation(thread)
 
 

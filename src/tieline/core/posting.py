@@ -11,7 +11,6 @@ from collections.abc import Collection
 from tieline.contract import chain
 from tieline.contract import command as c
 from tieline.contract.event import Sent
-from tieline.contract.identifiers import SessionId
 from tieline.contract.message import Content, Message, Priority
 from tieline.core import ledger
 from tieline.core.batch import Batch
@@ -67,18 +66,19 @@ class Posting:
         judgement: Judgement,
         verdict: Verdict | None = None,
     ) -> tuple[Post, str]:
-        """Store a message with its deliveries. Return both, and the reason if a delivery is held (otherwise empty).
+        """Store a message with its deliveries. Return them as a `Post`, and the reason why a delivery is held.
 
-        `encoded` is the content as it is stored, `stream` is the name of the message's stream, and `found` are the
-        recipients. `judgement` has the cause of the message and its hops (number of answers of agents that led to it).
-        With a `verdict`, the message is held: stored, but not delivered yet.
+        The reason is empty if no delivery is held. `encoded` is the content as it is stored, `stream` is the name of
+        the message's stream, and `found` are the recipients. `judgement` has the message that this one answers, and the
+        hops: how many answers of agents in a row led to it. With a `verdict`, the message is held: stored, but not
+        delivered yet.
         """
         batch, holds = self._batch, self._holds
         now_ms, outcome = batch.now_ms, batch.outcome
         batch.changed = batch.dirty = outcome.urgent = True
         content, sender = command.content, session.speaker
-        message = self._stamp(command, session, judgement)
-        post = _deliver(message, session.id, stream, found)
+        post = self._deliver(command, session, stream, found, judgement)
+        message = post.message
         route = pack_route(post.numbers, post.keys, post.stream_seqs)
         seal = chain.seal_message(message, encoded, route)
         event = Sent(
@@ -107,11 +107,15 @@ class Posting:
         self._signing.give_up(command, found)
         return post, held
 
-    def _stamp(self, command: c.Send, session: Session, judgement: Judgement) -> Message:
+    def _deliver(
+        self, command: c.Send, session: Session, stream: str, accounts: Collection[Account], judgement: Judgement
+    ) -> Post:
+        """Make the message, and put a delivery of it into the inbox of each account."""
         batch = self._batch
-        return Message(
+        offset = batch.ledger.end
+        message = Message(
             id=self._clock_and_ids.message_id(batch.now_ms),
-            offset=batch.ledger.end,
+            offset=offset,
             sender=session.speaker,
             protocol=session.protocol,
             sent_at_ms=batch.now_ms,
@@ -122,18 +126,14 @@ class Posting:
             cause=judgement.cause,
             signature=command.signature,
         )
-
-
-def _deliver(message: Message, origin: SessionId, stream: str, accounts: Collection[Account]) -> Post:
-    keys: list[int] = []
-    stream_seqs: list[int] = []
-    offset = message.offset
-    for account in accounts:
-        counts = account.streams
-        stream_seq = counts[stream] = counts.get(stream, 0) + 1
-        keys.append(account.inbox.append(offset, stream_seq))
-        stream_seqs.append(stream_seq)
-        account.changed = True
-    names = [account.name for account in accounts]
-    numbers = [account.number for account in accounts]
-    return Post(message, origin, names, numbers, keys, stream_seqs)
+        keys: list[int] = []
+        stream_seqs: list[int] = []
+        for account in accounts:
+            counts = account.streams
+            stream_seq = counts[stream] = counts.get(stream, 0) + 1
+            keys.append(account.inbox.append(offset, stream_seq))
+            stream_seqs.append(stream_seq)
+            account.changed = True
+        names = [account.name for account in accounts]
+        numbers = [account.number for account in accounts]
+        return Post(message, session.id, names, numbers, keys, stream_seqs)

@@ -148,7 +148,7 @@ class Readers:
         return Cutoff(before_ms, min(row.position for row in self._rows.values()), unread_before_ms)
 
     def passed(self, deleted: Sequence[int]) -> None:
-        """Count, for each reader, the rows at the offsets `deleted` that the reader has not read.
+        """Add the rows at the offsets `deleted` to the missed rows of each reader that has not read them.
 
         These rows are about to be deleted.
         """

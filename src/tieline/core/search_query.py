@@ -85,6 +85,9 @@ class SearchIndex(Protocol):
         Return true if work is left.
         """
 
+    def start_over(self) -> None:
+        """Delete the whole index. `work` and `find` make it anew from the messages that are stored now."""
+
     def close(self) -> None:
         """Close the index."""
 

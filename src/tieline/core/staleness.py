@@ -32,9 +32,9 @@ class StalenessRules(Rules):
         self._deliveries = deliveries
 
     def find_superseded(self, message_id: MessageId, session: Session) -> DeliveryRoute | Refusal:
-        """Return the deliveries (route) of an earlier message that a new message of this session supersedes.
+        """Return the deliveries of the earlier message `message_id`, which a new message of this session supersedes.
 
-        Return a refusal if the session's member did not send the earlier message.
+        Return a refusal if the session's member did not send `message_id`.
         """
         found = self._store.find_message(message_id)
         if found is None or not session.said(found[0]):

@@ -153,10 +153,7 @@ class Span(Struct, frozen=True, array_like=True):
 
 
 class ChannelRow(Struct, frozen=True):
-    """Row of a channel, without its subscribers: id, name, creator, and the spans of its messages.
-
-    A span is a part of the log in which the channel had a certain name.
-    """
+    """Row of a channel, without its subscribers: id, name, creator, and the spans of its messages."""
 
     id: ChannelId
     name: ChannelName
@@ -253,10 +250,7 @@ class SentReplay(Struct, frozen=True):
 
 
 class MovedReplay(Struct, frozen=True):
-    """A change of one member's deliveries to a new state, made after the last snapshot.
-
-    The hub replays the change when it starts.
-    """
+    """A change of one member's deliveries after the last snapshot. The hub replays it when it starts."""
 
     number: int
     ranges: Ranges
@@ -302,10 +296,7 @@ class KnownMessage(Struct, frozen=True):
 
 
 THREADS_MAX = 1000
-"""The full history of a reader includes only the newest threads of objectives, at most this many.
-
-A reader must ask for an older thread by its name.
-"""
+"""Limit on the threads of objectives in the full history of a reader: the newest. It must ask for others by name."""
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
@@ -383,9 +374,11 @@ class ActivityQuery(Struct, frozen=True):
 class ActivityStore(Protocol):
     """Interface of the durable storage of the activity log. It is separate from the hub's own store.
 
-    One dedicated thread calls it. Writes are buffered. `commit` makes them durable together. After any exception the
-    buffered writes are lost.
+    One dedicated thread calls it. `commit` makes buffered writes durable together. Any exception drops buffered writes.
     """
+
+    erasing: bool
+    """True if a file may still have erased content, for example because a reader needs it. `retry` tries again."""
 
     @property
     def readers(self) -> ReaderStore:
@@ -412,6 +405,9 @@ class ActivityStore(Protocol):
         There are at most `limit` rows, and together they have at most `bytes_max` bytes. The first row is returned even
         if it is larger.
         """
+
+    def erase(self, text: str, note: str) -> None:
+        """Replace all events that have this text. A new event has only the kind, the time and the text `note`."""
 
     def prune(self, cutoff: Cutoff, limit: int) -> range:
         """Delete up to `limit` committed rows, oldest first, as far as `cutoff` allows. Return their offsets.
@@ -538,6 +534,12 @@ class Store(Protocol):
         A message is deleted if `cutoff` allows it and its offset is not in `keep`. Return the offsets of the deleted
         messages, and the offset from which to continue. It is `None` if no more messages are old enough to be deleted.
         The log rows of deleted messages stay.
+        """
+
+    def redact(self, row: LogRow, offset: int, content: bytes) -> None:
+        """Replace the content of the message at `offset`, without its signature, and erase the old content.
+
+        `row` is the log row of the `Redacted` event. Soon after the commit, no file of the store has the old content.
         """
 
     def commit(self) -> None:

@@ -13,9 +13,10 @@ from typing import Any
 import apsw
 
 from tieline.contract.event import LogRow
+from tieline.core.quotes import quoted_forms
 from tieline.core.readers import Cutoff
 from tieline.core.store import ACTIVITY, ActivityEntry, ActivityQuery, StoreError, page
-from tieline.stores.sqlite.database import CHECKPOINT_PAGES, explain, open_database, write_nothing
+from tieline.stores.sqlite.database import CHECKPOINT_PAGES, empty_wal, explain, open_database, wal_bytes, write_nothing
 from tieline.stores.sqlite.readers import SqliteReaders
 from tieline.stores.sqlite.statements import QUERIES
 
@@ -29,6 +30,8 @@ class SqliteActivity:
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
         self._path = folder / ACTIVITY_FILE
+        # True if the write-ahead log may have content that was erased from the database, for example after a crash.
+        self.erasing = wal_bytes(self._path) > 0
         self._connection = open_database(self._path, "activity", synchronous=synchronous, vfs=vfs)
         self._connection.set_wal_hook(self._note_wal_size)
         # Pages in the write-ahead log after the last commit.
@@ -77,11 +80,20 @@ class SqliteActivity:
                 # Passive: moves only pages that no reader needs, and never waits for a reader.
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 self._wal_pages = 0
+        self._finish_erasing()
 
     def retry(self) -> None:
         """Check that the database accepts writes again. Raise if it does not. See `ActivityStore.retry`."""
         with self._refusing():
             write_nothing(self._connection)
+        self._finish_erasing()
+
+    def _finish_erasing(self) -> None:
+        """Empty the write-ahead log if it may have erased content. If a reader needs it, the next call tries again."""
+        if self.erasing:
+            with suppress(apsw.Error):
+                empty_wal(self._connection)
+                self.erasing = False
 
     def select(self, query: ActivityQuery) -> Sequence[ActivityEntry]:
         """Return committed activity of one member that matches a query, newest first. See `ActivityStore.select`."""
@@ -115,6 +127,18 @@ class SqliteActivity:
         with self._refusing():
             rows = self._connection.execute(QUERIES["read_activity"], (start, limit))
             return page((LogRow(*row) for row in rows), lambda row: len(row.event), bytes_max), self._committed_end()
+
+    def erase(self, text: str, note: str) -> None:
+        """Replace all events that have this text, and erase them from the disk. See `ActivityStore.erase`."""
+        with self._refusing():
+            self._begin()
+            self._connection.pragma("secure_delete", True)
+            try:
+                for forms in quoted_forms(text):
+                    self._connection.execute(QUERIES["erase_activity"], (note, *forms)).fetchall()
+            finally:
+                self._connection.pragma("secure_delete", False)
+        self.erasing = True
 
     def prune(self, cutoff: Cutoff, limit: int) -> range:
         """Delete up to `limit` of the oldest rows that `cutoff` does not keep. Return their offsets.

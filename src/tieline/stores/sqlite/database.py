@@ -3,6 +3,7 @@
 import errno
 import re
 import shutil
+import sys
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
@@ -31,6 +32,9 @@ _VACUUM_COPIES = 3
 """
 
 log = structlog.get_logger(__name__)
+
+UPGRADE_FOLDER = "before-upgrade"
+"""Folder in a home with the backups that are made before a newer program changes the databases."""
 
 CHECKPOINT_PAGES = 4000
 """Number of pages in the write-ahead log (16 MB) at which a checkpoint moves them into the database. The next start
@@ -86,11 +90,13 @@ _ROOM_BYTES = 64 * 1024
 
 MENDING = {
     "tieline.db": (
-        "stop the hub, keep a copy of the whole home, and put the last backup in place; without one, "
+        "stop the hub, keep a copy of the whole home, and restore the last backup (tieline restore); without one, "
         "'sqlite3 tieline.db .recover' saves what can be read, and 'tieline doctor --deep' shows what is left"
     ),
     "activity.db": "stop the hub and move activity.db* away: an empty one is made, and messages are not touched",
-    "files.db": "stop the hub and put files.db* of the last backup in place; messages are not touched",
+    "files.db": (
+        "stop the hub, restore the last backup elsewhere (tieline restore), and take its files.db; messages are whole"
+    ),
     "search.db": "stop the hub and remove search.db*: it is made anew from the messages",
 }
 """For each database file, instructions to repair it if it is damaged."""
@@ -150,6 +156,9 @@ def open_database(path: Path, schema: str, *, synchronous: str = "FULL", vfs: st
             connection.pragma("auto_vacuum", INCREMENTAL)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", synchronous)
+        if sys.platform == "darwin":
+            # There, a plain sync leaves data in the cache of the drive, which a power failure empties.
+            connection.pragma("fullfsync", True)
         connection.pragma("foreign_keys", True)
         # The store runs checkpoints of the write-ahead log itself, so that a commit costs exactly one sync.
         connection.wal_autocheckpoint(0)
@@ -194,6 +203,24 @@ def _make_shrinkable(connection: apsw.Connection, path: Path) -> None:
         log.info("a database was rewritten once, so that it can give back its free space", database=path.name)
 
 
+def empty_wal(connection: apsw.Connection) -> None:
+    """Move the write-ahead log into the database and empty its file, which may still have erased content.
+
+    Raise `apsw.BusyError` at once if a reader needs the write-ahead log.
+    """
+    connection.set_busy_timeout(0)
+    try:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    finally:
+        connection.set_busy_timeout(_BUSY_MS)
+
+
+def wal_bytes(path: Path) -> int:
+    """Return the size of the write-ahead log of the database at `path`; 0 if there is none."""
+    wal = Path(f"{path}-wal")
+    return wal.stat().st_size if wal.exists() else 0
+
+
 def write_nothing(connection: apsw.Connection) -> None:
     """Write a page to disk without changing any data, for example to test if the database can be written."""
     connection.pragma("user_version", connection.pragma("user_version"))
@@ -215,20 +242,52 @@ def open_for_reading(path: Path) -> apsw.Connection:
     return connection
 
 
+def upgrade_backups(home: Path) -> list[tuple[Path, tuple[int, ...]]]:
+    """Return the backups that were made before upgrades of a home, oldest first.
+
+    Each has the schemas of its main database, activity and files; 0 for a database that was not there. They are in its
+    name, before its time, which older programs left out.
+    """
+    found = [
+        ((named["time"] or "", path.stat().st_mtime_ns), path, (*map(int, named["schemas"].split("-")), 0, 0)[:3])
+        for path in (home / UPGRADE_FOLDER).glob("*.tar.gz")
+        if (named := _UPGRADE_BACKUP.fullmatch(path.name))
+    ]
+    return [(path, schemas) for _, path, schemas in sorted(found)]
+
+
+_UPGRADE_BACKUP = re.compile(r"(?P<schemas>\d+(-\d+){0,2})(-(?P<time>\d{8}T\d{6}Z))?\.tar\.gz")
+
+
+def _backup(home: Path) -> str:
+    """Return the path of the newest backup before an upgrade that this program can restore; `FILE` if there is none."""
+    known = [newest_version(schema) for schema in ("main", "activity", "files")]
+    found = [
+        path
+        for path, schemas in upgrade_backups(home)
+        if all(version <= newest for version, newest in zip(schemas, known, strict=True))
+    ]
+    return str(found[-1]) if found else "FILE"
+
+
 def _migrate(connection: apsw.Connection, path: Path, scripts: tuple[str, ...]) -> None:
     version = connection.pragma("user_version")
     assert isinstance(version, int), "user_version is a number"
     if version > len(scripts):
         raise StoreError(
             f"{path} was written by a newer Tieline (schema {version}; this program knows {len(scripts)}): "
-            f"upgrade this program, or start with another home"
+            f"upgrade this program",
+            f"to go back to an older home: tieline restore {_backup(path.parent)} --home DIR",
         )
-    for number, script in enumerate(scripts[version:], start=version + 1):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+    if version == len(scripts):
+        return
+    # One transaction, so that a new home costs one sync per database, and a failed upgrade changes nothing.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for script in scripts[version:]:
             connection.execute(script)
-            connection.pragma("user_version", number)
-        except BaseException:
-            connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
+        connection.pragma("user_version", len(scripts))
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")

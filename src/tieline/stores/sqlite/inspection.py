@@ -13,6 +13,7 @@ from tieline.core.store import StoreError
 from tieline.stores.sqlite.database import open_for_reading
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE
+from tieline.stores.sqlite.words import Words
 
 
 class SqliteInspection:
@@ -25,6 +26,7 @@ class SqliteInspection:
         self._connection = open_for_reading(home / MAIN_FILE)
         # One transaction for all reads: a running hub continues to write, but its new rows are not visible here.
         self._connection.execute("BEGIN")
+        self._words = Words(self._connection)
 
     def _read(self, statement: str) -> Iterator[tuple[Any, ...]]:
         try:
@@ -35,7 +37,7 @@ class SqliteInspection:
     def rows(self) -> Iterator[LogRow]:
         """Yield all rows of the main log, by offset. See `Inspection.rows`."""
         for offset, at_ms, event, hash_bytes in self._read("inspect_log"):
-            yield LogRow(offset=offset, at_ms=at_ms, event=event, hash=hash_bytes.hex())
+            yield LogRow(offset=offset, at_ms=at_ms, event=self._words.unpack(event), hash=hash_bytes.hex())
 
     def messages(self) -> Iterator[StoredMessage]:
         """Yield all stored messages, by log offset. See `Inspection.messages`."""

@@ -21,6 +21,7 @@ from tieline.stores.sqlite.activity import ACTIVITY_FILE
 from tieline.stores.sqlite.database import open_for_reading
 from tieline.stores.sqlite.statements import load
 from tieline.stores.sqlite.store import MAIN_FILE
+from tieline.stores.sqlite.words import Words
 
 LOGS = (MAIN, ACTIVITY)
 
@@ -79,6 +80,7 @@ class LogPages:
     def __init__(self, home: Path) -> None:
         self._paths = {MAIN: home / MAIN_FILE, ACTIVITY: home / ACTIVITY_FILE}
         self._connections: dict[str, apsw.Connection] = {}
+        self._words: Words | None = None
 
     def end(self, log: str) -> int:
         """Return the offset that the next row of a log, `main` or `activity`, will have."""
@@ -102,11 +104,16 @@ class LogPages:
     def main(self, start: int, end: int) -> MainPage:
         """Return the rows of the main log with `start` <= offset < `end`, read in one transaction."""
         with self._instant(MAIN):
-            before = self._select(MAIN, "rows", (start - 2, start))
-            rows = self._select(MAIN, "rows", (start, end))
+            before = self._rows(start - 2, start)
+            rows = self._rows(start, end)
             messages = self._select(MAIN, "messages", (start, end))
             happenings = self._select(MAIN, "happenings", (start, end))
         return MainPage(before, rows, messages, happenings)
+
+    def event(self, offset: int) -> bytes | None:
+        """Return the event at an offset of the main log, or `None`."""
+        rows = self._rows(offset, offset + 1)
+        return rows[0][2] if rows else None
 
     def activity(self, start: int, end: int) -> _Rows:
         """Return the rows of the activity log with `start` <= offset < `end`.
@@ -117,8 +124,16 @@ class LogPages:
 
     def close(self) -> None:
         """Close the databases."""
+        self._words = None
         while self._connections:
             self._connections.popitem()[1].close()
+
+    def _rows(self, start: int, end: int) -> _Rows:
+        found = self._select(MAIN, "rows", (start, end))
+        if self._words is None:
+            self._words = Words(self._connection(MAIN))
+        unpack = self._words.unpack
+        return [(offset, at_ms, unpack(event), own) for offset, at_ms, event, own in found]
 
     @contextmanager
     def _instant(self, log: str) -> Iterator[None]:

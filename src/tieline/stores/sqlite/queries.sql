@@ -3,6 +3,15 @@
 -- name: append_log
 INSERT INTO log (offset, at_ms, event, hash) VALUES (?, ?, ?, ?)
 
+-- name: insert_word
+INSERT INTO word (number, text) VALUES (?, ?)
+
+-- name: word
+SELECT text FROM word WHERE number = ?
+
+-- name: newest_words
+SELECT number, text FROM (SELECT number, text FROM word ORDER BY number DESC LIMIT ?) ORDER BY number
+
 -- name: insert_message
 INSERT INTO message
     (offset, id, sender, protocol, wire_id, target, sent_at_ms, expires_at_ms, verified, hops, cause, content, route,
@@ -183,6 +192,10 @@ SELECT offset, at_ms, number, kind, ts_ms, event FROM activity WHERE offset = ?
 -- All but the newest row, which says where the log goes on.
 SELECT offset, at_ms FROM activity WHERE offset < (SELECT max(offset) FROM activity) ORDER BY offset LIMIT ?
 
+-- name: erase_activity
+UPDATE activity SET event = CAST(json_object('kind', kind, 'ts', ts_ms, 'redacted', ?1) AS BLOB)
+WHERE instr(event, ?2) OR instr(event, ?3)
+
 -- name: delete_activity
 DELETE FROM activity WHERE offset <= ?
 
@@ -318,6 +331,13 @@ SELECT offset, sent_at_ms, route, sender, target FROM message WHERE offset >= ? 
 -- name: delete_message
 DELETE FROM message WHERE offset = ?
 
+-- name: redact_message
+UPDATE message SET content = ?, signature = '' WHERE offset = ?
+
+-- name: note_redaction
+-- The offset of the last redaction, for the search index.
+INSERT OR REPLACE INTO setting (key, value) VALUES ('redaction', ?)
+
 -- name: delete_steps
 DELETE FROM step WHERE number = ? AND last = ? AND first = ?
 
@@ -346,7 +366,13 @@ FROM objective_event JOIN objective USING (serial) ORDER BY objective_event.offs
 ATTACH DATABASE ? AS hub
 
 -- name: search_progress
-SELECT progress.log_end, progress.hash IS NULL OR progress.hash = log.hash
+-- The second value is false if the index was made from another log, or before the last redaction.
+SELECT
+    progress.log_end,
+    progress.log_end = 0 OR (
+        (progress.hash IS NULL OR progress.hash = log.hash)
+        AND progress.redaction IS (SELECT value FROM hub.setting WHERE key = 'redaction')
+    )
 FROM progress LEFT JOIN hub.log AS log ON log.offset = progress.log_end - 1
 
 -- name: search_log_end
@@ -369,7 +395,10 @@ FROM (
 )
 
 -- name: set_search_progress
-UPDATE progress SET log_end = ?1, hash = (SELECT hash FROM hub.log WHERE offset = ?1 - 1)
+UPDATE progress SET
+    log_end = ?1,
+    hash = (SELECT hash FROM hub.log WHERE offset = ?1 - 1),
+    redaction = CASE log_end WHEN 0 THEN (SELECT value FROM hub.setting WHERE key = 'redaction') ELSE redaction END
 
 -- name: search
 SELECT message.offset, message.sender, message.target
@@ -392,11 +421,23 @@ SELECT min(offset) FROM hub.message
 -- name: search_forget
 DELETE FROM said WHERE rowid = ?
 
--- name: search_forget_all
-INSERT INTO said (said) VALUES ('delete-all')
-
 -- name: epoch
 SELECT epoch FROM log_state
+
+-- name: has_log_state
+SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'log_state')
+
+-- name: renew_epoch
+-- After a restore: what was logged after the backup is lost, so the offsets mean other rows from now on.
+UPDATE log_state SET epoch = lower(hex(randomblob(16)))
+
+-- name: read_schema
+-- A read that begins a transaction.
+SELECT count(*) FROM sqlite_schema
+
+-- name: digests
+-- Of the catalogue of files.
+SELECT DISTINCT digest FROM entry WHERE digest IS NOT NULL
 
 -- name: main_kept_from
 SELECT kept_from FROM log_state
@@ -430,9 +471,8 @@ PRAGMA incremental_vacuum(64)
 -- name: main_end
 SELECT coalesce(max(offset) + 1, 0) FROM log
 
--- name: log_growth
--- From the first message on: what a new hub logs before it is no growth of messages.
-SELECT sum(CAST(substr(event, 1, 15) AS TEXT) = '{"event":"send"'), count(*), sum(length(event))
-FROM log WHERE offset >= (
-    SELECT min(offset) FROM log WHERE offset >= ? AND CAST(substr(event, 1, 15) AS TEXT) = '{"event":"send"'
-)
+-- name: newest_events
+SELECT event FROM log WHERE offset >= ? ORDER BY offset
+
+-- name: word_bytes
+SELECT coalesce(sum(length(text)), 0) FROM word WHERE number IN (SELECT value FROM json_each(?))

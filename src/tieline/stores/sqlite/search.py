@@ -2,12 +2,13 @@
 
 The searcher uses it, on one thread. It reads the messages from `tieline.db`, which is attached for reading. Committed
 messages are indexed later, some at a time, so a write never waits for the index. The index also stores the log position
-up to which messages are indexed. If the index is damaged, or was made from another log, it is rebuilt. The SQL
-statements are in `queries.sql`, and the schema is in `schema/`.
+up to which messages are indexed, and the last redaction before it was begun. If the index is damaged, was made from
+another log, or is older than the last redaction, it is rebuilt. The SQL statements are in `queries.sql`, and the schema
+is in `schema/`.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -16,8 +17,9 @@ from tieline.contract.message import Message
 from tieline.core.search_query import SearchQuery, Term
 from tieline.core.store import DamagedError, DiskError, StoreError
 from tieline.stores.sqlite.database import CHECKPOINT_PAGES, explain, open_database
+from tieline.stores.sqlite.rows import decode_message
 from tieline.stores.sqlite.statements import QUERIES
-from tieline.stores.sqlite.store import MAIN_FILE, decode_message
+from tieline.stores.sqlite.store import MAIN_FILE
 
 SEARCH_FILE = "search.db"
 
@@ -44,6 +46,8 @@ class SqliteSearch:
         self._folder = folder
         # True if the index was damaged and rebuilt since the start.
         self._made_anew = False
+        # True while a rebuild runs, and after a rebuild that failed. The connection may be closed then.
+        self._unfinished = False
         self._connection = self._open()
         # End of the log at the last check, to see whether the log grows.
         self._looked = -1
@@ -51,6 +55,9 @@ class SqliteSearch:
         self._swept: int | None = None
         # Oldest message at the last sweep. If it changes, retention has removed messages.
         self._oldest: int | None = -1
+        with suppress(apsw.Error, StoreError):
+            # A crash may have come between a redaction and the new index. If this fails, `work` and `find` repeat it.
+            self._position()
 
     def _open(self) -> apsw.Connection:
         path = self._folder / SEARCH_FILE
@@ -64,19 +71,29 @@ class SqliteSearch:
             return self._connect(path)
 
     def _remove(self) -> None:
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{self._folder / SEARCH_FILE}{suffix}").unlink(missing_ok=True)
+        path = self._folder / SEARCH_FILE
+        try:
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{path}{suffix}").unlink(missing_ok=True)
+        except OSError as error:
+            raise explain(error, path) from error
 
     def _connect(self, path: Path) -> apsw.Connection:
         # Without syncs: after a crash the index continues from its position, or is rebuilt.
         connection = open_database(path, "search", synchronous="OFF")
         connection.wal_autocheckpoint(CHECKPOINT_PAGES)
-        connection.execute(QUERIES["attach_hub"], (str(self._folder / MAIN_FILE),))
+        main = self._folder / MAIN_FILE
+        try:
+            connection.execute(QUERIES["attach_hub"], (str(main),))
+        except apsw.Error as error:
+            connection.close()
+            raise explain(error, main) from error
         return connection
 
     def find(self, query: SearchQuery) -> Sequence[Message]:
         """Index all new messages, then return the messages that match, newest first. See `SearchIndex.find`."""
         with self._refusing():
+            self._finish()
             while self._take_in():
                 pass
             return list(self._find(query))
@@ -117,12 +134,31 @@ class SqliteSearch:
         `SearchIndex.work`.
         """
         with self._refusing():
+            self._finish()
             end = self._log_end()
             grows, self._looked = end != self._looked, end
             position = self._position()
             if position != end:
                 return self._take_in() if not grows or end - position > _BEHIND_MAX else False
             return self._sweep()
+
+    def start_over(self) -> None:
+        """Make the index anew, because the content of a message was erased. See `SearchIndex.start_over`."""
+        with self._refusing():
+            self._make_anew()
+
+    def _make_anew(self) -> None:
+        # The file is removed, because an index that is only emptied keeps its old words in free pages.
+        self._unfinished = True
+        self._connection.close()
+        self._remove()
+        self._connection = self._connect(self._folder / SEARCH_FILE)
+        self._unfinished = False
+
+    def _finish(self) -> None:
+        """Make the index anew if the last try failed, for example because the disk was full."""
+        if self._unfinished:
+            self._make_anew()
 
     def close(self) -> None:
         """Close the database."""
@@ -134,14 +170,12 @@ class SqliteSearch:
     def _position(self) -> int:
         """Return the log offset up to which messages are indexed.
 
-        If the index was made from another log, empty it first and return 0.
+        If the index was made from another log, or before the last redaction, make it anew and return 0.
         """
         log_end, same = self._connection.execute(QUERIES["search_progress"]).get
         if same:
             return int(log_end)
-        with self._connection:
-            self._connection.execute(QUERIES["search_forget_all"])
-            self._connection.execute(QUERIES["set_search_progress"], (0,))
+        self._make_anew()
         return 0
 
     def _take_in(self) -> bool:
@@ -179,9 +213,7 @@ class SqliteSearch:
             if isinstance(explained, DamagedError) and not self._made_anew:
                 # Only once: the damaged file may be the hub's main database, which the index reads.
                 self._made_anew = True
-                self._connection.close()
-                self._remove()
-                self._connection = self._connect(self._folder / SEARCH_FILE)
+                self._make_anew()
                 raise StoreError("the search index was damaged, and is being made anew; ask again soon") from error
             raise explained if isinstance(explained, StoreError) else StoreError(f"search: {error}") from error
 

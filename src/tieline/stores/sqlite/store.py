@@ -15,19 +15,16 @@ import msgspec
 
 from tieline.contract.chain import GENESIS, digest
 from tieline.contract.delivery import Fall, State, Step
-from tieline.contract.event import Fell, Held, LogRow, Moved
-from tieline.contract.identifiers import MemberName, MessageId
+from tieline.contract.event import AnyEvent, Fell, Held, LogRow, Moved
+from tieline.contract.identifiers import MessageId
 from tieline.contract.keys import Ranges
-from tieline.contract.member import Member, MemberKind, Origin
-from tieline.contract.message import Content, Message, Signature
+from tieline.contract.message import Message
 from tieline.core import ledger
-from tieline.core.inbox import Image
 from tieline.core.ladder import STATES
 from tieline.core.readers import Cutoff
 from tieline.core.store import (
     MAIN,
     ROUTE_BYTES,
-    DamagedError,
     DeliveryRoute,
     Grant,
     HistoryQuery,
@@ -44,12 +41,21 @@ from tieline.core.store import (
     TokenRow,
 )
 from tieline.stores.sqlite.channels import SqliteChannels
-from tieline.stores.sqlite.database import CHECKPOINT_PAGES, MENDING, explain, open_database, write_nothing
+from tieline.stores.sqlite.database import CHECKPOINT_PAGES, empty_wal, explain, open_database, wal_bytes, write_nothing
 from tieline.stores.sqlite.history import SqliteHistory
 from tieline.stores.sqlite.objectives import SqliteObjectives
 from tieline.stores.sqlite.readers import SqliteReaders
+from tieline.stores.sqlite.rows import (
+    CONTENT,
+    content_decoder,
+    decode_message,
+    member_image,
+    member_row,
+    page_bytes,
+)
 from tieline.stores.sqlite.statements import QUERIES, repeat
 from tieline.stores.sqlite.trail import Trail
+from tieline.stores.sqlite.words import Words
 
 MAIN_FILE = "tieline.db"
 
@@ -62,7 +68,6 @@ _NESTED = 256
 _FALLS = 8
 """Upper limit for the number of escalations (falls) of one delivery. A member has fewer ways to be reached."""
 
-_content_decoder = msgspec.json.Decoder(Content)
 _json = msgspec.json
 _Row = tuple[Any, ...]
 
@@ -72,6 +77,8 @@ class SqliteStore:
 
     def __init__(self, folder: Path, *, synchronous: str = "FULL", vfs: str | None = None) -> None:
         self._path = folder / MAIN_FILE
+        # True if the write-ahead log may have content that was erased from the database, for example after a crash.
+        self._erases = wal_bytes(self._path) > 0
         self._main = open_database(self._path, "main", synchronous=synchronous, vfs=vfs)
         self._main.set_wal_hook(self._note_wal_size)
         # Pages in the write-ahead log after the last commit.
@@ -96,6 +103,7 @@ class SqliteStore:
         # Error of the last checkpoint of the write-ahead log, and the size at which the next one is tried.
         self.trouble = ""
         self._checkpoint_at = CHECKPOINT_PAGES
+        self._words = Words(self._main)
         self._trail = Trail(self._select)
         self._history = SqliteHistory(self._select, self._trail)
         self.channels = SqliteChannels(self._write, self._select)
@@ -155,7 +163,7 @@ class SqliteStore:
             self._abandon()
             raise StoreError(f"the log is at {self._log_end}, a row for {row.offset} does not fit")
         self._log_end += 1
-        self._log_rows.append((row.offset, row.at_ms, row.event, bytes.fromhex(row.hash)))
+        self._log_rows.append((row.offset, row.at_ms, self._words.pack(row.event), bytes.fromhex(row.hash)))
 
     def save_member(self, row: MemberRow) -> None:
         """Store a new or changed member. See `Store.save_member`."""
@@ -229,6 +237,20 @@ class SqliteStore:
             self._write("set_kept_from", (deleted[-1][0] + 1,))
         return [row[0] for row in deleted], looked[-1][0] + 1 if len(old) == limit else None
 
+    def redact(self, row: LogRow, offset: int, content: bytes) -> None:
+        """Replace the content of a stored message, and erase the old one from the disk. See `Store.redact`."""
+        self._prefetched.clear()
+        self._append(row)
+        self._flush()
+        self._main.pragma("secure_delete", True)
+        try:
+            self._write("redact_message", (content, offset))
+            # The search index compares this with the redaction that it knows.
+            self._write("note_redaction", (str(row.offset).encode(),))
+        finally:
+            self._main.pragma("secure_delete", False)
+        self._erases = True
+
     def commit(self) -> None:
         """Make all buffered writes durable, or none of them. See `Store.commit`."""
         with self._abandoning():
@@ -245,7 +267,7 @@ class SqliteStore:
         self._committed_end = self._log_end
         self._fresh_wire_ids.clear()
         self._prefetched.clear()
-        if self._wal_pages >= self._checkpoint_at:
+        if self._wal_pages >= self._checkpoint_at or self._erases:
             self._checkpoint()
 
     @property
@@ -307,11 +329,17 @@ class SqliteStore:
             return
         with self._abandoning():
             self._begin()
-            rows, self._log_rows = self._log_rows, []
-            self._insert("append_log", rows)
-            if self._message_rows:
-                rows, self._message_rows = self._message_rows, []
-                self._insert("insert_message", rows)
+            if self._words.fresh:
+                rows, self._words.fresh = self._words.fresh, []
+                self._main.executemany(QUERIES["insert_word"], rows)
+            log_rows, self._log_rows = self._log_rows, []
+            message_rows, self._message_rows = self._message_rows, []
+            for statement, rows in (("append_log", log_rows), ("insert_message", message_rows)):
+                whole = len(rows) - len(rows) % _ROWS
+                for start in range(0, whole, _ROWS):
+                    self._main.execute(_INSERT_MANY[statement], tuple(chain.from_iterable(rows[start : start + _ROWS])))
+                if whole < len(rows):
+                    self._main.executemany(QUERIES[statement], rows[whole:])
             if self._step_rows:
                 rows, self._step_rows = self._step_rows, []
                 self._main.executemany(QUERIES["insert_step"], rows)
@@ -322,16 +350,10 @@ class SqliteStore:
                 rows, self._grant_rows = self._grant_rows, []
                 self._main.executemany(QUERIES["replace_grant"], rows)
 
-    def _insert(self, statement: str, rows: list[_Row]) -> None:
-        whole = len(rows) - len(rows) % _ROWS
-        for start in range(0, whole, _ROWS):
-            self._main.execute(_INSERT_MANY[statement], tuple(chain.from_iterable(rows[start : start + _ROWS])))
-        if whole < len(rows):
-            self._main.executemany(QUERIES[statement], rows[whole:])
-
     def _abandon(self) -> None:
         for rows in (self._log_rows, self._message_rows, self._step_rows, self._fall_rows, self._grant_rows):
             rows.clear()
+        self._words.forget()
         self._fresh_wire_ids.clear()
         self._prefetched.clear()
         self._abandoned = True
@@ -346,8 +368,12 @@ class SqliteStore:
     def _checkpoint(self) -> None:
         """Move the write-ahead log into the database. If that fails, the write-ahead log stays, and nothing is lost."""
         try:
-            # Passive: moves only pages that no reader needs, and never waits for a reader.
-            self._main.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if self._erases:
+                empty_wal(self._main)
+                self._erases = False
+            else:
+                # Passive: moves only pages that no reader needs, and never waits for a reader.
+                self._main.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
             self.trouble = f"the write-ahead log cannot be moved into the database: {self.explain(error)}"
             self._checkpoint_at = self._wal_pages + CHECKPOINT_PAGES
@@ -375,7 +401,7 @@ class SqliteStore:
                     self._bring_in_trail()
                 self._trail.clear()
         return StoredState(
-            members=[_member_row(row) for row in main.execute(QUERIES["members"])],
+            members=[member_row(row) for row in main.execute(QUERIES["members"])],
             tokens=[TokenRow(*row) for row in main.execute(QUERIES["tokens"])],
             channels=self.channels.rows(),
             subscriptions=self.channels.subscriptions(),
@@ -384,7 +410,7 @@ class SqliteStore:
             settings=dict(main.execute(QUERIES["settings"])),
             objectives=self.objectives.open_rows(),
             next_serial=main.execute(QUERIES["next_serial"]).get,
-            images=[_member_image(row) for row in main.execute(QUERIES["images"])],
+            images=[member_image(row) for row in main.execute(QUERIES["images"])],
             snapshot_end=main.execute(QUERIES["snapshot_end"]).get,
             log_end=self._log_end,
             log_head=tail[1].hex() if tail else GENESIS,
@@ -395,9 +421,9 @@ class SqliteStore:
         """Yield the messages and status changes in the log from offset `start` on. See `Store.replay`."""
         for offset, event_bytes, sender, content, route in self._main.execute(QUERIES["replay"], (start,)):
             if route is not None:
-                yield SentReplay(offset, sender, _content_decoder.decode(content).topic, DeliveryRoute.unpack(route))
+                yield SentReplay(offset, sender, content_decoder.decode(content).topic, DeliveryRoute.unpack(route))
                 continue
-            event = ledger.decode_event(event_bytes)
+            event = self._event(event_bytes)
             if isinstance(event, Moved):
                 held = isinstance(event, Held)
                 yield MovedReplay(event.number, event.keys, STATES[type(event)], event.ackless, held)
@@ -452,7 +478,7 @@ class SqliteStore:
             row = self._main.execute(QUERIES["message_at"], (offset,)).fetchone()
             if row is None:
                 continue
-            total += _page_bytes(row[_CONTENT])
+            total += page_bytes(row[CONTENT])
             if found and total > bytes_max:
                 return found, considered
             found[offset] = decode_message(row)
@@ -469,7 +495,7 @@ class SqliteStore:
             route = DeliveryRoute.unpack(packed)
             if number in route.numbers and (sender == peer or sender.endswith(peer)):
                 index = route.numbers.index(number)
-                topic = _content_decoder.decode(content).topic
+                topic = content_decoder.decode(content).topic
                 found.append(Received(offset, sender, topic, route.keys[index], route.stream_seqs[index]))
         return ReceivedPage(found, len(offsets), offsets[-1] if len(offsets) == limit else None)
 
@@ -487,7 +513,7 @@ class SqliteStore:
             nested = _NESTED if state is State.OFFERED else 1
             row = self._main.execute(QUERIES["step_of"], (number, int(state), key, nested, key)).fetchone()
             if row is not None:
-                event = ledger.decode_event(row[1])
+                event = self._event(row[1])
                 assert isinstance(event, Moved), "a step points at the event that made it"
                 steps.append(Step(state, row[0], event.session, event.protocol, event.evidence))
         return steps
@@ -498,7 +524,7 @@ class SqliteStore:
         falls = []
         values = (number, first, _NESTED + (last - first) * _FALLS, last)
         for fell_first, fell_last, at_ms, event_bytes in self._select("falls_of", values):
-            event = ledger.decode_event(event_bytes)
+            event = self._event(event_bytes)
             assert isinstance(event, Fell), "a fall points at the event that says so"
             falls.append(Fall(fell_first, fell_last, at_ms, event.way, event.after))
         return falls
@@ -518,11 +544,14 @@ class SqliteStore:
         total = 0
         for offset in islice(self._history.offsets(history_query, before), history_query.limit):
             row = self._main.execute(QUERIES["message_at"], (offset,)).get
-            total += _page_bytes(row[_CONTENT])
+            total += page_bytes(row[CONTENT])
             if found and total > history_query.bytes_max:
                 break
             found.append(decode_message(row))
         return found
+
+    def _event(self, packed: bytes) -> AnyEvent:
+        return ledger.decode_event(self._words.unpack(packed))
 
     def _select(self, statement: str, values: _Row) -> Iterator[_Row]:
         return iter(self._main.execute(QUERIES[statement], values))
@@ -536,7 +565,7 @@ class SqliteStore:
         limit = min(limit, max(0, self._committed_end - start))
         rows = self._main.execute(QUERIES["read_main"], (start, limit))
         found = [
-            LogRow(offset=offset, at_ms=at_ms, event=event, hash=hash_bytes.hex())
+            LogRow(offset=offset, at_ms=at_ms, event=self._words.unpack(event), hash=hash_bytes.hex())
             for offset, at_ms, event, hash_bytes in rows
         ]
         return found, self._committed_end
@@ -550,51 +579,3 @@ class SqliteStore:
             self._abandon()
         finally:
             self._main.close()
-
-
-_CONTENT = 5
-"""Index of the column with the content in a database row of a message."""
-
-_VALUE_BYTES = 64
-"""Number of bytes that are counted at least for each comma and each opening bracket in a message's content, for the
-size limit of a page. A small value takes as long to decode as a longer text."""
-
-
-def _page_bytes(content: bytes) -> int:
-    """Return the size of a message's content for the size limit of a page. Commas and brackets in texts count, too."""
-    return max(len(content), _VALUE_BYTES * (content.count(b",") + content.count(b"[") + content.count(b"{")))
-
-
-def decode_message(row: Sequence[Any]) -> Message:
-    """Return the message in a row of the database. Raise `DamagedError` if its content cannot be decoded."""
-    offset, message_id, sender, protocol, sent_at_ms, content, wire_id, verified, hops, cause, signature = row
-    try:
-        said = _content_decoder.decode(content)
-    except msgspec.MsgspecError as error:
-        raise DamagedError(f"the message at offset {offset} is damaged: {error}", MENDING[MAIN_FILE]) from error
-    return Message(
-        id=message_id,
-        offset=offset,
-        sender=sender,
-        protocol=protocol,
-        sent_at_ms=sent_at_ms,
-        content=said,
-        wire_id=wire_id,
-        verified=bool(verified),
-        hops=hops,
-        cause=cause,
-        signature=Signature(signature),
-    )
-
-
-def _member_row(row: Sequence[Any]) -> MemberRow:
-    number, name, kind, permissions, origin, created_at_ms, since, *about = row
-    decoded = _json.decode(permissions, type=tuple[str, ...])
-    member = Member(MemberName(name), MemberKind(kind), decoded, Origin(origin), created_at_ms, *about)
-    return MemberRow(number, member, since)
-
-
-def _member_image(row: Sequence[Any]) -> MemberImage:
-    number, base, offsets, stream_seqs, rungs, streams, last_seen_ms = row
-    image = Image(base, offsets, stream_seqs, rungs)
-    return MemberImage(number, image, _json.decode(streams, type=dict[str, int]), last_seen_ms)

@@ -1,0 +1,2 @@
+-- From here on the log may have rows about erased messages ("redact"), which older programs cannot read. The tables are
+-- the same.
