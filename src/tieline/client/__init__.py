@@ -11,7 +11,7 @@ async with await connect(member="bob", receive=True) as client:
 
 from tieline.client.connection import connect
 from tieline.contract.channel import Admit, Archive, Dismiss, Enter, Rename, Role
-from tieline.contract.member import TokenView
+from tieline.contract.member import InvitationView, TokenView
 from tieline.contract.objective import Block, Cancel, Complete, Reassign, Status, Unblock, Watch
 from tieline.contract.reach import Leg, Reach, Way
 from tieline.wire.native.client import Client, Delivery
@@ -58,6 +58,7 @@ __all__ = [
     "HubRefused",
     "HubUnreachable",
     "Inbox",
+    "InvitationView",
     "Issued",
     "Item",
     "Leg",

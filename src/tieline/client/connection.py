@@ -19,7 +19,7 @@ async def connect(
     member: str | None = None,
     token: str | None = None,
     url: str | None = None,
-    home: Path | None = None,
+    home: Path | str | None = None,
     receive: bool = False,
     window: int = 256,
 ) -> Client:
@@ -30,7 +30,8 @@ async def connect(
     the token's member. On the hub's machine no token is needed: with the key in the hub's home, the session may belong
     to any `member` (or `TIELINE_AGENT`). Without a member, the session belongs to an operator, who can manage members
     and read the log but cannot send messages. With `receive`, the hub pushes deliveries. `window` is the limit of
-    deliveries that are pushed and not acknowledged yet.
+    deliveries that are pushed and not acknowledged yet. An address that ends with the fingerprint of the hub's
+    certificate (`https://HOST:PORT#sha256=…`) is for a hub that made its certificate itself: no other is trusted.
     """
     token = token or os.environ.get(TOKEN_VARIABLE)
     member = member or os.environ.get(MEMBER_VARIABLE)

@@ -47,19 +47,15 @@ class SystemClockAndIds:
         of different hubs differ. These bits are drawn once per millisecond. When the counter is at its maximum, new
         random bits are drawn for each id.
         """
-        if now_ms != self._id_ms:
-            digits = f"{now_ms:012x}"
-            self._id_ms, self._id_prefix, self._id_count = now_ms, f"{digits[:8]}-{digits[8:]}-7", 0
-            self._draw_tail()
-        elif self._id_count < _COUNT_MAX:
+        if now_ms == self._id_ms and self._id_count < _COUNT_MAX:
             self._id_count += 1
         else:
-            self._draw_tail()
+            if now_ms != self._id_ms:
+                digits = f"{now_ms:012x}"
+                self._id_ms, self._id_prefix, self._id_count = now_ms, f"{digits[:8]}-{digits[8:]}-7", 0
+            low = f"{_VARIANT | self._random.getrandbits(62):016x}"
+            self._id_tail = f"{low[:4]}-{low[4:]}"
         return MessageId(f"{self._id_prefix}{self._id_count:03x}-{self._id_tail}")
-
-    def _draw_tail(self) -> None:
-        low = f"{_VARIANT | self._random.getrandbits(62):016x}"
-        self._id_tail = f"{low[:4]}-{low[4:]}"
 
     def session_id(self) -> SessionId:
         """Return a new session id of 128 random bits."""

@@ -7,8 +7,10 @@ import getpass
 import os
 import tomllib
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +19,8 @@ from tieline.contract.identifiers import parse_member_name
 from tieline.contract.limits import Limits
 from tieline.contract.refusal import Refusal
 from tieline.protocols import protocols
+from tieline.wire.address import ascii_name, check_url
+from tieline.wire.duration import parse_duration
 from tieline.wire.home import CONFIG_FILE, write_private
 from tieline.wire.protocol import Settings
 
@@ -36,6 +40,16 @@ listen = "{DEFAULT_HTTP}"
 # address, requests for other names are refused: a web page could use such a name to reach the hub through a browser
 # on this machine. On any other address, all names are accepted until some are listed here.
 names = []
+# Off a loopback address, the hub starts only with TLS, or with insecure = true. tls = true makes a certificate once, in
+# this home; tls_cert and tls_key name your own certificate and its key.
+tls = false
+tls_cert = ""
+tls_key = ""
+insecure = false
+# Behind a proxy: the address by which others reach this hub, and the proxies (IP addresses, or networks such as
+# "10.0.0.0/8") whose X-Forwarded-For and X-Forwarded-Proto are believed.
+base_url = ""
+trusted_proxies = []
 
 [console]
 # Member name of the person who runs this hub. The first start prints a link that makes it a member. Until then, nobody
@@ -53,6 +67,20 @@ _TEMPLATE_END = """\
 # example ["ntfy", "publish", "agents"]. It gets the body of the message on stdin, and TIELINE_TO, TIELINE_FROM and
 # TIELINE_ID in its environment. Empty for none.
 command = []
+
+[backup]
+# Regular backups while the hub runs, for example every = "6h" (or "30m", "1d") into folder = "/backups/tieline". The
+# newest `keep` files stay there. Empty for none.
+every = ""
+folder = ""
+keep = 7
+
+[pipeline]
+# Interval at which the hub runs the pipeline (the analysis of its logs) as a child process, for example "5m". Empty:
+# it does not run the pipeline. It needs the packages of the extra "pipeline"; 'tieline doctor' says how to get them.
+every = ""
+# More options of `tieline pipeline run`, for example ["--alerts", "#ops", "--budget", "50"].
+arguments = []
 
 # [limits]
 # Any limit by its name, for example:
@@ -74,10 +102,54 @@ def _user_name() -> str:
 
 
 class Http(Struct, frozen=True, forbid_unknown_fields=True):
-    """Section `[http]` of `tieline.toml`: the address of the HTTP port, and the host names that it accepts."""
+    """Section `[http]` of `tieline.toml`: the address of the HTTP port, its host names, its TLS, and its proxies."""
 
     listen: str = DEFAULT_HTTP
     names: tuple[str, ...] = ()
+    tls: bool = False
+    """True to use a certificate that the hub makes itself."""
+    tls_cert: str = ""
+    tls_key: str = ""
+    insecure: bool = False
+    """True to listen without TLS where other machines can reach the port."""
+    base_url: str = ""
+    """The address by which others reach this hub, if a proxy is before it; empty for none."""
+    trusted_proxies: tuple[str, ...] = ()
+
+    @property
+    def is_secure(self) -> bool:
+        """True if the ports of the hub speak TLS."""
+        return self.tls or bool(self.tls_cert)
+
+    @property
+    def is_proxied(self) -> bool:
+        """True if clients reach the hub through a proxy, so that its own address says nothing about them."""
+        return bool(self.base_url or self.trusted_proxies)
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """The host names that the ports accept: the configured ones, and the one in the base URL."""
+        host = urlsplit(self.base_url).hostname
+        return (*self.names, host) if host else self.names
+
+    def checked(self) -> "Http":
+        """Return these settings in their usual form. Raise `ValueError` if they cannot be used."""
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("a certificate needs its key: give both tls_cert and tls_key")
+        if self.tls and self.tls_cert:
+            raise ValueError("tls = true makes a certificate, and tls_cert names one: give one of them")
+        if self.tls and urlsplit(self.base_url).scheme == "http":
+            raise ValueError(
+                f"tls = true makes a certificate, and the base URL {self.base_url!r} has no TLS: write https:// there, "
+                "or turn tls off"
+            )
+        for proxy in self.trusted_proxies:
+            try:
+                ip_network(proxy)
+            except ValueError as error:
+                raise ValueError(f"{proxy!r} is no trusted proxy: {error}") from error
+        names = tuple(map(ascii_name, self.names))
+        return msgspec.structs.replace(self, names=names, base_url=check_url(self.base_url) if self.base_url else "")
 
 
 class ConsoleSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,6 +173,39 @@ class NotifySection(Struct, frozen=True, forbid_unknown_fields=True):
     command: tuple[str, ...] = ()
 
 
+class BackupSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """Section `[backup]` of `tieline.toml`: the time between two backups, their folder, and the number to keep."""
+
+    every: str = ""
+    folder: str = ""
+    keep: int = 7
+
+    @property
+    def every_seconds(self) -> int:
+        """The seconds between two backups; 0 for no backups. Raises `ConfigError`."""
+        try:
+            return parse_duration(self.every, _BACKUP_DAYS_MAX) if self.every else 0
+        except ValueError as error:
+            raise ConfigError(f"the time between two backups {error}") from error
+
+    def check(self) -> None:
+        """Raise `ConfigError` if the settings cannot be used."""
+        if self.every_seconds and not self.folder:
+            raise ConfigError("regular backups need a folder: --backup-dir DIR, or folder in [backup]")
+        if self.keep < 1:
+            raise ConfigError("the number of backups to keep is at least 1")
+
+
+_BACKUP_DAYS_MAX = 365  # a backup that is older than a year is none
+
+
+class PipelineSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """Section `[pipeline]` of `tieline.toml`: how often the hub runs the pipeline, and with which options."""
+
+    every: str = ""
+    arguments: tuple[str, ...] = ()
+
+
 class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
     """The sections of `tieline.toml` that configure the hub itself (HTTP port, store, limits…).
 
@@ -111,6 +216,8 @@ class _OwnSections(Struct, frozen=True, forbid_unknown_fields=True):
     console: ConsoleSection = msgspec.field(default_factory=ConsoleSection)
     store: StoreSection = StoreSection()
     notify: NotifySection = NotifySection()
+    backup: BackupSection = BackupSection()
+    pipeline: PipelineSection = PipelineSection()
     limits: Limits = Limits()
 
 
@@ -126,30 +233,39 @@ class Config(_OwnSections, frozen=True):
         return found
 
     def overridden(self, flags: Mapping[str, Mapping[str, Any]]) -> "Config":
-        """Return a copy of this configuration with some settings of protocols replaced.
+        """Return a copy of this configuration with some settings replaced. Raise `ConfigError` if they cannot be used.
 
-        `flags` has the new values, as protocol name → field name → value.
+        `flags` has the new values, as protocol name → field name → value; under `http`, those of the HTTP port.
         """
+        try:
+            port = msgspec.structs.replace(self.http, **flags.get("http", {})).checked()
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
         settings = {
             name: msgspec.structs.replace(settings, **flags.get(name, {})) for name, settings in self.protocols.items()
         }
-        return msgspec.structs.replace(self, protocols=settings)
+        return msgspec.structs.replace(self, http=port, protocols=settings)
 
     def in_room(self) -> "Config":
         """Return this configuration without the parts that only the common room (the hub itself) has.
 
-        These parts are the owner, the notification command, and the protocols that do not work in other rooms.
+        These parts are the owner, the notification command, the pipeline, and the protocols that do not work in other
+        rooms.
         """
         settings = {protocol.name: self.protocols[protocol.name] for protocol in protocols() if protocol.in_rooms}
         return msgspec.structs.replace(
-            self, console=ConsoleSection(owner=""), notify=NotifySection(), protocols=settings
+            self,
+            console=ConsoleSection(owner=""),
+            notify=NotifySection(),
+            pipeline=PipelineSection(),
+            protocols=settings,
         )
 
 
-def load_config(home: Path) -> Config:
+def load_config(home: Path, environment: Mapping[str, str] = os.environ) -> Config:
     """Return the configuration in a hub's home folder. Raises `ConfigError` if it is not valid.
 
-    If there is no file, write a default file that the owner can change.
+    If there is no file, write a default file that the owner can change. Variables of `environment` override the file.
     """
     path = home / CONFIG_FILE
     if not path.exists():
@@ -170,13 +286,13 @@ def load_config(home: Path) -> Config:
     if unknown:
         raise ConfigError(f"{path}: unknown limit {unknown[0]!r}")
     _check_order(path, own.limits, written.get("limits", {}))
-    settings = {name: each.with_environment(os.environ) for name, each in settings.items()}
+    settings = {name: each.with_environment(environment) for name, each in settings.items()}
     for each in settings.values():
         try:
             each.check()
         except ValueError as error:
             raise ConfigError(str(error)) from error
-    return _with_environment(Config(**msgspec.structs.asdict(own), protocols=settings))
+    return _with_environment(Config(**msgspec.structs.asdict(own), protocols=settings), environment)
 
 
 _ORDERED = (
@@ -197,11 +313,11 @@ def _check_order(path: Path, limits: Limits, written: Mapping[str, object]) -> N
             raise ConfigError(f"{path}: {low} is {least} and {high} is {most}; {low} must be at most {high}")
 
 
-def _with_environment(config: Config) -> Config:
-    listen = os.environ.get("TIELINE_HTTP")
+def _with_environment(config: Config, environment: Mapping[str, str]) -> Config:
+    listen = environment.get("TIELINE_HTTP")
     if listen:
         config = msgspec.structs.replace(config, http=msgspec.structs.replace(config.http, listen=listen))
-    url = os.environ.get("TIELINE_STORE")
+    url = environment.get("TIELINE_STORE")
     if url:
         config = msgspec.structs.replace(config, store=StoreSection(url))
     return config

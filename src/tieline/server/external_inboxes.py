@@ -153,8 +153,18 @@ class WaitingCommands:
         # Silent external inboxes: number of each question whose answer is late → its member.
         self._late: dict[int, MemberName] = {}
 
-    def admit(self, items: list[Item]) -> list[Item]:
-        """Return the items (commands with the callback for replies) that can be executed now. Queue all other items.
+    def batches(self, items: list[Item]) -> Iterator[list[Item]]:
+        """Yield the items (commands with the callback for replies) that can be executed now, and queue the others.
+
+        First come all of `items` that need not wait. Then come items that waited before, one at a time.
+        """
+        admitted = self._admit(items)
+        if admitted:
+            yield admitted
+        yield from self._ready()
+
+    def _admit(self, items: list[Item]) -> list[Item]:
+        """Return the items that can be executed now. Queue all other items.
 
         An item must wait if it ends (acknowledges, discards…) deliveries of an external inbox. An item must also wait
         if earlier commands of its session wait.
@@ -214,7 +224,7 @@ class WaitingCommands:
             outcome = True if key in reserved else False if key in taken else None
             self._answers.by_delivery[question.member, key] = outcome
 
-    def ready(self) -> Iterator[Item]:
+    def _ready(self) -> Iterator[list[Item]]:
         """Yield waiting items (commands with a callback) that can be executed now, one at a time.
 
         If the next item needs an answer of an external inbox, ask the inbox and stop.
@@ -234,7 +244,7 @@ class WaitingCommands:
             self._broker.external_inboxes.answers = answers = self._answers
             self._answers = Answers()
             try:
-                yield item
+                yield [item]
             finally:
                 self._broker.external_inboxes.answers = Answers()
             self._give_back_unused(answers.reserved())

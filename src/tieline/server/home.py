@@ -11,11 +11,26 @@ from pathlib import Path
 import msgspec
 
 from tieline.wire.folder import own_folder
-from tieline.wire.home import KEY_FILE, LOCK_FILE, RUN_FILE, Running, read_key, write_private
+from tieline.wire.home import KEY_FILE, LOCK_FILE, RUN_FILE, SETTINGS_FILE, Running, read_key, write_private
 
 
 class HomeBusy(Exception):
     """Raised if another process has locked the home folder of the hub."""
+
+
+def is_free(path: Path) -> bool:
+    """Return true if no process has locked the home folder, so that a hub can start there."""
+    try:
+        lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    return True
 
 
 class Home:
@@ -55,5 +70,6 @@ class Home:
         # Do this only once: later, the number of the descriptor may belong to another file, and another process may
         # hold the lock.
         if lock is not None:
-            (self.path / RUN_FILE).unlink(missing_ok=True)
+            for name in (RUN_FILE, SETTINGS_FILE):
+                (self.path / name).unlink(missing_ok=True)
             os.close(lock)

@@ -8,14 +8,16 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from ssl import SSLContext
 from typing import cast
 
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -33,8 +35,10 @@ from tieline.server.bounds import BoundedProtocol
 from tieline.server.local_hub import LocalHub
 from tieline.server.native_stream import NativeStream
 from tieline.server.websocket import BoundedWebSocket
+from tieline.wire.address import reachable
 from tieline.wire.hosts import Hosts
 from tieline.wire.http import LOGIN_COOKIES, Answer, HttpApp, failure, refuse
+from tieline.wire.tls import BACKLOG, TlsListener
 from tieline.wire.unfinished import Unfinished
 
 _IDLE_SECONDS = 75
@@ -47,7 +51,7 @@ _PATIENCE_SECONDS = 0.5
 """Longest time in seconds for which a client that does not read may delay the stop of the hub."""
 
 
-class _Collector:
+class _Collector(Collector):
     """Source of the hub's metrics for Prometheus (`/metrics`): messages, commits, sessions, failures and others."""
 
     def __init__(self, hub: LocalHub, roster: Roster, readers: Readers) -> None:
@@ -127,13 +131,14 @@ def _matters(record: logging.LogRecord) -> bool:
 
 
 class _Server(uvicorn.Server):
-    """The HTTP server uvicorn, changed in two ways: it handles no signals, and it stops quickly.
+    """The HTTP server uvicorn, changed in three ways: it handles no signals, stops quickly, and limits TLS handshakes.
 
     The hub itself handles signals, and stops its listeners in order.
     """
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, certificate: Callable[[], SSLContext] | None) -> None:
         super().__init__(config)
+        self._certificate = certificate
         self._asked = asyncio.Event()
 
     def ask_to_stop(self) -> None:
@@ -144,6 +149,19 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._certificate is None:
+            await super().startup(sockets)
+            return
+        kind = cast("type[BoundedProtocol]", self.config.http_protocol_class)
+        make = partial(kind, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        for sock in sockets or ():
+            sock.listen(BACKLOG)
+        listeners = [TlsListener(sock, make, self._certificate) for sock in sockets or ()]
+        # Uvicorn only ever closes them.
+        self.servers = cast("list[asyncio.Server]", listeners)
+        self.started = True
 
     async def main_loop(self) -> None:
         # Uvicorn checks ten times a second if it should stop; once a second is enough for the Date header (tick 0).
@@ -184,7 +202,9 @@ class HttpListener:
     """The hub's HTTP port.
 
     Each request goes to the first application in `apps` that serves it, or else to the pages for health and metrics.
-    `names` are the host names that the port accepts.
+    `names` are the host names that the port accepts. With `certificate`, which returns the current TLS settings,
+    the port speaks HTTPS. From `trusted_proxies` (IP addresses and networks), the port believes the headers that tell a
+    client's address and scheme.
     """
 
     def __init__(
@@ -194,8 +214,16 @@ class HttpListener:
         names: Sequence[str] = (),
         unfinished: Unfinished | None = None,
         operator: Credential | None = None,
+        metrics: Sequence[Collector] = (),
+        *,
+        certificate: Callable[[], SSLContext] | None = None,
+        trusted_proxies: Sequence[str] = (),
     ) -> None:
         self._hub = hub
+        # More sources of numbers for `/metrics`.
+        self._more_metrics = metrics
+        self._certificate = certificate
+        self._trusted_proxies = list(trusted_proxies)
         # Credential for reading the numbers about the logs. Without it, `/metrics` does not show them.
         self._operator = operator
         self._names = names
@@ -218,7 +246,7 @@ class HttpListener:
     async def start(self, host: str, port: int) -> None:
         """Listen at this address. With port 0, the system chooses a free port.
 
-        `address` then holds the address in use.
+        `address` then holds the address in use, as other machines can use it.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # With an explicit protocol number, asyncio sends small answers on accepted connections without delay.
@@ -234,13 +262,15 @@ class HttpListener:
             raise
         bound_host, bound_port = sock.getsockname()[:2]
         self._hosts = Hosts(self._names, bound_host)
-        self.address = f"[{bound_host}]:{bound_port}" if family == socket.AF_INET6 else f"{bound_host}:{bound_port}"
+        shown = reachable(bound_host)
+        self.address = f"[{shown}]:{bound_port}" if ":" in shown else f"{shown}:{bound_port}"
         config = uvicorn.Config(
             self._serve,
             interface="asgi3",
             # Uvicorn only ever calls these two.
             http=cast("type[BoundedProtocol]", partial(BoundedProtocol, self._unfinished)),
-            proxy_headers=False,
+            proxy_headers=bool(self._trusted_proxies),
+            forwarded_allow_ips=self._trusted_proxies,
             timeout_keep_alive=_IDLE_SECONDS,
             log_config=None,
             access_log=False,
@@ -250,7 +280,7 @@ class HttpListener:
             server_header=False,
         )
         logging.getLogger("uvicorn.error").addFilter(_matters)
-        self._server = _Server(config)
+        self._server = _Server(config, self._certificate)
         self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
         while not self._server.started:
             if self._serving.done():
@@ -306,7 +336,8 @@ class HttpListener:
 
     async def _metrics(self, _request: Request) -> Response:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(self._hub, *await self._figures()))
+        for collector in (_Collector(self._hub, *await self._figures()), *self._more_metrics):
+            registry.register(collector)
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def _figures(self) -> tuple[Roster, Readers]:

@@ -9,7 +9,6 @@ decided again, and sessions stay open. Sessions end only when the broker cannot 
 """
 
 import asyncio
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from msgspec import Struct
 
 from tieline.contract import command as c
 from tieline.contract.activity import ActivityRow
-from tieline.contract.hub import ExternalInbox, Interest, Listener
+from tieline.contract.hub import ExternalInbox, Interest, Listener, MessageRedacted
 from tieline.contract.identifiers import MemberName, SessionId
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Reply
@@ -74,11 +73,21 @@ class _Answers:
             self._done([reply for part in self._parts for reply in part])
 
 
-def _one_by_one(item: Item) -> Iterator[Item]:
-    commands, done = item
-    answers = _Answers(len(commands), done)
-    for number, command in enumerate(commands):
-        yield (command,), partial(answers.take, number)
+def _by_outcome(items: Sequence[Item], outcomes: Sequence[Outcome]) -> Iterator[tuple[Sequence[Item], Outcome]]:
+    """Yield each outcome with the items that it answers. An item that several outcomes answer is split."""
+    if len(outcomes) == 1:
+        yield items, outcomes[0]
+        return
+    # Items without commands are answered by the first outcome.
+    singles: list[Item] = [item for item in items if not item[0]]
+    start, end = 0, len(singles)
+    for commands, done in items:
+        answers = _Answers(len(commands), done)
+        singles += [((command,), partial(answers.take, number)) for number, command in enumerate(commands)]
+    for outcome in outcomes:
+        end += len(outcome.replies)
+        yield singles[start:end], outcome
+        start = end
 
 
 class HubCounters(Struct):
@@ -109,16 +118,13 @@ class LocalHub:
         # Callback that notifies a human of an unseen message.
         self._notify = notify
         self.counters = HubCounters()
-        self._queue: queue.SimpleQueue[Item | Answer | InboxRemoved | None] = queue.SimpleQueue()
-        # Items from the queue that are not decided yet.
+        # Items that are not decided yet.
         self._turns = Turns(self._replaced)
         # Items that wait for an external inbox.
-        self._inboxes = AttachedInboxes(self._queue.put)
+        self._inboxes = AttachedInboxes(self._answered)
         self._waiting_commands = WaitingCommands(broker, self._inboxes, self._replaced)
-        # True once the queue has ended.
+        # True once the queue has ended; only the broker's thread uses it.
         self._stops = False
-        # True if the last batch left work that should be done now.
-        self._more = False
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
         self._loop = asyncio.get_running_loop()
         self._listeners: dict[MemberName, list[Listener]] = {}
@@ -150,7 +156,7 @@ class LocalHub:
         self._stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
-        self._queue.put(None)
+        self._turns.put(self._stop_taking)
         await asyncio.to_thread(self._thread.join)
         # Let the broker's last callbacks run. The recorder and the searcher may still have to make some of the replies.
         await asyncio.sleep(0)
@@ -172,11 +178,11 @@ class LocalHub:
             return
         parts = list(pieces(commands)) if len(commands) > 1 else [commands]
         if len(parts) == 1:
-            self._queue.put((commands, done))
+            self._turns.put((commands, done))
             return
         answers = _Answers(len(parts), done)
         for number, part in enumerate(parts):
-            self._queue.put((part, partial(answers.take, number)))
+            self._turns.put((part, partial(answers.take, number)))
 
     async def ask(self, command: c.AnsweredBy[_R]) -> _R | Refusal:
         """Submit one command, wait for its reply, and return the reply."""
@@ -247,55 +253,56 @@ class LocalHub:
 
     def resolve(self, question: int, reserved: Sequence[int], taken: Sequence[int]) -> None:
         """Queue an external inbox's answer: the keys of the deliveries that it reserved, and of those already taken."""
-        self._queue.put(Answer(question, reserved, taken))
+        self._answered(Answer(question, reserved, taken))
+
+    def _answered(self, answer: Answer | InboxRemoved) -> None:
+        self._turns.put(partial(self._waiting_commands.take, answer))
 
     # On the broker's thread.
 
     def _run(self) -> None:
+        """Take commands from the queue, decide and commit them, and hand their outcomes to the event loop."""
         lazy_since: float | None = None
-        while True:
-            try:
-                timeout = None if lazy_since is None else self._lazy_wait(lazy_since)
-                stop = self._take_in(timeout)
-            except queue.Empty:
-                lazy_since = self._commit_lazy(lazy_since)
-                continue
-            items = self._turns.take(self.limits.batch_max)
-            stop = stop and not self._turns
+        while self._turns or not self._stops:
+            items = self._turns.take(self.limits.batch_max, None if lazy_since is None else self._lazy_wait(lazy_since))
             if self._lost:
-                items += self._waiting_commands.abandon()
                 # Memory may hold uncommitted changes. So no command may be decided and nothing written.
                 refusal = Refusal(Code.STORE_FAILED, "the store is lost; the hub is stopping")
-                self._loop.call_soon_threadsafe(self._give_up, items, refusal)
+                self._loop.call_soon_threadsafe(self._give_up, items + self._waiting_commands.abandon(), refusal)
                 lazy_since = None
-                if stop:
-                    self._broker.store.close()
-                    return
                 continue
-            items = self._waiting_commands.admit(items)
-            if items:
-                self._guard(partial(self._work, items), items)
-            for item in self._waiting_commands.ready():
-                self._guard(partial(self._work, [item]), [item])
-                if self._lost:
-                    break
-            lazy_since = self._commit_lazy(lazy_since)
-            if stop:
-                self._loop.call_soon_threadsafe(self._refuse, self._waiting_commands.abandon(), _STOPPING)
-                self._guard(self._close)
-                self._broker.store.close()
-                return
+            undecided: list[Item] = []
+            try:
+                for batch in self._waiting_commands.batches(items):
+                    undecided = batch
+                    outcomes = list(self._decide([command for commands, _ in batch for command in commands]))
+                    if outcomes[-1].more and not self._stops:
+                        # The hub's own work continues in the next batch.
+                        self._turns.put(((), None))
+                    self.counters.batches += 1
+                    for outcome in outcomes:
+                        if outcome.unsettled:
+                            self._waiting_commands.add(outcome.settle_commands())
+                    self._loop.call_soon_threadsafe(self._publish, batch, outcomes)
+                    undecided = []
+                lazy_since = self._commit_lazy(lazy_since)
+            except Exception as lost:  # noqa: BLE001 - whatever it is, the store cannot be read any more
+                self._lose(lost, undecided)
+        self._close()
+
+    def _stop_taking(self) -> None:
+        self._stops = True
 
     def _commit_lazy(self, lazy_since: float | None) -> float | None:
         """Commit work that nobody waits for, if its start `lazy_since` is long enough ago. Return its new start."""
         if not self._broker.dirty:
-            self._guard(self._retry)
+            self._retry()
             return None
         if lazy_since is None:
             return time.monotonic()
         if self._lazy_wait(lazy_since):
             return lazy_since
-        self._guard(self._commit)
+        self._commit()
         return time.monotonic()
 
     def _lazy_wait(self, since: float) -> float:
@@ -303,79 +310,43 @@ class LocalHub:
         left = since + self.limits.lazy_commit_ms / 1000 - time.monotonic()
         return max(0.0, left, self.health.store.rest_seconds)
 
-    def _take_in(self, timeout: float | None) -> bool:
-        """Move all submitted items (commands with a callback) from the queue to `Turns`, which orders them by session.
-
-        If `Turns` is empty, wait for an item, and raise `queue.Empty` after the timeout. Return true if the hub stops.
-        """
-        if self._more and not self._turns and self._queue.empty():
-            self._more = False
-            self._turns.add(((), None))
-        wait = not self._turns
-        while not self._stops and (wait or not self._queue.empty()):
-            item = self._queue.get(timeout=timeout)
-            wait = False
-            if item is None:
-                self._stops = True
-            elif isinstance(item, Answer | InboxRemoved):
-                self._waiting_commands.take(item)
-            else:
-                self._turns.add(item)
-        return self._stops
-
     def _replaced(self, command: c.Attach) -> Sequence[SessionId]:
         return () if self._lost else self._broker.replaced(command)
 
-    def _work(self, items: list[Item]) -> None:
-        outcomes = list(self._decide([command for commands, _ in items for command in commands]))
-        self._more = outcomes[-1].more
-        self.counters.batches += 1
-        for outcome in outcomes:
-            if outcome.unsettled:
-                self._waiting_commands.add(outcome.settle_commands())
-        self._loop.call_soon_threadsafe(self._publish, items, outcomes)
-
     def _decide(self, commands: Sequence[c.Command], retries: int = 1) -> Iterator[Outcome]:
         """Decide commands in order, and commit if somebody waits. Yield outcomes, each with some of the replies."""
-        start = 0
+        broker, store = self._broker, self.health.store
         while True:
-            for outcome in self._decide_some(commands[start:], retries):
-                start += len(outcome.replies)
+            resting = bool(store.rest_seconds)
+            if resting or self._failed:
+                refused = [self._is_behind(command) or (resting and type(command) in _WRITES) for command in commands]
+                if any(refused):
+                    refusal = _store_failed(store.reason or "what was said before this failed")
+                    yield from self._decide_without(commands, refused, retries, refusal)
+                    return
+            # A commit for releases alone must not fail again and again: it would refuse commands that nobody waits for.
+            outcome = broker.handle(commands, releases=bool(retries) and not resting)
+            if outcome.faults or broker.faults:
+                self._report(outcome.faults)
+            error = None
+            if outcome.urgent:
+                error = self._commit()
+            else:
+                broker.mark_published()
+            count = len(outcome.replies)
+            if error is None:
                 yield outcome
-            if start == len(commands):
+            elif retries and len(outcome.awaited) + bool(outcome.released) > 1 and not isinstance(error, DiskError):
+                # One of the commands, or a release, causes the error. A transaction for each command shows which one.
+                for command in commands[:count]:
+                    yield from self._decide((command,), 0)
+            else:
+                awaited = set(outcome.awaited)
+                refused = [index in awaited for index in range(count)]
+                yield from self._decide_without(commands[:count], refused, 0, _store_failed(str(error)))
+            commands = commands[count:]
+            if not commands:
                 return
-
-    def _decide_some(self, commands: Sequence[c.Command], retries: int) -> Iterator[Outcome]:
-        """Decide as many commands together as possible, at least one. Commit if somebody waits for a reply."""
-        resting = bool(self.health.store.rest_seconds)
-        if resting or self._failed:
-            refused = [self._is_behind(command) or (resting and type(command) in _WRITES) for command in commands]
-            if any(refused):
-                refusal = _store_failed(self.health.store.reason or "what was said before this failed")
-                yield from self._decide_without(commands, refused, retries, refusal)
-                return
-        broker = self._broker
-        # A commit for releases alone must not fail again and again: it would refuse commands that nobody waits for.
-        outcome = broker.handle(commands, releases=bool(retries) and not self.health.store.rest_seconds)
-        if outcome.faults or broker.faults:
-            self._report(outcome.faults)
-        if not outcome.urgent:
-            broker.mark_published()
-            yield outcome
-            return
-        error = self._commit()
-        if error is None:
-            yield outcome
-            return
-        count = len(outcome.replies)
-        if retries and len(outcome.awaited) + bool(outcome.released) > 1 and not isinstance(error, DiskError):
-            # One of the commands, or a release, causes the error. A transaction for each command shows which one.
-            for command in commands[:count]:
-                yield from self._decide_some((command,), 0)
-            return
-        awaited = set(outcome.awaited)
-        refused = [place in awaited for place in range(count)]
-        yield from self._decide_without(commands[:count], refused, 0, _store_failed(str(error)))
 
     def _decide_without(
         self, commands: Sequence[c.Command], refused: Sequence[bool], retries: int, refusal: Refusal
@@ -384,16 +355,16 @@ class LocalHub:
         for command, no in zip(commands, refused, strict=True):
             if no and isinstance(command, c.Send) and command.attempt is not None:
                 self._failed[command.session] = command.attempt
-        places = [place for place, no in enumerate(refused) if not no]
-        if not places:
+        left = [index for index, no in enumerate(refused) if not no]
+        if not left:
             yield Outcome(replies=[refusal] * len(commands))
             return
         start = decided = 0
-        for outcome in self._decide([commands[place] for place in places], retries):
-            theirs = places[decided : decided + len(outcome.replies)]
+        for outcome in self._decide([commands[index] for index in left], retries):
+            theirs = left[decided : decided + len(outcome.replies)]
             decided += len(theirs)
-            end = places[decided] if decided < len(places) else len(commands)
-            yield outcome.with_undecided([place - start for place in theirs], end - start, refusal)
+            end = left[decided] if decided < len(left) else len(commands)
+            yield outcome.with_undecided([index - start for index in theirs], end - start, refusal)
             start = end
 
     def _is_behind(self, command: c.Command) -> bool:
@@ -452,10 +423,18 @@ class LocalHub:
             self._note_checkpoint()
 
     def _close(self) -> None:
-        try:
-            self._broker.close()
-        except DiskError as error:
-            log.error("what was acknowledged last could not be written; it will be delivered again", reason=str(error))
+        """Write a snapshot and close the store, because the hub stops. If the store is lost, only close it."""
+        if not self._lost:
+            self._loop.call_soon_threadsafe(self._refuse, self._waiting_commands.abandon(), _STOPPING)
+            try:
+                self._broker.close()
+            except DiskError as error:
+                log.error(
+                    "what was acknowledged last could not be written; it will be delivered again", reason=str(error)
+                )
+            except Exception as lost:  # noqa: BLE001 - whatever it is, the store must be closed
+                self._lose(lost, ())
+        self._broker.store.close()
 
     def _report(self, faults: Sequence[Fault]) -> None:
         for fault in (*faults, *self._broker.faults):
@@ -464,101 +443,87 @@ class LocalHub:
                 self.health.store.failed(str(fault.error), fault.error.hint)
         self._broker.faults.clear()
 
-    def _guard(self, work: Callable[[], object], items: Sequence[Item] = ()) -> None:
-        """Run `work`. If it raises, the store is lost: refuse the commands `items`, end all sessions, stop the hub."""
-        if self._lost:
-            return
-        try:
-            work()
-        except Exception as lost:
-            log.exception("the store cannot be read any more: all sessions end and the hub stops", error=str(lost))
-            self._lost = True
-            self._loop.call_soon_threadsafe(self._fail, lost)
-            self._loop.call_soon_threadsafe(self._give_up, items, _store_failed(str(lost)))
+    def _lose(self, lost: Exception, undecided: Sequence[Item]) -> None:
+        """Give the store up after the error `lost`: refuse the undecided commands, end all sessions, stop the hub."""
+        log.error(
+            "the store cannot be read any more: all sessions end and the hub stops", error=str(lost), exc_info=lost
+        )
+        self._lost = True
+        self._loop.call_soon_threadsafe(self._fail, lost)
+        self._loop.call_soon_threadsafe(self._give_up, undecided, _store_failed(str(lost)))
 
     # On the event loop.
 
     def _publish(self, items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
         """Pass on the outcomes of executed commands: replies to the callbacks in `items`, and news to the listeners."""
-        if len(outcomes) == 1:
-            self._tell(items, outcomes[0])
-            return
-        for commands, done in items:
-            if done is not None and not commands:
-                self._call(done, ())
-        start = 0
-        singles = [single for item in items for single in _one_by_one(item)]
-        for outcome in outcomes:
-            end = start + len(outcome.replies)
-            self._tell(singles[start:end], outcome)
-            start = end
-
-    def _tell(self, items: Sequence[Item], outcome: Outcome) -> None:
-        replies = outcome.replies
-        start = 0
-        for commands, done in items:
-            end = start + len(commands)
-            theirs = replies[start:end]
-            if Deferred in map(type, theirs):
-                self._defer(theirs, done)
-            elif done is not None:
-                self._call(done, theirs)
-            start = end
-        for change in outcome.changes:
-            self._watches.changed(change)
-        if outcome.posts:
-            self._watches.said()
         listeners = self._listeners
-        for post in outcome.posts:
-            message = post.message
-            self._watches.posted(message, post.origin)
-            held = post.held
-            columns = zip(post.recipients, post.numbers, post.keys, post.stream_seqs, strict=True)
-            for name, number, key, stream_seq in columns:
-                if held and number in held:
-                    continue
+        for theirs, outcome in _by_outcome(items, outcomes):
+            start = 0
+            for commands, done in theirs:
+                replies = outcome.replies[start : start + len(commands)]
+                start += len(commands)
+                if Deferred in map(type, replies):
+                    self._defer(replies, done)
+                elif done is not None:
+                    self._call(done, replies)
+            for change in outcome.changes:
+                self._watches.changed(change)
+                if isinstance(change, MessageRedacted) and self._searcher is not None:
+                    self._searcher.start_over()
+            if outcome.posts:
+                self._watches.said()
+            for post in outcome.posts:
+                message, held = post.message, post.held
+                self._watches.posted(message, post.origin)
+                columns = zip(post.recipients, post.numbers, post.keys, post.stream_seqs, strict=True)
+                for name, number, key, stream_seq in columns:
+                    if held and number in held:
+                        continue
+                    for listener in listeners.get(name, ()):
+                        try:
+                            listener.offer(message, key, stream_seq)
+                        except Exception:
+                            log.exception("a receiver failed")
+                self.counters.deliveries += len(post.keys)
+            self.counters.accepted += len(outcome.posts)
+            for warning in outcome.warnings:
+                log.warning(warning)
+            for name, keys in outcome.released.items():
                 for listener in listeners.get(name, ()):
-                    try:
-                        listener.offer(message, key, stream_seq)
-                    except Exception:
-                        log.exception("a receiver failed")
-            self.counters.deliveries += len(post.keys)
-        self.counters.accepted += len(outcome.posts)
-        for warning in outcome.warnings:
-            log.warning(warning)
-        for name, keys in outcome.released.items():
-            for listener in listeners.get(name, ()):
-                self._call(listener.released, keys)
-        for session, step in outcome.progress:
-            known = self._sessions.get(session)
-            if known is not None:
-                self._call(known[1].progress, step)
-        if self._notify is not None:
-            for unseen in outcome.unseen:
-                self._call(self._notify, unseen)
-        for session, why in outcome.ended:
-            self._end(session, why)
+                    self._call(listener.released, keys)
+            for session, step in outcome.progress:
+                known = self._sessions.get(session)
+                if known is not None:
+                    self._call(known[1].progress, step)
+            if self._notify is not None:
+                for unseen in outcome.unseen:
+                    self._call(self._notify, unseen)
+            for session, why in outcome.ended:
+                self._end(session, why)
 
     def _defer(self, replies: list[Reply | Deferred], done: Done | None) -> None:
         """Pass deferred work to the journal or the search index. Call `done` when all replies are made."""
         left = sum(isinstance(reply, Deferred) for reply in replies)
 
-        def answered(place: int, reply: Reply) -> None:
+        def answered(index: int, reply: Reply, then: c.Command | None = None) -> None:
             nonlocal left
-            replies[place] = reply
+            if then is not None and not isinstance(reply, Refusal):
+                self.submit([then], lambda replies: answered(index, replies[0]))
+                return
+            replies[index] = reply
             left -= 1
             if not left and done is not None:
                 self._call(done, replies)
 
-        for place, reply in enumerate(tuple(replies)):
+        for index, reply in enumerate(tuple(replies)):
             if not isinstance(reply, Deferred):
                 continue
             if not isinstance(reply.work, SearchQuery):
-                self.recorder.submit(reply.work, partial(answered, place))
+                self.recorder.submit(reply.work, partial(answered, index, then=reply.then))
             elif self._searcher is not None:
-                self._searcher.submit(reply.work, partial(answered, place))
+                self._searcher.submit(reply.work, partial(answered, index))
             else:
-                answered(place, Refusal(Code.INVALID_REQUEST, "this hub has no search index"))
+                answered(index, Refusal(Code.INVALID_REQUEST, "this hub has no search index"))
 
     def _recorded(self, rows: Sequence[ActivityRow]) -> None:
         """Pass new rows of activity to the receivers that follow the members of these rows."""

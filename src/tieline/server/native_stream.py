@@ -31,10 +31,10 @@ class _WebSocketTransport(Transport):
         self._readable.set()
         self._connection = NativeConnection(hub, self, local=False, token=session_token(websocket.scope))
         limit = hub.limits.unsent_bytes_max
-        self._unsent: Unsent[bytes] = Unsent(limit, self._connection.pause_writing, self._connection.resume_writing)
+        self._unsent = Unsent(limit, self._connection.pause_writing, self._connection.resume_writing)
 
     def send(self, payload: bytes) -> None:
-        self._unsent.write(payload, len(payload))
+        self._unsent.write(payload)
 
     def close(self) -> None:
         self._closing = True

@@ -38,7 +38,8 @@ without uploads."""
 _DOUBT_SECONDS = 60.0
 """Seconds between two checks if the hub trusts its clock. No old rows are deleted before the hub trusts its clock."""
 _RETRY_SECONDS = 1.0
-"""Seconds between two attempts to use a failing store, while nobody uploads activity."""
+"""Seconds between two attempts to use a failing store, or to remove erased content from its files, while nobody uploads
+activity."""
 _BATCH_MAX = 64
 """Most uploads of activity in one commit, so that the first upload does not wait too long for the last one."""
 
@@ -179,7 +180,8 @@ class Recorder:
         held: _Item | None = None
         while True:
             try:
-                item = held or self._queue.get(timeout=_RETRY_SECONDS if self._health.activity.reason else None)
+                retries = self._health.activity.reason or self._journal.erasing
+                item = held or self._queue.get(timeout=_RETRY_SECONDS if retries else None)
             except queue.Empty:
                 self._retry()
                 continue

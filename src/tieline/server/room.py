@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from tieline import __version__
@@ -34,6 +35,7 @@ from tieline.stores.sqlite.database import MENDING, check_main
 from tieline.stores.sqlite.store import MAIN_FILE
 from tieline.wire.home import KEY_FILE
 from tieline.wire.http import HttpApp
+from tieline.wire.insights import StoredReport
 from tieline.wire.protocol import Host, Server
 from tieline.wire.room import ROOM_FILE, token_prefix
 from tieline.wire.unfinished import Unfinished
@@ -111,6 +113,7 @@ def open_broker(home: Home, config: Config, clock_and_ids: SystemClockAndIds | N
             notifies=notifies,
             kept_name=config.console.owner,
             shared_tokens=shared,
+            room_token=_room_token(home.path, config),
         )
     except Exception as error:
         store.close()
@@ -119,6 +122,15 @@ def open_broker(home: Home, config: Config, clock_and_ids: SystemClockAndIds | N
             raise explained from error
         # No rule expects this error, so its cause is in the stored data.
         raise DamagedError(f"{folder / MAIN_FILE} is damaged: {error}", MENDING[MAIN_FILE]) from error
+
+
+def _room_token(home: Path, config: Config) -> bytes | None:
+    """Return the hash of the token with which anybody can become a member; `None` if there is no such token."""
+    file = home / ROOM_FILE
+    if file.exists():
+        return bytes.fromhex(msgspec.json.decode(file.read_bytes())["token"])
+    tokens = [token for settings in config.protocols.values() if (token := settings.newcomer_token)]
+    return token_digest(tokens[0]) if tokens else None
 
 
 def _warn_of_orphans(broker: Broker) -> None:
@@ -139,6 +151,8 @@ class Room:
         self.clock_and_ids = clock_and_ids
         self.folder = store_folder(config.store.url, home.path)
         self.operator = ByHomeKey(home.key())
+        # The pipeline's last report.
+        self.report = StoredReport(self.folder)
         self._broker = broker
         self._closing = contextlib.AsyncExitStack()
         self._closing.callback(broker.store.close)
@@ -203,7 +217,7 @@ class Room:
         """Return new HTTP applications that belong to no protocol: API, logins, console, insights and logs."""
         hub = self.local_hub
         api, logs = Api(hub, unfinished), LogApi(hub, self.folder, unfinished)
-        insights = Insights(hub, self.home.path, unfinished)
+        insights = Insights(hub, self.report, unfinished)
         tables = (*self.login_app.table, *api.table, *logs.table, *insights.table)
         return [api, self.login_app, ConsoleApp(hub, self.services, unfinished, tables), insights, logs]
 

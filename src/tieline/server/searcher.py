@@ -8,6 +8,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
+from typing import cast
 
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import History, Reply
@@ -18,6 +19,7 @@ from tieline.server.health import Health
 
 Answered = Callable[[Reply], None]
 _Item = tuple[SearchQuery, Answered]
+_START_OVER = object()
 
 _WAITING_MAX = 256
 """Most search queries that wait in the queue. Each query may take a while, and clients should not wait too long."""
@@ -38,7 +40,7 @@ class Searcher:
         self._index = index
         self._health = health
         self._loop = asyncio.get_running_loop()
-        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Item | object | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="searcher", daemon=True)
         # Number of waiting queries; only the event loop counts.
         self._waiting = 0
@@ -69,6 +71,10 @@ class Searcher:
             self._waiting += 1
             self._queue.put((query, answered))
 
+    def start_over(self) -> None:
+        """Make the index anew, because the content of a message was erased."""
+        self._queue.put(_START_OVER)
+
     # On the searcher's thread.
 
     def _run(self) -> None:
@@ -80,7 +86,10 @@ class Searcher:
                 continue
             if item is None:
                 break
-            query, answered = item
+            if item is _START_OVER:
+                self._start_over()
+                continue
+            query, answered = cast(_Item, item)
             self._loop.call_soon_threadsafe(self._publish, answered, self._find(query))
         self._index.close()
 
@@ -94,6 +103,12 @@ class Searcher:
             refusal = Refusal(Code.INTERNAL_ERROR, "the hub failed at this search; its log says why")
             self._health.fault(Fault(0, "Search", error, refusal))
             return refusal
+
+    def _start_over(self) -> None:
+        try:
+            self._index.start_over()
+        except Exception as error:  # noqa: BLE001 - the index knows the last redaction, so it is tried again
+            self._health.search.failed(str(error))
 
     def _follow(self) -> None:
         """Add new messages to the search index until all are added or a query comes."""

@@ -1,11 +1,13 @@
-"""Turns: a fair order of commands between sessions, so that many commands of one session do not delay another session.
+"""Turns: the queue of commands, in a fair order, so that many commands of one session do not delay another session.
 
-Used by: the local hub. Uses: nothing. The commands of one session are executed in their order. Sessions take turns. A
-turn ends when the total cost of its commands reaches `_SHARE`. If a new session replaces older sessions, it opens after
-all earlier commands of the older sessions. The cost of a command is the longest time that the broker (decision logic)
-may need for it. So the time for a batch is limited.
+Used by: the local hub. Uses: nothing. Any thread puts commands into the queue, and the broker's thread takes them out
+in batches. The commands of one session are executed in their order. Sessions take turns. A turn ends when the total
+cost of its commands reaches `_SHARE`. If a new session replaces older sessions, it opens after all earlier commands of
+the older sessions. The cost of a command is the longest time that the broker (decision logic) may need for it. So the
+time for a batch is limited.
 """
 
+import queue
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import count
@@ -17,6 +19,7 @@ from tieline.contract.reply import Reply
 
 Done = Callable[[Sequence[Reply]], None]
 Item = tuple[Sequence[c.Command], Done | None]
+"""Commands that are executed together, and the callback that gets their replies."""
 Replaced = Callable[[c.Attach], Iterable[SessionId]]
 """Function that returns the sessions which the new session of an `Attach` command replaces. These sessions end when the
 new session opens."""
@@ -34,10 +37,6 @@ _COST = 16
 
 _SHARE = 256
 """Total cost of the commands that are executed in one turn of a session. Then the next session has its turn."""
-
-
-def _cost(commands: Sequence[c.Command]) -> int:
-    return sum([_COSTS.get(type(command), _COST) for command in commands])
 
 
 def pieces(commands: Sequence[c.Command]) -> Iterator[Sequence[c.Command]]:
@@ -63,45 +62,60 @@ class _Entry(NamedTuple):
 
 
 class Turns:
-    """Queues of commands that are not executed yet, one queue for each session. The sessions take turns.
+    """Queue of commands that are not executed yet. The sessions of the commands take turns.
 
-    Not thread-safe: use it only in the broker's thread, which executes the commands.
+    Any thread may call `put`. Only the broker's thread, which executes the commands, may call the other methods.
     """
 
     def __init__(self, replaced: Replaced) -> None:
         self._replaced = replaced
+        self._new: queue.SimpleQueue[Item | Callable[[], None]] = queue.SimpleQueue()
+        # Queue an item (commands with the callback for replies) behind the earlier items of its session. Or queue a
+        # function, which `take` calls when it comes to it.
+        self.put = self._new.put
         self._numbers = count()
         # By session; the session with the next turn comes first.
         self._waiting: dict[Hashable, deque[_Entry]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._waiting) or not self._new.empty()
 
-    def add(self, item: Item) -> None:
-        """Queue an item (commands with the callback for replies) behind the earlier items of its session."""
-        commands = item[0]
-        who = getattr(commands[0], "session", None) if commands else None
-        entry = _Entry(next(self._numbers), item, _cost(commands))
-        waiting = self._waiting.get(who)
-        if waiting is None:
-            self._waiting[who] = deque((entry,))
-        else:
-            waiting.append(entry)
+    def take(self, most: int, timeout: float | None = None) -> list[Item]:
+        """Remove and return the next items (commands with a callback) to execute.
 
-    def take(self, most: int) -> list[Item]:
-        """Remove and return the next items (commands with a callback) to execute. Return at least one item.
-
-        `most` limits the total cost of the items. A first item that costs more is returned alone.
+        If there are none, wait for an item or a function. Return an empty list after `timeout` seconds, or if only
+        functions came. `most` limits the total cost of the items. A first item that costs more is returned alone.
         """
+        # First, everything new goes to the queue of its session.
+        wait = not self._waiting
+        while wait or not self._new.empty():
+            try:
+                new = self._new.get(timeout=timeout)
+            except queue.Empty:
+                return []
+            wait = False
+            if isinstance(new, tuple):
+                commands = new[0]
+                session = getattr(commands[0], "session", None) if commands else None
+                cost = sum([_COSTS.get(type(command), _COST) for command in commands])
+                entry = _Entry(next(self._numbers), new, cost)
+                waiting = self._waiting.get(session)
+                if waiting is None:
+                    self._waiting[session] = deque((entry,))
+                else:
+                    waiting.append(entry)
+            else:
+                new()
+        # Then each session has its turn.
         items: list[Item] = []
         while self._waiting:
-            who = next(iter(self._waiting))
-            waiting = self._waiting.pop(who)
+            session = next(iter(self._waiting))
+            waiting = self._waiting.pop(session)
             share = _SHARE
             while waiting and share > 0:
                 if items and waiting[0].cost > most:
                     # This session comes first the next time.
-                    self._waiting = {who: waiting, **self._waiting}
+                    self._waiting = {session: waiting, **self._waiting}
                     return items
                 entry = waiting.popleft()
                 if self._put_behind(entry):
@@ -110,7 +124,7 @@ class Turns:
                 share -= entry.cost
                 most -= entry.cost
             if waiting:
-                self._waiting[who] = waiting
+                self._waiting[session] = waiting
             if most <= 0:
                 break
         return items
@@ -126,9 +140,9 @@ class Turns:
         for session in self._replaced(commands[0]):
             waiting = self._waiting.get(session)
             if waiting and waiting[0].number < entry.number:
-                place = len(waiting)
-                while waiting[place - 1].number > entry.number:
-                    place -= 1
-                waiting.insert(place, entry)
+                index = len(waiting)
+                while waiting[index - 1].number > entry.number:
+                    index -= 1
+                waiting.insert(index, entry)
                 return True
         return False

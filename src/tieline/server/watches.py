@@ -15,6 +15,7 @@ from tieline.contract.hub import (
     Interest,
     MemberAppeared,
     MemberVanished,
+    MessageRedacted,
     Notice,
     Posted,
     Said,
@@ -40,6 +41,8 @@ def _keys(interest: Interest) -> Iterable[_Key]:
         yield from (ChannelAppeared, ChannelVanished)
     if interest.subscriptions:
         yield SubscriptionsChanged
+    if interest.redactions:
+        yield MessageRedacted
     if interest.said:
         yield Said
     yield from interest.targets
@@ -73,7 +76,7 @@ class Watches:
         return stop
 
     def changed(self, change: Change) -> None:
-        """Tell the interested watches about a change of members, channels or subscriptions."""
+        """Tell the interested watches about a change of members, channels, subscriptions or a message."""
         self._tell(self._receivers.get(type(change), ()), change)
 
     def posted(self, message: Message, origin: SessionId) -> None:

@@ -1,4 +1,4 @@
-"""Upkeep: deletes the files and logins of removed members, and checks the logins regularly.
+"""Upkeep: deletes the files and logins of removed members and the files of redacted messages, and checks the logins.
 
 Used by: the services' assembly. Uses: files and logins, and the Hub port, which reports removed members. At the start,
 upkeep also finds members that were removed while the hub was down: if files or logins are older than the member with
@@ -14,9 +14,9 @@ from typing import Any
 import structlog
 
 from tieline.contract.file import CatalogueError
-from tieline.contract.hub import Hub, Interest, MemberVanished, Notice
+from tieline.contract.hub import Hub, Interest, MemberVanished, MessageRedacted, Notice
 from tieline.services.files.files import Files
-from tieline.services.files.tree import Viewer
+from tieline.services.files.tree import FileRefusal, Viewer
 from tieline.services.login_sessions import LoginSessions
 from tieline.services.operator import Operator
 
@@ -42,7 +42,7 @@ class Upkeep:
 
     async def start(self) -> None:
         """Delete the files and logins of members removed earlier, and watch for removed members from now on."""
-        self._unwatch = self._hub.watch(Interest(members=True), self._changed)
+        self._unwatch = self._hub.watch(Interest(members=True, redactions=True), self._changed)
         await self._files.start()
         members = await self._operator.members()
         if members is not None:
@@ -89,10 +89,21 @@ class Upkeep:
     # Callbacks for the hub.
 
     def _changed(self, change: Notice) -> None:
-        """Handle a notice of the hub: if a member was removed, delete the member's files and logins."""
+        """Handle a notice of the hub: delete files and logins of a removed member, or files of a redacted message."""
         if isinstance(change, MemberVanished):
             self._begin(self._files.forget(change.name))
             self._begin(self._logins.forget(change.name))
+        elif isinstance(change, MessageRedacted):
+            for path in change.attachments:
+                self._begin(self._erase(path, change.repeats_ms))
+
+    async def _erase(self, path: str, repeats_ms: int | None) -> None:
+        """Remove a file of a redacted message, but not a file that was written after the redaction at `repeats_ms`."""
+        if repeats_ms is not None:
+            found = await self._files.stat(path, _KEEPER)
+            if isinstance(found, FileRefusal) or found.updated_at_ms > repeats_ms:
+                return
+        await self._files.remove(path, _KEEPER)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._guard(work))
@@ -103,5 +114,5 @@ class Upkeep:
         try:
             await work
         except (OSError, CatalogueError) as error:
-            # The next check or the next start finds the rest.
+            # The next check or the next start finds the rest. To redact a message again deletes the rest of its files.
             log.warning("files or logins could not be cleaned up", reason=str(error))

@@ -12,11 +12,17 @@ import msgspec
 import platformdirs
 from msgspec import Struct
 
+from tieline.wire.address import with_pin
+
 HOME_VARIABLE = "TIELINE_HOME"
 RUN_FILE = "run.json"
+SETTINGS_FILE = "run-settings.json"
+"""File with the settings of the running hub, and the origin of each."""
 KEY_FILE = "key"
 LOCK_FILE = "lock"
 CONFIG_FILE = "tieline.toml"
+CERTIFICATE_FILE = "tls.crt"
+"""File with the certificate that the hub makes itself."""
 HUB_SOCKET = "hub.sock"
 
 
@@ -28,8 +34,30 @@ class Running(Struct, frozen=True):
     http: str
     hub_socket: str
     store: str
+    pipeline: str = ""
+    """Interval at which the hub runs the pipeline, such as `5m`; empty if it does not."""
     places: dict[str, str | None] = {}
     """Sockets, folders and addresses of protocols, by name. In `run.json`, each name is a key at the top level."""
+    url: str = ""
+    """The address of the hub for other machines, if it is not `http`: for example the address of a proxy. It ends with
+    the fingerprint of the hub's own certificate, unless a proxy shows another certificate."""
+    fingerprint: str = ""
+    """The SHA-256 of the certificate that the hub made itself; empty without TLS, or with the owner's certificate."""
+
+    @property
+    def public(self) -> str:
+        """The address to tell to people and to other machines."""
+        return self.url.partition("#")[0] or self.http
+
+    @property
+    def invited_to(self) -> str:
+        """The address in invitations, with the fingerprint of the certificate that newcomers must find there."""
+        return self.url or self.pinned
+
+    @property
+    def pinned(self) -> str:
+        """The address of the HTTP port for programs on this machine, with the fingerprint that they must find there."""
+        return with_pin(self.http, self.fingerprint)
 
     def encode(self) -> bytes:
         """Return this description as the JSON text of `run.json`."""
@@ -48,10 +76,10 @@ class Running(Struct, frozen=True):
         return msgspec.convert({**own, "places": written}, cls)
 
 
-def find_home(named: Path | None = None) -> Path:
+def find_home(named: Path | str | None = None) -> Path:
     """Return the hub's folder: `named` if given, else the folder in `TIELINE_HOME`, else the platform's default."""
     if named is not None:
-        return named.expanduser().absolute()
+        return Path(named).expanduser().absolute()
     from_environment = os.environ.get(HOME_VARIABLE)
     if from_environment:
         return Path(from_environment).expanduser().absolute()

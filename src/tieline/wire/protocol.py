@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from tieline.contract.hub import Hub
     from tieline.contract.member import Credential
     from tieline.services.assembly import Services
@@ -57,6 +59,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
         """Return the tokens in these settings that several members may use together (credential `ByShared`)."""
         return ()
 
+    @property
+    def newcomer_token(self) -> str:
+        """The token in these settings with which anybody can become a member; empty for none."""
+        return ""
+
 
 class Flag(Struct, frozen=True):
     """An option that a protocol adds to `tieline serve`. Its value replaces settings of `tieline.toml`."""
@@ -97,6 +104,10 @@ class Host(Struct, frozen=True, kw_only=True):
     """Host names that the hub's ports accept in addition to `localhost` and IP addresses."""
     is_loopback: bool = False
     """True if the HTTP port is on a loopback address: only programs on this machine reach it."""
+    certificate: "Callable[[], SSLContext] | None" = None
+    """Returns the TLS settings with the hub's current certificate. `None` if the hub's ports do not speak TLS."""
+    is_insecure: bool = False
+    """True if ports without TLS may listen where other machines can reach them."""
     rooms: "RoomMaker | None" = None
     """Makes new rooms (hubs behind the same HTTP port); `None` if this hub cannot make any."""
     room_token_digest: bytes | None = None
@@ -134,7 +145,8 @@ class Server:
     def welcome(self, http: str, *, first: bool) -> Iterable[str]:
         """Return lines to print for the person who starts the hub.
 
-        `http` is the URL of the hub; `first` is true if the hub starts in this folder for the first time.
+        `http` is the URL of the hub for others, with the fingerprint of its certificate (see `split_pin`) if the hub
+        made that itself; `first` is true if the hub starts in this folder for the first time.
         """
         del http, first
         return ()

@@ -31,6 +31,7 @@ class Place(Struct, frozen=True):
     token: str
     """The member's token. It is valid for every protocol."""
     http: str
+    """Address of the hub's HTTP port, with the fingerprint of its certificate if the hub made that itself."""
     places: dict[str, str | None]
     """The sockets, folders and addresses of protocols, as in `run.json`."""
     settings: dict[str, Any]
@@ -42,7 +43,7 @@ class Place(Struct, frozen=True):
 
         `settings` are the hub's settings for the protocol.
         """
-        return cls(name, token, running.http, running.places, msgspec.structs.asdict(settings))
+        return cls(name, token, running.pinned, running.places, msgspec.structs.asdict(settings))
 
 
 class Heard(Struct, frozen=True):

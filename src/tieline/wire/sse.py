@@ -42,13 +42,13 @@ def comment(text: str) -> bytes:
     return b": " + " ".join(text.split()).encode() + b"\n\n"
 
 
-class EventStream:
-    """HTTP answer that sends events to one reader.
+class EventStream(Unsent):
+    """HTTP answer that sends events to one reader. `write` takes an encoded event or comment.
 
     The callback `full` is called when the reader is too slow. `drained` is called when the reader has caught up.
     """
 
-    __slots__ = ("_keepalive_seconds", "_unsent")
+    __slots__ = ("_keepalive_seconds",)
 
     def __init__(
         self,
@@ -59,43 +59,34 @@ class EventStream:
         keepalive_seconds: float = KEEPALIVE_SECONDS,
     ) -> None:
         # Half of the limit is for this buffer, the other half for the socket's own buffer.
-        self._unsent: Unsent[bytes] = Unsent(unsent_bytes_max // 2, full, drained)
+        super().__init__(unsent_bytes_max // 2, full, drained)
         self._keepalive_seconds = keepalive_seconds
-
-    def write(self, chunk: bytes) -> None:
-        """Queue `chunk`, an encoded event or comment, for the reader. Return at once."""
-        self._unsent.write(chunk, len(chunk))
-
-    def close(self) -> None:
-        """Accept no more events. The queued events are still sent, and then the answer ends."""
-        self._unsent.close()
 
     async def run(self, receive: Receive, send: Send) -> None:
         """Send events until the reader disconnects or the stream is closed."""
         gone = asyncio.create_task(self._watch(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-            while await self._wait():
-                chunks = self._unsent.take()
+            while True:
+                try:
+                    async with asyncio.timeout(self._keepalive_seconds):
+                        chunks = await self.take()
+                except TimeoutError:
+                    self.write(_KEEPALIVE)
+                    continue
+                if not chunks:
+                    break
+                body = b"".join(chunks)
                 # Returns when the socket has room again, or is gone.
-                body = b"".join(chunk for chunk, _ in chunks)
                 await send({"type": "http.response.body", "body": body, "more_body": True})
-                self._unsent.sent(len(body))
+                self.sent(len(body))
             await send({"type": "http.response.body", "body": b""})
         finally:
             gone.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
 
-    async def _wait(self) -> bool:
-        try:
-            async with asyncio.timeout(self._keepalive_seconds):
-                return await self._unsent.wait()
-        except TimeoutError:
-            self.write(_KEEPALIVE)
-            return await self._unsent.wait()
-
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self._unsent.clear()
+        self.clear()

@@ -101,15 +101,15 @@ class Blobs:
         The next `sweep` deletes the file, unless an entry (a member's file or folder) refers to the hash by then.
         """
         blob = upload.finish()
-        place = self._place(blob.digest)
+        path = self._path_of(blob.digest)
         if self._is_here(blob):
             upload.abandon()
             return blob
-        if not place.parent.is_dir():
-            place.parent.mkdir(mode=0o700)
+        if not path.parent.is_dir():
+            path.parent.mkdir(mode=0o700)
             sync_folder(self._folder)
-        upload.path.replace(place)
-        sync_folder(place.parent)
+        upload.path.replace(path)
+        sync_folder(path.parent)
         return blob
 
     def open(self, digest: str) -> BinaryIO:
@@ -118,14 +118,14 @@ class Blobs:
         The reader can read all bytes, even if they are deleted meanwhile.
         """
         try:
-            descriptor = os.open(self._place(digest), os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = os.open(self._path_of(digest), os.O_RDONLY | os.O_NOFOLLOW)
         except OSError as error:
             raise MissingBlob(f"the content {digest} cannot be read: {error.strerror}") from error
         return os.fdopen(descriptor, "rb", buffering=0)
 
     def discard(self, digest: str) -> None:
         """Delete the stored bytes whose hash is `digest`, because no member's file refers to them any more."""
-        self._place(digest).unlink(missing_ok=True)
+        self._path_of(digest).unlink(missing_ok=True)
 
     def sweep(self, refers: Callable[[str], bool]) -> int:
         """Delete the incomplete uploads and unused bytes of an earlier run. Return the number of deleted files.
@@ -154,10 +154,10 @@ class Blobs:
     def _is_here(self, blob: Blob) -> bool:
         with suppress(FileNotFoundError):
             # A file of another size is damaged. The upload replaces it.
-            place = self._place(blob.digest)
-            return not place.is_symlink() and place.stat().st_size == blob.size
+            path = self._path_of(blob.digest)
+            return not path.is_symlink() and path.stat().st_size == blob.size
         return False
 
-    def _place(self, digest: str) -> Path:
+    def _path_of(self, digest: str) -> Path:
         assert _DIGEST.match(digest), "digests are made here and kept by the catalogue"
         return self._folder / digest[:2] / digest

@@ -45,27 +45,27 @@ class DeliveredKeys:
         return other
 
     def __contains__(self, key: int) -> bool:
-        place = bisect_right(self._firsts, key)
-        return place > 0 and key <= self._lasts[place - 1]
+        index = bisect_right(self._firsts, key)
+        return index > 0 and key <= self._lasts[index - 1]
 
     def add(self, key: int) -> None:
         """Add the key of a delivery that was passed to the caller."""
         if key in self:
             return
         firsts, lasts = self._firsts, self._lasts
-        place = bisect_right(firsts, key)
-        joins_left = place > 0 and lasts[place - 1] + 1 == key
-        joins_right = place < len(firsts) and firsts[place] == key + 1
+        index = bisect_right(firsts, key)
+        joins_left = index > 0 and lasts[index - 1] + 1 == key
+        joins_right = index < len(firsts) and firsts[index] == key + 1
         if joins_left and joins_right:
-            lasts[place - 1] = lasts[place]
-            del firsts[place], lasts[place]
+            lasts[index - 1] = lasts[index]
+            del firsts[index], lasts[index]
         elif joins_left:
-            lasts[place - 1] = key
+            lasts[index - 1] = key
         elif joins_right:
-            firsts[place] = key
+            firsts[index] = key
         else:
-            firsts.insert(place, key)
-            lasts.insert(place, key)
+            firsts.insert(index, key)
+            lasts.insert(index, key)
             if len(firsts) > _RANGES_MAX:
                 del firsts[1], lasts[0]
 

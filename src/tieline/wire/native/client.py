@@ -167,11 +167,14 @@ class Client(Requests):
 
     # Outcomes of deliveries.
 
-    def ack(self, delivery: Keyed) -> None:
-        """Tell the hub that a delivery was handled.
+    def ack(self, delivery: Keyed, *, evidence: str = "") -> None:
+        """Tell the hub that a delivery was handled. `evidence` may say how this is known.
 
         The acknowledgement is sent at the end of this turn of the event loop.
         """
+        if evidence:
+            self._put(f.Ack(one_key(delivery.key), evidence))
+            return
         extend_ranges(self._acks, one_key(delivery.key))
         self._schedule()
 

@@ -14,7 +14,7 @@ from tieline.contract import reply as r
 from tieline.contract.channel import AnyChange as ChannelChange
 from tieline.contract.channel import ChannelMember
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId, SessionId
-from tieline.contract.member import MemberKind, TokenView
+from tieline.contract.member import InvitationView, MemberKind, TokenView
 from tieline.contract.message import Attachment, Content, Kind, Level, Priority, Signature
 from tieline.contract.objective import AnyChange as ObjectiveChange
 from tieline.contract.objective import AnyHappening, ObjectiveId, Status
@@ -24,6 +24,46 @@ from tieline.contract.refusal import Refusal
 from tieline.contract.target import Target
 from tieline.wire.native.activity import ActivityRows, ActivityView
 from tieline.wire.native.frame import Frame, Number, parse_state
+
+
+class Invite(Frame, frozen=True, omit_defaults=True, tag="invite"):
+    """Make an invitation: a secret with which somebody who is no member can become one. Answered by `invited`."""
+
+    n: int
+    member: str | None = None
+    expires_at_ms: Number | None = None
+    uses: Number = 1
+    room: bool = False
+    kind: MemberKind = MemberKind.AGENT
+
+    def command(self, session: SessionId) -> c.Invite:
+        return c.Invite(
+            session,
+            member=cast("MemberName | None", self.member),
+            expires_at_ms=self.expires_at_ms,
+            uses=self.uses,
+            room=self.room,
+            kind=self.kind,
+        )
+
+
+class ListInvitations(Frame, frozen=True, omit_defaults=True, tag="invitations"):
+    """List the invitations with which somebody can still join, oldest first. Answered by `invitation_list`."""
+
+    n: int
+
+    def command(self, session: SessionId) -> c.ListInvitations:
+        return c.ListInvitations(session)
+
+
+class RevokeInvitation(Frame, frozen=True, omit_defaults=True, tag="revoke_invitation"):
+    """Revoke an invitation: nobody can join with it any more. Members who have joined stay. Answered by `done`."""
+
+    n: int
+    id: str
+
+    def command(self, session: SessionId) -> c.RevokeInvitation:
+        return c.RevokeInvitation(session, invitation_id=self.id)
 
 
 class Send(Frame, frozen=True, omit_defaults=True, tag="send"):
@@ -240,6 +280,17 @@ class ReadHistory(Frame, frozen=True, omit_defaults=True, tag="read_history"):
         return c.ReadHistory(
             session, peer=self.peer, before=self.before, limit=self.limit, after=self.after, everything=self.everything
         )
+
+
+class Redact(Frame, frozen=True, omit_defaults=True, tag="redact"):
+    """Erase the content of a message for good, such as a secret. Only for the operator. Answered by `redaction`."""
+
+    n: int
+    id: str
+    reason: str
+
+    def command(self, session: SessionId) -> c.Redact:
+        return c.Redact(session, message_id=MessageId(self.id), reason=self.reason)
 
 
 class Search(Frame, frozen=True, omit_defaults=True, tag="search", rename={"sender": "from"}):
@@ -590,7 +641,10 @@ class FollowActivity(Frame, frozen=True, omit_defaults=True, tag="follow_activit
 
 
 AnyRequest = (
-    Send
+    Invite
+    | ListInvitations
+    | RevokeInvitation
+    | Send
     | Discard
     | Claim
     | Fetch
@@ -606,6 +660,7 @@ AnyRequest = (
     | ListMembers
     | ReadReceipts
     | ReadHistory
+    | Redact
     | Search
     | ReadLog
     | ListReaders
@@ -1018,6 +1073,19 @@ def _history(n: int, reply: r.History) -> History:
     return History(n, tuple(map(view_message, reply.messages)))
 
 
+class Redaction(Frame, frozen=True, omit_defaults=True, tag="redaction"):
+    """Reply to `Redact`: the message is redacted. `by` says who redacted it, and `at_ms` says when."""
+
+    n: int
+    by: str
+    at_ms: int
+    again: bool = False
+
+
+def _redaction(n: int, reply: r.Redaction) -> Redaction:
+    return Redaction(n, reply.by, reply.at_ms, reply.again)
+
+
 class Log(Frame, frozen=True, omit_defaults=True, tag="log"):
     """Reply to `ReadLog`: consecutive rows of a log. The next read starts at `next`."""
 
@@ -1173,6 +1241,29 @@ def _token_list(n: int, reply: r.Tokens) -> TokenList:
     return TokenList(n, reply.tokens)
 
 
+class Invited(Frame, frozen=True, omit_defaults=True, tag="invited"):
+    """Reply to `Invite`: a new invitation with its secret, which is shown only once."""
+
+    n: int
+    secret: str
+    view: InvitationView
+
+
+def _invited(n: int, reply: r.Invited) -> Invited:
+    return Invited(n, reply.secret, reply.view)
+
+
+class InvitationList(Frame, frozen=True, omit_defaults=True, tag="invitation_list"):
+    """Reply to `ListInvitations`: the invitations with which somebody can still join, oldest first."""
+
+    n: int
+    invitations: tuple[InvitationView, ...]
+
+
+def _invitation_list(n: int, reply: r.Invitations) -> InvitationList:
+    return InvitationList(n, reply.invitations)
+
+
 class TeamState(Frame, frozen=True, omit_defaults=True, tag="team"):
     """Reply with the team, as it is after the command."""
 
@@ -1214,6 +1305,7 @@ AnyAnswer = (
     | Issued
     | Roster
     | History
+    | Redaction
     | Log
     | Readers
     | ReaderState
@@ -1227,6 +1319,8 @@ AnyAnswer = (
     | ReachState
     | TokenIssued
     | TokenList
+    | Invited
+    | InvitationList
     | TeamState
     | PauseList
     | Recorded
@@ -1241,6 +1335,7 @@ ANSWERS: dict[type, Callable[[int, Any], AnyAnswer]] = {
     r.Issued: _issued,
     r.Roster: _roster,
     r.History: _history,
+    r.Redaction: _redaction,
     r.LogRows: _log,
     r.Readers: _readers,
     r.ReaderState: _reader_state,
@@ -1254,6 +1349,8 @@ ANSWERS: dict[type, Callable[[int, Any], AnyAnswer]] = {
     r.ReachState: _reach_state,
     r.TokenIssued: _token_issued,
     r.Tokens: _token_list,
+    r.Invited: _invited,
+    r.Invitations: _invitation_list,
     r.TeamState: _team_state,
     r.Pauses: _pause_list,
     r.Recorded: _recorded,
@@ -1271,6 +1368,29 @@ class Requests:
 
     async def _ask(self, n: int, frame: Frame, expected: type[_A]) -> _A:
         raise NotImplementedError
+
+    async def invite(
+        self,
+        *,
+        member: str | None = None,
+        expires_at_ms: int | None = None,
+        uses: int = 1,
+        room: bool = False,
+        kind: MemberKind = MemberKind.AGENT,
+    ) -> Invited:
+        """Make an invitation: a secret with which somebody who is no member can become one."""
+        n = next(self._numbers)
+        return await self._ask(n, Invite(n, member, expires_at_ms, uses, room, kind), Invited)
+
+    async def invitations(self) -> tuple[InvitationView, ...]:
+        """List the invitations with which somebody can still join, oldest first."""
+        n = next(self._numbers)
+        return (await self._ask(n, ListInvitations(n), InvitationList)).invitations
+
+    async def revoke_invitation(self, invitation_id: str) -> None:
+        """Revoke an invitation: nobody can join with it any more. Members who have joined stay."""
+        n = next(self._numbers)
+        await self._ask(n, RevokeInvitation(n, invitation_id), Done)
 
     async def send(  # noqa: PLR0913 - a message has that many parts
         self,
@@ -1421,6 +1541,14 @@ class Requests:
         """Read messages that the member may see, newest first."""
         n = next(self._numbers)
         return (await self._ask(n, ReadHistory(n, peer, before, limit, after, everything), History)).messages
+
+    async def redact(self, message_id: str, reason: str) -> Redaction:
+        """Erase the content of a message for good, such as a secret. Only for the operator.
+
+        If the message was redacted before, its copies are deleted again, because a crash may have interrupted that.
+        """
+        n = next(self._numbers)
+        return await self._ask(n, Redact(n, message_id, reason), Redaction)
 
     async def search(
         self,

@@ -151,5 +151,10 @@ async def open_session(hub: Hub, token: str, protocol: str, *, receive: bool = F
     the limit of unacknowledged deliveries.
     """
     session = Session(hub, protocol)
-    await session.open(token, receive=receive, window=window)
+    try:
+        await session.open(token, receive=receive, window=window)
+    except BaseException:
+        # A caller that was cancelled never gets the session, so nobody else can end it.
+        await session.close()
+        raise
     return session

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
-from tieline.contract.hub import Hub, Interest, Notice
+from tieline.contract.hub import Hub, Interest, MessageRedacted, Notice
 from tieline.contract.identifiers import SessionId
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
@@ -54,7 +54,7 @@ class Tail:
         self._tell = tell
         # Callback for a refusal: the client may not see messages any more.
         self._refused = refused
-        self._stop = hub.watch(Interest(said=True), self._said)
+        self._stop = hub.watch(Interest(said=True, redactions=True), self._said)
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         # `_reading`: a page is being read. `_due`: there may be new messages since then.
@@ -64,11 +64,13 @@ class Tail:
         self._read()
 
     def _said(self, notice: Notice) -> None:
-        """Schedule a read of new messages, because the hub has accepted a message.
+        """Schedule a read of new messages, because the hub has accepted one that the client may be allowed to see.
 
-        The client may be allowed to see it.
+        A message that was redacted is read again at once, because the client may have its old content.
         """
-        del notice
+        if isinstance(notice, MessageRedacted):
+            self._read_again(notice.message.offset)
+            return
         self._due = True
         if self._timer is None and not self._reading and not self._paused:
             self._timer = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._read)
@@ -103,6 +105,20 @@ class Tail:
             self._session, limit=_PAGE, after=self._after, forward=True, everything=self._everything
         )
         self._hub.submit((command,), self._answered)
+
+    def _read_again(self, offset: int) -> None:
+        if offset > self._after:
+            return
+        command = c.ReadHistory(
+            self._session, limit=1, after=offset - 1, before=offset + 1, forward=True, everything=self._everything
+        )
+
+        def answered(replies: Sequence[r.Reply]) -> None:
+            (reply,) = replies
+            if isinstance(reply, r.History) and reply.messages and not self._closed:
+                self._tell(self._n, reply.messages)
+
+        self._hub.submit((command,), answered)
 
     def _answered(self, replies: Sequence[r.Reply]) -> None:
         (reply,) = replies

@@ -1,0 +1,102 @@
+"""The origin of each setting: the default, `tieline.toml`, an environment variable, or a flag of `tieline serve`.
+
+Used by: the hub, which writes down the settings it runs with, and `tieline config show`. Uses: `config`. Secrets are
+not part of it: it says only that they are set.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tieline.protocols import protocols
+from tieline.server.config import Config, load_config
+from tieline.wire.home import CONFIG_FILE, SETTINGS_FILE, write_private
+
+_SECRET = re.compile(r"token|secret|password")
+
+
+class Origin(StrEnum):
+    """Place from which a setting has its value."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+class Setting(Struct, frozen=True):
+    """One setting: its name, as section and field, its value, and the origin of the value."""
+
+    name: str
+    value: Any
+    """The value as JSON has it; for a secret, a text that says only if there is one."""
+    origin: Origin
+
+
+class EffectiveSettings(Struct, frozen=True):
+    """All settings of a hub with their origins, and the time at which `tieline.toml` was last changed before that."""
+
+    settings: tuple[Setting, ...]
+    file_changed_at_ns: int
+
+
+def settings_of(home: Path, config: Config | None = None) -> EffectiveSettings:
+    """Return the settings of a home with a `tieline.toml`. Raises `ConfigError`.
+
+    `config` is the configuration with all flags; without it, no flags are used.
+    """
+    path = home / CONFIG_FILE
+    changed = path.stat().st_mtime_ns
+    written = tomllib.loads(path.read_text(encoding="utf-8"))
+    from_file = dict(_values(load_config(home, {})))
+    with_environment = load_config(home)
+    from_environment = dict(_values(with_environment))
+    found = []
+    for name, value in _values(config or with_environment):
+        section, _, field = name.partition(".")
+        if value != from_environment[name]:
+            origin = Origin.FLAG
+        elif value != from_file[name]:
+            origin = Origin.ENVIRONMENT
+        else:
+            origin = Origin.FILE if field in written.get(section, {}) else Origin.DEFAULT
+        found.append(Setting(name, _shown(name, value), origin))
+    return EffectiveSettings(tuple(found), changed)
+
+
+def record(home: Path, config: Config) -> None:
+    """Write down the settings with which the hub of this home runs."""
+    write_private(home / SETTINGS_FILE, msgspec.json.encode(settings_of(home, config)))
+
+
+def recorded(home: Path) -> EffectiveSettings | None:
+    """Return the settings that the running hub of this home wrote down; `None` if there are none."""
+    try:
+        return msgspec.json.decode((home / SETTINGS_FILE).read_bytes(), type=EffectiveSettings)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _values(config: Config) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each setting, the hub's own sections first."""
+    sections: dict[str, Any] = {
+        name: section for name, section in msgspec.structs.asdict(config).items() if name != "protocols"
+    }
+    sections |= {protocol.section: config.protocols[protocol.name] for protocol in protocols()}
+    for section, fields in sections.items():
+        plain = msgspec.to_builtins(fields)
+        values: Mapping[str, Any] = plain if isinstance(plain, dict) else {"": plain}
+        for field, value in values.items():
+            yield f"{section}.{field}".rstrip("."), value
+
+
+def _shown(name: str, value: Any) -> Any:
+    if not _SECRET.search(name) or isinstance(value, bool | int | float):
+        return value
+    return "(set, not shown)" if value else "(not set)"
