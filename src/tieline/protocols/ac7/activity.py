@@ -25,6 +25,7 @@ from tieline.protocols.ac7.carriers import Carrier, Frame
 from tieline.protocols.ac7.shapes import Shape
 from tieline.protocols.ac7.streams import ENDED, GOING_AWAY, PROTOCOL, TOO_SLOW
 from tieline.wire.route import Call, Query, Refused, Route, checked, fail, no, number_of, time_of
+from tieline.wire.sse import event
 
 UPLOAD_BYTES_MAX = 16 * MEBIBYTE
 """Largest size of an upload, in bytes: twice the size limit of one event."""
@@ -125,7 +126,7 @@ class Tail:
         for frame in self._activity.frames(rows, self._kinds):
             if self._closed or self.carrier is None:
                 return
-            self.carrier.write(frame)
+            self.carrier.write(frame.event if self.carrier.takes_events else frame.payload)
 
     def offer(self, message: Message, key: int, stream_seq: int) -> None:
         """Do nothing: this session is only for activity, so the client gets no messages."""
@@ -278,7 +279,8 @@ class Activity:
         if self._rows is not rows:
             self._rows, self._frames = rows, {}
         if kinds not in self._frames:
-            self._frames[kinds] = [Frame(_encode(_row(row))) for row in rows if row.kind in kinds]
+            payloads = [_encode(_row(row)) for row in rows if row.kind in kinds]
+            self._frames[kinds] = [Frame(payload, event(payload)) for payload in payloads]
         return self._frames[kinds]
 
     def remove(self, tail: Tail) -> None:

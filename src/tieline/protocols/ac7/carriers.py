@@ -7,12 +7,13 @@ full. When the buffer exceeds its limit, the transport tells the stream that its
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
+from msgspec import Struct
 from starlette.types import Receive, Send
 
 from tieline.wire.http import Answer, ClientGate, deny, respond
-from tieline.wire.sse import EventStream, comment, event
+from tieline.wire.sse import EventStream, comment
 from tieline.wire.unsent import Unsent
 
 _UNREAD_BYTES_MAX = 4096
@@ -21,43 +22,25 @@ _REASON_BYTES_MAX = 123
 """Largest reason, in bytes, that fits into the frame that closes a WebSocket."""
 
 
-class Frame:
-    """A message that is ready to be sent: encoded once, and shared by all streams that send it.
+class Frame(Struct, frozen=True, gc=False):
+    """A message that is ready to be sent: encoded once, and shared by all streams that send it."""
 
-    `payload` is the JSON of the message. `message_id` is sent with it. A reader that reconnects names the last message
-    that it got by this id.
-    """
-
-    __slots__ = ("_event", "_id", "_text", "payload")
-
-    def __init__(self, payload: bytes, message_id: str = "") -> None:
-        self.payload = payload
-        self._id = message_id
-        self._event: bytes | None = None
-        self._text: str | None = None
-
-    @property
-    def event(self) -> bytes:
-        """The message as a server-sent event."""
-        if self._event is None:
-            self._event = event(self.payload, self._id)
-        return self._event
-
-    @property
-    def text(self) -> str:
-        """The message as the text of a WebSocket frame."""
-        if self._text is None:
-            self._text = self.payload.decode()
-        return self._text
+    payload: bytes
+    """The JSON of the message."""
+    event: bytes
+    """The same as a server-sent event. Its id is the message's id, which a reader that reconnects names."""
 
 
 class Carrier(Protocol):
     """Interface of a transport by which a stream reaches its reader: server-sent events or a WebSocket."""
 
+    takes_events: ClassVar[bool]
+    """True if `write` takes the event of a frame. False if it takes the payload."""
+
     async def refuse(self, reply: Answer) -> None:
         """Answer the request with `reply`, an HTTP error, instead of opening the stream."""
 
-    def write(self, frame: Frame) -> None:
+    def write(self, chunk: bytes) -> None:
         """Queue an encoded message for sending to the reader."""
 
     def end(self, code: int, reason: str) -> None:
@@ -70,7 +53,9 @@ class Carrier(Protocol):
 class EventCarrier:
     """Transport of a stream as server-sent events, in one long HTTP answer."""
 
-    __slots__ = ("_receive", "_send", "_stream")
+    __slots__ = ("_receive", "_send", "_stream", "write")
+
+    takes_events: ClassVar = True
 
     def __init__(
         self, receive: Receive, send: Send, bytes_max: int, stalled: Callable[[], None], keepalive_seconds: float
@@ -79,21 +64,18 @@ class EventCarrier:
         self._send = send
         # `EventStream` buffers only half of its limit, so pass twice the limit.
         self._stream = EventStream(2 * bytes_max, stalled, keepalive_seconds=keepalive_seconds)
+        self.write = self._stream.write
 
     async def refuse(self, reply: Answer) -> None:
         """Answer the request with `reply`, an HTTP error, instead of opening the stream."""
         await respond(self._send, reply)
-
-    def write(self, frame: Frame) -> None:
-        """Queue an encoded message for sending to the reader."""
-        self._stream.write(frame.event)
 
     def end(self, code: int, reason: str) -> None:
         """Send the queued messages and then the reason, and end the HTTP answer.
 
         The reason is sent as a comment of the event stream, because clients ignore comments.
         """
-        self._stream.write(comment(f"{code} {reason}"))
+        self.write(comment(f"{code} {reason}"))
         self._stream.close()
 
     async def run(self) -> None:
@@ -104,7 +86,9 @@ class EventCarrier:
 class SocketCarrier:
     """Transport of a stream as WebSocket text frames. Messages from the reader are ignored."""
 
-    __slots__ = ("_gate", "_last", "_receive", "_send", "_unsent")
+    __slots__ = ("_gate", "_last", "_receive", "_send", "_unsent", "write")
+
+    takes_events: ClassVar = False
 
     def __init__(
         self, client_gate: ClientGate, receive: Receive, send: Send, bytes_max: int, stalled: Callable[[], None]
@@ -112,7 +96,8 @@ class SocketCarrier:
         self._gate = client_gate
         self._receive = receive
         self._send = send
-        self._unsent: Unsent[Frame] = Unsent(bytes_max, stalled)
+        self._unsent = Unsent(bytes_max, stalled)
+        self.write = self._unsent.write
         # The ASGI event that closes the WebSocket.
         self._last: dict[str, Any] = {"type": "websocket.close", "code": 1000, "reason": ""}
 
@@ -120,10 +105,6 @@ class SocketCarrier:
         """Answer the upgrade request with `reply`, an HTTP error, instead of opening a WebSocket."""
         with contextlib.suppress(OSError):
             await deny(self._send, reply)
-
-    def write(self, frame: Frame) -> None:
-        """Queue an encoded message for sending to the reader."""
-        self._unsent.write(frame, len(frame.payload))
 
     def end(self, code: int, reason: str) -> None:
         """Send the queued messages, then close the WebSocket with the code and the reason."""
@@ -145,8 +126,8 @@ class SocketCarrier:
             with contextlib.suppress(asyncio.CancelledError):
                 await gone
 
-    async def _send_text(self, frame: Frame) -> None:
-        await self._send({"type": "websocket.send", "text": frame.text})
+    async def _send_text(self, payload: bytes) -> None:
+        await self._send({"type": "websocket.send", "text": payload.decode()})
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "websocket.disconnect":

@@ -5,12 +5,13 @@ Used by: programs, and the puppet (test client) of this folder. Uses: a hub's HT
 
 import asyncio
 import contextlib
-import http.client
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+
+from tieline.wire.tls import client_context, open_http
 
 ANSWER_SECONDS = 10.0  # a hub under load may answer slowly
 
@@ -28,6 +29,7 @@ class Ac7Client:
     """Client of ac7 that acts as one member, with the member's token."""
 
     def __init__(self, url: str, name: str, token: str) -> None:
+        self._url = url
         self._address = urlsplit(url)
         self._name = name
         self._token = token
@@ -38,7 +40,7 @@ class Ac7Client:
         """Open the stream of the member's messages. Raises `ConnectionError` if the hub refuses."""
         address = self._address
         self._reader, self._writer = await asyncio.open_connection(
-            address.hostname, address.port, limit=_LINE_BYTES_MAX
+            address.hostname, address.port, limit=_LINE_BYTES_MAX, ssl=client_context(self._url)
         )
         request = (
             f"GET /subscribe?name={self._name} HTTP/1.1\r\nhost: {address.netloc}\r\n"
@@ -81,7 +83,7 @@ class Ac7Client:
         return await asyncio.to_thread(self._ask, method, path, form)
 
     def _ask(self, method: str, path: str, form: Json | None) -> Json:
-        connection = http.client.HTTPConnection(self._address.netloc, timeout=ANSWER_SECONDS)
+        connection = open_http(self._url, ANSWER_SECONDS)
         with contextlib.closing(connection):
             headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
             connection.request(method, path, None if form is None else msgspec.json.encode(form), headers)

@@ -33,6 +33,7 @@ from tieline.protocols.ac7.carriers import Carrier, Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
 from tieline.wire.pages import Pages
 from tieline.wire.route import Call, Query, Refused, Route, no, refused
+from tieline.wire.sse import event
 
 PROTOCOL = "ac7"
 
@@ -131,14 +132,29 @@ class Stream:
         if self._waiting:
             self._fetch()
 
-    def offer(self, message: Message, key: int, stream_seq: int) -> None:
-        """Write a new delivery of the member to the stream.
+    def offer(self, message: Message, key: int, stream_seq: int = 0) -> None:
+        """Write a message to the stream, unless the stream carried it before.
 
-        The delivery is ignored if its message has an invalid signature and was sent through another protocol.
+        `key` is the key of the member's delivery, or 0 if the member itself sent the message. The message is ignored if
+        it has an invalid signature and was sent through another protocol.
         """
         del stream_seq
-        if message.reaches(PROTOCOL):
-            self.show(message, key)
+        if self._closed or self.carrier is None or (message.signature and not message.reaches(PROTOCOL)):
+            return
+        frame = None
+        if message.offset > self._offset:
+            self._offset = message.offset
+            self._streams.count(message)
+            frame = self._streams.frame(message)
+            if self._first_live is None:
+                self._first_live = message.offset
+        if not self._waiting:
+            self._write(frame, key)
+            return
+        self._waiting.append((frame, key))
+        self._waiting_bytes += len(frame.payload) if frame is not None else 0
+        if self._waiting_bytes > self.unsent_bytes_max:
+            self._cut_off("too much waits for what was held")
 
     def released(self, keys: Sequence[int]) -> None:
         """Fetch the deliveries with these keys from the hub and write them, because they are not held any more.
@@ -180,39 +196,13 @@ class Stream:
         if self._closed or self.carrier is None:
             return
         if frame is not None:
-            self.carrier.write(frame)
-        if key:
-            self._written(key)
-
-    def _written(self, key: int) -> None:
-        if self._last and key == self._last + 1:
+            self.carrier.write(frame.event if self.carrier.takes_events else frame.payload)
+        if key and self._last and key == self._last + 1:
             self._last = key
-            return
-        self._note()
-        self._first = self._last = key
-        asyncio.get_running_loop().call_soon(self._note)
-
-    def show(self, message: Message, key: int = 0) -> None:
-        """Write a message to the stream, unless the stream carried it before.
-
-        `key` is the key of the delivery, or 0 if the member itself sent the message.
-        """
-        if self._closed or self.carrier is None:
-            return
-        frame = None
-        if message.offset > self._offset:
-            self._offset = message.offset
-            self._streams.count(message)
-            frame = self._streams.frame(message)
-            if self._first_live is None:
-                self._first_live = message.offset
-        if not self._waiting:
-            self._write(frame, key)
-            return
-        self._waiting.append((frame, key))
-        self._waiting_bytes += len(frame.payload) if frame is not None else 0
-        if self._waiting_bytes > self.unsent_bytes_max:
-            self._cut_off("too much waits for what was held")
+        elif key:
+            self._note()
+            self._first = self._last = key
+            asyncio.get_running_loop().call_soon(self._note)
 
     def _note(self) -> None:
         """Report to the hub that deliveries were written to the reader. They get the state `offered`."""
@@ -271,7 +261,7 @@ class Streams:
         self._announces = announce
         self._by_member: dict[str, list[Stream]] = {}
         # Cache of the last encoded message, by offset. All its streams get it before the next message comes.
-        self._frame: tuple[int, Frame] = (-1, Frame(b""))
+        self._frame: tuple[int, Frame] = (-1, Frame(b"", b""))
         # Session → number of its pending send requests; offset of a sent message → number of streams written to.
         self._expecting: dict[SessionId, int] = {}
         self._live: dict[int, int] = {}
@@ -290,9 +280,9 @@ class Streams:
         if notice.origin in self._expecting:
             self._live[message.offset] = 0
         # spec, Self-echo suppression: the sender's own streams get the message, too, so that its devices stay in sync.
-        if message.verified and message.reaches(PROTOCOL):
+        if message.verified:
             for stream in tuple(self._by_member.get(message.sender, ())):
-                stream.show(message)
+                stream.offer(message, 0)
 
     def _watch(self, member: MemberName) -> None:
         count, stop = self._watched.get(member) or (0, self.hub.watch(Interest(senders=(member,)), self._posted))
@@ -459,7 +449,8 @@ class Streams:
         """Return a message as a frame (JSON that is ready to be sent). The frame of the last message is cached."""
         offset, frame = self._frame
         if offset != message.offset:
-            frame = Frame(_encode(codec.message(message, self._channels.ids)), message.id)
+            payload = _encode(codec.message(message, self._channels.ids))
+            frame = Frame(payload, event(payload, message.id))
             self._frame = (message.offset, frame)
         return frame
 

@@ -1,8 +1,9 @@
 """Bridges: a bridge connects a local channel to TCP, and forwards messages both ways.
 
 Used by: agents that talk across machines. Uses: `client` (a bridge is an ordinary client of its channel), `connection`
-and TCP. A bridge gives no meaning to messages. It neither encrypts nor authenticates. So use a TCP bridge only on
-loopback, in a VPN or in a tunnel, because agents act on the messages that they read.
+and TCP. A bridge gives no meaning to messages, and it does not authenticate, although agents act on the messages that
+they read. So a bridge leaves this machine only with TLS, or if its user says that the network is safe (`insecure`), as
+a VPN or a tunnel is.
 
 A fault of a TCP peer closes only its own connection. When TCP delivers faster than the local channel accepts, the
 bridge stops reading from TCP until the channel has caught up. A TCP peer that does not read is disconnected when too
@@ -14,13 +15,16 @@ import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from ssl import SSLContext
 from typing import Literal, Protocol
 
 from tieline.protocols.agent_channels.client import ChannelClient
 from tieline.protocols.agent_channels.codec import MESSAGE_BYTES_MAX, InvalidMessage, Message, encode
 from tieline.protocols.agent_channels.connection import UNSENT_BYTES_MAX, Connection
 from tieline.protocols.agent_channels.events import Emitter
+from tieline.wire.address import is_loopback
 from tieline.wire.backoff import Backoff
+from tieline.wire.tls import TlsListener, listen_tls
 
 Status = Literal["running", "stopped", "error"]
 
@@ -40,6 +44,11 @@ class Bridge(Protocol):
     @property
     def status(self) -> Status:
         """State of the bridge. "error" means that one of the two connections is lost, and is not opened again."""
+
+
+def _check_exposure(host: str, tls: SSLContext | None, *, insecure: bool) -> None:
+    if tls is None and not insecure and not is_loopback(host):
+        raise ValueError(f"a bridge to {host} needs TLS (tls=…), or insecure=True if the network itself is safe")
 
 
 class _TcpBridge(Emitter):
@@ -197,12 +206,27 @@ class TcpBridgeServer(_TcpBridge):
 
     EVENTS = ("tcp-connect", "tcp-disconnect", "message", "error")
 
-    def __init__(self, channel_path: str | os.PathLike[str], host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        channel_path: str | os.PathLike[str],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: SSLContext | None = None,
+        insecure: bool = False,
+    ) -> None:
+        """Set the parameters of the bridge. `start` opens it.
+
+        `tls` are the TLS settings with the bridge's certificate. Without them, raise `ValueError` for a host that other
+        machines can reach, unless `insecure` is true.
+        """
+        _check_exposure(host, tls, insecure=insecure)
         super().__init__(channel_path)
         self.host = host
+        self._tls = tls
         # The requested port. With 0, the operating system chooses a port at each start.
         self._port_wanted = port
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsListener | None = None
         self._remotes: dict[str, Connection] = {}
         self._next_remote = 0
 
@@ -231,6 +255,10 @@ class TcpBridgeServer(_TcpBridge):
         self._emit("tcp-disconnect", connection.id)
 
     async def _open_tcp(self) -> None:
+        tls = self._tls
+        if tls is not None:
+            self._server = listen_tls((self.host, self._port_wanted), self._accept, lambda: tls)
+            return
         self._server = await asyncio.get_running_loop().create_server(self._accept, self.host, self._port_wanted)
 
     async def _close_tcp(self) -> None:
@@ -262,7 +290,7 @@ class TcpBridgeClient(_TcpBridge):
 
     EVENTS = ("tcp-connect", "tcp-disconnect", "reconnecting", "message", "error")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - where to, how to come back, and what tests replace
         self,
         channel_path: str | os.PathLike[str],
         host: str,
@@ -271,6 +299,8 @@ class TcpBridgeClient(_TcpBridge):
         reconnect_delay: int = 500,
         max_reconnect_delay: int = 30_000,
         *,
+        tls: SSLContext | None = None,
+        insecure: bool = False,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -278,9 +308,12 @@ class TcpBridgeClient(_TcpBridge):
 
         The delay before attempt n is `reconnect_delay` doubled n - 1 times, with a jitter of 25 % either way, and never
         more than `max_reconnect_delay`. The jitter keeps many bridges from reconnecting at the same instant. `sleep`
-        waits for a number of seconds. `chance` returns a number from 0 to 1.
+        waits for a number of seconds. `chance` returns a number from 0 to 1. `tls` are the TLS settings of the client.
+        Without them, raise `ValueError` for a host on another machine, unless `insecure` is true.
         """
+        _check_exposure(host, tls, insecure=insecure)
         super().__init__(channel_path)
+        self._tls = tls
         self.host = host
         self.port = port
         self.reconnect = reconnect
@@ -319,7 +352,9 @@ class TcpBridgeClient(_TcpBridge):
             self._status = "error"
 
     async def _open_tcp(self) -> None:
-        await asyncio.get_running_loop().create_connection(lambda: self._connection("tcp"), self.host, self.port)
+        await asyncio.get_running_loop().create_connection(
+            lambda: self._connection("tcp"), self.host, self.port, ssl=self._tls
+        )
 
     async def _close_tcp(self) -> None:
         task, self._reconnecting = self._reconnecting, None

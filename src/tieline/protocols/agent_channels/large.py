@@ -147,7 +147,10 @@ class _Pieces:
             piece = mend_pairs(self._payload[self._start : cut])
             if len(piece) > 2 * PIECE_BYTES:
                 yield
-            self._decode(piece, outside, last=cut == len(self._payload))
+            last = cut == len(self._payload)
+            self._decode(piece, outside, last=last)
+            if not (last or self._open):
+                raise msgspec.DecodeError("a comma after the whole value")
             self._start = cut + 1
             yield
         payload = b",".join(self._mended)

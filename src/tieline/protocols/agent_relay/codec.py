@@ -20,7 +20,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.contract.target import Target, TargetKind, parse_target, to_channel
 from tieline.protocols.agent_relay.error_code import ErrorCode
 from tieline.wire.fidelity import Carriage, Field, beyond, labels, own_note
-from tieline.wire.frames import HEADER_BYTES, FrameBuffer, FrameError, encode_frame
+from tieline.wire.frames import HEADER_BYTES, encode_frame
 from tieline.wire.json_text import VALUES_MAX, has_many_values, mend_pairs
 
 # "spec N" is a section of the specification that PROTOCOL.md names; "gap N" is an issue in its appendix A.
@@ -82,43 +82,6 @@ class Envelope(Struct, frozen=True, omit_defaults=True, rename={"sender": "from"
 _decoder = msgspec.json.Decoder(Envelope)
 _plain_decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
-
-
-class EnvelopeBuffer:
-    """Buffer for the received bytes of one connection. It returns the envelopes in these bytes, in order."""
-
-    __slots__ = ("_frames", "frame_bytes")
-
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._frames = FrameBuffer(frame_bytes_max)
-        # Size of the last envelope in bytes.
-        self.frame_bytes = 0
-
-    def receive_data(self, data: bytes) -> None:
-        """Add the next bytes of the stream to the buffer."""
-        self._frames.receive_data(data)
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Number of bytes that were received but not yet returned as envelopes."""
-        return self._frames.buffered_bytes
-
-    def reset(self) -> None:
-        """Drop the buffered bytes."""
-        self._frames.reset()
-
-    def next_envelope(self) -> Envelope | None:
-        """Return the next envelope; `None` if more bytes are needed. Raise `EnvelopeError` if it is invalid."""
-        try:
-            payload = self._frames.next_frame()
-        except FrameError as error:
-            # spec 2: a frame beyond the limit closes the connection with an error.
-            code = ErrorCode.TOO_LARGE if error.size else ErrorCode.BAD_REQUEST
-            raise EnvelopeError(code, str(error)) from error
-        if payload is None:
-            return None
-        self.frame_bytes = len(payload)
-        return decode(payload)
 
 
 def decode(payload: bytes) -> Envelope:

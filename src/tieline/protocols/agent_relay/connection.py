@@ -1,9 +1,9 @@
 """One client's connection to the hub: turns received bytes into commands, and deliveries into bytes.
 
 Used by: the event loop and `server`, which knows all connections. Uses: a `SessionPump` with the hub, and this folder's
-codec. A received frame passes these functions: `data_received` → `_read` → `_receive` (checks if the frame is allowed
-now) → `_act` (finds the kind of the frame) → one method for each kind; the module `speaking` handles SEND. If a frame
-needs several commands to the hub, a `Procedure` handles it. If the client has no session, `one_shot` handles it.
+codec. A received frame passes `data_received`, `_read` (checks if the frame is allowed now) and one function for each
+kind, from the table `_ACTS`; the module `speaking` handles SEND. If a frame needs several commands to the hub, a
+`Procedure` handles it. If the client has no session, `one_shot` handles it.
 
 While the hub opens the session, and while a procedure runs, frames wait in the buffer. When the buffer reaches a small
 limit, the connection stops reading from the socket.
@@ -22,12 +22,13 @@ from tieline.contract.identifiers import SessionId
 from tieline.contract.keys import join_keys, one_key
 from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.agent_relay import channels, codec, one_shot, opening, speaking
-from tieline.protocols.agent_relay.codec import PROTOCOL, Envelope, EnvelopeBuffer, EnvelopeError
+from tieline.protocols.agent_relay.codec import PROTOCOL, Envelope, EnvelopeError
 from tieline.protocols.agent_relay.error_code import ERROR_CODES, ErrorCode
 from tieline.protocols.agent_relay.handshake import Terms
 from tieline.protocols.agent_relay.procedure import Payload, Procedure
 from tieline.protocols.agent_relay.pulse import Pulse, Verdict
 from tieline.protocols.agent_relay.queries import QUERIES, Query
+from tieline.wire.frames import FrameBuffer, FrameError
 from tieline.wire.greeting import Greeting, Phase
 from tieline.wire.local import same_user
 from tieline.wire.session_pump import Parcel, SessionPump
@@ -63,14 +64,15 @@ class RelayConnection(asyncio.Protocol):
         "_heard_since",
         "_procedure",
         "_pulse",
-        "_pump",
         "_share",
         "_terms",
         "_transport",
         "_unacknowledged",
         "_unsent",
         "_writable",
+        "frame_bytes",
         "name",
+        "pump",
         "server",
         "session_id",
         "tool",
@@ -78,12 +80,13 @@ class RelayConnection(asyncio.Protocol):
 
     def __init__(self, server: "RelayServer") -> None:
         self.server = server
-        self._buffer = EnvelopeBuffer(server.frame_bytes_max)
+        self._buffer = FrameBuffer(server.frame_bytes_max)
+        self.frame_bytes = 0  # size of the client's last frame
         self._share = server.unfinished.share(self._too_much)
         self._transport: asyncio.Transport | None = None
-        self._pump = SessionPump(server.hub, self)
+        self.pump = SessionPump(server.hub, self)
         # Frames that arrive before the session is open stay in the buffer.
-        self._greeting: Greeting[Envelope] = Greeting(self._pump, early_bytes_max=_EARLY_BYTES)
+        self._greeting: Greeting[Envelope] = Greeting(self.pump, early_bytes_max=_EARLY_BYTES)
         # The fields of the client's HELLO or RESUME, the agent's name, the session's id; set when the session opens.
         self._terms: Terms | None = None
         self.name = ""
@@ -109,7 +112,7 @@ class RelayConnection(asyncio.Protocol):
     @property
     def session(self) -> SessionId:
         """The hub's id of the open session."""
-        return self._pump.session
+        return self.pump.session
 
     @property
     def closed(self) -> bool:
@@ -125,11 +128,6 @@ class RelayConnection(asyncio.Protocol):
     def wants_acceptance(self) -> bool:
         """True if the client wants an ACK or NACK for each message that it sends."""
         return self._terms is not None and self._terms.tells
-
-    @property
-    def frame_bytes(self) -> int:
-        """Size of the client's last frame (protocol message), in bytes."""
-        return self._buffer.frame_bytes
 
     @property
     def about(self) -> dict[str, str]:
@@ -168,11 +166,11 @@ class RelayConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable = False
-        self._pump.pause_writing()
+        self.pump.pause_writing()
 
     def resume_writing(self) -> None:
         self._writable = True
-        self._pump.resume_writing()
+        self.pump.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -183,7 +181,7 @@ class RelayConnection(asyncio.Protocol):
             self.server.leave(self)
         finally:
             # Even if something else fails, the session ends with its connection.
-            self._pump.close()
+            self.pump.close()
 
     def _too_late(self) -> None:
         if self.server.syncs.awaits(self):
@@ -222,7 +220,7 @@ class RelayConnection(asyncio.Protocol):
                     self._unacknowledged.add(key)
             else:
                 # This frame has no acknowledgement, so the delivery is only marked as offered.
-                self._pump.offered_ackless(key)
+                self.pump.offered_ackless(key)
         if frames and self._transport is not None:
             self._transport.write(b"".join(frames))
         for message, _, _ in parcels:
@@ -284,7 +282,7 @@ class RelayConnection(asyncio.Protocol):
 
     def submit(self, command: c.Command, done: Callable[[r.Reply], None] | None = None) -> None:
         """Submit a command to the hub. If `done` is given, call it with the hub's reply."""
-        self._pump.submit((command,), None if done is None else (lambda replies: done(replies[0])))
+        self.pump.submit((command,), None if done is None else (lambda replies: done(replies[0])))
 
     def record(self, code: Code, what: str) -> None:
         """Write into the hub's log that this server, and not the hub, refused an action. `what` is the action."""
@@ -318,76 +316,49 @@ class RelayConnection(asyncio.Protocol):
         """Handle the frames (protocol messages) in the buffer, until none is left or the next one must wait."""
         try:
             while self._greeting.phase in (Phase.GREETING, Phase.ACTIVE) and self._procedure is None:
-                envelope = self._buffer.next_envelope()
-                if envelope is None:
+                payload = self._buffer.next_frame()
+                if payload is None:
                     break
-                self._receive(envelope)
+                self.frame_bytes = len(payload)
+                envelope = codec.decode(payload)
+                match envelope.type:
+                    case "HELLO" | "RESUME" if self._greeting.phase is Phase.GREETING:
+                        opening.begin(self, envelope)
+                    case "HELLO" | "RESUME":
+                        # spec 4 and 8: these open a session, and a connection has one.
+                        self.record(Code.INVALID_REQUEST, f"{envelope.type} in an open session")
+                        self.error(ErrorCode.BAD_REQUEST, f"Unexpected {envelope.type}")
+                    case "PING":
+                        # spec 7: the answer has the same nonce.
+                        self.send("PONG", envelope.payload)
+                    case "PONG":
+                        self._confirm()
+                    case "BYE":
+                        self._goodbye("goodbye")
+                    case _ if self._greeting.phase is Phase.GREETING or self.tool:
+                        one_shot.serve(self, envelope)
+                    case _:
+                        self._confirm()
+                        if envelope.sender and envelope.sender != self.name:
+                            # spec 3, gap 7: the hub stamps the true name on every message from this client.
+                            self.record(Code.FORBIDDEN, "a frame with the name of another in `from`")
+                        act = _ACTS.get(envelope.type)
+                        # Unknown types are ignored, as the protocol says.
+                        if act is not None:
+                            act(self, envelope)
         except EnvelopeError as error:
             self.fail(error.code, str(error))
+        except FrameError as error:
+            # spec 2: a frame beyond the limit closes the connection with an error.
+            self.fail(ErrorCode.TOO_LARGE if error.size else ErrorCode.BAD_REQUEST, str(error))
         heard_all = self._finished and self._greeting.phase is not Phase.OPENING and self._procedure is None
         if heard_all and self._transport is not None:
             self._transport.close()
 
-    def _receive(self, envelope: Envelope) -> None:
-        match envelope.type:
-            case "HELLO" | "RESUME" if self._greeting.phase is Phase.GREETING:
-                opening.begin(self, envelope)
-            case "HELLO" | "RESUME":
-                # spec 4 and 8: these open a session, and a connection has one.
-                self.record(Code.INVALID_REQUEST, f"{envelope.type} in an open session")
-                self.error(ErrorCode.BAD_REQUEST, f"Unexpected {envelope.type}")
-            case "PING":
-                # spec 7: the answer has the same nonce.
-                self.send("PONG", envelope.payload)
-            case "PONG":
-                self._confirm()
-            case "BYE":
-                self._goodbye("goodbye")
-            case _ if self._greeting.phase is Phase.GREETING or self.tool:
-                one_shot.serve(self, envelope)
-            case _:
-                self._confirm()
-                if envelope.sender and envelope.sender != self.name:
-                    # spec 3, gap 7: the hub stamps the true name on every message from this client.
-                    self.record(Code.FORBIDDEN, "a frame with the name of another in `from`")
-                self._act(envelope)
-
-    def _act(self, envelope: Envelope) -> None:
-        match envelope.type:
-            case "SEND" | codec.CHANNEL_MESSAGE:
-                # spec 5; CHANNEL_MESSAGE and the frames from CHANNEL_JOIN on are not in the specification.
-                speaking.say(self, envelope)
-            case "ACK":
-                # spec 5: settles a delivery, and answers a synchronous SEND.
-                self._acknowledged(envelope)
-            case "NACK":
-                # gap 4: declined for now. The delivery stays with the member and comes again in its next session.
-                self._credit(codec.key_of(envelope.payload.get("ack_id") or envelope.payload.get("nack_id")))
-            case "SUBSCRIBE" | "UNSUBSCRIBE":
-                # spec 3, gap 5: a subscription belongs to the member, and outlasts the connection.
-                self._subscribe(envelope)
-            case channels.JOIN:
-                self.run(channels.join(self, envelope.payload), envelope)
-            case channels.LEAVE:
-                self.run(channels.leave(self, envelope.payload), envelope)
-            case "SHADOW_BIND":
-                self.run(self.server.shadows.bind(self, envelope.payload), envelope)
-            case "SHADOW_UNBIND":
-                self.server.shadows.unbind(self, envelope.payload.get("primaryAgent"))
-            case kind if kind in QUERIES:
-                self.run(QUERIES[kind].procedure(self, envelope.payload), envelope, QUERIES[kind])
-            case "LOG":
-                self._log(envelope)
-            case "SPAWN" | "RELEASE":
-                self.decline(envelope)
-            case _:
-                # Unknown types are ignored, as the protocol says.
-                pass
-
     def _goodbye(self, reason: str) -> None:
         self.send("BYE", {"reason": reason})
         self._greeting.close()
-        self._pump.close()
+        self.pump.close()
         # Forget the waits now. The connection is lost only after the client has read everything, and the client may
         # reconnect sooner.
         self.server.syncs.forget(self)
@@ -411,7 +382,7 @@ class RelayConnection(asyncio.Protocol):
         self._terms, self.name, self.session_id = terms, attached.member, attached.resume_id
         self._share.admit(self.name)
         self.server.enter(self, ready=not attached.resumed)
-        self._pump.receive(
+        self.pump.receive(
             # gap 10: max_inflight is the number of deliveries without an ACK.
             window=terms.window if terms.acknowledges else None,
             unoffered_only=not terms.acknowledges,
@@ -428,14 +399,14 @@ class RelayConnection(asyncio.Protocol):
 
     def act_as(self, name: str) -> None:
         """Leave the session. The next session on this connection belongs to the member `name`, for one request."""
-        self._pump.leave()
+        self.pump.leave()
         self.name = name
 
     def end_request(self) -> None:
         """End the session that was opened for one request. Then handle the next frames of the client."""
         self.name = self.tool
         if self.tool:
-            self._pump.leave()
+            self.pump.leave()
             self._greeting.activate()
         else:
             self._greeting.again(self._too_late)
@@ -490,11 +461,14 @@ class RelayConnection(asyncio.Protocol):
         self._credit(key)
         self.submit(c.Advance(self.session, ranges=one_key(key), state=State.ACKED, evidence="ACK"))
 
+    def _declined(self, envelope: Envelope) -> None:
+        self._credit(codec.key_of(envelope.payload.get("ack_id") or envelope.payload.get("nack_id")))
+
     def _credit(self, key: int | None) -> None:
         """Note the ACK or NACK of a delivery, so that the hub can send another one. Ignore a repeated call."""
         if key is not None and key in self._unacknowledged:
             self._unacknowledged.remove(key)
-            self._pump.acknowledged(1)
+            self.pump.acknowledged(1)
 
     # Topics, questions and the rest.
 
@@ -512,6 +486,10 @@ class RelayConnection(asyncio.Protocol):
     def _done(self, envelope: Envelope, reply: r.Reply) -> None:
         if isinstance(reply, Refusal):
             self.refuse(envelope, reply)
+
+    def _query(self, envelope: Envelope) -> None:
+        query = QUERIES[envelope.type]
+        self.run(query.procedure(self, envelope.payload), envelope, query)
 
     def run(
         self,
@@ -535,7 +513,7 @@ class RelayConnection(asyncio.Protocol):
             answer(self.audit(envelope, returned.value))
             return
         self._procedure = procedure
-        self._pump.suspend_reading(True)
+        self.pump.suspend_reading(True)
         self.submit(command, lambda reply: self._step(procedure, envelope, answer, reply))
 
     def _step(
@@ -562,7 +540,7 @@ class RelayConnection(asyncio.Protocol):
                 self.submit(command, lambda following: self._step(procedure, envelope, answer, following))
                 return
         self._procedure = None
-        self._pump.suspend_reading(False)
+        self.pump.suspend_reading(False)
         answer(result)
         self._read()
 
@@ -597,3 +575,26 @@ class RelayConnection(asyncio.Protocol):
         self.error(ErrorCode.INTERNAL, text, id=envelope.id)
         result = {"replyTo": envelope.id, "success": False, "name": envelope.payload.get("name"), "error": text}
         self.send(f"{envelope.type}_RESULT", result)
+
+
+_ACTS: dict[str, Callable[[RelayConnection, Envelope], None]] = {
+    # spec 5; CHANNEL_MESSAGE and the frames from CHANNEL_JOIN on are not in the specification.
+    "SEND": speaking.say,
+    codec.CHANNEL_MESSAGE: speaking.say,
+    # spec 5: settles a delivery, and answers a synchronous SEND.
+    "ACK": RelayConnection._acknowledged,
+    # gap 4: declined for now. The delivery stays with the member and comes again in its next session.
+    "NACK": RelayConnection._declined,
+    # spec 3, gap 5: a subscription belongs to the member, and outlasts the connection.
+    "SUBSCRIBE": RelayConnection._subscribe,
+    "UNSUBSCRIBE": RelayConnection._subscribe,
+    channels.JOIN: lambda client, envelope: client.run(channels.join(client, envelope.payload), envelope),
+    channels.LEAVE: lambda client, envelope: client.run(channels.leave(client, envelope.payload), envelope),
+    "SHADOW_BIND": lambda client, envelope: client.run(client.server.shadows.bind(client, envelope.payload), envelope),
+    "SHADOW_UNBIND": lambda client, envelope: client.server.shadows.unbind(client, envelope.payload),
+    **dict.fromkeys(QUERIES, RelayConnection._query),
+    "LOG": RelayConnection._log,
+    "SPAWN": RelayConnection.decline,
+    "RELEASE": RelayConnection.decline,
+}
+"""The function that handles each kind of frame in an open session."""

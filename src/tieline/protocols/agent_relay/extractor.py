@@ -31,13 +31,13 @@ Two forms, and no others (section 9 of the specification)::
 - A line ends with LF, CRLF, or a CR alone (after which a program writes from the left edge again).
 
 Anything else is ordinary output and passes unchanged: a placeholder as the target, an empty body, an unknown tag, JSON
-of another form, an unfinished fence. A fence is unfinished if it has more than `LINES_MAX` lines or `BYTES_MAX` bytes,
-if the output ends, or if another start comes inside the body. Known programs of this protocol *send* an unfinished body
-at two blank lines or at the next start. That can send a text that its author did not finish, or put the message for one
-recipient into the message for another. Here an unfinished body is ordinary output, and blank lines are text. The
-one-line forms (`->relay:Name text`, `->relay.json:`) are not supported, because text can match them by accident. Lines
-that start or end agents (`->relay:spawn Name …`, `->relay:release Name`) are ordinary output too. They are also
-reported (`Declined`), so that nobody waits for their result.
+of another form, an unfinished instruction. An instruction is unfinished if it has more than `LINES_MAX` lines or
+`BYTES_MAX` bytes, if the output ends, or if another start comes inside the body. Known programs of this protocol *send*
+an unfinished body at two blank lines or at the next start. That can send a text that its author did not finish, or put
+the message for one recipient into the message for another. Here an unfinished body is ordinary output, and blank lines
+are text. The one-line forms (`->relay:Name text`, `->relay.json:`) are not supported, because text can match them by
+accident. Lines that start or end agents (`->relay:spawn Name …`, `->relay:release Name`) are ordinary output too. They
+are also reported (`Declined`), so that nobody waits for their result.
 
 The screen
 ----------

@@ -1,7 +1,7 @@
 """One connection of a client to the hub: sends frames, receives envelopes, and checks that the hub still answers.
 
-Used by: `client`. Uses: `codec`. This module knows nothing about sessions. A link is one connection: after a
-disconnect, the client makes a new link.
+Used by: `client`. Uses: `wire.frames` and `codec`. This module knows nothing about sessions. A link is one connection:
+after a disconnect, the client makes a new link.
 """
 
 import asyncio
@@ -10,8 +10,9 @@ import uuid
 from typing import Any, Protocol, cast
 
 from tieline.protocols.agent_relay import codec
-from tieline.protocols.agent_relay.codec import Envelope, EnvelopeBuffer, EnvelopeError
+from tieline.protocols.agent_relay.codec import Envelope, EnvelopeError
 from tieline.protocols.agent_relay.lifecycle import Beat, Payload, Silence
+from tieline.wire.frames import FrameBuffer, FrameError
 
 RECEIVED_BYTES_MAX = 64 * 1024 * 1024
 """Most bytes of a frame that the client accepts from a hub. The limit is large, because hubs have different limits."""
@@ -34,7 +35,7 @@ class Link(asyncio.Protocol):
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._buffer = EnvelopeBuffer(RECEIVED_BYTES_MAX)
+        self._buffer = FrameBuffer(RECEIVED_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._silence = Silence()
@@ -58,12 +59,13 @@ class Link(asyncio.Protocol):
         self._silence.heard()
         self._buffer.receive_data(data)
         try:
-            while not self.closed.done() and (envelope := self._buffer.next_envelope()) is not None:
+            while not self.closed.done() and (payload := self._buffer.next_frame()) is not None:
+                envelope = codec.decode(payload)
                 if envelope.type == "PING":
                     self.send("PONG", envelope.payload)
                 elif envelope.type != "PONG":
                     self._receiver.link_received(self, envelope)
-        except EnvelopeError as error:
+        except (EnvelopeError, FrameError) as error:
             self.abort(f"the hub sent what is no envelope: {error}")
 
     def pause_writing(self) -> None:

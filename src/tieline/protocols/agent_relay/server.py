@@ -57,7 +57,7 @@ class RelayServer(Server):
         # Connections with an open session, by name, the newest last.
         self._present: dict[str, list[RelayConnection]] = {}
         self.syncs = Syncs(self)
-        self.shadows = Shadows(self)
+        self.shadows: Shadows = Shadows(self)
         self.started_at = self.loop.time()
         self.version = __version__
         self._listener: Listener | None = None

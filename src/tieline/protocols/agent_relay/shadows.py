@@ -77,21 +77,25 @@ class Shadows:
         self._primaries.setdefault(shadow, set()).add(primary)
         return None
 
-    def unbind(self, shadow: "RelayConnection", primary: object) -> None:
-        """Stop sending copies of the messages of the agent `primary` to the connection `shadow`."""
-        primaries = self._primaries.get(shadow, set())
-        if isinstance(primary, str) and primary in primaries:
-            primaries.remove(primary)
-            if not primaries:
-                del self._primaries[shadow]
-            del self._by_primary[primary][shadow]
-            if not self._by_primary[primary]:
-                del self._by_primary[primary]
+    def unbind(self, shadow: "RelayConnection", payload: Payload) -> None:
+        """Stop sending copies of the messages of the agent that `payload` names to the connection `shadow`."""
+        primary = payload.get("primaryAgent")
+        if isinstance(primary, str) and primary in self._primaries.get(shadow, ()):
+            self._stop_copies(shadow, primary)
+
+    def _stop_copies(self, shadow: "RelayConnection", primary: str) -> None:
+        primaries = self._primaries[shadow]
+        primaries.remove(primary)
+        if not primaries:
+            del self._primaries[shadow]
+        del self._by_primary[primary][shadow]
+        if not self._by_primary[primary]:
+            del self._by_primary[primary]
 
     def forget(self, shadow: "RelayConnection") -> None:
         """Stop all copies to the connection `shadow`, because the connection is gone."""
         for primary in list(self._primaries.get(shadow, ())):
-            self.unbind(shadow, primary)
+            self._stop_copies(shadow, primary)
 
     def heard(self, primary: "RelayConnection", envelope: Envelope) -> None:
         """Send a copy of a frame to the shadows (connections that get copies) of the agent `primary`.

@@ -6,6 +6,8 @@ Used by: `connection`, and `one_shot` for clients without HELLO. Uses: `codec`, 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from tieline.contract import command as c
 from tieline.contract import message as m
 from tieline.contract import reply as r
@@ -34,57 +36,57 @@ def say(connection: "RelayConnection", envelope: Envelope, done: Callable[[], No
         connection.refuse(envelope, refusal)
         done()
 
-    def said(reply: r.Reply) -> None:
+    def said(replies: Sequence[r.Reply]) -> None:
         assert not isinstance(pending, Refusal), "what is refused is not sent"
-        _said(connection, envelope, pending, reply)
+        _said(connection, envelope, pending, replies[0])
         done()
 
-    content = _checked(connection, envelope)
+    content = codec.content_of(envelope, connection.name)
     if isinstance(content, Refusal):
+        connection.audit(envelope, content)
         refuse(content)
         return
+    too_large = _refuse_size(connection, content)
+    if too_large is not None:
+        refuse(too_large)
+        return
+    # spec 3: every envelope has an id. Without an id, a client has no protection against duplicates.
+    send = c.Send(
+        connection.session,
+        content=content,
+        wire_id=envelope.id or None,
+        allow_empty=True,
+        members_only=envelope.type == codec.CHANNEL_MESSAGE,
+    )
     contents = codec.to_each(envelope, content, connection.name)
     if len(contents) > 1:
-        connection.run(_to_group(connection, envelope, contents), envelope, done=done)
+        connection.run(_to_group(connection, envelope, send, contents), envelope, done=done)
         return
     # spec 5, gap 9: a SEND with payload_meta.sync waits for an ACK.
     pending = connection.server.syncs.prepare(envelope, content.target, connection)
     if isinstance(pending, Refusal):
         refuse(pending)
         return
-    connection.submit(_send(connection, envelope, content), said)
+    connection.pump.submit((send,), said)
 
 
-def _checked(connection: "RelayConnection", envelope: Envelope) -> m.Content | Refusal:
-    """Return the content of a client's message. Return a refusal if the message is invalid or too large to deliver."""
-    content = codec.content_of(envelope, connection.name)
-    if isinstance(content, Refusal):
-        connection.audit(envelope, content)
-        return content
+def _refuse_size(connection: "RelayConnection", content: m.Content) -> Refusal | None:
+    """Return a refusal if the client's last frame is a message that would be too large when it is delivered."""
     frame_bytes_max = connection.server.frame_bytes_max
     # spec 2: no frame is larger than max_frame_bytes, and a DELIVER is a little larger than its SEND.
     near = connection.frame_bytes > frame_bytes_max - codec.DELIVERY_BYTES
     if near and codec.delivered_bytes(content, connection.name) > frame_bytes_max:
         text = f"its delivery would exceed the maximum of {frame_bytes_max} bytes for a frame"
         return Refusal(Code.MESSAGE_TOO_LARGE, text)
-    return content
+    return None
 
 
-def _send(connection: "RelayConnection", envelope: Envelope, content: m.Content, copy: str = "") -> c.Send:
-    # spec 3: every envelope has an id. Without an id, a client has no protection against duplicates.
-    return c.Send(
-        connection.session,
-        content=content,
-        wire_id=envelope.id + copy if envelope.id else None,
-        allow_empty=True,
-        members_only=envelope.type == codec.CHANNEL_MESSAGE,
-    )
-
-
-def _to_group(connection: "RelayConnection", envelope: Envelope, contents: Sequence[m.Content]) -> Procedure:
+def _to_group(
+    connection: "RelayConnection", envelope: Envelope, send: c.Send, contents: Sequence[m.Content]
+) -> Procedure:
     """Send a message to each recipient in a `dm:` channel. If one recipient is unknown, send the message to nobody.
 
-    `contents` has the message once for each recipient.
+    `send` is the command for the whole channel. `contents` has the message once for each recipient.
     """
     for content in contents:
         name = MemberName(content.target.name)
@@ -95,7 +97,8 @@ def _to_group(connection: "RelayConnection", envelope: Envelope, contents: Seque
     first: r.Reply | None = None
     for content in contents:
         # Each copy has a wire id of its own, so that a repeated frame makes no second copy.
-        reply = yield _send(connection, envelope, content, f"@{content.target.name}")
+        wire_id = f"{send.wire_id}@{content.target.name}" if send.wire_id else None
+        reply = yield replace(send, content=content, wire_id=wire_id)
         first = first or reply
     assert first is not None, "a group has other members"
     _said(connection, envelope, None, first)

@@ -23,7 +23,7 @@ import structlog
 
 from tieline.contract import command as c
 from tieline.contract import reply as r
-from tieline.contract.hub import Hub, Interest, MemberAppeared, MemberVanished, Notice
+from tieline.contract.hub import Hub, Interest, MemberAppeared, MemberVanished, MessageRedacted, Notice
 from tieline.contract.identifiers import MemberName, SessionId, parse_member_name
 from tieline.contract.member import Credential, Member, Origin
 from tieline.contract.message import Message
@@ -31,6 +31,7 @@ from tieline.contract.refusal import Code, Refusal
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.agent_records import AgentRecords
 from tieline.protocols.backchannel.channels import Channels
+from tieline.protocols.backchannel.copies import Redactions
 from tieline.protocols.backchannel.folder_watch import FolderWatch
 from tieline.protocols.backchannel.inbox_writer import InboxWriter
 from tieline.protocols.backchannel.intake import Intake
@@ -96,6 +97,7 @@ class Adoption:
         self._inbox_writer = InboxWriter()
         # One thread, because requests to external inboxes have an order. It runs until the hub makes no more requests.
         self._spool_thread = ThreadPoolExecutor(1, "spool")
+        self._redactions = Redactions(root, ids, self._inbox_writer.wait_idle, self._spool_thread)
         self._folder_watch = FolderWatch(root, mailbox=self._mark_dirty, records=self._mark_records_dirty)
         self._intake = Intake(hub, self._mailboxes, self._inboxes, self._session_of, self._mark_dirty, self._ids)
         # Work that waits for the worker.
@@ -116,7 +118,7 @@ class Adoption:
     async def start(self) -> None:
         """Lock the spool, and make a mailbox for every member. Then no agent of the spool gets a delivery twice."""
         self._lock = await asyncio.to_thread(self._seize)
-        everything = Interest(members=True, channels=True, subscriptions=True)
+        everything = Interest(members=True, channels=True, subscriptions=True, redactions=True)
         self._unwatch = self._hub.watch(everything, self._changed)
         self._inbox_writer.start()
         self._folder_watch.start()
@@ -140,6 +142,7 @@ class Adoption:
             await asyncio.gather(self._worker, return_exceptions=True)
         await self._folder_watch.stop()
         await self._inbox_writer.stop()
+        await self._redactions.finish()
         for agent in self._local_agents.values():
             agent.close()
         operator, self._operator = self._operator, None
@@ -167,6 +170,8 @@ class Adoption:
         """Queue a notice of the hub (about a member, a channel or a subscription), and wake the worker task."""
         if isinstance(change, MemberAppeared | MemberVanished):
             self._changes.append(change)
+        elif isinstance(change, MessageRedacted):
+            self._redactions.begin(change.message)
         else:
             self._channels.stale = True
         self._awake.set()
@@ -258,8 +263,7 @@ class Adoption:
         for name in lost:
             agent = self._local_agents.get(name)
             if agent is None:
-                member = await self._member(name)
-                if member is not None:
+                if (member := await self._member(name)) is not None:
                     await self._keep_remote([(self._mailboxes[name], MailboxInfo(member=member.created_at_ms))])
             else:
                 agent.close()
@@ -458,13 +462,13 @@ class Adoption:
         def sweep() -> None:
             self._loop.call_soon_threadsafe(self._mark_unswept, name)
 
-        inbox = self._inboxes[name] = await asyncio.to_thread(LocalInbox, mailbox, info, sweep, self._ids)
+        make = partial(LocalInbox, mailbox, info, sweep, self._ids, self._redactions.messages)
+        inbox = self._inboxes[name] = await asyncio.to_thread(make)
         self._mailboxes[name] = mailbox
         self._folder_watch.watch(name)
         ended = partial(self._agent_ended, name)
-        agent = self._local_agents[name] = LocalAgent(
-            self._hub, name, inbox, self._inbox_writer, self._spool_thread, ended
-        )
+        agent = LocalAgent(self._hub, name, inbox, self._inbox_writer, self._spool_thread, ended)
+        self._local_agents[name] = agent
         return agent
 
     async def _join_local(self, mailbox: Mailbox, info: MailboxInfo | None) -> None:
@@ -508,8 +512,7 @@ class Adoption:
 
         If the agent's name belongs to a token now, make the agent a remote member instead.
         """
-        agent = self._local_agents.get(name)
-        if agent is None:
+        if (agent := self._local_agents.get(name)) is None:
             return
         if why.code is not Code.NAME_TAKEN:
             member = await self._member(name)
@@ -546,8 +549,7 @@ class Adoption:
             self._records_dirty = True
 
     def _forget(self, name: str) -> None:
-        agent = self._local_agents.pop(name, None)
-        if agent is not None:
+        if (agent := self._local_agents.pop(name, None)) is not None:
             agent.detach_inbox()
             agent.close()
         self._inboxes.pop(name, None)

@@ -7,8 +7,9 @@ stream on a separate thread. The token tells the relay who the sender is, so a r
 import asyncio
 import contextlib
 import http.client
+import ssl
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -18,7 +19,9 @@ from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.protocols.backchannel.codec import BadMessage, SpoolMessage, decode
 from tieline.protocols.backchannel.record import AgentRecord, BadRecord, decode_record
 from tieline.protocols.backchannel.settings import ROOM_HEADER
+from tieline.wire.address import BadPin, split_pin
 from tieline.wire.backoff import Backoff
+from tieline.wire.tls import open_http, untrusted
 
 _ANSWER_SECONDS = 20.0
 _SILENCE_SECONDS = 60.0
@@ -52,15 +55,18 @@ class RelayClient:
     """Client for one relay (backchannel's HTTP server), with the token of one agent. Its methods block."""
 
     def __init__(self, url: str, token: str | None = None, room: str | None = None) -> None:
-        self.url = url.rstrip("/")
+        # The address with the fingerprint of the relay's certificate, if it has one.
+        self._pinned = url
+        try:
+            self.url = split_pin(url)[0].rstrip("/")
+        except BadPin as error:
+            raise RelayUnreachable(str(error)) from error
         self.token = token
         # Room of the relay; without it, the common room.
         self.room = room
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RelayUnreachable(f"{url!r} is no address of a relay: write http://HOST:PORT")
-        self._secure = parts.scheme == "https"
-        self._host = parts.netloc.rpartition("@")[2]
         self._path = parts.path
 
     # The verbs.
@@ -112,7 +118,7 @@ class RelayClient:
         document = self._object(self._ask("POST", "/v1/take", form)).get("message")
         return None if document is None else _message(document)
 
-    def events(self, agent: str) -> Iterator[SpoolMessage]:
+    def events(self, agent: str) -> Generator[SpoolMessage, None, None]:
         """Yield an agent's messages as the relay streams them, until the connection ends.
 
         The unread messages come first, and then each new message.
@@ -135,10 +141,11 @@ class RelayClient:
 
     @contextlib.contextmanager
     def _connection(self, seconds: float) -> Iterator[http.client.HTTPConnection]:
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, timeout=seconds)
+        connection = open_http(self._pinned, seconds)
         try:
             yield connection
+        except ssl.SSLCertVerificationError as error:
+            raise RelayUnreachable(f"the relay at {self.url} cannot be trusted: {untrusted(error)}") from error
         except (OSError, http.client.HTTPException) as error:
             why = str(error) or type(error).__name__
             raise RelayUnreachable(f"no relay answers at {self.url}: {why}") from error
@@ -156,6 +163,9 @@ class RelayClient:
         try:
             body = None if form is None else msgspec.json.encode(form)
             connection.request(method, self._path + path, body=body, headers=headers)
+        except OSError:
+            # A certificate that is not trusted is an error of both kinds.
+            raise
         except ValueError as error:
             raise RelayRefused(f"this cannot be said over HTTP: {error}") from error
         return connection.getresponse()

@@ -68,6 +68,17 @@ def sync(descriptor: int) -> None:
         os.close(descriptor)
 
 
+def sync_data(descriptor: int) -> None:
+    """Sync the content of an open file to disk, if its length is the same as before, and close the file.
+
+    macOS has no such sync, so there the whole file is synced.
+    """
+    try:
+        getattr(os, "fdatasync", os.fsync)(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def replace(path: Path, content: bytes, *, durably: bool = True) -> None:
     """Replace a file's content in one step: write a temporary file, and rename it.
 

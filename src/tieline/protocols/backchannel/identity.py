@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from tieline.protocols.backchannel import disk
+from tieline.wire.address import with_pin
 
 HOME_VARIABLE = "BACKCHANNEL_HOME"
 AGENT_VARIABLE = "BACKCHANNEL_AGENT"
@@ -38,6 +39,13 @@ class Identity(Struct, frozen=True):
     """The same address as `url` if the server there is a Tieline hub. A hub can do more than a relay."""
     room: str | None = None
     """Id of a room of the relay (HTTP server). `None` means the common room."""
+    fingerprint: str | None = None
+    """The SHA-256 of the relay's certificate, if the relay made that itself. Clients then trust no other."""
+
+    @property
+    def pinned_url(self) -> str | None:
+        """The address `url`, with the fingerprint of the certificate that clients must find there."""
+        return None if self.url is None else with_pin(self.url, self.fingerprint)
 
     @property
     def is_hub(self) -> bool:
@@ -56,6 +64,7 @@ class Identity(Struct, frozen=True):
             url=url,
             token=os.environ.get(TOKEN_VARIABLE) or (self.token if url == self.url else None),
             room=os.environ.get(ROOM_VARIABLE) or (self.room if url == self.url else None),
+            fingerprint=self.fingerprint if url == self.url else None,
         )
 
 

@@ -1,6 +1,6 @@
 """Invites: an invite is one string with all data that a new agent needs to join a relay (backchannel's HTTP server).
 
-Used by: the command line. Uses: nothing. An invite usually contains the relay's room token, so it must be kept secret.
+Used by: the command line. Uses: nothing. An invite contains the secret of an invitation, so it must be kept private.
 """
 
 import base64
@@ -8,6 +8,8 @@ import binascii
 
 import msgspec
 from msgspec import Struct
+
+from tieline.wire.address import BadPin, split_pin, with_pin
 
 _PREFIX = "bch1-"
 _CHARS_MAX = 64 * 1024  # an invitation is a few hundred; this bounds what is decoded
@@ -18,13 +20,17 @@ class BadInvite(Exception):
 
 
 class Invite(Struct, frozen=True, omit_defaults=True):
-    """Data that a new agent needs to join a relay (HTTP server): its address, the room token, and channels to join."""
+    """Data that a new agent needs to join a relay (HTTP server): its address, a secret, and channels to join."""
 
     url: str
     token: str | None = None
-    """The room token, which allows an agent to register and nothing else."""
+    """The secret of an invitation, or the room token. It allows an agent to register and nothing else."""
     room: str | None = None
     channels: tuple[str, ...] = ()
+    fingerprint: str | None = None
+    """The SHA-256 of the relay's certificate, if the relay made that itself. A client then trusts no other."""
+    name: str | None = None
+    """The name that the new agent must take; `None` for any name."""
 
 
 def encode_invite(invite: Invite) -> str:
@@ -44,4 +50,8 @@ def decode_invite(text: str) -> Invite:
         raise BadInvite(f"malformed invite: {error}") from error
     if not invite.url:
         raise BadInvite("malformed invite: it names no relay")
+    try:
+        split_pin(with_pin(invite.url, invite.fingerprint))
+    except BadPin as error:
+        raise BadInvite(f"malformed invite: {error}") from error
     return invite

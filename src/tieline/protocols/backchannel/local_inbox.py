@@ -27,6 +27,7 @@ from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.contract.message import Message
 from tieline.protocols.backchannel import disk
 from tieline.protocols.backchannel.claims import SUFFIX
+from tieline.protocols.backchannel.copies import RedactedMessages
 from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
 from tieline.protocols.backchannel.message_ids import FILES, MessageIds, file_id
 from tieline.protocols.backchannel.view import received
@@ -103,10 +104,16 @@ class LocalInbox:
     """
 
     def __init__(
-        self, mailbox: Mailbox, info: MailboxInfo, sweep: Callable[[], None], ids: MessageIds | None = None
+        self,
+        mailbox: Mailbox,
+        info: MailboxInfo,
+        sweep: Callable[[], None],
+        ids: MessageIds | None = None,
+        redacted: RedactedMessages | None = None,
     ) -> None:
         self.mailbox = mailbox
         self._ids = ids or MessageIds()
+        self._redacted = redacted or RedactedMessages()
         self.session = SessionId("")
         # Callback that asks for a call of `sweep`. It may be called on any thread.
         self._sweep = sweep
@@ -189,7 +196,8 @@ class LocalInbox:
         if not self.mailbox.is_there():
             raise FileNotFoundError(f"the mailbox {self.mailbox.folder} is gone")
         disk.make_folder(self.mailbox.new)
-        for message, key, _ in parcels:
+        for queued, key, _ in parcels:
+            message = self._redacted.current(queued)
             name = self._name(message, key)
             if self._is_file(message, key):
                 self._find(placement, name, key)
@@ -232,9 +240,10 @@ class LocalInbox:
         descriptor = os.open(self.mailbox.hub / _PLACED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, disk.FILE_MODE)
         try:
             os.pwrite(descriptor, _MARK.format(placement.copies[-1].key).encode(), 0)
-            os.fdatasync(descriptor)
-        finally:
+        except BaseException:
             os.close(descriptor)
+            raise
+        disk.sync_data(descriptor)
         self._marked = placement.copies[-1].key
 
     def show(self, placement: Placement) -> None:

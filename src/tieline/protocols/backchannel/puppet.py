@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-import http.client
 from collections.abc import AsyncGenerator
 from typing import cast
-from urllib.parse import urlsplit
 
 from tieline.protocols.backchannel.client import RelayArrivals, RelayClient, RelayRefused, RelayUnreachable
 from tieline.protocols.backchannel.codec import SpoolMessage
 from tieline.wire.puppet import ANSWER_SECONDS, Heard, NotSpoken, Puppet
+from tieline.wire.tls import open_http
 
 _NO_ROUTE = 404
 
@@ -53,6 +52,6 @@ class BackchannelPuppet(Puppet):
 
 
 def _status(url: str, path: str) -> int:
-    with contextlib.closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=ANSWER_SECONDS)) as connection:
+    with contextlib.closing(open_http(url, ANSWER_SECONDS)) as connection:
         connection.request("GET", path)
         return connection.getresponse().status

@@ -1,21 +1,19 @@
-"""Registration: a client that knows the room's token registers a name, and the hub gives the name a token.
+"""Registration: a client that has an invitation registers a name, and the hub gives the name a token.
 
-Used by: the relay. Uses: the Hub port, in an operator's session, because only operators make members. The room's token
-allows registration and nothing else. A client cannot register a name that a member already has. This is also true if
-that member is a local agent without a token. Messages may wait for this member, and a client that knows the room's
-token need not be the person at the hub's machine.
+Used by: the relay. Uses: the Hub port, in an operator's session, because only operators make members. The room token is
+one of the invitations. An invitation allows registration and nothing else. A client cannot register a name that a
+member already has. This is also true if that member is a local agent without a token. Messages may wait for this
+member, and a client that has an invitation need not be the person at the hub's machine.
 """
 
-import hmac
 import secrets
-from hashlib import sha256
 
 from msgspec import Struct
 
 from tieline.contract import command as c
 from tieline.contract.hub import Hub
 from tieline.contract.identifiers import MemberName, SessionId
-from tieline.contract.member import Credential, Member, Presence
+from tieline.contract.member import Credential, InvitationView, Member, Presence
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Channels, Issued, Roster
 from tieline.wire.rate_limit import RateLimit
@@ -27,6 +25,12 @@ _OPEN_WINDOW_MS = 3600 * 1000
 """Time window, in milliseconds, of the rate limit for registration without a room token.
 
 The limit is needed because then any stranger can register, and the hub never removes members by itself.
+"""
+_WRONG_MAX = 100
+_WRONG_WINDOW_MS = 3600 * 1000
+"""Time window, in milliseconds, of the rate limit for wrong invitations. Each client address has its own limit.
+
+Nobody can guess an invitation. The limit is needed because each attempt costs the hub some work.
 """
 
 
@@ -41,39 +45,52 @@ class Registered(Struct, frozen=True):
     channels: Channels
 
 
-def _digest(room_token: str) -> bytes | None:
-    return sha256(room_token.encode()).digest() if room_token else None
-
-
 class Registrar:
-    """Makes a member for each client that registers a name, if the client knows the room token.
+    """Makes a member for each client that registers a name, if the client has an invitation.
 
-    `room_token` is the token itself. In a room that is not the common room, it is the hash of the token. If it is an
-    empty text, everybody may register.
+    The room token is one of the invitations. If `is_open` is true, everybody may register without one. If
+    `hub_makes_tokens` is true, the hub makes the tokens of members, because in a room that is not the common room a
+    token must lead to its room.
     """
 
-    def __init__(self, hub: Hub, protocol: str, operator: Credential, room_token: str | bytes) -> None:
+    def __init__(
+        self, hub: Hub, protocol: str, operator: Credential, *, is_open: bool, hub_makes_tokens: bool = False
+    ) -> None:
         self._hub = hub
         self._protocol = protocol
         self._operator = operator
-        # True in any room but the common room. The hub makes the tokens there, because a token must lead to its room.
-        self._hub_makes_tokens = isinstance(room_token, bytes)
-        # A digest, so that the duration of a comparison reveals nothing.
-        self._room = room_token if isinstance(room_token, bytes) else _digest(room_token)
-        # Rate limit for names that are registered without a room token.
+        self.is_open = is_open
+        self._hub_makes_tokens = hub_makes_tokens
+        # Rate limit for names that are registered without an invitation.
         self._open = RateLimit(_OPEN_NAMES_MAX, _OPEN_WINDOW_MS)
+        # Rate limit for wrong invitations, by address.
+        self._wrong = RateLimit(_WRONG_MAX, _WRONG_WINDOW_MS)
 
-    def is_room(self, token: str) -> bool:
-        """True if `token` is the room token. The room token allows registration and nothing else."""
-        return self._room is not None and hmac.compare_digest(sha256(token.encode()).digest(), self._room)
+    def wait_ms(self, address: str, now_ms: int) -> int:
+        """Return the milliseconds for which a client at this address must wait, because it had wrong invitations."""
+        return self._wrong.wait_ms(address, now_ms)
 
-    def admits(self, token: str | None) -> bool:
-        """True if a client with this token may register a new name. Without a room token, every client may."""
-        return self._room is None or (token is not None and self.is_room(token))
+    def count_wrong(self, address: str, now_ms: int) -> None:
+        """Count an attempt to register without a valid invitation."""
+        self._wrong.count(address, now_ms)
+
+    async def find(self, secret: str) -> InvitationView | Refusal | None:
+        """Return the invitation with this secret. Return `None` if there is none with which somebody can join.
+
+        Return a refusal if the hub refuses the request.
+        """
+        session = await self._attach()
+        if isinstance(session, Refusal):
+            return session
+        found = await self._hub.ask(c.ListInvitations(session, secret=secret))
+        self._hub.submit((c.Detach(session),))
+        if isinstance(found, Refusal):
+            return found
+        return found.invitations[0] if found.invitations else None
 
     def is_full(self, now_ms: int) -> bool:
-        """True if no room token is set and the rate limit for registration is reached."""
-        return self._room is None and self._open.wait_ms(None, now_ms) > 0
+        """True if everybody may register, and the rate limit for registration is reached."""
+        return self.is_open and self._open.wait_ms(None, now_ms) > 0
 
     async def holder(self, name: MemberName) -> Member | Refusal | None:
         """Return the member with this name, ignoring upper and lower case. Return `None` if there is no such member.
@@ -90,21 +107,25 @@ class Registrar:
         assert isinstance(roster, Roster), "members are asked for"
         return roster.members[0].member if roster.members else None
 
-    async def register(self, name: MemberName, now_ms: int) -> Registered | Member | Refusal:
+    async def register(self, name: MemberName, secret: str | None, now_ms: int) -> Registered | Member | Refusal:
         """Make a member with this name, and return the member with its token.
 
-        If the name is in use, return the member that has the name. If the hub refuses, return the refusal.
+        `secret` is the one of an invitation; `None` if everybody may register. If the name is in use, return the member
+        that has the name. If the hub refuses, return the refusal.
         """
         session = await self._attach()
         if isinstance(session, Refusal):
             return session
-        # Count before the hub answers, so that many requests at once cannot pass the limit.
-        self._open.count(None, now_ms)
+        if secret is None:
+            # Count before the hub answers, so that many requests at once cannot pass the limit.
+            self._open.count(None, now_ms)
         token = None if self._hub_makes_tokens else secrets.token_hex(_TOKEN_BYTES)
         issued, roster, channels = await ask_all(
             self._hub,
             (
-                c.AddMember(session, name=name, token=token, self_named=True),
+                c.AddMember(session, name=name, token=token, self_named=True)
+                if secret is None
+                else c.AcceptInvitation(session, name=name, secret=secret, token=token),
                 c.ListMembers(session, name=name),
                 c.ListChannels(session),
             ),

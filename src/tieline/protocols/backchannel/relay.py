@@ -27,7 +27,8 @@ from tieline.protocols.backchannel.rooms import PATH, UNAUTHORIZED, RoomCreation
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.wire.http import Answer, Bodies, answer, bearer, failure, foreign
 from tieline.wire.openapi import document
-from tieline.wire.route import Call, Errors, Refused, Route, Stream, fail
+from tieline.wire.rate_limit import seconds
+from tieline.wire.route import Call, Errors, Refused, Route, Stream, fail, wait
 from tieline.wire.route_app import RouteApp
 from tieline.wire.sessions import IDLE_SECONDS, CachedSession, Sessions
 from tieline.wire.sse import KEEPALIVE_SECONDS
@@ -64,6 +65,7 @@ _STATUS = {
 
 _NOT_ADMITTED = failure(401, "unauthorized — registration requires the room token")
 _TOO_MANY = failure(429, "too many agents registered in the last hour — set a room token on the hub's machine")
+_TOO_MANY_WRONG = failure(429, "too many wrong invitations in the last hour — try again later")
 _FOREIGN = failure(403, "a page of another site cannot use this hub")
 _NOT_FOUND = failure(404, "not found")
 _UNKNOWN = (404,)
@@ -76,19 +78,20 @@ _encode = msgspec.json.Encoder().encode
 class Relay(RouteApp):
     """The routes of backchannel's HTTP API under `/v1/`, as an application for the hub's HTTP port."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the hub, its newcomers, its rooms, and its waits
         self,
         hub: Hub,
         operator: Credential,
-        room_token: str | bytes,
         *,
+        is_open: bool = False,
+        hub_makes_tokens: bool = False,
         ids: MessageIds | None = None,
         rooms: RoomCreation | None = None,
         unfinished: Unfinished | None = None,
         idle_seconds: float = IDLE_SECONDS,
         keepalive_seconds: float = KEEPALIVE_SECONDS,
     ) -> None:
-        self._registrar = Registrar(hub, PROTOCOL, operator, room_token)
+        self._registrar = Registrar(hub, PROTOCOL, operator, is_open=is_open, hub_makes_tokens=hub_makes_tokens)
         self._rooms = rooms or RoomCreation(None, BackchannelSettings(), is_loopback=False)
         self._ids = ids or MessageIds()
         self._events = Events(hub, PROTOCOL, self._ids, keepalive_seconds)
@@ -162,25 +165,33 @@ class Relay(RouteApp):
         return self._description
 
     async def register(self, call: Call, form: view.Name) -> Answer:
-        """Register a name with the room token, or register again with the agent token."""
+        """Register a name with the room token or an invitation, or register again with the agent token."""
         name = view.agent_name(form.name)
         if isinstance(name, Refusal):
             return _refused(name)
         token = bearer(call.scope)
-        if token is not None and not self._registrar.is_room(token):
+        address, now_ms = (call.scope.get("client") or ("",))[0], _now_ms()
+        wait_ms = self._registrar.wait_ms(address, now_ms)
+        if wait_ms:
+            return wait(_TOO_MANY_WRONG, seconds(wait_ms))
+        invited = None if token is None else await self._registrar.find(token)
+        if isinstance(invited, Refusal):
+            return _refused(invited)
+        if token is not None and invited is None:
             cached = await self._sessions.of(token)
             if isinstance(cached, CachedSession) and cached.member == name:
                 return await self._record(token, cached)
             if isinstance(cached, Refusal) and cached.code is not Code.UNAUTHORIZED:
                 return _refused(cached)
-        if not self._registrar.admits(token):
+        if invited is None and not self._registrar.is_open:
+            self._registrar.count_wrong(address, now_ms)
             holder = await self._registrar.holder(name)
             if isinstance(holder, Refusal):
                 return _refused(holder)
             return _NOT_ADMITTED if holder is None else _taken(name, holder)
-        if self._registrar.is_full(_now_ms()):
+        if self._registrar.is_full(now_ms):
             return _TOO_MANY
-        registered = await self._registrar.register(name, _now_ms())
+        registered = await self._registrar.register(name, None if invited is None else token, now_ms)
         if isinstance(registered, Refusal):
             return _refused(registered)
         if isinstance(registered, Member):
@@ -190,7 +201,7 @@ class Relay(RouteApp):
 
     async def rooms(self, call: Call, _: None) -> Answer:
         """Make a room."""
-        return await self._rooms.create(call.scope)
+        return await self._rooms.create(call.scope, self._registrar.find)
 
     async def _record(self, token: str, cached: CachedSession) -> Answer:
         """Return the answer for an agent that registers again with its own token: the agent's record, last seen now."""

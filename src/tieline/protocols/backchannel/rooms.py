@@ -7,11 +7,14 @@ any route sees the request.
 
 import hmac
 import time
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 
 import structlog
 from starlette.types import Receive, Scope, Send
 
+from tieline.contract.member import ROOM_INVITATION, InvitationView
+from tieline.contract.refusal import Refusal
 from tieline.protocols.backchannel import view
 from tieline.protocols.backchannel.settings import ROOM_HEADER, BackchannelSettings
 from tieline.wire.http import Answer, HttpApp, answer, bearer, failure, respond
@@ -44,6 +47,8 @@ _WITHOUT_ROOM = frozenset({("GET", "/v1/health"), ("GET", "/v1/openapi.json"), (
 They are answered even if they name a room that does not exist.
 """
 
+FindInvitation = Callable[[str], Awaitable[InvitationView | Refusal | None]]
+
 log = structlog.get_logger(__name__)
 
 
@@ -53,13 +58,15 @@ class RoomCreation:
     def __init__(self, rooms: RoomMaker | None, settings: BackchannelSettings, *, is_loopback: bool) -> None:
         self._rooms = rooms
         self._policy = settings.rooms_policy(is_loopback=is_loopback)
-        token = settings.admin_token or settings.room_token
         # A digest, so that the duration of a comparison reveals nothing.
-        self._token = sha256(token.encode()).digest() if token else None
+        self._admin = sha256(settings.admin_token.encode()).digest() if settings.admin_token else None
         self._requests = RateLimit(_REQUESTS_MAX, _REQUESTS_WINDOW_MS)
 
-    async def create(self, scope: Scope) -> Answer:
-        """Answer `POST /v1/rooms`: make a room and return its id and token, or refuse."""
+    async def create(self, scope: Scope, find: FindInvitation) -> Answer:
+        """Answer `POST /v1/rooms`: make a room and return its id and token, or refuse.
+
+        `find` returns the invitation with a secret. Only the room token allows to make rooms.
+        """
         if self._rooms is None or self._policy == "off":
             return _OFF
         now_ms = time.time_ns() // 1_000_000
@@ -68,7 +75,7 @@ class RoomCreation:
         if wait_ms:
             return wait(_TOO_MANY, seconds(wait_ms))
         self._requests.count(address, now_ms)
-        if self._policy == "token" and not self._is_shown(bearer(scope)):
+        if self._policy == "token" and not await self._is_shown(bearer(scope), find):
             return _RESTRICTED
         try:
             made = await self._rooms.create()
@@ -77,10 +84,13 @@ class RoomCreation:
             return _NOT_STORED
         return _FULL if made is None else answer(view.Room(made.id, made.token))
 
-    def _is_shown(self, token: str | None) -> bool:
-        if token is None or self._token is None:
+    async def _is_shown(self, token: str | None, find: FindInvitation) -> bool:
+        if token is None:
             return False
-        return hmac.compare_digest(sha256(token.encode()).digest(), self._token)
+        if self._admin is not None:
+            return hmac.compare_digest(sha256(token.encode()).digest(), self._admin)
+        found = await find(token)
+        return isinstance(found, InvitationView) and found.id == ROOM_INVITATION
 
 
 class NoRoom:

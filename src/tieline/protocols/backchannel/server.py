@@ -15,6 +15,8 @@ from tieline.protocols.backchannel.message_ids import MessageIds
 from tieline.protocols.backchannel.relay import Relay
 from tieline.protocols.backchannel.rooms import NoRoom, RoomCreation
 from tieline.protocols.backchannel.settings import BackchannelSettings
+from tieline.wire.address import split_pin
+from tieline.wire.home import CERTIFICATE_FILE
 from tieline.wire.protocol import Host, Server
 
 SPOOL_FOLDER = "spool-home"
@@ -35,6 +37,7 @@ class BackchannelServer(Server):
     """Runs backchannel in a hub: its HTTP API (relay), and the adopted spool if there is one."""
 
     def __init__(self, host: Host, settings: BackchannelSettings) -> None:
+        self._home = host.home
         # The room token, which is shown to the person who starts the hub; `None` if the relay is off.
         self._room_token = settings.room_token if settings.enabled else None
         ids = MessageIds()
@@ -42,7 +45,8 @@ class BackchannelServer(Server):
             self.http = Relay(
                 host.hub,
                 host.operator,
-                host.room_token_digest or settings.room_token,
+                is_open=host.room_token_digest is None and not settings.room_token,
+                hub_makes_tokens=host.room_token_digest is not None,
                 ids=ids,
                 rooms=RoomCreation(host.rooms, settings, is_loopback=host.is_loopback),
                 unfinished=host.unfinished,
@@ -88,8 +92,16 @@ class BackchannelServer(Server):
         if self._room_token == "":
             yield "Anybody who reaches that HTTP address can register with it: it has no room token."
         elif first and self._room_token is not None:
+            address, fingerprint = split_pin(http)
             yield "To register with it from elsewhere, with a backchannel client:"
-            yield f"  bch init NAME --url {http} --token {self._room_token}"
+            if fingerprint:
+                yield f"  export NODE_EXTRA_CA_CERTS=/path/{CERTIFICATE_FILE}"
+            yield f"  bch init NAME --url {address} --token {self._room_token}"
+            if fingerprint:
+                yield (
+                    f"bch trusts this hub by that variable: copy {self._home / CERTIFICATE_FILE} to its machine (never "
+                    "the key), and set the variable there for each bch command."
+                )
 
     async def stop(self) -> None:
         """Release the spool (folder of messages), so that another hub can use it."""

@@ -54,6 +54,11 @@ class BackchannelSettings(Settings, frozen=True):
     """
 
     @property
+    def newcomer_token(self) -> str:
+        """The room token, with which anybody can become a member; empty if nobody needs one, or the relay is off."""
+        return self.room_token if self.enabled else ""
+
+    @property
     def starts(self) -> bool:
         """True if the protocol must be started: its HTTP API (the relay) is enabled, or an option names a spool."""
         return self.enabled or self.spool_alone

@@ -292,6 +292,10 @@ class Spool:
         for folder in {final.parent for _, final in written}:
             disk.sync_folder(folder)
 
+    def find_recipients(self, draft: SpoolDraft) -> tuple[str, ...]:
+        """Return the names of the agents that a message would go to. Raise `SpoolRefused` if there is none."""
+        return self._recipients([draft])(draft.sender, draft.to)
+
     def _recipients(self, drafts: Sequence[SpoolDraft]) -> Callable[[str, str], tuple[str, ...]]:
         """Return a function that finds the recipients for a sender and a target.
 

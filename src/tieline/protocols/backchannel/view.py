@@ -41,7 +41,7 @@ _Beyond = Annotated[dict[str, Any], Meta(description="Fields of another protocol
 
 
 class Error(Struct, frozen=True):
-    """The reason why a request was refused."""
+    """JSON body of an answer to a request that was refused: the reason."""
 
     error: str
 

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from msgspec import structs
 
 from tieline.protocols.mcp.codec import CHANNEL_METHOD, TOOLS_CHANGED_METHOD
-from tieline.protocols.mcp.forwarder import Forwarder, Takes, anywhere
+from tieline.protocols.mcp.forwarder import ANSWERED, NAMED, Forwarder, Takes, anywhere
 from tieline.protocols.mcp.framing import channel_params
 from tieline.protocols.mcp.open_objectives import Open, OpenObjectives, fetch_open
 from tieline.protocols.mcp.tools import DEFAULT, Answer, Tool, ToolContext, tools_of
@@ -29,11 +30,13 @@ from tieline.wire.native.frames import Item, Message
 AWAY_SECONDS = 5.0
 """Time that a tool call, and so the agent, waits for a hub that cannot be reached. A restart of the hub takes less."""
 
-SETTLE_SECONDS = 1.0
+FIRST_SESSION_SECONDS = 1.0
 """Longest time that the first list of tools waits for a session. Programs give up on an MCP server that is slow."""
 
 _CLOSE_SECONDS = 1.0  # a hub that hangs must not delay the end of the agent
 _NAME_CHARS = 100
+_TAKEN_MAX = 1_000  # agents answer what they took lately
+_LOOKED_AT_MAX = 100  # an inbox may have a million deliveries, and the agent waits
 
 OpenSession = Callable[[], Awaitable[Client]]
 """Callback that opens a session of the member with the hub. If the agent session has no `arrivals`, the opened session
@@ -105,6 +108,8 @@ class AgentSession:
         self._channels: dict[str, str] = {}
         # Claims without an answer from the hub.
         self._unanswered: list[Unanswered] = []
+        # Ids of the messages that tools took lately. Taking acknowledges them, so an answer has nothing to settle.
+        self._taken: deque[str] = deque(maxlen=_TAKEN_MAX)
         # Set while there is a session; and set once the program is ready for notifications.
         self._connected = asyncio.Event()
         self._ready = asyncio.Event()
@@ -147,12 +152,12 @@ class AgentSession:
             for task in self._notifying:
                 task.cancel()
 
-    async def settle(self) -> None:
-        """Wait for a session with the hub, at most `SETTLE_SECONDS`.
+    async def wait_for_hub(self) -> None:
+        """Wait for a session with the hub, at most `FIRST_SESSION_SECONDS`.
 
         Then the first list of tools can show the open objectives.
         """
-        await self._wait_for_session(SETTLE_SECONDS)
+        await self._wait_for_session(FIRST_SESSION_SECONDS)
 
     def list_tools(self) -> list[dict[str, Any]]:
         """Return the tools for the answer to MCP's `tools/list`.
@@ -198,7 +203,10 @@ class AgentSession:
                 if not is_shown:
                     # The call was cancelled, or failed after it claimed messages. The next call shows these messages.
                     self._unanswered += context.claims
-            self._learn(context)
+            if not is_shown:
+                # The hub refused the answer, so the message that it names is not answered.
+                context.named.clear()
+            await _acknowledge(client, self._learn(context))
             claims = tuple(context.claims) if is_shown else ()
             return structs.replace(answer, claims=claims, named=tuple(context.named))
         raise AssertionError("the last attempt returns")
@@ -211,7 +219,7 @@ class AgentSession:
         self._unanswered += answer.claims
 
     @property
-    def owes(self) -> bool:
+    def has_unshown(self) -> bool:
         """True if messages were taken from the inbox and perhaps not shown to the agent."""
         return bool(self._unanswered)
 
@@ -312,19 +320,21 @@ class AgentSession:
             arrivals=self._arrivals,
         )
 
-    def _learn(self, context: ToolContext) -> None:
+    def _learn(self, context: ToolContext) -> list[str]:
         """Report to the forwarder the messages that a tool call named, took from the inbox, or showed to the agent.
 
-        By this report, the forwarder decides which pushed deliveries it acknowledges or forgets.
+        By this report, the forwarder decides which pushed deliveries it acknowledges or forgets. Return the ids of the
+        messages that the call named and that neither the forwarder nor a tool of this session acknowledged.
         """
-        if self.forwarder is None:
-            return
-        for message_id in context.named:
-            self.forwarder.named(message_id)
-        for message_id in context.taken:
-            self.forwarder.settled(message_id)
-        for message_id in context.shown:
-            self.forwarder.shown(message_id)
+        unknown = context.named
+        if self.forwarder is not None:
+            unknown = [message_id for message_id in unknown if not self.forwarder.named(message_id)]
+            for message_id in context.taken:
+                self.forwarder.settled(message_id)
+            for message_id in context.shown:
+                self.forwarder.shown(message_id)
+        self._taken.extend(context.taken)
+        return [message_id for message_id in unknown if message_id not in self._taken]
 
 
 def result_of(answer: Answer) -> dict[str, Any]:
@@ -335,6 +345,28 @@ def result_of(answer: Answer) -> dict[str, Any]:
     if answer.failed:
         result["isError"] = True
     return result
+
+
+async def _acknowledge(client: Client, message_ids: list[str]) -> None:
+    """Acknowledge messages that the agent answered, if they still wait in its inbox.
+
+    The agent knows such a message from a hook of its program, or from a tool, and not from a push.
+    """
+    if not message_ids:
+        return
+    # The answer was sent. If the hub goes away now, the messages stay in the inbox.
+    with contextlib.suppress(HubError):
+        # Evidence needs the key of the delivery, and the hub finds no key by the id of a message. So only the first
+        # page is read. A claim settles a message in the rest of a long inbox, with the evidence 'claim'.
+        page = await client.inbox(limit=_LOOKED_AT_MAX)
+        waiting = {item.message.id: item for item in page.items}
+        for message_id in message_ids:
+            item = waiting.get(message_id)
+            if item is not None:
+                client.see(item, evidence=NAMED)
+                client.ack(item, evidence=ANSWERED)
+            elif not page.complete:
+                await client.claim(message_id)
 
 
 async def _close(client: Client) -> None:

@@ -65,7 +65,7 @@ class Caller:
 
         Then the caller's session with the hub can be closed.
         """
-        return not self.running and not self.agent_session.owes
+        return not self.running and not self.agent_session.has_unshown
 
     @property
     def is_over(self) -> bool:
@@ -74,7 +74,7 @@ class Caller:
 
     async def refresh(self) -> None:
         """Fetch the open objectives again, because the descriptions of the tools list them."""
-        await self.agent_session.settle()
+        await self.agent_session.wait_for_hub()
         with contextlib.suppress(HubError):
             await self.agent_session.open_objectives.refresh()
 

@@ -6,7 +6,6 @@ version of MCP that opens a session with a handshake. Programs may use the offic
 
 import asyncio
 import contextlib
-import http.client
 from collections.abc import AsyncIterator
 from itertools import count
 from typing import Any
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tieline.protocols.mcp import codec
+from tieline.wire.tls import client_context, open_http
 
 ANSWER_SECONDS = 10.0
 """Longest time to wait for an answer. A hub under load may answer slowly."""
@@ -40,6 +40,7 @@ class McpClient:
     """Client of MCP over HTTP that acts as one member, with the member's token."""
 
     def __init__(self, url: str, token: str) -> None:
+        self._url = url
         self._address = urlsplit(url)
         self._headers = {
             "authorization": f"Bearer {token}",
@@ -73,7 +74,7 @@ class McpClient:
         """Open the stream of pushed messages. Raises `ConnectionError` if the hub refuses."""
         address = self._address
         self._reader, self._writer = await asyncio.open_connection(
-            address.hostname, address.port, limit=_LINE_BYTES_MAX
+            address.hostname, address.port, limit=_LINE_BYTES_MAX, ssl=client_context(self._url)
         )
         lines = [f"{name}: {value}" for name, value in {"host": address.netloc, **self._headers}.items()]
         self._writer.write("\r\n".join([f"GET {_PATH} HTTP/1.1", *lines, "", ""]).encode())
@@ -120,7 +121,7 @@ class McpClient:
         return await asyncio.to_thread(self._request, "POST", msgspec.json.encode(message))
 
     def _request(self, method: str, body: bytes) -> Json:
-        connection = http.client.HTTPConnection(self._address.netloc, timeout=ANSWER_SECONDS)
+        connection = open_http(self._url, ANSWER_SECONDS)
         with contextlib.closing(connection):
             connection.request(method, _PATH, body, self._headers)
             response = connection.getresponse()

@@ -35,6 +35,12 @@ AWAITING_MAX = 10_000
 """Largest number of pushed deliveries that wait for evidence that they were read. Above this limit the oldest
 deliveries are forgotten, and the next start of the agent's program pushes them again."""
 
+NAMED = "named by the agent"
+"""Evidence that the agent has seen a message: the agent named its id, for example in an answer."""
+
+ANSWERED = "answered by the agent"
+"""Evidence that the agent has handled a message."""
+
 Push = Callable[[Delivery | Item], Awaitable[None]]
 """Callback that writes one delivery to the agent's program. Returns when the delivery is written."""
 
@@ -105,7 +111,7 @@ class Forwarder:
         # Deliveries seen lately, with their evidence; and deliveries settled lately. A session may end before the hub
         # gets these reports, so they are repeated in the next session. A repeated report changes nothing.
         self._told: OrderedDict[int, tuple[_Pushed, str]] = OrderedDict()
-        self._acked: OrderedDict[int, _Pushed] = OrderedDict()
+        self._acked: OrderedDict[int, tuple[_Pushed, str]] = OrderedDict()
         # Seen deliveries that are not settled, by the message's id.
         self._unsettled: OrderedDict[str, _Pushed] = OrderedDict()
         # Ids of messages that the agent can only know from a push.
@@ -144,29 +150,38 @@ class Forwarder:
             self._see(delivery, text)
         return len(seen)
 
-    def named(self, message_id: str) -> None:
-        """Acknowledge the seen delivery of a message that the agent named, for example in an answer.
+    def named(self, message_id: str) -> bool:
+        """Acknowledge the seen delivery of a message that the agent named in an answer.
 
         If the agent can know the message only from a push, the name proves that the agent's program shows pushes to the
         agent. Then all seen deliveries are acknowledged. But if hooks or the agent's program report which messages were
         seen, a named message proves only that this message was seen.
+
+        Return true if the delivery is acknowledged now or was acknowledged lately. Return false if the forwarder does
+        not know it, for example because it pushes nothing.
         """
         if self._reported:
             pushed = next((one for one in self._awaiting.values() if one.id == message_id), None)
             if pushed is not None:
                 del self._awaiting[pushed.key]
-                self._see(pushed, "named by the agent")
+                self._see(pushed, NAMED)
         elif message_id in self._provable:
             self.proved = True
-        if message_id in self._unsettled:
-            for one in list(self._unsettled) if self.proved else [message_id]:
-                self.finished(one)
+        if message_id not in self._unsettled:
+            return any(delivery.id == message_id for delivery, _ in self._acked.values())
+        self.finished(message_id, ANSWERED)
+        for one in list(self._unsettled) if self.proved else ():
+            self.finished(one)
+        return True
 
-    def finished(self, message_id: str) -> None:
-        """Acknowledge the seen delivery of one message, because the agent is done with it."""
+    def finished(self, message_id: str, evidence: str = "") -> None:
+        """Acknowledge the seen delivery of one message, because the agent is done with it.
+
+        `evidence` may say how this is known.
+        """
         known = self._unsettled.pop(message_id, None)
         if known is not None:
-            self._settle(known)
+            self._settle(known, evidence)
 
     def withdraw(self, key: int) -> None:
         """Forget the push of the delivery with this key, because the push did not reach the agent.
@@ -199,10 +214,10 @@ class Forwarder:
         else:
             _keep(self._unsettled, delivery.id, delivery)
 
-    def _settle(self, delivery: _Pushed) -> None:
-        _keep(self._acked, delivery.key, delivery)
+    def _settle(self, delivery: _Pushed, evidence: str = "") -> None:
+        _keep(self._acked, delivery.key, (delivery, evidence))
         if self._client is not None:
-            self._client.ack(delivery)
+            self._client.ack(delivery, evidence=evidence)
 
     def _tell_again(self, client: Client) -> None:
         by_evidence: dict[str, list[_Pushed]] = {}
@@ -210,8 +225,8 @@ class Forwarder:
             by_evidence.setdefault(text, []).append(delivery)
         for text, deliveries in by_evidence.items():
             client.see(*deliveries, evidence=text)
-        for delivery in self._acked.values():
-            client.ack(delivery)
+        for delivery, text in self._acked.values():
+            client.ack(delivery, evidence=text)
 
     # Deliveries.
 

@@ -28,6 +28,8 @@ def _server(host: Host, settings: PeerbusSettings) -> Server:
         socket=host.home / SOCKET,
         port=parse_address(settings.listen, DEFAULT_PORT) if settings.listen else None,
         hosts=host.names,
+        certificate=host.certificate,
+        is_insecure=host.is_insecure,
     )
 
 

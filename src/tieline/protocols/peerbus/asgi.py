@@ -70,7 +70,7 @@ class _AsgiCarrier:
         self._readable.set()
         self._connection = server.connect(self)
         limit = server.hub.limits.unsent_bytes_max
-        self._unsent: Unsent[str] = Unsent(limit, self._connection.pause_writing, self._connection.resume_writing)
+        self._unsent = Unsent(limit, self._connection.pause_writing, self._connection.resume_writing)
 
     async def run(self) -> None:
         """Read and send frames until the peer or the hub closes the connection."""
@@ -110,15 +110,15 @@ class _AsgiCarrier:
             await self._unsent.send_all(self._send_text)
             await self._send(self._last)
 
-    async def _send_text(self, text: str) -> None:
-        await self._send({"type": "websocket.send", "text": text})
+    async def _send_text(self, payload: bytes) -> None:
+        await self._send({"type": "websocket.send", "text": payload.decode()})
 
     # Calls of the connection: the Carrier port.
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """Queue frames (protocol messages) for the peer, in this order. `payloads` are the encoded frames."""
         for payload in payloads:
-            self._unsent.write(payload.decode(), len(payload))
+            self._unsent.write(payload)
 
     def close(self, code: int, reason: str) -> None:
         """Send the close frame, with this code and reason, after the frames that are queued.

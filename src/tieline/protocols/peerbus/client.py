@@ -26,7 +26,9 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from tieline.protocols.peerbus import canonical, codec
 from tieline.protocols.peerbus.codec import Deliver, Envelope, FrameError, Peers
+from tieline.wire.address import split_pin
 from tieline.wire.backoff import Backoff
+from tieline.wire.tls import client_context
 
 REDIAL = Backoff(wait_ms_max=5000, jitter=0, attempts_max=None)
 _WELL_SECONDS = 5.0
@@ -346,7 +348,12 @@ class Adapter:
         The steps are: connect, register, send unconfirmed messages again, and read frames (protocol messages).
         """
         async with connect(
-            self._url, compression=None, max_size=codec.FRAME_BYTES_MAX, proxy=None, ping_interval=None
+            split_pin(self._url)[0],
+            compression=None,
+            max_size=codec.FRAME_BYTES_MAX,
+            proxy=None,
+            ping_interval=None,
+            ssl=client_context(self._url),
         ) as websocket:
             await self._register(websocket)
             link = _Link(websocket)

@@ -6,6 +6,7 @@ from typing import Any
 
 from tieline.protocols.peerbus.client import Adapter, Delivery
 from tieline.protocols.peerbus.codec import PROTOCOL
+from tieline.wire.address import split_pin, with_pin
 from tieline.wire.puppet import ANSWER_SECONDS, Heard, NotSpoken, Puppet, says_urgent
 
 
@@ -18,7 +19,8 @@ class PeerbusPuppet(Puppet):
     protocol = PROTOCOL
 
     async def open(self) -> None:
-        url = self.place.http.replace("http", "ws", 1) + "/peerbus"
+        address, fingerprint = split_pin(self.place.http)
+        url = with_pin(address.replace("http", "ws", 1) + "/peerbus", fingerprint)
         secret = self.place.settings["hmac_secret"]
         if self.place.places.get("peerbus_socket") is None:
             raise NotSpoken(self.protocol)

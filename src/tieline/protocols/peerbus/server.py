@@ -8,9 +8,11 @@ import asyncio
 import contextlib
 import hmac
 import socket as sockets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from ssl import SSLContext
 
 import structlog
 
@@ -22,13 +24,12 @@ from tieline.protocols.peerbus.canonical import SECRET_BYTES_MIN
 from tieline.protocols.peerbus.connection import Carrier, PeerConnection
 from tieline.protocols.peerbus.lines import LineCarrier
 from tieline.protocols.peerbus.websocket import WebSocketCarrier
-from tieline.wire.address import CannotListen
+from tieline.wire.address import CannotListen, reachable, refuse_plain
 from tieline.wire.hosts import Hosts
 from tieline.wire.protocol import Server
+from tieline.wire.tls import BACKLOG, TlsListener, listen_tls
 from tieline.wire.unfinished import Unfinished
 from tieline.wire.unix import UnixServer, listen
-
-BACKLOG = 1024
 
 _NAME_CODES = frozenset({Code.INVALID_NAME, Code.RESERVED_NAME, Code.NAME_TAKEN})
 """Refusal codes for a peer's name. The hub logs such refusals, because the peer gets only a short close reason."""
@@ -63,7 +64,7 @@ def check_secret(secret: str | None) -> bytes | None:
 class PeerbusServer(Server):
     """Runs peerbus in a hub: its listeners, and the connections of all peers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its tokens, its listeners, and what the listeners share
         self,
         hub: Hub,
         *,
@@ -73,12 +74,18 @@ class PeerbusServer(Server):
         socket: Path | None = None,
         port: tuple[str, int] | None = None,
         hosts: Sequence[str] = (),
+        certificate: Callable[[], SSLContext] | None = None,
+        is_insecure: bool = False,
     ) -> None:
+        refusal = refuse_plain(port[0], "peerbus") if port and certificate is None and not is_insecure else ""
+        if refusal:
+            raise ValueError(refusal)
         self.hub = hub
         # Addresses for `start`: a socket for lines, and a separate port with its host names.
         self._socket = socket
         self._port = port
         self._names = hosts
+        self._certificate = certificate
         # Limit on the bytes of incomplete frames, over all carriers.
         self.unfinished = unfinished or Unfinished(hub.limits)
         # The secret with which the hub checks signatures, and signs messages from other protocols.
@@ -88,7 +95,7 @@ class PeerbusServer(Server):
         self._tokens = [sha256(token.encode()).digest() for token in tokens if token]
         # Refused names that are in the log already, with the code of the refusal.
         self._refused_names: set[tuple[str, Code]] = set()
-        self._listeners: list[asyncio.Server | UnixServer] = []
+        self._listeners: list[asyncio.Server | TlsListener | UnixServer] = []
         # Carriers of the separate port; `stop` waits for them.
         self._carriers: set[WebSocketCarrier] = set()
         self._alone = asyncio.Event()
@@ -137,7 +144,8 @@ class PeerbusServer(Server):
 
     def places(self) -> Mapping[str, str]:
         """Return the addresses of the separate port (for peerbus alone) and of the Unix socket, if they exist."""
-        found = {"peerbus": f"ws://{self.address}"} if self.address is not None else {}
+        scheme = "ws" if self._certificate is None else "wss"
+        found = {"peerbus": f"{scheme}://{self.address}"} if self.address is not None else {}
         return found if self._socket is None else {**found, "peerbus_socket": str(self._socket)}
 
     async def listen(self, host: str, port: int, *, names: Sequence[str] = ()) -> None:
@@ -147,11 +155,17 @@ class PeerbusServer(Server):
         """
         loop = asyncio.get_running_loop()
         family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
-        server = await loop.create_server(lambda: WebSocketCarrier(self), host, port, family=family, backlog=BACKLOG)
+        make = partial(WebSocketCarrier, self)
+        server: asyncio.Server | TlsListener
+        if self._certificate is None:
+            server = await loop.create_server(make, host, port, family=family, backlog=BACKLOG)
+        else:
+            server = listen_tls((host, port), make, self._certificate)
         self._listeners.append(server)
         bound_host, bound_port = server.sockets[0].getsockname()[:2]
         self.hosts = Hosts(names, bound_host)
-        self.address = f"[{bound_host}]:{bound_port}" if family == sockets.AF_INET6 else f"{bound_host}:{bound_port}"
+        shown = reachable(bound_host)
+        self.address = f"[{shown}]:{bound_port}" if ":" in shown else f"{shown}:{bound_port}"
 
     async def listen_unix(self, path: Path) -> None:
         """Open a Unix socket on which each line is a frame (protocol message). Only the hub's own user can connect."""

@@ -2,8 +2,8 @@
 
 Used by: the command line, which finds `BackchannelCommands` through the protocol's declaration. Uses: the spool, the
 relay's client, and the hub's home. `local` runs the commands without a hub on a `postbox`. `spool_location` finds the
-spool. `joining` and `importing` have more commands. `upkeep` reports faults of the spool, and `failures` reports
-errors.
+spool. `joining`, `inviting` and `importing` have more commands. `upkeep` reports faults of the spool, and `failures`
+reports errors.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tieline.cli.mailbox import MailboxProvider
     from tieline.cli.session import Link
 
-_PANEL = "Members and channels"
+_PANEL = "Team"
 
 
 class BackchannelCommands(Extension):
@@ -30,12 +30,35 @@ class BackchannelCommands(Extension):
     def commands(self) -> Iterator[Command]:
         """Yield the commands `init`, `invite` and `join`, and the import of a spool."""
         from tieline.protocols.backchannel.commands.importing import import_spool
-        from tieline.protocols.backchannel.commands.joining import init, invite, join
+        from tieline.protocols.backchannel.commands.inviting import invite_app
+        from tieline.protocols.backchannel.commands.joining import init, join
 
-        yield Command(name="init", run=init, panel=_PANEL, after="whoami")
-        yield Command(name="invite", run=invite, panel=_PANEL, after="init")
-        yield Command(name="join", run=join, panel=_PANEL, after="invite")
-        yield Command(name="backchannel", run=import_spool, group="import")
+        yield Command(
+            name="invite",
+            run=invite_app,
+            panel=_PANEL,
+            summary="Let somebody join; join a hub; store your name here.",
+            examples={
+                "": ("tieline invite --as carol --expires 2d",),
+                "list": ("tieline invite list",),
+                "revoke": ("tieline invite revoke 297efe0a10d7",),
+                "rotate": ("tieline invite rotate",),
+            },
+        )
+        yield Command(
+            name="join",
+            run=join,
+            panel=_PANEL,
+            examples={"": ("tieline join INVITE --as carol",)},
+        )
+        yield Command(
+            name="init",
+            run=init,
+            panel=_PANEL,
+            examples={"": ("tieline init bob",)},
+        )
+        examples = {"": ("tieline import backchannel ~/.backchannel",)}
+        yield Command(name="backchannel", run=import_spool, group="import", examples=examples)
 
     def failure(self, error: Exception) -> "Failure | None":
         """Return the message and exit code for an error of a spool or of backchannel's HTTP client; else `None`."""

@@ -1,4 +1,4 @@
-"""Joining: the commands that register a name, make an invite, and accept an invite.
+"""Joining: the commands that register a name, and accept an invite.
 
 Used by: the command line. Uses: the spool's `config.json`, which stores the user's name, and the registration at a
 relay. The token of a user is stored and never printed.
@@ -8,22 +8,27 @@ import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.output import neutral_line, print_json, say, warn
-from tieline.cli.session import AsOption, HomeOption, JsonOption, Link, SpoolOption, ended_by, talks_anywhere
+from tieline.cli.output import neutral_line, say, warn
+from tieline.cli.session import AsOption, HomeOption, Link, SpoolOption, ended_by, talks_anywhere
 
 if TYPE_CHECKING:
     from tieline.protocols.backchannel.identity import Identity
     from tieline.protocols.backchannel.invite import Invite
 
-_LOOPBACK = ("127.", "localhost", "[::1]")
+NewCertificateOption = Annotated[
+    bool,
+    typer.Option("--new-certificate", help="Trust the new certificate of a hub that you have joined before."),
+]
 
 
 @talks_anywhere
 async def init(
     link: Link,
     member: Annotated[str, typer.Argument(metavar="NAME", help="Your member name.", show_default=False)],
+    new_certificate: NewCertificateOption = False,
 ) -> None:
     """Register a name, and store it as the default for later commands.
 
@@ -32,16 +37,25 @@ async def init(
     """
     from tieline.protocols.backchannel.commands.local import LocalMailbox
     from tieline.protocols.backchannel.commands.spool_location import spool_root, stored_identity
-    from tieline.protocols.backchannel.identity import ROOM_VARIABLE, Identity, save_identity
+    from tieline.protocols.backchannel.identity import ROOM_VARIABLE, save_identity
     from tieline.protocols.backchannel.invite import Invite
+    from tieline.wire.address import split_pin
 
     root = spool_root(link)
     stored = stored_identity(link)
     mailbox = link.mailbox()
     url = link.address or (stored.url if mailbox is not None and link.spool is None else None)
     if url is not None:
-        room = stored.room if url == stored.url else os.environ.get(ROOM_VARIABLE)
-        await _register(link, stored, Invite(url, link.token, room), member)
+        url, fingerprint = split_pin(url)
+        url = url.rstrip("/")
+        if url == stored.url:
+            room = stored.room
+            # A new certificate may be one that an authority vouches for, which needs no fingerprint.
+            fingerprint = fingerprint or (None if new_certificate else stored.fingerprint)
+        else:
+            room = os.environ.get(ROOM_VARIABLE)
+        invited = Invite(url, link.token, room, (), fingerprint)
+        await _register(link, stored, invited, member, new_certificate=new_certificate)
         return
     if isinstance(mailbox, LocalMailbox):
         mailbox.postbox.register(member)
@@ -51,64 +65,8 @@ async def init(
             if member not in [each.name for each in await operator.members()]:
                 await operator.add_member(member)
         where = f"the hub in {link.folder}"
-    save_identity(root, Identity(member, stored.url, stored.token, stored.hub, stored.room))
+    save_identity(root, replace(stored, agent=member))
     say(neutral_line(f"You are {member} here now, through {where}."))
-
-
-def invite(
-    url: Annotated[
-        str | None,
-        typer.Option("--url", metavar="URL", help="Address to join. Default: the hub of the home.", show_default=False),
-    ] = None,
-    token: Annotated[
-        str | None, typer.Option("--token", metavar="T", help="Room token. Default: that of the hub of the home.")
-    ] = None,
-    channel: Annotated[
-        list[str] | None,
-        typer.Option(metavar="C", help="Channel that the new member joins; may be given several times."),
-    ] = None,
-    home: HomeOption = None,
-    spool: SpoolOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Print an invite: a string for 'tieline join' or 'bch join'.
-
-    It contains the room token. Whoever has the token can register a name, so keep the invite private.
-    """
-    ended_by(lambda: _invite(Link(home=home, url=url, spool=spool), token, channel or [], json=json))
-
-
-def _invite(link: Link, token: str | None, channels: list[str], *, json: bool) -> None:
-    from tieline.protocols.backchannel.codec import channel_of
-    from tieline.protocols.backchannel.commands.spool_location import stored_identity
-    from tieline.protocols.backchannel.invite import Invite, encode_invite
-    from tieline.wire.home import read_running
-
-    running = read_running(link.folder)
-    address = link.address or (running.http if running else stored_identity(link).url)
-    if address is None:
-        hint = "name one with --url, or start a hub with 'tieline serve'"
-        raise Failure(Exit.UNREACHABLE, "there is no hub or relay to invite to", hint)
-    if token is None and running is not None and address == running.http:
-        from tieline.protocols.backchannel.settings import BackchannelSettings
-        from tieline.server.config import load_config
-
-        token = load_config(link.folder).of(BackchannelSettings).room_token
-    if not token:
-        warn("Without a room token, the invite works only if registration is open. Give a token with --token.")
-    names = []
-    for text in channels:
-        name = channel_of(text)
-        if not isinstance(name, str):
-            raise Failure(Exit.USAGE, name.message)
-        names.append(name)
-    if address.partition("://")[2].startswith(_LOOPBACK):
-        warn("This address works only on this machine. Give another address with --url.")
-    text = encode_invite(Invite(address, token or None, None, tuple(names)))
-    if json:
-        print_json({"invite": text, "url": address})
-    else:
-        say(text)
 
 
 def join(
@@ -116,25 +74,37 @@ def join(
     member: AsOption = None,
     home: HomeOption = None,
     spool: SpoolOption = None,
+    new_certificate: NewCertificateOption = False,
 ) -> None:
-    """Accept an invite: register at its hub or relay, and use it for later commands."""
-    ended_by(lambda: _join(Link(home=home, member=member, spool=spool), invite))
+    """Accept an invite: register at its hub or relay, and use it for later commands.
+
+    If you have joined this hub before under the same name, your stored token is used again. If the invite names another
+    certificate than the stored one, the token is not sent: ask the owner of the hub, and then add --new-certificate.
+    """
+    link = Link(home=home, member=member, spool=spool)
+    ended_by(lambda: _join(link, invite, new_certificate=new_certificate))
 
 
-def _join(link: Link, text: str) -> None:
+def _join(link: Link, text: str, *, new_certificate: bool) -> None:
     import asyncio
 
-    from tieline.protocols.backchannel.client import RelayClient, RelayError
+    from tieline.protocols.backchannel.client import RelayClient, RelayError, RelayRefused
     from tieline.protocols.backchannel.commands.spool_location import speaker_without_hub, stored_identity
     from tieline.protocols.backchannel.invite import BadInvite, decode_invite
+    from tieline.wire.address import with_pin
 
     try:
         invited = decode_invite(text)
     except BadInvite as error:
         raise Failure(Exit.USAGE, str(error)) from error
-    name = speaker_without_hub(link)
-    identity = asyncio.run(_register(link, stored_identity(link), invited, name))
-    client = RelayClient(invited.url, identity.token, identity.room)
+    name = link.member or invited.name or speaker_without_hub(link)
+    try:
+        stored = stored_identity(link)
+        identity = asyncio.run(_register(link, stored, invited, name, new_certificate=new_certificate))
+    except RelayRefused as error:
+        hint = "an invitation may be used up, expired or revoked, or for another name: ask for a new one"
+        raise Failure(Exit.REFUSED, str(error), hint) from error
+    client = RelayClient(with_pin(invited.url, invited.fingerprint), identity.token, identity.room)
     for channel in invited.channels:
         try:
             client.subscribe(name, channel)
@@ -144,20 +114,54 @@ def _join(link: Link, text: str) -> None:
             say(neutral_line(f"{name} is in {channel}."))
 
 
-async def _register(link: Link, stored: "Identity", invited: "Invite", name: str) -> "Identity":
-    """Register `name` at the relay or hub of an invite. Store name, address, token and room, and return them."""
-    from tieline.protocols.backchannel.client import RelayClient
+async def _register(
+    link: Link, stored: "Identity", invited: "Invite", name: str, *, new_certificate: bool = False
+) -> "Identity":
+    """Register `name` at the relay or hub of an invite. Store name, address, token and room, and return them.
+
+    A token that is stored for this name and address is used again, but only for the certificate that it was stored
+    with, unless `new_certificate` is true. Raise `Failure` for another certificate. If the relay refuses the stored
+    token, because the member was removed, the token of the invite is used.
+    """
+    from tieline.protocols.backchannel.client import RelayClient, RelayRefused
     from tieline.protocols.backchannel.commands.spool_location import spool_root
     from tieline.protocols.backchannel.identity import Identity, save_identity
+    from tieline.wire.address import split_pin, with_pin
 
     url, token, room = invited.url.rstrip("/"), invited.token, invited.room
+    pinned = with_pin(url, invited.fingerprint)
     known = stored.token if (stored.agent, stored.url, stored.room) == (name, url, room) else None
-    _, issued = RelayClient(url, known or token, room).register(name)
+    if known and not new_certificate:
+        _check_certificate(url, split_pin(with_pin(url, stored.fingerprint))[1], split_pin(pinned)[1])
+    try:
+        _, issued = RelayClient(pinned, known or token, room).register(name)
+    except RelayRefused:
+        if known is None or token in (None, known):
+            raise
+        known = None
+        _, issued = RelayClient(pinned, token, room).register(name)
     personal = issued or known or token
-    identity = Identity(name, url, personal, url if await _is_hub(url, personal) else None, room)
+    hub = url if await _is_hub(pinned, personal) else None
+    identity = Identity(name, url, personal, hub, room, invited.fingerprint)
     save_identity(spool_root(link), identity)
-    say(neutral_line(f"You are {name} here now, through {url}."))
+    say(neutral_line(f"You are {name} here {'already' if known else 'now'}, through {url}."))
     return identity
+
+
+def _check_certificate(url: str, before: str | None, now: str | None) -> None:
+    """Raise `Failure` if the certificate of the hub at `url`, by its fingerprint, is another one than before.
+
+    `None` is a certificate that an authority vouches for.
+    """
+    if before == now:
+        return
+    known, named = (fingerprint or "none (an authority vouches for it)" for fingerprint in (before, now))
+    raise Failure(
+        Exit.REFUSED,
+        f"the hub at {url} had the fingerprint {known} when you joined it, and now it is {named}: your token was not "
+        "sent, because another program may answer there",
+        "ask the hub's owner if it has a new certificate; if so, repeat the command with --new-certificate",
+    )
 
 
 async def _is_hub(url: str, token: str | None) -> bool:

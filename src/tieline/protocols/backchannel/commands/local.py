@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import local_time, neutral_line, print_brief, print_json, print_message, print_table, say, warn
+from tieline.cli.short_ids import short_id
 from tieline.contract.message import Priority
+from tieline.contract.refusal import Code
 from tieline.protocols.backchannel.commands.spool_location import speaker_without_hub
 
 if TYPE_CHECKING:
@@ -108,13 +110,14 @@ class LocalMailbox:
         When this returns, the message is on the disk of the spool, or the relay (HTTP server) has accepted it.
         """
         from tieline.protocols.backchannel.codec import NORMAL, URGENT
-        from tieline.protocols.backchannel.spool import SpoolDraft
+        from tieline.protocols.backchannel.commands.failures import without_hub
+        from tieline.protocols.backchannel.spool import SpoolDraft, SpoolRefused
 
         refuse_hub_parts(parts)
         if target == "*" or target.startswith("obj:"):
             raise Failure(Exit.REFUSED, f"{target} needs a hub: without one, write to @agent or #channel")
         draft = SpoolDraft(
-            sender=self._speak(),
+            sender=speaker_without_hub(self._link),
             to=target,
             body=body,
             priority=URGENT if parts["priority"] is Priority.URGENT else NORMAL,
@@ -122,14 +125,20 @@ class LocalMailbox:
             thread=parts["thread"],
             refs=parts["refs"],
         )
-        with _disk():
-            message, recipients = self.postbox.send(draft)
+        try:
+            with _disk():
+                message, recipients = self.postbox.send(draft)
+        except SpoolRefused as error:
+            if self._link.spool is None and error.refusal.code is Code.UNKNOWN_MEMBER:
+                raise without_hub(error, self.postbox.where) from error
+            raise
         if json:
             print_json({"id": message.id} if recipients is None else {"id": message.id, "recipients": recipients})
         elif recipients is None:
-            say(f"{message.id}  accepted")
+            say(f"{short_id(message.id)}  accepted")
         else:
-            say(f"{message.id}  accepted for {recipients} {'recipient' if recipients == 1 else 'recipients'}")
+            say(f"{short_id(message.id)}  accepted for {recipients} {'recipient' if recipients == 1 else 'recipients'}")
+            say(neutral_line(f"  No hub is used here: it went into {self.postbox.where}."))
 
     def inbox(self, match: str | None, *, brief: bool, json: bool) -> None:
         """Print the waiting messages whose scope matches `match`. If `match` is `None`, print all waiting messages.
@@ -156,7 +165,7 @@ class LocalMailbox:
 
         If `keep` is true, the message's file stays in `cur/`.
         """
-        from tieline.cli.inbox import complete
+        from tieline.cli.short_ids import complete
 
         name = self._speak()
         with _disk(), self.postbox.taking(name, keep=keep) as taking:

@@ -57,7 +57,10 @@ class Postbox(Protocol):
         """Register the agent `name` if the name is unknown. So an agent needs no separate command to register."""
 
     def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
-        """Send a message. Return the message and the number of its recipients (`None` if the number is unknown)."""
+        """Send a message. Return the message and the number of its recipients (`None` if the number is unknown).
+
+        Register the sender if the name is unknown, but not if there is no recipient.
+        """
 
     def inbox(self, agent: str) -> "list[SpoolMessage]":
         """Return an agent's unread messages, oldest first."""
@@ -108,6 +111,11 @@ class SpoolPostbox:
         self._spool.register(name)
 
     def send(self, draft: "SpoolDraft") -> "tuple[SpoolMessage, int | None]":
+        from tieline.protocols.backchannel.codec import agent_of
+
+        if agent_of(draft.to) != draft.sender:
+            self._spool.find_recipients(draft)
+        self._spool.register(draft.sender)
         sent = self._spool.send(draft)
         return sent.message, len(sent.recipients)
 

@@ -79,10 +79,10 @@ class SpoolMailboxProvider:
         from tieline.protocols.backchannel.commands.postbox import RelayPostbox, SpoolPostbox
 
         identity = stored_identity(link) if link.spool is None else None
-        if identity is not None and identity.url is not None:
+        if identity is not None and identity.pinned_url is not None:
             from tieline.protocols.backchannel.client import RelayClient
 
-            client = RelayClient(identity.url, named_token(link) or identity.token, identity.room)
+            client = RelayClient(identity.pinned_url, named_token(link) or identity.token, identity.room)
             return LocalMailbox(link, RelayPostbox(client))
         from tieline.protocols.backchannel.spool import Spool
 

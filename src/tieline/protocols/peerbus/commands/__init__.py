@@ -38,8 +38,15 @@ class PeerbusCommands(Extension):
         from tieline.protocols.peerbus.commands.importing import import_peerbus
         from tieline.protocols.peerbus.commands.stdio import peerbus_app
 
-        yield Command(name="peerbus", run=peerbus_app, panel="The hub", after="audit")
-        yield Command(name="peerbus", run=import_peerbus, group="import")
+        yield Command(
+            name="peerbus",
+            run=peerbus_app,
+            panel="Agents",
+            summary="Use peerbus through a pipe, and manage its names.",
+            examples={"retoken": ("tieline peerbus retoken bob",), "stdio": ("tieline peerbus stdio",)},
+        )
+        examples = {"": ("tieline import peerbus peerbus.db",)}
+        yield Command(name="peerbus", run=import_peerbus, group="import", examples=examples)
 
     def listeners(self, places: Mapping[str, str | None]) -> Iterator[str]:
         """Yield the addresses at which a hub listens for peers. `places` are the hub's entries in `run.json`.
