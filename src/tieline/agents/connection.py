@@ -38,7 +38,10 @@ _TOML_SERVERS = "mcp_servers"
 
 
 class Connection(Struct, frozen=True):
-    """Data for the connection of one agent program to the hub: its member, and the content of the settings entries."""
+    """Entries that connect an agent program to the hub, as they are written into the program's settings file.
+
+    It is configuration, not an open connection.
+    """
 
     program: Program
     tieline: str

@@ -68,6 +68,8 @@ class Guard:
     def wait(self) -> int:
         """Wait for the program's end, and return its exit code: 128 + n if signal n ended the program."""
         pid = self._process.pid
+        if not hasattr(os, "waitid"):
+            return self._wait_by_polling(pid)
         while True:
             result = os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
             assert result is not None, "it waits without a limit"
@@ -81,6 +83,24 @@ class Guard:
                 self._ended.set()
                 self._process.wait()
             return result.si_status if result.si_code == os.CLD_EXITED else _SIGNALLED + result.si_status
+
+    def _wait_by_polling(self, pid: int) -> int:
+        """Wait like `wait`, on macOS before Python 3.13, which cannot ask for an end without taking the result."""
+        while True:
+            with self._reaping:
+                found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+                if found and not os.WIFSTOPPED(status):
+                    self._ended.set()
+            if not found:
+                time.sleep(_POLL_SECONDS)
+            elif os.WIFSTOPPED(status):
+                self._stop_with_the_program()
+            else:
+                if self._own_group:
+                    self._end_group()
+                code = os.waitstatus_to_exitcode(status)
+                self._process.returncode = code
+                return code if code >= 0 else _SIGNALLED - code
 
     def _stop_with_the_program(self) -> None:
         """Suspend the guard's whole process group, because the program was suspended (Ctrl-Z).
@@ -142,8 +162,8 @@ def _no_action(_number: int, _frame: object) -> None:
 def main(arguments: list[str]) -> int:
     """Run a program until the program or its runner ends, and return the program's exit code.
 
-    `arguments` are the arguments of this script: the pipe, the folder to remove, the process group, and the program's
-    command.
+    `arguments` are the arguments of this script: the pipe, the folder to remove (empty for none), the process group,
+    and the program's command.
     """
     alive, folder, group, *command = arguments
     own_group = group == OWN_GROUP
@@ -162,7 +182,7 @@ def main(arguments: list[str]) -> int:
     code = guard.wait()
     if code >= _SIGNALLED or guard.released.is_set():
         put_back_terminal()
-    if guard.released.is_set():
+    if folder and guard.released.is_set():
         shutil.rmtree(folder, ignore_errors=True)
     return code
 

@@ -204,11 +204,11 @@ def _rule_at(text: str, rule: str) -> list[tuple[settings.Node, int]] | None:
     node: settings.Node = _root(text)
     path = []
     for key in _RULES:
-        place = next((place for place, each in enumerate(node.children) if each.key == key), None)
-        if place is None:
+        index = next((index for index, each in enumerate(node.children) if each.key == key), None)
+        if index is None:
             return None
-        path.append((node, place))
-        node = node.children[place].node
+        path.append((node, index))
+        node = node.children[index].node
     if not isinstance(node.value, list) or rule not in node.value:
         return None
     return [*path, (node, node.value.index(rule))]
@@ -313,7 +313,7 @@ def _without_one(text: str) -> str | None:
     if not text.strip():
         return None
     root = _root(text)
-    for place, member in enumerate(root.children):
+    for index, member in enumerate(root.children):
         if member.key == _HOOKS:
             found = _find_ours(member.node)
             if found is None:
@@ -323,7 +323,7 @@ def _without_one(text: str) -> str | None:
                 return settings.remove_child(text, inner, within)
             # A group without a hook has no effect, and neither has an event without a group.
             holder, at = next(
-                ((node, at) for node, at in reversed(found[:-1]) if len(node.children) > 1), (root, place)
+                ((node, at) for node, at in reversed(found[:-1]) if len(node.children) > 1), (root, index)
             )
             return settings.remove_child(text, holder, at)
     return None
@@ -335,12 +335,12 @@ def _find_ours(hooks: settings.Node) -> list[tuple[settings.Node, int]] | None:
     The path has three steps: event, group, hook. Each step is a JSON object or list, and the index of the next step in
     it.
     """
-    for event_place, event in enumerate(hooks.children):
-        for group_place, group in enumerate(event.node.children):
+    for event_index, event in enumerate(hooks.children):
+        for group_index, group in enumerate(event.node.children):
             inner = settings.child(group.node, _HOOKS)
-            for place, hook in enumerate(inner.children if inner else ()):
+            for index, hook in enumerate(inner.children if inner else ()):
                 if inner is not None and _is_ours(hook.node.value):
-                    return [(hooks, event_place), (event.node, group_place), (inner, place)]
+                    return [(hooks, event_index), (event.node, group_index), (inner, index)]
     return None
 
 

@@ -55,7 +55,7 @@ class HubBackend:
 
     async def list_tools(self) -> Mapping[str, Any]:
         """Return the result of MCP's `tools/list`. The descriptions list the objectives that are open now."""
-        await self._agent_session.settle()
+        await self._agent_session.wait_for_hub()
         return {"tools": self._agent_session.list_tools()}
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None) -> Mapping[str, Any]:

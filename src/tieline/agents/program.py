@@ -140,21 +140,27 @@ class Program:
 
 
 async def start_program(
-    command: Sequence[str], folder: RunFolder, *, environment: Mapping[str, str], pipes: bool, read_max: int = 2**16
+    command: Sequence[str],
+    folder: RunFolder | None,
+    *,
+    environment: Mapping[str, str],
+    pipes: bool,
+    read_max: int = 2**16,
+    errors: int | None = None,
 ) -> Program:
     """Start a program under a guard, and return it. Raises `NotStarted` if the command cannot be found.
 
     The guard is a process between this process and the program. It ends the program and removes `folder` if this
     process is killed. With `pipes`, the caller gets the program's input and output, and the program gets its own
     process group. Without `pipes`, the program uses the terminal and the process group of this process. `read_max` is
-    the greatest length of an output line.
+    the greatest length of an output line. `errors` says where the program's stderr goes, as for a `subprocess`.
     """
     found = shutil.which(command[0], path=environment.get("PATH"))
     if found is None:
         raise NotStarted(2, "command not found", command[0])
     alive, ours = os.pipe()
     group = guard.OWN_GROUP if pipes else guard.RUNNERS_GROUP
-    arguments = [str(alive), str(folder.path), group, found, *command[1:]]
+    arguments = [str(alive), str(folder.path) if folder else "", group, found, *command[1:]]
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -167,7 +173,8 @@ async def start_program(
             stdin=asyncio.subprocess.PIPE if pipes else None,
             stdout=asyncio.subprocess.PIPE if pipes else None,
             start_new_session=pipes,
-            pass_fds=(alive, folder.lock),
+            stderr=errors,
+            pass_fds=(alive, folder.lock) if folder else (alive,),
             limit=read_max,
         )
     except OSError as error:

@@ -350,7 +350,7 @@ async def answer(agent_session: AgentSession, request: frames.McpRequest) -> fra
     params = request.params or {}
     match request.method:
         case "tools/list":
-            await agent_session.settle()
+            await agent_session.wait_for_hub()
             return frames.McpResponse(request.id, {"tools": agent_session.list_tools()})
         case "tools/call":
             name, arguments = params.get("name"), params.get("arguments")
