@@ -11,15 +11,16 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from tieline.pipeline.report import DAY_MS, HOUR_MS
-from tieline.pipeline.report_parts import Report
+from tieline.pipeline.arrow_tables import DAY_MS
+from tieline.pipeline.report_traffic import HOUR_MS
+from tieline.wire.report_parts import Report
 
 BACKLOG = 100
 """Send an alert when this many deliveries wait for one member, and another one at ten times as many."""
 SILENT_MS = HOUR_MS
 """A member is silent if messages have waited this long and the member sent and read nothing in that time."""
 RECENT_MS = 7 * DAY_MS
-"""Alerts older than this, counted back from the end of the log, are not sent."""
+"""Alerts older than this are not sent."""
 ALERTS_MAX = 20
 """Maximum number of alerts of one kind in one report. If there are more, one additional alert says so."""
 
@@ -32,24 +33,27 @@ class Alert(Struct, frozen=True):
     repeated alert.
     """
     kind: str
-    """Kind of problem: `loop`, `silent`, `backlog`, `budget`, `missed` or `audit`."""
+    """Kind of problem: `loop`, `silent`, `backlog`, `budget`, `missed`, `check` or `audit`."""
     what: str
     at_ms: int
 
 
-def find_alerts(report: Report, *, budget_usd: float | None = None) -> list[Alert]:
+def find_alerts(report: Report, *, now_ms: int | None = None, budget_usd: float | None = None) -> list[Alert]:
     """Return the alerts of a report that are recent enough to send, oldest first.
 
-    `budget_usd` is the limit for the cost of a day. A day with a higher cost causes an alert.
+    `now_ms` is the time of the clock, if the report has everything until then: a member may become silent by the clock
+    alone. By default it is the report's end. `budget_usd` is the limit for the cost of a day.
     """
-    since = (report.to_ms or 0) - RECENT_MS
+    now_ms = (report.to_ms or 0) if now_ms is None else now_ms
+    since = now_ms - RECENT_MS
     found: dict[str, list[Alert]] = {}
     sources = (
         _audit(report),
         _missed(report),
+        _checks(report),
         _loops(report),
-        _silent(report),
-        _backlogs(report),
+        _silent(report, now_ms),
+        _backlogs(report, now_ms),
         _budget(report, budget_usd),
     )
     for source in sources:
@@ -101,6 +105,12 @@ def _missed(report: Report) -> Iterator[Alert]:
         yield _alert("missed", str(report.missed_ms), f"{what} 'tieline pipeline status' says more.", report.missed_ms)
 
 
+def _checks(report: Report) -> Iterator[Alert]:
+    for one in report.failed_checks:
+        what = f"A test of the table {one.table} failed: {one.what}. 'tieline pipeline rebuild --all' mends the tables."
+        yield _alert("check", f"{one.table} {one.check} {one.what}", what, one.at_ms)
+
+
 def _loops(report: Report) -> Iterator[Alert]:
     before: dict[str, int] = {}
     for one in sorted(report.loops, key=lambda loop: loop.day_ms):
@@ -111,28 +121,24 @@ def _loops(report: Report) -> Iterator[Alert]:
         before[one.conversation] = one.day_ms
 
 
-def _silent(report: Report) -> Iterator[Alert]:
-    if report.to_ms is None:
-        return
+def _silent(report: Report, now_ms: int) -> Iterator[Alert]:
     waiting = {one.member for one in report.backlog if one.waiting > 0}
     for one in report.members:
         since = one.waits_since_ms
-        if one.member in waiting and since is not None and report.to_ms - since >= SILENT_MS:
+        if one.member in waiting and since is not None and now_ms - since >= SILENT_MS:
             what = f"{one.member} has messages waiting and has not said or read anything for an hour."
             yield _alert("silent", f"{since} {one.member}", what, since + SILENT_MS)
 
 
-def _backlogs(report: Report) -> Iterator[Alert]:
-    if report.to_ms is None:
-        return
-    day = report.to_ms // DAY_MS * DAY_MS
+def _backlogs(report: Report, now_ms: int) -> Iterator[Alert]:
+    day = now_ms // DAY_MS * DAY_MS
     for one in report.backlog:
         step = BACKLOG
         while one.waiting >= step * 10:
             step *= 10
         if one.waiting >= step:
             what = f"At least {step:,} deliveries wait for {one.member}."
-            yield _alert("backlog", f"{day} {step} {one.member}", what, report.to_ms)
+            yield _alert("backlog", f"{day} {step} {one.member}", what, now_ms)
 
 
 def _budget(report: Report, budget_usd: float | None) -> Iterator[Alert]:

@@ -1,8 +1,11 @@
 """Reads the tables of a lake with Arrow, without Spark and Java, so that a report takes only a second.
 
-Used by: the report. Uses: the Parquet files of one commit, so that all tables are as of the same batch.
+Used by: the report, and the checks of the tables. Uses: the Parquet files of one commit, so that all tables are as of
+the same batch. Only the files of the wanted days are opened.
 """
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,45 +13,117 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from msgspec import Struct
 
-from tieline.pipeline.lake import Commit, Lake, LakeError
+from tieline.pipeline.lake import Commit, DayFile, Lake, LakeError
+from tieline.pipeline.storage import day_of
 
 Numbers = np.ndarray[Any, Any]
+DAY_MS = 86_400_000
+
+
+class Window(Struct, frozen=True):
+    """A span of time: from `since_ms` until before `until_ms`. `None` means that it has no start or no end."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def days(self) -> tuple[str, str]:
+        """Return the first and the last day of the span, such as `2026-01-31`."""
+        first = "" if self.since_ms is None else day_of(max(0, self.since_ms))
+        return first, "~" if self.until_ms is None else day_of(max(0, self.until_ms - 1))
+
+
+ALWAYS = Window()
 
 
 class ArrowTables:
-    """Reader of a lake's tables as of the newest commit. It can leave out rows from before `since_ms`."""
+    """Reader of a lake's tables as of one commit. Without `commit`, it is the newest commit."""
 
-    def __init__(self, lake: Lake, since_ms: int = 0) -> None:
+    def __init__(self, lake: Lake, commit: Commit | None = None) -> None:
         self._lake = lake
-        self._since_ms = since_ms
-        self.commit: Commit = lake.head()
+        self.commit: Commit = lake.head() if commit is None else commit
+        self._files: dict[str, list[DayFile]] = {}
 
-    def read(self, name: str, columns: Sequence[str], *, time: str | None = None, width_ms: int = 0) -> pa.Table:
-        """Return the columns `columns` of the table `name`. With `time`, leave out old rows.
+    def read(
+        self,
+        name: str,
+        columns: Sequence[str],
+        within: Window = ALWAYS,
+        *,
+        time: str | None = None,
+        width_ms: int = 1,
+        where: ds.Expression | None = None,
+    ) -> pa.Table:
+        """Return the columns `columns` of the table `name`. With `time`, only rows of the time span `within`.
 
         `time` names the column with the start of the row's minute, hour or day, and `width_ms` is the length of this
-        period. A row is left out if its period ended before `since_ms`. A row whose period contains `since_ms` is not
-        left out.
+        period. A row belongs to the time span if a part of its period does. `where` is another condition.
         """
-        files = self._lake.data_files(name, self.commit)
-        wanted = None
-        if time is not None and self._since_ms:
-            since = self._since_ms - max(1, width_ms)
-            wanted = ds.field(time) > since
-            files = [file for file in files if file.span(time)[1] > since]
+        files, limits = self._known(name), [] if where is None else [where]
+        if time is not None:
+            first, last = within.days()
+            files = [file for file in files if file.day is None or first <= file.day <= last]
+            limits += _limits(time, within, width_ms)
+        return self._read(files, name, columns, *limits)
+
+    def span(self, name: str, time: str, within: Window = ALWAYS) -> tuple[int, int] | None:
+        """Return the first and the last value of the column `time` in a time span, or `None` if there is no row.
+
+        Only files at the borders of the time span are read. For the other files, Delta's statistics are enough.
+        """
+        first, last = within.days()
+        since, until = within.since_ms or 0, within.until_ms or 2**62
+        found: list[int] = []
+        for file in self._known(name):
+            if file.day is None or not first <= file.day <= last:
+                continue
+            if (
+                file.first_ms is not None
+                and file.last_ms is not None
+                and since <= file.first_ms <= file.last_ms < until
+            ):
+                found += (file.first_ms, file.last_ms)
+            else:
+                found += numbers(self._read([file], name, [time], *_limits(time, within, 1)), time).tolist()
+        return (min(found), max(found)) if found else None
+
+    def written(self, name: str, columns: Sequence[str], since_ms: int) -> pa.Table:
+        """Return the rows of the files that were written to a table after a time."""
+        return self._read([file for file in self._known(name) if file.written_ms > since_ms], name, columns)
+
+    def changed(self, name: str, since_ms: int) -> list[str]:
+        """Return the days for which files were written to a table after a time, in order."""
+        return sorted({file.day for file in self._known(name) if file.day is not None and file.written_ms > since_ms})
+
+    def rows(self, name: str) -> int:
+        """Return the number of all rows in a table."""
+        return self.commit.rows(name)
+
+    def _known(self, name: str) -> list[DayFile]:
+        if name not in self._files:
+            self._files[name] = self._lake.day_files(name, self.commit)
+        return self._files[name]
+
+    def _read(self, files: Sequence[DayFile], name: str, columns: Sequence[str], *limits: ds.Expression) -> pa.Table:
         if not files:
             return pa.table({column: pa.nulls(0) for column in columns})
-        storage = self._lake.storage
+        wanted = functools.reduce(operator.and_, limits) if limits else None
         try:
-            dataset = ds.dataset([file.path for file in files], format="parquet", filesystem=storage.filesystem())
+            paths = [file.path for file in files]
+            dataset = ds.dataset(paths, format="parquet", filesystem=self._lake.storage.filesystem())
             return dataset.to_table(columns=list(columns), filter=wanted)
         except (OSError, pa.ArrowInvalid) as error:
             raise LakeError(f"table {name} is damaged: {error}; 'tieline pipeline rebuild {name}' mends it") from error
 
-    def rows(self, name: str) -> int:
-        """Return the number of all rows in a table, including rows from before `since_ms`."""
-        return self.commit.rows(name)
+
+def _limits(time: str, within: Window, width_ms: int) -> list[ds.Expression]:
+    found = []
+    if within.since_ms is not None:
+        found.append(ds.field(time) > within.since_ms - width_ms)
+    if within.until_ms is not None:
+        found.append(ds.field(time) < within.until_ms)
+    return found
 
 
 def total(table: pa.Table, column: str) -> int:
@@ -104,16 +179,25 @@ def flattened(table: pa.Table, column: str) -> tuple[Numbers, Numbers]:
     return pc.list_parent_indices(lists).to_numpy(), pc.list_flatten(lists).to_numpy(zero_copy_only=False)
 
 
+_VALUE_BITS = 36
+"""Bits for one value in `percentiles`: more than two years in milliseconds."""
+
+
 def percentiles(groups: Numbers, values: Numbers) -> dict[int, tuple[int, int, int]]:
     """Return for each group the count, median and 99th percentile of its values. `groups` has the group of each value.
 
-    The percentiles are nearest-rank, as in the tables: each is one of the values.
+    The percentiles are nearest-rank, as in the tables: each is one of the values. A group is a number from 0 on.
     """
     if not len(values):
         return {}
-    order = np.lexsort((values, groups))
-    keys, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
-    ordered = values[order]
+    # One number for both sorts several times as fast as two.
+    ordered = np.minimum(values, (1 << _VALUE_BITS) - 1).astype(np.int64)
+    ordered |= groups.astype(np.int64) << _VALUE_BITS
+    ordered.sort()
+    keys = np.unique(groups)
+    starts = np.searchsorted(ordered, keys.astype(np.int64) << _VALUE_BITS)
+    counts = np.diff(np.append(starts, len(ordered)))
+    ordered &= (1 << _VALUE_BITS) - 1
     middle, high = (
         ordered[starts + np.maximum(1, np.ceil(counts * share)).astype(np.int64) - 1] for share in (0.5, 0.99)
     )
@@ -121,3 +205,8 @@ def percentiles(groups: Numbers, values: Numbers) -> dict[int, tuple[int, int, i
         int(key): (int(count), int(p50), int(p99))
         for key, count, p50, p99 in zip(keys, counts, middle, high, strict=True)
     }
+
+
+def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return one table with the rows of all `tables`. Tables without rows may have columns of other types."""
+    return pa.concat_tables([table for table in tables if table.num_rows] or tables[:1])

@@ -21,19 +21,21 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tieline.pipeline.catalogue import BRONZE, GOLD, REBUILDABLE, SCHEMAS, SILVER, STORED, TIMES
+from tieline.pipeline.catalogue import ACTIVITY_TABLES, BRONZE, GOLD, REBUILDABLE, SCHEMAS, SILVER, STORED, TIMES
+from tieline.pipeline.engines import engine_name
+from tieline.pipeline.erasure import REDACT, Eraser, deleted_windows
 from tieline.pipeline.frames import Frames, frames
 from tieline.pipeline.lake import Commit, Lake, LakeError
 from tieline.pipeline.prices import Prices
 from tieline.pipeline.row import ACTIVITY, MAIN, SCHEMA
 from tieline.pipeline.session import brief_queries
 from tieline.pipeline.shape import Shape, whole_shape
-from tieline.pipeline.source import Position
+from tieline.pipeline.source import Options, Position
 from tieline.pipeline.statements import rows_of, statement
 from tieline.pipeline.storage import FILES, DataFile, day_of, heard
 from tieline.pipeline.table import DAY_MS, HOUR_MS, Gold, gathered
 from tieline.pipeline.tables import activity, deliveries, inboxes, messages, objective_events, records
-from tieline.pipeline.tasks import BronzeWriter, FileReader, KeyFinder, Piece, TableWriter, Task
+from tieline.pipeline.tasks import BronzeWriter, FileReader, KeyFinder, LogPiece, LogReader, Piece, TableWriter, Task
 
 Stage = Callable[[str], None]
 """Callback for progress. Its argument is the name of the work that begins: `bronze`, `silver`, `gold`, `commit`, or the
@@ -107,7 +109,7 @@ class Flow:
         writer = self._writer(BRONZE, head.number + 1)
         files = self._collected(self._numbered(len(pieces), BronzeWriter(writer, pieces), FILES))
         shape = whole_shape(one for file in files if file.note for one in _shapes(file.note))
-        told["counts"] = _missed(head, shape, end)
+        told["counts"] = {**_missed(head, shape, end), **_redactions(head, shape)}
         if not files:
             # Retention has deleted the whole range.
             return self._finish(_Batch(head, shape), position={**head.position, **end}, **told)
@@ -156,7 +158,7 @@ class Flow:
         late = {name: head.counts.get(name, 0) + moved.get(name, 0) for name in ("late", "unknown")}
         changes["counts"] = {**head.counts, **changes.get("counts", {}), **late}
         changes["written"] = {name: rows for name, rows in written.items() if rows}
-        commit = self._lake.follow(head, names, engine=f"spark {self._spark.version}", **changes)
+        commit = self._lake.follow(head, names, engine=engine_name(self._spark), **changes)
         self._lake.commit(commit)
         self._lake.compact((name for name in names if written[name]), day_of(batch.recent_ms % _ALWAYS))
         if commit.number % _UPKEEP_COMMITS == 0:
@@ -238,7 +240,7 @@ class Flow:
         count = batch.shape.begun + batch.shape.count() + sum(file.rows for file in before)
         folded = deliveries.fold(
             known,
-            deliveries.reached(bronze),
+            deliveries.reached(bronze, typed=batch.shape.is_typed),
             batch.shape.span_ms[1],
             few=count < FEW_ROWS,
             hashed=count < _HASHED_ROWS,
@@ -248,11 +250,11 @@ class Flow:
     def _fold_late(
         self, batch: _Batch, orphans: list[DataFile]
     ) -> tuple[list[DataFile], list[DataFile], dict[str, int]]:
-        """Add late states to closed deliveries (old or settled ones).
+        """Add states that arrived late to deliveries that are stored as closed: settled, or too old to stay open.
 
-        `orphans` are files with states whose delivery is not open. Return the new files, the files that they replace,
-        and the numbers of late states and of states without a known delivery. Only files with one of these deliveries
-        are rewritten. The table `inboxes` has the days of the deliveries, and a search finds their files.
+        `orphans` are files of states whose delivery is not among the open ones. The table `inboxes` has the day of each
+        such delivery. Of that day, only files that contain one of these deliveries are rewritten. Return the new
+        files, the files that they replace, and how many states were late and how many have no known delivery.
         """
         name = deliveries.TABLE.name
         steps, count = self._read(name, orphans), sum(file.rows for file in orphans)
@@ -374,7 +376,7 @@ class Flow:
         head = self._lake.newest()
         files = self._lake.data_files(BRONZE)
         mine = read_files(self._spark, self._lake, SCHEMAS[BRONZE], files).select("log", "offset", "at_ms", "hash")
-        theirs = self._spark.read.format("tieline").options(**where).load()
+        theirs = read_log(self._spark, where)
         renamed = theirs.select("log", "offset", f.col("at_ms").alias("their_ms"), f.col("hash").alias("their_hash"))
         differ = ~f.col("at_ms").eqNullSafe(f.col("their_ms")) | ~f.col("hash").eqNullSafe(f.col("their_hash"))
         first = mine.join(renamed, ["log", "offset"]).where(differ).groupBy("log").agg(f.min("offset").alias("offset"))
@@ -403,9 +405,35 @@ class Flow:
 
     def _complete_rewinding(self, head: Commit, note: Mapping[str, Any]) -> Commit:
         number = head.number + 1
-        left = [name for name in REBUILDABLE if self._lake.note(name, number) is None]
-        self._replace(left, number, self._lake.data_files(BRONZE), stored=True)
+        left = [name for name in note.get("tables", REBUILDABLE) if self._lake.note(name, number) is None]
+        self._replace(left, number, self._lake.data_files(BRONZE), stored="tables" not in note)
         return self._finish(_Batch(head, Shape()), position=note["rewound"], **note["told"])
+
+    def erase(self, where: Mapping[str, str]) -> Commit:
+        """Erase the activity that quotes redacted messages, as the hub did. Return the new commit.
+
+        `where` are the source's options. Replaced files and the history of the tables are deleted, even if readers
+        still use them. If this is interrupted, the next run does it again.
+        """
+        head = self._lake.newest()
+        self._stage("erase")
+        files = self._lake.data_files(BRONZE)
+        rows = read_files(self._spark, self._lake, SCHEMAS[BRONZE], files)
+        rows = rows.where((f.col("log") == MAIN) & (f.col("kind") == REDACT)).orderBy(f.desc("offset"))
+        found = rows.select("at_ms", "event").limit(head.unerased()).collect()
+        windows = deleted_windows((row["at_ms"], row["event"]) for row in found)
+        eraser = Eraser(self._lake.storage, where, BRONZE, head.number + 1, files, windows)
+        made = self._collected(self._numbered(len(files), eraser, FILES))
+        if made:
+            note = {"rewound": head.position, "told": {}, "tables": ACTIVITY_TABLES}
+            self._lake.commit_table(BRONZE, head.number + 1, SCHEMA, made, [files[int(one.note)] for one in made], note)
+            head = self._complete_rewinding(head, note)
+        # To sweep is a commit of each table, and readers must have a version that is there.
+        self._lake.sweep(SCHEMAS, hours=0)
+        head = self._lake.commit(self._lake.follow(head, SCHEMAS))
+        self._lake.drop_history(SCHEMAS)
+        counts = {**head.counts, "erased": head.counts.get("redactions", 0)}
+        return self._lake.commit(self._lake.follow(head, SCHEMAS, counts=counts))
 
     def rebuild(self, names: Sequence[str]) -> Commit:
         """Compute tables again from all stored log rows (bronze), and replace the stored tables. Return the new commit.
@@ -505,6 +533,18 @@ def read_files(spark: SparkSession, lake: Lake, schema: StructType, files: Seque
     return spark.range(0, len(files), 1, len(files)).mapInArrow(reader, schema)
 
 
+def read_log(spark: SparkSession, where: Mapping[str, str]) -> DataFrame:
+    """Return all rows of the logs that `where`, the source's options, names.
+
+    Tasks read them as in a run. Over Spark Connect, the `tieline` source itself would run with the server's Python.
+    """
+    options = Options(where)
+    log = options.log()
+    ranges = [one for name in options.logs for one in options.split(name, 0, log.end(name))]
+    pieces = [LogPiece(where, one.log, one.start, one.end) for one in ranges]
+    return spark.range(0, len(pieces), 1, max(1, len(pieces))).mapInArrow(LogReader(pieces), SCHEMAS[BRONZE])
+
+
 def nothing(schema: StructType) -> str:
     """Return a query (SQL text) without rows. Spark sees that, and skips every step that depends on it."""
     nulls = (f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema)
@@ -520,6 +560,12 @@ def _missed(head: Commit, shape: Shape, end: Position) -> dict[str, int]:
     new = {"messages": shape.unrouted, "activity": gone.get(ACTIVITY, 0), "rows": gone.get(MAIN, 0)}
     found = {f"missed_{name}": head.counts.get(f"missed_{name}", 0) + count for name, count in new.items() if count > 0}
     return {**found, "missed_ms": time.time_ns() // 1_000_000} if found else {}
+
+
+def _redactions(head: Commit, shape: Shape) -> dict[str, int]:
+    """Return the number of redactions in all batches, including the one with this shape, if it has any."""
+    new = shape.rows.get(MAIN, {}).get(REDACT, 0)
+    return {"redactions": head.counts.get("redactions", 0) + new} if new else {}
 
 
 def _shapes(note: str) -> list[Shape]:

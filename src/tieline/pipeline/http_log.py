@@ -15,7 +15,9 @@ import msgspec
 import pyarrow as pa
 
 from tieline.pipeline.row import MAIN, activity_batch, main_batch, message_columns
+from tieline.wire.address import BadPin, split_pin
 from tieline.wire.log_lines import END_HEADER, EPOCH_HEADER, NEXT_HEADER, ActivityLine, MainLine, MessageLine
+from tieline.wire.tls import open_http
 
 _SECONDS_MAX = 60.0  # the hub sends the first page long before
 _ATTEMPTS = 5
@@ -40,6 +42,11 @@ class HttpLog:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise LogUnreachable(f"{url!r} is no address of a hub: write http://HOST:PORT")
+        try:
+            split_pin(url)
+        except BadPin as error:
+            raise LogUnreachable(str(error)) from error
+        self._url = url
         self._parts = parts
         self._token = token
 
@@ -103,12 +110,27 @@ class HttpLog:
                 return
             attempts = 0
 
+    def put(self, path: str, body: bytes) -> None:
+        """Send a document to the hub, to be stored under a path such as `/api/insights`.
+
+        Raise `LogRefused` if the hub does not store it.
+        """
+        connection = open_http(self._url, _SECONDS_MAX)
+        headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
+        try:
+            connection.request("PUT", f"{self._parts.path.rstrip('/')}{path}", body, headers)
+            response = connection.getresponse()
+            told = response.read(_CHUNK_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
+        finally:
+            connection.close()
+        if response.status >= http.client.BAD_REQUEST:
+            raise self._refused(response.status, told)
+
     def _open(self, log: str, start: int, end: int) -> "_Answer":
         parts = self._parts
-        connect: Callable[..., http.client.HTTPConnection] = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        )
-        connection = connect(parts.hostname, parts.port, timeout=_SECONDS_MAX)
+        connection = open_http(self._url, _SECONDS_MAX)
         headers = {"authorization": f"Bearer {self._token}", "accept-encoding": "gzip"}
         path = f"{parts.path.rstrip('/')}/api/log/{log}?from={start}&to={end}"
         try:
@@ -121,10 +143,12 @@ class HttpLog:
             connection.close()
             raise
         connection.close()
-        reason = _reason(told) or f"status {response.status}"
         if response.status >= http.client.INTERNAL_SERVER_ERROR:
-            raise http.client.HTTPException(reason)
-        raise LogRefused(f"the hub at {parts.netloc} refused: {reason}")
+            raise http.client.HTTPException(_reason(told) or f"status {response.status}")
+        raise self._refused(response.status, told)
+
+    def _refused(self, status: int, told: bytes) -> LogRefused:
+        return LogRefused(f"the hub at {self._parts.netloc} refused: {_reason(told) or f'status {status}'}")
 
     def _unreachable(self, error: Exception) -> LogUnreachable:
         reason = str(error) or type(error).__name__

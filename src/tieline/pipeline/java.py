@@ -13,6 +13,8 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
+from tieline import __version__
+
 VERSION_MIN = 17
 
 _SECONDS_MAX = 30.0  # a Java that cannot tell its version by then does not work
@@ -26,7 +28,13 @@ done
 exec {java} "${{arguments[@]}}"
 """
 
-INSTALL = "pip install 'tieline[pipeline]'"
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of Tieline, for error texts. Tieline is not on a package index."""
+    return f"pip install 'dist/tieline-{__version__}-py3-none-any.whl[{extra}]' with the wheel of 'make dist'"
+
+
+INSTALL = install_command("pipeline")
 
 
 class MissingPart(Exception):

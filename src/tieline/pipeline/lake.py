@@ -9,6 +9,7 @@ completed, and is counted only once. Readers use the versions in `commits`, and 
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 from msgspec import Struct
-from pyarrow import parquet
+from pyarrow import fs, parquet
 
 from tieline.pipeline.storage import DataFile, Storage
 
@@ -31,8 +32,10 @@ DAY, OPEN = "day", "open"
 """Names of the partition columns. `day` is the day of a row (UTC). `open` exists only for deliveries, and is true if
 the delivery may still change.
 """
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the tables' columns. Lakes before version 2 were not Delta tables."""
+CHANGED = {3: ("activity", "deliveries", "failures", "llm", "members", "responses", "service")}
+"""For each version of the columns, the tables that got other columns with it, or that are new."""
 MISSED = {"messages": "messages", "activity": "rows of activity", "rows": "other rows"}
 """Kinds of data that the hub may delete before the pipeline reads them, with the words for them in error messages."""
 REBUILD = "'tieline pipeline rebuild --all' makes its tables anew from the rows that were read"
@@ -44,6 +47,8 @@ _CONFIGURATION = {"delta.checkpointInterval": "20"}
 _SMALL_BYTES = 16 << 20
 _FILES_MAX = 64
 """If one day of a table has more small files than this, they are merged."""
+_DECORATION = re.compile(r"\x1b\[[0-9;]*m|↳")
+_STORE_HINT = "check its address, and AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and the like in the environment"
 _T = TypeVar("_T")
 
 
@@ -74,7 +79,8 @@ class Commit(Struct, frozen=True):
     """Sums over all commits. `late` counts states of deliveries that were reached after the watermark (a day).
     `unknown` counts states whose delivery is not in the lake. `missed_messages`, `missed_activity` and `missed_rows`
     count messages, rows of activity and other rows that the hub had deleted before they were read. `missed_ms` is not a
-    sum: it is the time of the last batch with such deleted data.
+    sum: it is the time of the last batch with such deleted data. `redactions` counts redacted messages, and `erased`
+    those whose quotes are gone from the lake.
     """
     last_hash: str = ""
     """Hash of the last row that was read from the main log. A later run compares it, to detect another log."""
@@ -83,11 +89,27 @@ class Commit(Struct, frozen=True):
         """Return the numbers of `messages`, `activity` and other `rows` that the hub deleted before they were read."""
         return {name: self.counts[f"missed_{name}"] for name in MISSED if self.counts.get(f"missed_{name}")}
 
+    def unerased(self) -> int:
+        """Return the number of redactions that were read, and whose quotes in activity are still in the lake."""
+        return self.counts.get("redactions", 0) - self.counts.get("erased", 0)
+
     def rows(self, table: str) -> int:
         """Return the number of rows in a table as of this commit."""
         return self.sizes.get(table, 0)
 
 
+class DayFile(Struct, frozen=True):
+    """A Parquet file of a table: its path in the lake, its day, and its first and last minute, if it has minutes."""
+
+    path: str
+    day: str | None
+    written_ms: int = 0
+    """Time at which the file became a part of the table."""
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+
+_SPANS = ("min.minute_ms", "max.minute_ms")
 _MAP = pa.map_(pa.string(), pa.int64())
 _COMMIT_SCHEMA = pa.schema(
     [
@@ -126,6 +148,10 @@ class Lake:
         if self.is_old():
             raise LakeError(f"{self} was written by an older version, with tables of another form; {REBUILD}")
         newest = self.newest()
+        changed = {name for at, names in CHANGED.items() if newest.schema_version < at for name in names}
+        if newest.number and changed:
+            told = ", ".join(sorted(changed))
+            raise LakeError(f"an older version wrote {self}; these tables have other columns now: {told}; {REBUILD}")
         if newest.schema_version > SCHEMA_VERSION:
             raise LakeError(f"{self} was written by a newer version of Tieline; use that version, or another lake")
         return newest
@@ -148,6 +174,24 @@ class Lake:
             return []
         opened = self._open(table, commit.versions[table] if commit is not None else None)
         return _data_files(table, opened) if opened is not None else []
+
+    def day_files(self, table: str, commit: Commit) -> list[DayFile]:
+        """Return the files of a table as of a commit, with only the statistics that a report needs."""
+        opened = self._open(table, commit.versions[table]) if table in commit.versions else None
+        if opened is None:
+            return []
+        actions = pa.table(opened.get_add_actions(flatten=True))
+        named = {name: actions[name].to_pylist() for name in actions.column_names if name in _SPANS}
+        paths, none = actions["path"].to_pylist(), [None] * actions.num_rows
+        key = f"partition.{DAY}"
+        days = actions[key].cast(pa.string()).to_pylist() if key in actions.column_names else none
+        times = actions["modification_time"].cast(pa.int64()).to_pylist()
+        spans = (named.get(name, none) for name in _SPANS)
+        return [DayFile(f"{table}/{path}", *rest) for path, *rest in zip(paths, days, times, *spans, strict=True)]
+
+    def last_written(self) -> dict[str, int]:
+        """Return for each table the time of the last commit that wrote rows of it, of the commits that are stored."""
+        return {name: commit.at_ms for commit in self._commits() for name in commit.written}
 
     def table(self, name: str) -> DeltaTable:
         """Return a table as of the newest commit, to read it with pandas, Polars or DuckDB."""
@@ -225,6 +269,7 @@ class Lake:
             keys = list(opened.metadata().partition_columns)
         kinds = {DAY: pa.date32(), OPEN: pa.bool_()}
         whole = Schema.from_arrow(pa.schema([*schema, *((key, kinds[key]) for key in keys)]))
+        opened = self._widened(name, opened, whole) if opened is not None else None
         adds = [
             AddAction(file.path.partition("/")[2], file.bytes, _partition(file), now, True, file.stats)
             for file in added
@@ -314,6 +359,22 @@ class Lake:
                 swept += len(self._told(lambda opened=opened: opened.vacuum(hours, False, False, full=True)))  # type: ignore[misc]
         return swept
 
+    def drop_history(self, tables: Iterable[str]) -> None:
+        """Delete the entries of the tables' logs before their last versions. They may quote values of replaced files.
+
+        Only the last versions can be opened afterwards.
+        """
+        files = self.storage.filesystem()
+        for name in tables:
+            opened = self._open(name)
+            if opened is None:
+                continue
+            self._told(opened.create_checkpoint)
+            for entry in files.get_file_info(fs.FileSelector(f"{name}/_delta_log")):
+                number = entry.base_name.partition(".")[0]
+                if number.isdecimal() and int(number) < opened.version():
+                    files.delete_file(entry.path)
+
     # Delta.
 
     def _commits(self) -> list[Commit]:
@@ -348,6 +409,15 @@ class Lake:
         if (number and known >= number) or gone:
             raise LakeError(f"{self} was written to by another run: {name} has changed since this run read it")
 
+    def _widened(self, name: str, opened: DeltaTable, schema: Schema) -> DeltaTable:
+        """Return the table with all columns of `schema`. A table of an older version may lack some."""
+        known = {field.name for field in opened.schema().fields}
+        new = [field for field in schema.fields if field.name not in known]
+        if not new:
+            return opened
+        self._told(lambda: opened.alter.add_columns(new))
+        return DeltaTable(self._location(name), storage_options=self.storage.options)
+
     def _location(self, name: str) -> str:
         if self.storage.is_local:
             (self.path / name).mkdir(parents=True, exist_ok=True)
@@ -369,6 +439,16 @@ class Lake:
             raise LakeError(f"{self} was written to by another run: {error}") from error
         except DeltaError as error:
             raise LakeError(f"{self} is damaged: {error}") from error
+        except OSError as error:
+            hint = "" if self.storage.is_local else f"; {_STORE_HINT}"
+            raise LakeError(f"{self} cannot be used: {_reason(error)}{hint}") from error
+
+
+def _reason(error: OSError) -> str:
+    """Return the first and the last reason in an error text of delta-rs, which has a line for each, in one line."""
+    lines = [_DECORATION.sub("", line).strip() for line in str(error).splitlines()]
+    told = [line for line in lines[1:] if line and not line.startswith("<")] or lines[:1]
+    return ": ".join(dict.fromkeys((told[0], told[-1])))
 
 
 def _pairs(row: Mapping[str, Any]) -> dict[str, list[tuple[str, Any]]]:

@@ -1,8 +1,9 @@
 """Runs one SQL query on the tables and returns its rows.
 
-Used by: `tieline pipeline sql`. Uses: Spark. Spark's SQL can also write files anywhere, but this module runs only
-statements that read. `SHOW`, `DESCRIBE` and `EXPLAIN` are run as they are. Every other statement is put in parentheses,
-where Spark accepts only a query.
+Used by: `tieline pipeline sql`. Uses: Spark. Spark's SQL can also write files, read any file and call any Java method,
+but this module runs only statements that read the tables. `SHOW`, `DESCRIBE` and `EXPLAIN` are run as they are. Every
+other statement is put in parentheses, where Spark accepts only a query. Files cannot be named as tables. Functions that
+call Java or read files are refused by their names, wherever these occur: how a text ends is for Spark to decide.
 """
 
 import logging
@@ -23,6 +24,13 @@ _WRITING = frozenset({
     "declare", "grant", "revoke", "list", "msck", "comment", "lock", "unlock",
 })  # fmt: skip
 """First words of statements that do more than read."""
+_REACHING = re.compile(r"(?<!\w)(reflect|try_reflect|java_method|read_files|identifier)(?!\w)", re.IGNORECASE)
+"""Functions that reach beyond the tables, and `IDENTIFIER`, which can spell their names in parts."""
+_FILE = re.compile(
+    r"(?<!\w)`?(csv|json|parquet|orc|text|xml|avro|delta|iceberg|binaryfile|tieline)`?\s*\.\s*[`\"]", re.IGNORECASE
+)
+"""A file that is named as a table, such as csv.`/etc/passwd`."""
+_FILES_AS_TABLES = "spark.sql.runSQLOnFiles"
 _UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -42,6 +50,8 @@ def ask(spark: SparkSession, lake: Lake, query: str, rows_max: int) -> tuple[lis
     for name in _LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     tables = lake.head().versions
+    _require_inside(query)
+    spark.conf.set(_FILES_AS_TABLES, "false")
     register(spark, lake)
     try:
         found = spark.sql(_only_reading(query))
@@ -56,6 +66,17 @@ def ask(spark: SparkSession, lake: Lake, query: str, rows_max: int) -> tuple[lis
         name = (error.getMessageParameters() or {}).get("relationName", "").replace("`", "")
         raise BadQuestion(f"there is no table {name!r}", f"there are {', '.join(sorted(tables))}") from error
     return found.columns, [tuple(row) for row in rows]
+
+
+def _require_inside(query: str) -> None:
+    """Raise `BadQuestion` for a statement that could reach more than the tables."""
+    if found := _REACHING.search(query):
+        hint = "a function that calls Java or reads files is not run here, and its name cannot be part of a text"
+        raise BadQuestion(f"{found[1].lower()} cannot be used here", hint)
+    if found := _FILE.search(query):
+        raise BadQuestion(
+            f"only the tables are read here, no {found[1].lower()} files", "'show tables' lists the tables"
+        )
 
 
 def _only_reading(query: str) -> str:

@@ -1,375 +1,157 @@
 """The report: the contents of the tables in one document, for a terminal, an HTML page, the console or other programs.
 
-Used by: `tieline pipeline report`, its HTML page, alerts, and `report.json` in the lake, which every run writes for
-readers without Spark and Arrow. Uses: gold tables (sums of facts), read with Arrow. Each list has a maximum length, and
-begins with the most important rows. `left_out` has the number of omitted rows of each list.
+Used by: `tieline pipeline report`, alerts, and every run, which stores it in the hub for the
+console. Uses: gold tables (sums of facts), read with Arrow. Each list has a maximum length, and begins with the
+most important rows. `left_out` has the number of omitted rows of each list. A report over a time span also has the
+totals of the time span before, and the largest differences.
 """
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from tieline.pipeline.arrow_tables import ArrowTables, Numbers, flattened, grouped, numbers, percentiles, summed, total
+from tieline.pipeline.arrow_tables import DAY_MS, ArrowTables, Window
 from tieline.pipeline.lake import Lake
-from tieline.pipeline.report_parts import (
+from tieline.pipeline.report_traffic import MINUTE_MS, Traffic, last_minute_end
+from tieline.pipeline.report_work import Work
+from tieline.wire.report_parts import (
+    CHECKS_FILE,
     Audit,
-    Backlog,
-    BacklogPoint,
+    Change,
+    Checked,
     Edge,
+    Failure,
     Finding,
     Latency,
-    LatencyPoint,
-    Loop,
-    Member,
-    Objective,
     Report,
-    Storm,
-    Threads,
+    Response,
+    Spend,
     Totals,
-    Usage,
-    UsageHour,
 )
 
-MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
-REPORT_FILE = "report.json"
 ROWS_MAX = 2000
 """Maximum number of rows of each list in a report: as many as a person or an HTML page can handle."""
-POINTS_MAX = 120
-"""Maximum number of points of a time series in a report: about as many as a chart can show."""
-HOURS_MAX = 14 * 24  # two weeks by the hour are all that a chart can show
-_WIDTHS_MS = (
-    MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 28 * DAY_MS,
-)  # fmt: skip
-_NANO = 1e9
-_LONGEST = 50
+RANGES = {"1d": DAY_MS, "7d": 7 * DAY_MS}
+"""The time spans that the console offers, beside thirty days. The cost of a longer one would grow with the history."""
+_LONGEST_MS = 30 * DAY_MS
+_RANGE_ROWS = 200
+_CHANGES = 30
+_CHANGE_MIN = 0.1
+"""Smallest share by which a number must differ from the time span before to be told."""
 
 
-def make_report(lake: Lake, since_ms: int | None = None) -> Report:
-    """Return the report of a lake. With `since_ms`, leave out each minute, hour or day that ended before this time."""
-    return _Maker(ArrowTables(lake, since_ms or 0), since_ms).make()
+def make_report(lake: Lake, since_ms: int | None = None, window_ms: int | None = None) -> Report:
+    """Return the report of a lake: over all time, from a time on, or over the last time span of a length.
 
-
-def write_report(lake: Lake) -> Report:
-    """Make the report over all stored data, write it into the lake, and return it.
-
-    Readers never see an incomplete file.
+    With `since_ms`, leave out each minute, hour or day that ended before this time. With `window_ms`, the time span
+    ends with the log; a number of whole days begins at midnight (UTC), and the last day counts as one. Both compare
+    with the time span of the same length before.
     """
-    report = make_report(lake)
-    lake.storage.write(REPORT_FILE, msgspec.json.encode(report))
+    return _report(ArrowTables(lake), lake, since_ms, window_ms, ROWS_MAX)
+
+
+def report_with_ranges(lake: Lake) -> Report:
+    """Return the report over the last thirty days, which also contains those over the time spans in `RANGES`."""
+    tables = ArrowTables(lake)
+    report = _report(tables, lake, None, _LONGEST_MS, ROWS_MAX)
+    report.ranges = {name: _report(tables, lake, None, long, _RANGE_ROWS) for name, long in RANGES.items()}
     return report
 
 
+def _report(tables: ArrowTables, lake: Lake, since_ms: int | None, window_ms: int | None, most: int) -> Report:
+    end_ms = last_minute_end(tables)
+    if window_ms is not None and end_ms is not None:
+        since_ms = _start(end_ms, window_ms)
+    report = _Maker(tables, Window(since_ms), most).make()
+    told = lake.storage.read(CHECKS_FILE)
+    report.failed_checks = msgspec.json.decode(told, type=Checked).failed if told else []
+    if since_ms is not None and end_ms is not None:
+        length = window_ms or max(MINUTE_MS, end_ms - since_ms)
+        _compare(report, _Maker(tables, Window(since_ms - length, since_ms), most).compared(), since_ms - length)
+    return report
+
+
+def _start(end_ms: int, window_ms: int) -> int:
+    """Return the start of the last time span of this length, which ends at `end_ms`."""
+    if window_ms % DAY_MS:
+        return max(0, (end_ms - window_ms) // MINUTE_MS * MINUTE_MS)
+    return max(0, (end_ms - 1) // DAY_MS * DAY_MS + DAY_MS - window_ms)
+
+
 class _Maker:
-    def __init__(self, tables: ArrowTables, since_ms: int | None) -> None:
+    """Makes the report of one time span. Each list has at most `most` rows."""
+
+    def __init__(self, tables: ArrowTables, within: Window, most: int) -> None:
         self._tables = tables
-        self._since_ms = since_ms
+        self._within = within
+        self._max = most
+        self._traffic = Traffic(tables, within)
+        self._work = Work(tables, within, self._traffic.to_ms)
         self._left_out: dict[str, int] = {}
-        self._steps = tables.read(
-            "latency",
-            ("member", "protocol", "minute_ms", "offered", "seen", "acked", "expired", "dead", "late", "acked_ms",
-             "offered_ms"),
-            time="minute_ms", width_ms=MINUTE_MS,
-        )  # fmt: skip
-        # The backlog is the sum over all time, whatever span the report covers.
-        self._moves = tables.read("backlog", ("member", "minute_ms", "arrived", "departed"))
-        self._pace = tables.read(
-            "storms", ("minute_ms", "sender", "messages", "deliveries", "storm"), time="minute_ms", width_ms=MINUTE_MS
-        )
-        self._hours = tables.read(
-            "llm",
-            ("hour_ms", "member", "model", "exchanges", "failed", "unpriced", "input_tokens", "output_tokens",
-             "cache_read_tokens", "cache_write_tokens", "cost_nano_usd"),
-            time="hour_ms", width_ms=HOUR_MS,
-        )  # fmt: skip
-        self._from_ms, self._to_ms = self._span()
-        long = (self._to_ms or 0) - (self._from_ms or 0)
-        self._width_ms = next((width for width in _WIDTHS_MS if long / width <= POINTS_MAX), _WIDTHS_MS[-1])
 
     def make(self) -> Report:
+        traffic, work, commit = self._traffic, self._work, self._tables.commit
+        loops = self._most("loops", work.loops())
+        objectives, omitted = work.objectives(self._max)
+        if omitted:
+            self._left_out["objectives"] = omitted
         return Report(
-            totals=self._totals(),
-            edges=self._edges(),
-            latency=self._latency(),
-            objectives=self._objectives(),
-            llm=self._llm(),
-            loops=self._loops(),
+            totals=work.add_to(traffic.totals(), loops),
+            edges=self._most("edges", traffic.edges()),
+            latency=self._most("latency", traffic.latency()),
+            objectives=objectives,
+            llm=self._most("llm", work.llm()),
+            loops=loops,
             audit=self._audit(),
-            latency_series=self._latency_series(),
-            backlog=self._backlog(),
-            backlog_series=self._backlog_series(),
-            llm_by_hour=self._llm_by_hour(),
-            storms=self._storms(),
-            threads=self._threads(),
-            members=self._members(),
-            from_ms=self._from_ms,
-            to_ms=self._to_ms,
-            series_ms=self._width_ms,
-            since_ms=self._since_ms,
-            commit=self._tables.commit.number,
-            position=self._tables.commit.position,
-            refreshed_at_ms=self._tables.commit.at_ms,
+            latency_series=traffic.latency_series(),
+            backlog=self._most("backlog", traffic.backlog()),
+            backlog_series=traffic.backlog_series(),
+            llm_by_hour=work.llm_by_hour(),
+            storms=self._most("storms", traffic.storms()),
+            threads=traffic.threads(),
+            members=self._most("members", traffic.members()),
+            service=self._most("service", traffic.service()),
+            responses=self._most("responses", traffic.responses()),
+            failures=self._most("failures", traffic.failures()),
+            waits=self._most("waits", work.waits()),
+            spend=self._most("spend", work.spend()),
+            unpriced=self._most("unpriced", work.unpriced()),
+            from_ms=traffic.from_ms,
+            to_ms=traffic.to_ms,
+            series_ms=traffic.width_ms,
+            since_ms=self._within.since_ms,
+            commit=commit.number,
+            engine=commit.engine,
+            position=commit.position,
+            refreshed_at_ms=commit.at_ms,
             left_out=self._left_out,
-            missed=self._tables.commit.missed(),
-            missed_ms=self._tables.commit.counts.get("missed_ms"),
+            missed=commit.missed(),
+            missed_ms=commit.counts.get("missed_ms"),
         )
 
-    def _span(self) -> tuple[int | None, int | None]:
-        since = self._since_ms or 0
-        minutes = np.concatenate([numbers(table, "minute_ms") for table in (self._steps, self._moves, self._pace)])
-        within = minutes[minutes > since - MINUTE_MS]
-        return (int(within.min()), int(within.max()) + MINUTE_MS) if len(within) else (None, None)
+    def compared(self) -> "_Compared":
+        """Return only the parts of a report with which another one is compared."""
+        traffic, work = self._traffic, self._work
+        return _Compared(
+            totals=work.add_to(traffic.totals(), work.loops()),
+            edges=traffic.edges(),
+            latency=traffic.latency(),
+            failures=traffic.failures(),
+            spend=work.spend(),
+            responses=traffic.responses(),
+        )
 
     def _most(self, name: str, rows: list[Any]) -> list[Any]:
-        if len(rows) > ROWS_MAX:
-            self._left_out[name] = len(rows) - ROWS_MAX
-        return rows[:ROWS_MAX]
-
-    def _first(self, name: str, table: pa.Table) -> list[dict[str, Any]]:
-        """Return the first `ROWS_MAX` rows of a table. Store the number of omitted rows under `name`."""
-        if table.num_rows > ROWS_MAX:
-            self._left_out[name] = table.num_rows - ROWS_MAX
-        rows: list[dict[str, Any]] = table.slice(0, ROWS_MAX).to_pylist()
-        return rows
-
-    # Sums.
-
-    def _totals(self) -> Totals:
-        arrived = numbers(self._moves, "arrived")
-        within = numbers(self._moves, "minute_ms") > (self._since_ms or 0) - MINUTE_MS
-        activity = self._tables.rows("activity")
-        if self._since_ms is not None:
-            activity = self._tables.read("activity", ("ts_ms",), time="ts_ms").num_rows
-        return Totals(
-            messages=total(self._pace, "messages"),
-            deliveries=int(arrived[within].sum()),
-            acked=total(self._steps, "acked"),
-            expired=total(self._steps, "expired"),
-            activity=activity,
-            dead=total(self._steps, "dead"),
-            late=total(self._steps, "late"),
-            waiting=int(arrived.sum() - numbers(self._moves, "departed").sum()),
-            cost_usd=_dollars(total(self._hours, "cost_nano_usd")),
-        )
-
-    def _edges(self) -> list[Edge]:
-        keys = ("sender", "recipient")
-        table = self._tables.read(
-            "edges", (*keys, "messages", "answers", "response_ms"), time="day_ms", width_ms=DAY_MS
-        )
-        found = self._first("edges", summed(table, keys, ("messages", "answers")))
-        middles: dict[tuple[str, ...], int] = {}
-        if table.num_rows:
-            of_row, pairs = grouped(table, keys)
-            rows, values = flattened(table, "response_ms")
-            middles = {pairs[index]: counted[1] for index, counted in percentiles(of_row[rows], values).items()}
-        return [Edge(**row, response_p50_ms=middles.get((row["sender"], row["recipient"]))) for row in found]
-
-    def _latency(self) -> list[Latency]:
-        if not self._steps.num_rows:
-            return []
-        of_row, pairs = grouped(self._steps, ("member", "protocol"))
-        rows, values = flattened(self._steps, "acked_ms")
-        acked = percentiles(of_row[rows], values)
-        rows, values = flattened(self._steps, "offered_ms")
-        offered = percentiles(of_row[rows], values)
-        found = []
-        for index, (member, protocol) in enumerate(pairs):
-            measured = "acked" if index in acked else "offered"
-            counted = acked.get(index) or offered.get(index)
-            if counted is not None:
-                deliveries = max(counted[0], offered[index][0] if index in offered else 0)
-                found.append(Latency(member, protocol, counted[1], counted[2], deliveries, measured))
-        found.sort(key=lambda row: (-row.deliveries, row.member, row.protocol))
-        return self._most("latency", found)
-
-    def _latency_series(self) -> list[LatencyPoint]:
-        if not self._steps.num_rows:
-            return []
-        rows, values = flattened(self._steps, "acked_ms")
-        starts = numbers(self._steps, "minute_ms")[rows] // self._width_ms * self._width_ms
-        return [LatencyPoint(at_ms, *counted) for at_ms, counted in percentiles(starts, values).items()]
-
-    def _backlog(self) -> list[Backlog]:
-        rows = summed(self._moves, ("member",), ("arrived", "departed")).to_pylist()
-        found = [
-            Backlog(row["member"], row["arrived"] - row["departed"], row["arrived"], row["departed"]) for row in rows
-        ]
-        return self._most("backlog", sorted(found, key=lambda row: (-row.waiting, row.member)))
-
-    def _backlog_series(self) -> list[BacklogPoint]:
-        minutes = numbers(self._moves, "minute_ms")
-        if self._from_ms is None or not len(minutes):
-            return []
-        starts, places = np.unique(minutes // self._width_ms * self._width_ms, return_inverse=True)
-        arrived = _sums(places, numbers(self._moves, "arrived"), len(starts))
-        departed = _sums(places, numbers(self._moves, "departed"), len(starts))
-        waiting = np.cumsum(arrived - departed)
-        return [
-            BacklogPoint(int(at_ms), int(waits), int(came), int(went))
-            for at_ms, waits, came, went in zip(starts, waiting, arrived, departed, strict=True)
-            if at_ms > self._from_ms - self._width_ms
-        ]
-
-    # Work and money.
-
-    def _objectives(self) -> list[Objective]:
-        columns = (
-            "objective", "title", "assignee", "status", "created_ms", "finished_ms", "cycle_ms", "blocked_ms",
-            "blocked_since_ms", "exchanges", "input_tokens", "output_tokens", "cost_nano_usd",
-        )  # fmt: skip
-        rows = self._tables.read("objectives", columns).to_pylist()
-        since = self._since_ms or 0
-        open_or_new = [row for row in rows if row["finished_ms"] is None or row["finished_ms"] >= since]
-        open_or_new.sort(key=lambda row: (-(row["created_ms"] or 0), row["objective"]))
-        kept = self._most("objectives", open_or_new)
-        blocked = self._blocked({row["objective"] for row in kept if row["blocked_ms"] or row["blocked_since_ms"]})
-        return [
-            Objective(
-                blocked=blocked.get(row["objective"], []),
-                blocked_ms=self._blocked_ms(row.pop("blocked_ms"), row["blocked_since_ms"]),
-                id=row.pop("objective"),
-                cost_usd=_dollars(row.pop("cost_nano_usd")),
-                **row,
-            )
-            for row in kept
-        ]
-
-    def _blocked_ms(self, over_ms: int | None, since_ms: int | None) -> int | None:
-        """Return the time in milliseconds for which an objective was blocked.
-
-        `over_ms` is the sum of the blocks that have ended. `since_ms` is the start of a block that has not ended; it
-        counts until the end of the log.
-        """
-        return over_ms if since_ms is None else (over_ms or 0) + max(0, (self._to_ms or 0) - since_ms)
-
-    def _blocked(self, wanted: set[str]) -> dict[str, list[tuple[int, int | None]]]:
-        if not wanted:
-            return {}
-        events = self._tables.read("objective_events", ("offset", "at_ms", "objective", "status"))
-        events = events.filter(pc.is_in(events["objective"], pa.array(sorted(wanted)))).sort_by("offset")
-        found: dict[str, list[tuple[int, int | None]]] = {}
-        for row in events.to_pylist():
-            spans = found.setdefault(row["objective"], [])
-            if spans and spans[-1][1] is None:
-                spans[-1] = (spans[-1][0], row["at_ms"])
-            if row["status"] == "blocked":
-                spans.append((row["at_ms"], None))
-        return found
-
-    def _llm(self) -> list[Usage]:
-        sums = (
-            "cost_nano_usd", "exchanges", "failed", "unpriced", "input_tokens", "output_tokens", "cache_read_tokens",
-            "cache_write_tokens",
-        )  # fmt: skip
-        rows = self._first("llm", summed(self._hours, ("model", "member"), sums))
-        return [Usage(cost_usd=_dollars(row.pop("cost_nano_usd")), **row) for row in rows]
-
-    def _llm_by_hour(self) -> list[UsageHour]:
-        if not self._hours.num_rows:
-            return []
-        first = int(pc.max(self._hours["hour_ms"]).as_py()) - HOURS_MAX * HOUR_MS
-        late = self._hours.filter(pc.greater(self._hours["hour_ms"], first))
-        if late.num_rows < self._hours.num_rows:
-            self._left_out["llm_by_hour"] = self._hours.num_rows - late.num_rows
-        rows = summed(late, ("hour_ms", "model"), ("exchanges", "input_tokens", "output_tokens", "cost_nano_usd"))
-        rows = rows.sort_by([("hour_ms", "ascending"), ("model", "ascending")]).to_pylist()
-        return [UsageHour(cost_usd=_dollars(row.pop("cost_nano_usd")), **row) for row in rows]
-
-    # Problems that need attention.
-
-    def _loops(self) -> list[Loop]:
-        columns = ("day_ms", "conversation", "messages", "hops", "members", "pauses", "first_ms", "last_ms")
-        rows = self._tables.read("loops", columns, time="day_ms", width_ms=DAY_MS).to_pylist()
-        found = [Loop(**row) for row in rows]
-        return self._most("loops", sorted(found, key=lambda row: (-row.last_ms, row.conversation)))
-
-    def _storms(self) -> list[Storm]:
-        if not self._pace.num_rows:
-            return []
-        found = self._pace.filter(self._pace["storm"]).select(["minute_ms", "sender", "messages", "deliveries"])
-        rows = [Storm(**row) for row in found.to_pylist()]
-        return self._most("storms", sorted(rows, key=lambda row: (-row.minute_ms, row.sender)))
-
-    def _threads(self) -> Threads:
-        columns = ("conversation", "messages", "first_ms", "last_ms", "participants")
-        table = self._tables.read("threads", columns, time="day_ms", width_ms=DAY_MS)
-        if not table.num_rows:
-            return Threads()
-        # A conversation has a row for each day.
-        of_row, names = grouped(table, ("conversation",))
-        parents, senders = flattened(table, "participants")
-        pairs = np.unique(np.array([of_row[parents], np.unique(senders, return_inverse=True)[1]]), axis=1)
-        spoke = np.bincount(pairs[0], minlength=len(names))
-        whole = table.append_column("group", pa.array(of_row)).group_by("group")
-        sums = whole.aggregate([("messages", "sum"), ("first_ms", "min"), ("last_ms", "max")])
-        sums = sums.append_column("name", pa.array([names[group][0] for group in sums["group"].to_pylist()]))
-        longest = sums.sort_by([("messages_sum", "descending"), ("name", "ascending")]).slice(0, _LONGEST).to_pylist()
-        found = [
-            {
-                "conversation": row["name"],
-                "messages": row["messages_sum"],
-                "first_ms": row["first_ms_min"],
-                "last_ms": row["last_ms_max"],
-                "participants": sorted(set(senders[of_row[parents] == row["group"]])),
-            }
-            for row in longest
-        ]
-        return Threads(len(names), int((spoke == 1).sum()), found)
-
-    def _members(self) -> list[Member]:
-        sums = ("sent", "received", "acked", "refused", "exchanges", "cost_nano_usd")
-        table = self._tables.read("members", ("member", *sums), time="day_ms", width_ms=DAY_MS)
-        heard = self._heard()
-        waits = self._first_after(heard)
-        return [
-            Member(
-                cost_usd=_dollars(row.pop("cost_nano_usd")),
-                heard_ms=heard.get(row["member"]),
-                waits_since_ms=waits.get(row["member"]),
-                **row,
-            )
-            for row in self._first("members", summed(table, ("member",), sums))
-        ]
-
-    def _heard(self) -> dict[str, int]:
-        """Return the time of each member's last own action.
-
-        The time is the minute in which the member last sent or read a message, or the hour of its last model call.
-        """
-        read = self._steps
-        if read.num_rows:
-            read = read.filter(pc.greater(pc.add(read["acked"], read["seen"]), 0))
-        heard: dict[str, int] = {}
-        for table, name, time in (
-            (self._pace, "sender", "minute_ms"), (read, "member", "minute_ms"), (self._hours, "member", "hour_ms"),
-        ):  # fmt: skip
-            if table.num_rows:
-                for row in table.group_by(name).aggregate([(time, "max")]).to_pylist():
-                    heard[row[name]] = max(heard.get(row[name], 0), row[f"{time}_max"])
-        return heard
-
-    def _first_after(self, heard: dict[str, int]) -> dict[str, int]:
-        """Return for each member the first minute in which a delivery arrived after the time in `heard`.
-
-        `heard` has the time of each member's last own action.
-        """
-        if not self._moves.num_rows:
-            return {}
-        came = self._moves.filter(pc.greater(self._moves["arrived"], 0)).select(["member", "minute_ms"])
-        last = pc.fill_null(pc.index_in(came["member"], pa.array(list(heard), pa.string())), -1).to_numpy()
-        moments = np.array([*heard.values(), -1])
-        later = came.filter(pa.array(numbers(came, "minute_ms") > moments[last]))
-        if not later.num_rows:
-            return {}
-        found = later.group_by("member").aggregate([("minute_ms", "min")]).to_pylist()
-        return {row["member"]: row["minute_ms_min"] for row in found}
+        if len(rows) > self._max:
+            self._left_out[name] = len(rows) - self._max
+        return rows[: self._max]
 
     def _audit(self) -> Audit:
         columns = ("offset", "kind", "member", "at_ms", "what")
-        table = self._tables.read("findings", columns, time="at_ms")
+        # Of all time: a broken chain stays broken.
+        table = self._tables.read("findings", columns)
         found = sorted((Finding(**row) for row in table.to_pylist()), key=lambda row: (row.kind, -row.offset))
         broken = sum(row.kind == "chain" for row in found)
         return Audit(
@@ -381,11 +163,60 @@ class _Maker:
         )
 
 
-def _sums(places: Numbers, values: Numbers, count: int) -> Numbers:
-    sums = np.zeros(count, np.int64)
-    np.add.at(sums, places, values)
-    return sums
+class _Compared(msgspec.Struct, kw_only=True):
+    """The parts of a report with which another one is compared."""
+
+    totals: Totals
+    edges: list[Edge]
+    latency: list[Latency]
+    failures: list[Failure]
+    spend: list[Spend]
+    responses: list[Response]
 
 
-def _dollars(nano: int | None) -> float:
-    return round((nano or 0) / _NANO, 6)
+def _compare(report: Report, before: _Compared, before_ms: int) -> None:
+    """Add what was before to a report, and the largest differences."""
+    report.before, report.before_ms = before.totals, before_ms
+    spent = {(one.by, one.name): one.cost_usd for one in before.spend}
+    for one in report.spend:
+        one.before_usd = spent.get((one.by, one.name), 0.0)
+    failed = {(one.kind, one.cause, one.member): one.count for one in before.failures}
+    for row in report.failures:
+        row.before = failed.get((row.kind, row.cause, row.member), 0)
+    if not before.totals.messages and not before.totals.exchanges:
+        return  # everything is new, which tells nobody anything
+    then, now = dict(_figures(before)), dict(_figures(report))
+    found = [Change(*key, then.get(key, 0), now.get(key, 0)) for key in {**then, **now}]
+    # A latency that is missing on one side is no change: there was nothing to measure.
+    found = [one for one in found if "_ms" not in one.what or (one.before and one.now)]
+    found = [one for one in found if abs(one.now - one.before) >= _CHANGE_MIN * max(one.now, one.before)]
+    found = [one for one in found if one.now != one.before]
+    report.changes = sorted(found, key=lambda one: (-_weight(one), one.what, one.name))[:_CHANGES]
+
+
+def _figures(report: Report | _Compared) -> Iterator[tuple[tuple[str, str], float]]:
+    """Yield the numbers of a report that are compared: what it is, of whom or what, and the number."""
+    for name in Totals.__struct_fields__:
+        value = getattr(report.totals, name)
+        if value is not None and name not in ("waiting", "late", "activity"):
+            yield (name, ""), value
+    for spend in report.spend:
+        yield (f"cost_usd of the {spend.by}", spend.title or spend.name or "(none)"), spend.cost_usd
+    for latency in report.latency:
+        yield ("p50_ms until " + latency.measured, f"{latency.member} ({latency.protocol})"), latency.p50_ms
+    for response in report.responses:
+        yield ("p50_ms of first answers", response.member), response.p50_ms
+    for edge in report.edges:
+        yield ("messages", f"{edge.sender} → {edge.recipient}"), edge.messages
+    causes: dict[tuple[str, str], float] = {}
+    for failure in report.failures:
+        key = (f"failures: {failure.kind}", failure.cause)
+        causes[key] = causes.get(key, 0) + failure.count
+    yield from causes.items()
+
+
+def _weight(change: Change) -> float:
+    """Return how much a change matters: large numbers that differ by a large share come first."""
+    most = max(change.now, change.before)
+    scale = most * 1000 if "usd" in change.what else most
+    return abs(change.now - change.before) / most * math.log1p(scale)

@@ -24,7 +24,15 @@ from tieline.wire.log_lines import MessageLine
 
 MAIN = "main"
 ACTIVITY = "activity"
+MOVES = ("deliver", "see", "ack", "claim", "expire", "die")
+"""Kinds of events that move deliveries to another state."""
 LOGS = (MAIN, ACTIVITY)
+
+
+def _list(kind: pa.DataType) -> pa.DataType:
+    # Engines call the values of a list so, and Sail compares the name.
+    return pa.list_(pa.field("element", kind))
+
 
 SCHEMA = pa.schema(
     [
@@ -38,7 +46,7 @@ SCHEMA = pa.schema(
         ("chained", pa.bool_()),
         # True if the data stored beside the row match the row's digest; null without `audit`.
         ("sealed", pa.bool_()),
-        # Of activity: the member, and when it happened.
+        # Of activity: the member, and when it happened. A move of deliveries has the number of the recipient.
         ("number", pa.int64()),
         ("member", pa.string()),
         ("ts_ms", pa.int64()),
@@ -60,14 +68,17 @@ SCHEMA = pa.schema(
         ("priority", pa.string()),
         ("saying", pa.string()),
         ("body_bytes", pa.int64()),
-        # Recipients: parallel lists of member numbers, delivery keys and names.
-        ("numbers", pa.list_(pa.int64())),
-        ("keys", pa.list_(pa.int64())),
-        ("recipients", pa.list_(pa.string())),
+        # Recipients: parallel lists of member numbers, delivery keys and names. A move of deliveries has only the keys.
+        ("numbers", _list(pa.int64())),
+        ("keys", _list(pa.int64())),
+        ("recipients", _list(pa.string())),
         # Of an objective.
         ("objective", pa.string()),
         ("actor", pa.string()),
         ("happening", pa.string()),
+        # Of a move of deliveries, beside `number`, `protocol` and `keys`: the wire cannot acknowledge; why they ended.
+        ("mute", pa.bool_()),
+        ("evidence", pa.string()),
     ]
 )
 
@@ -85,6 +96,9 @@ _SAID = {
 }
 """For each column of a message's content, the function that reads it from the content."""
 _FAILED = Signature.FAILED.value
+_KEYS_MAX = 1000
+"""An event that moves more deliveries than this keeps them only as ranges, in its JSON."""
+_NUMBER_MAX = 2**60  # no member and no inbox gets there; a number beyond it was written by somebody else
 _TAG = b'{"event":"'
 _BEGINS = 18
 """Number of bytes at the start of an event from which its kind is read. Most events of one kind start with the same
@@ -124,11 +138,12 @@ def main_batch(
     """
     offsets, at_ms, events, hashes = zip(*rows, strict=True)
     positions = np.array(offsets, np.int64)
+    kinds = _kinds(events)
     columns: dict[str, pa.Array] = {
         "log": _repeated(MAIN, len(rows)),
         "offset": pa.array(positions),
         "at_ms": pa.array(at_ms, pa.int64()),
-        "kind": pa.array(_kinds(events), pa.string()),
+        "kind": pa.array(kinds, pa.string()),
         "event": _text(events),
         "hash": pa.array(hashes, pa.binary()),
         "chained": pa.array(_chained(before, rows), pa.bool_()),
@@ -140,7 +155,75 @@ def main_batch(
         places, objectives, actors, what = zip(*happenings, strict=True)
         happened = {"objective": pa.array(objectives, pa.string()), "actor": pa.array(actors, pa.string())}
         columns |= _placed({**happened, "happening": _text(what)}, positions, places)
+    for name, moved in _moves(kinds, events).items():
+        # A row is either a message or a move.
+        columns[name] = pc.coalesce(columns[name], moved) if name in columns else moved
     return _batch(columns, len(rows))
+
+
+class _Move(Struct, gc=False):
+    """Fields of an event that moves deliveries. `keys` are ranges: the first and the last key of each."""
+
+    number: int
+    keys: list[tuple[int, int]]
+    protocol: str | None = None
+    mute: bool | None = None
+    evidence: str | None = None
+
+
+_decode_move = Decoder(_Move).decode
+
+
+def _moves(kinds: Sequence[str], events: Sequence[bytes]) -> dict[str, pa.Array]:
+    """Return the columns of events that move deliveries, with null in all other rows.
+
+    An event that is damaged, or that moves very many deliveries, has null too: Spark reads its JSON.
+    """
+    places: list[int] = []
+    found: list[tuple[Any, ...]] = []
+    keys: list[int] = []
+    ends = [0]
+    for place, kind in enumerate(kinds):
+        if kind not in _MOVES:
+            continue
+        try:
+            move = _decode_move(events[place])
+        except (MsgspecError, UnicodeDecodeError, RecursionError):
+            # Somebody changed the database. The chain check reports that.
+            continue
+        moved = _expanded(move.keys)
+        if moved is None or not 0 <= move.number < _NUMBER_MAX:
+            continue
+        keys += moved
+        ends.append(len(keys))
+        places.append(place)
+        found.append((move.number, move.protocol, move.mute, move.evidence))
+    if not places:
+        return {}
+    named = zip(("number", "protocol", "mute", "evidence"), zip(*found, strict=True), strict=True)
+    columns = {name: pa.array(values, SCHEMA.field(name).type) for name, values in named}
+    columns["keys"] = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(keys, pa.int64()))
+    indices, empty = np.zeros(len(kinds), np.int64), np.ones(len(kinds), bool)
+    indices[places], empty[places] = np.arange(len(places)), False
+    taken = pa.array(indices, mask=empty)
+    return {name: column.take(taken) for name, column in columns.items()}
+
+
+_MOVES = frozenset(MOVES)
+
+
+def _expanded(ranges: list[tuple[int, int]]) -> Sequence[int] | None:
+    """Return all keys of some ranges. Return `None` if they are very many, or not keys of deliveries."""
+    if len(ranges) == 1:
+        # Nearly all events move one delivery.
+        first, last = ranges[0]
+        return range(first, last + 1) if 0 <= first <= last < first + _KEYS_MAX and first < _NUMBER_MAX else None
+    keys: list[int] = []
+    for first, last in ranges:
+        if not (0 <= first <= last < first + _KEYS_MAX and first < _NUMBER_MAX):
+            return None
+        keys += range(first, last + 1)
+    return keys if len(keys) <= _KEYS_MAX else None
 
 
 class _Sent(Struct):

@@ -95,7 +95,12 @@ def new_rows(lake: Lake, where: Mapping[str, str]) -> int:
     """
     head = lake.head()
     _require_known(lake, head, where)
-    return _count(head.position, _reach(where, None))
+    return rows_after(head.position, where)
+
+
+def rows_after(position: Position, where: Mapping[str, str]) -> int:
+    """Return how many log rows come after a position. `where` are the source's options."""
+    return _count(position, _reach(where, None))
 
 
 def _require_known(lake: Lake, head: Commit, where: Mapping[str, str]) -> None:
@@ -137,7 +142,7 @@ def run(
     watch = watch or Watch()
     summary = Summary()
     begun = time.monotonic()
-    if not follow and new_rows(lake, where) == 0:
+    if not follow and new_rows(lake, where) == 0 and not lake.head().unerased():
         return summary
     with lake.held():
         batches = _Batches(spark, lake, summary, watch)
@@ -153,6 +158,8 @@ def run(
                     end = _limited(begin, reach, rows_per_batch)
                     pieces = _pieces(where, begin, end)
                     batches.bring(functools.partial(batches.flow.add, pieces, begin, end, epochs=epochs))
+                if lake.head().unerased() and not watch.stopped():
+                    batches.bring(functools.partial(batches.flow.erase, where))
                 if not follow:
                     break
                 _rest(watch.stopped)

@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tieline.pipeline.java import find_java, require_extra
+from tieline.pipeline.engines import CONNECT, INSTALL_SAIL, LOCAL, SAIL, connect, has_spark, packed
+from tieline.pipeline.java import INSTALL, MissingPart, find_java, require_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,14 +71,21 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n
 
 
 def start_session(
-    master: str = "local[*]", *, scratch: Path, brief: bool = False, settings: dict[str, str] | None = None
+    master: str = LOCAL, *, scratch: Path, brief: bool = False, settings: dict[str, str] | None = None
 ) -> "SparkSession":
     """Start a Spark session with the `tieline` source. Raise `MissingPart` if Spark or Java is missing.
 
-    `master` is Spark's master URL, `scratch` a temporary folder. `settings` are additional Spark settings. A `brief`
-    session is for little work. It does not use Java's optimising compiler, which is useful only for longer work.
+    `master` is Spark's master URL, the address of a Spark Connect server (`sc://…`), or `sail`. `scratch` is a
+    temporary folder. `settings` are additional Spark settings. A `brief` session is for little work. It does not use
+    Java's optimising compiler, which is useful only for longer work.
     """
     require_extra()
+    if master == SAIL or master.startswith(CONNECT):
+        every = {**_SETTINGS, **(_BRIEF if brief else {}), **(settings or {})}
+        own = {name: value for name, value in every.items() if name.startswith("spark.sql.")}
+        return _with_source(connect(master, own, scratch))
+    if not has_spark():
+        raise MissingPart(f"this environment has only Spark's client: use --engine sail ({INSTALL_SAIL}), or {INSTALL}")
     java = find_java(scratch)
     if java is not None:
         os.environ["JAVA_HOME"] = str(java)
@@ -85,8 +93,6 @@ def start_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the extra may be missing, which was said above
-
-    from tieline.pipeline.source import TielineSource  # noqa: PLC0415 - the same
 
     builder = SparkSession.builder.master(master)
     local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -114,6 +120,14 @@ def start_session(
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     with _stderr_to(scratch / "spark.log"):
         spark = builder.getOrCreate()
+    if not master.startswith("local"):
+        spark.addArtifacts(str(packed(scratch)), pyfile=True)
+    return _with_source(spark)
+
+
+def _with_source(spark: "SparkSession") -> "SparkSession":
+    from tieline.pipeline.source import TielineSource  # noqa: PLC0415 - the extra may be missing
+
     spark.dataSource.register(TielineSource)
     return spark
 

@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tieline.pipeline.row import ACTIVITY, MAIN
+from tieline.pipeline.row import ACTIVITY, MAIN, MOVES
 from tieline.pipeline.table import HOUR_MS
 from tieline.pipeline.tables.activity import AHEAD_MS, BEHIND_MS, EXCHANGE
 from tieline.pipeline.tables.findings import BAD_SIGNATURES
 from tieline.pipeline.tables.loops import HOPS
 from tieline.pipeline.tables.records import ELSEWHERE
 
-_MOVES = frozenset(ELSEWHERE) - {"send", "objective"}
+_MOVES = frozenset(MOVES)
 _NEVER = -(2**63)
 
 
@@ -49,12 +49,19 @@ class Shape(msgspec.Struct, frozen=True):
     """Number of messages in the batch that retention deleted, together with their lists of recipients, before they were
     read.
     """
+    typed: int = 0
+    """Number of events that move deliveries, and that have their deliveries in columns."""
     last_hash: str = ""
     """Hash of the batch's last row of the main log. It is empty if the batch has no rows of the main log."""
 
     def count(self, log: str | None = None) -> int:
         """Return the number of rows of one log, or without `log` of all logs."""
         return sum(sum(kinds.values()) for name, kinds in self.rows.items() if log in (None, name))
+
+    @property
+    def is_typed(self) -> bool:
+        """True if all events that move deliveries have their deliveries in columns, not only in JSON."""
+        return self.typed == sum(count for kind, count in self.rows.get(MAIN, {}).items() if kind in _MOVES)
 
     def touches(self, frames: tuple[str, ...], span: tuple[int, int], width_ms: int) -> bool:
         """True if facts of this batch can change a file of a table. `span` has the first and last time in the file.
@@ -70,7 +77,10 @@ class Shape(msgspec.Struct, frozen=True):
             and last >= self.span_ms[0]
         ):
             return True
-        return "exchanges" in frames and any(hour <= last and hour + HOUR_MS > first for hour in self.activity_hours)
+        hours = self.activity_hours if "exchanges" in frames else frozenset[int]()
+        # The table `responses` counts an answer on the day of the answered message.
+        hours |= self.asked_hours if frames == ("answers",) else frozenset()
+        return any(hour <= last and hour + HOUR_MS > first for hour in hours)
 
     def empty(self) -> frozenset[str]:
         """Return the names of the frames (kinds of facts) that have no rows in this batch.
@@ -134,6 +144,7 @@ def whole_shape(shapes: Iterable[Shape]) -> Shape:
             looped=whole.looped + one.looped,
             findings=whole.findings + one.findings,
             unrouted=whole.unrouted + one.unrouted,
+            typed=whole.typed + one.typed,
             last_hash=one.last_hash if later else whole.last_hash,
         )
     return whole
@@ -147,9 +158,10 @@ def _counted(main: pa.Table) -> dict[str, int]:
     looped = pc.or_(pc.equal(main["kind"], "pause"), pc.fill_null(pc.greater_equal(main["hops"], HOPS), False))
     unchained = pc.invert(pc.fill_null(main["chained"], True))
     bad = pc.or_(unchained, pc.is_in(main["signature"], pa.array(BAD_SIGNATURES)))
-    begun = pc.sum(pc.list_value_length(main["keys"])).as_py() or 0
-    gone = pc.and_(pc.equal(main["kind"], "send"), pc.is_null(main["keys"]))
-    sums = {"looped": looped, "findings": bad, "unrouted": gone}
+    sent, listed = pc.equal(main["kind"], "send"), pc.is_valid(main["keys"])
+    begun = pc.sum(pc.list_value_length(main["keys"].filter(sent))).as_py() or 0
+    gone, typed = pc.and_not(sent, listed), pc.and_not(listed, sent)
+    sums = {"looped": looped, "findings": bad, "unrouted": gone, "typed": typed}
     return {"begun": begun, **{name: pc.sum(column).as_py() for name, column in sums.items()}}
 
 

@@ -50,7 +50,7 @@ class SqliteLog:
                 if log == MAIN:
                     page = pages.main(first, last)
                     if page.rows and self._audit:
-                        yield main_page(page, names, *_audited(page))
+                        yield main_page(page, names, *_audited(page, pages))
                     elif page.rows:
                         yield main_page(page, names)
                 elif rows := pages.activity(first, last):
@@ -72,8 +72,8 @@ def _no_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _audited(page: MainPage) -> tuple[set[int], set[int]]:
+def _audited(page: MainPage, pages: LogPages) -> tuple[set[int], set[int]]:
     from tieline.pipeline.seals import broken_seals  # noqa: PLC0415 - only an audit needs it
     from tieline.pipeline.signatures import forged, given_secrets  # noqa: PLC0415 - the same, with protocols' codecs
 
-    return broken_seals(page), forged(page, given_secrets())
+    return broken_seals(page, pages), forged(page, given_secrets())

@@ -18,6 +18,7 @@ from pyarrow import fs, parquet
 
 _ROW_GROUP = 1 << 17
 _COMPRESSION = "zstd"
+_BUFFER_BYTES = 1 << 16  # any size does
 
 
 class DataFile(Struct, frozen=True):
@@ -83,7 +84,8 @@ class Storage(Struct, frozen=True):
         temporary = f"{path}.{uuid.uuid4().hex}" if self.is_local else path
         if self.is_local:
             (Path(self.location) / path).parent.mkdir(parents=True, exist_ok=True)
-        with self.filesystem().open_output_stream(temporary, compression=None) as file:
+        # delta-rs's client takes only what comes through a buffer.
+        with self.filesystem().open_output_stream(temporary, compression=None, buffer_size=_BUFFER_BYTES) as file:
             file.write(contents)
         if self.is_local:
             (Path(self.location) / temporary).replace(Path(self.location) / path)

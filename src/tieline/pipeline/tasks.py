@@ -111,12 +111,7 @@ class FilePiece:
     def pages(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the file, in batches. Columns that the file lacks are null."""
         for batch in parquet.ParquetFile(self.path).iter_batches(_BATCH_ROWS):
-            given = set(batch.schema.names)
-            columns = [
-                batch.column(one.name).cast(one.type) if one.name in given else pa.nulls(len(batch), one.type)
-                for one in SCHEMA
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+            yield _with_columns(batch, SCHEMA)
 
 
 Piece = LogPiece | FilePiece
@@ -157,6 +152,19 @@ class BronzeWriter:
 
 
 @dataclass(frozen=True)
+class LogReader:
+    """Task of Spark that reads log rows."""
+
+    pieces: Sequence[LogPiece]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the `pieces` (ranges of a log) whose numbers are in `batches`. Yield their rows."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.pieces[number].pages()
+
+
+@dataclass(frozen=True)
 class FileReader:
     """Task of Spark that reads files of a lake. It is used if Spark itself has no client for the object store."""
 
@@ -170,9 +178,7 @@ class FileReader:
             for number in batch.column(0).to_pylist():
                 with self.storage.filesystem().open_input_file(self.paths[number]) as source:
                     for rows in parquet.ParquetFile(source).iter_batches(_BATCH_ROWS, columns=self.schema.names):
-                        yield pa.RecordBatch.from_arrays(
-                            [rows.column(one.name).cast(one.type) for one in self.schema], schema=self.schema
-                        )
+                        yield _with_columns(rows, self.schema)
 
 
 @dataclass(frozen=True)
@@ -191,6 +197,15 @@ class KeyFinder:
                     rows = parquet.read_table(source, columns=["number", "key"])
                 if rows.join(self.wanted, ["number", "key"], join_type="left semi").num_rows:
                     yield pa.RecordBatch.from_pydict({"found": pa.array([number], pa.int64())})
+
+
+def _with_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with the columns of `schema`. Columns that the rows lack are null: an older version wrote them."""
+    given = set(rows.schema.names)
+    columns = [
+        rows.column(one.name).cast(one.type) if one.name in given else pa.nulls(len(rows), one.type) for one in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

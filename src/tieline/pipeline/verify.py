@@ -6,6 +6,7 @@ page. The few pages with errors are then read again here, to describe the errors
 run.
 """
 
+import bisect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,7 +16,9 @@ from msgspec import Struct
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from tieline.contract.chain import GENESIS_DIGEST, Link, check_link
 from tieline.core.checkpoints import Checkpoint
+from tieline.pipeline.flow import read_log
 from tieline.pipeline.row import MAIN
 from tieline.pipeline.signatures import given_secrets, signing
 from tieline.pipeline.source import Options
@@ -58,6 +61,8 @@ class VerifyReport(Struct, frozen=True):
     """Number of signed messages whose signature was not checked, because the secret is not given, or because the log
     was read from a hub's URL.
     """
+    times_from: int = 0
+    """From this offset on, the hashes also cover the times of the rows. Older versions left the times out."""
 
     @property
     def intact(self) -> bool:
@@ -106,7 +111,30 @@ def verify(spark: SparkSession, where: Mapping[str, str], checkpoints: Sequence[
         more=more,
         signatures_checked=checked,
         signatures_unchecked=signed - checked,
+        times_from=times_from(options, end),
     )
+
+
+def times_from(options: Mapping[str, str], end: int) -> int:
+    """Return the offset from which on the hashes of the main log cover the times; `end`, its length, if none does.
+
+    Rows without their times are only at the beginning of a log, so a few rows show it.
+    """
+    log = Options(options).log()
+
+    def is_covered(offset: int) -> bool:
+        names = ("offset", "at_ms", "event", "hash")
+        found: list[tuple[int, int, str, bytes]] = []
+        for batch in log.read(MAIN, max(0, offset - 1), offset + 1):
+            found += zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+        previous = GENESIS_DIGEST if offset == 0 else found[0][3] if found else b""
+        return any(
+            check_link(previous, at_ms, event.encode(), own) is not Link.UNTIMED
+            for place, at_ms, event, own in found
+            if place == offset
+        )
+
+    return bisect.bisect_left(range(end), True, key=is_covered)
 
 
 def _counted(
@@ -116,7 +144,7 @@ def _counted(
 
     The key of a hash is the number of rows up to its row, as in `Checkpoint.rows`.
     """
-    rows = spark.read.format("tieline").options(**options).load()
+    rows = read_log(spark, options)
     wrong = ~f.col("chained") | (f.col("sealed") == f.lit(False)) | f.col("signature").isin(*BAD_SIGNATURES)
     signed = f.col("protocol").isin(*signing()) & (f.col("signature") != "")
     checked = signed & f.col("protocol").isin(*given_secrets())

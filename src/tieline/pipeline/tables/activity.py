@@ -22,9 +22,9 @@ TABLE = Silver(
     name="activity",
     schema=columns(
         "offset bigint, at_ms bigint, ts_ms bigint, number bigint, member string, kind string, digest string, "
-        "objective string, late boolean, model string, provider string, failed boolean, input_tokens bigint, "
-        "output_tokens bigint, cache_read_tokens bigint, cache_write_tokens bigint, lasted_ms bigint, "
-        "cost_nano_usd bigint"
+        "objective string, late boolean, model string, provider string, failed boolean, error string, "
+        "input_tokens bigint, output_tokens bigint, cache_read_tokens bigint, cache_write_tokens bigint, "
+        "lasted_ms bigint, cost_nano_usd bigint"
     ),
     time="ts_ms",
 )
@@ -72,6 +72,13 @@ _TOKEN_COLUMNS = ", ".join(
 )
 _MODEL = f"CASE WHEN kind = '{EXCHANGE}' THEN coalesce(said.entry.response.model, said.entry.request.model, '') END"
 
+_FAILED = "(said.entry.response.error IS NOT NULL OR coalesce(said.entry.response.status, 200) >= 400)"
+_ERROR = (
+    f"CASE WHEN {_FAILED} THEN trim(substring(regexp_extract("
+    "coalesce(said.entry.response.error, concat('status ', said.entry.response.status)), '^([^:;,(]*)', 1), 1, 60)) END"
+)
+"""The kind of a failed model call, as an expression: the first words of its error, or its status."""
+
 
 def activity(bronze: str, focus: str, prices: Prices) -> str:
     """Return a query (SQL text) for the activity in a batch of log rows, each event once.
@@ -90,8 +97,8 @@ def _columns(prices: Prices) -> str:
         "objective": f"CASE WHEN {objective} <> '' THEN {objective} END",
         "late": f"at_ms - ts_ms > {WATERMARK_MS}",
         "provider": "said.entry.provider",
-        "failed": f"CASE WHEN kind = '{EXCHANGE}' THEN said.entry.response.error IS NOT NULL "
-        "OR coalesce(said.entry.response.status, 200) >= 400 END",
+        "failed": f"CASE WHEN kind = '{EXCHANGE}' THEN {_FAILED} END",
+        "error": f"CASE WHEN kind = '{EXCHANGE}' THEN {_ERROR} END",
         "lasted_ms": f"CASE WHEN said.duration BETWEEN 0 AND {_LASTED_MAX_MS} THEN said.duration END",
         "cost_nano_usd": _cost(prices),
     }

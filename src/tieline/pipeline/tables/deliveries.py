@@ -8,8 +8,9 @@ that the last commit of the row added, and one bit for a new delivery.
 
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from tieline.pipeline.row import MOVES
 from tieline.pipeline.statements import rows_of, statement
-from tieline.pipeline.table import DAY_MS, Silver, columns, gathered
+from tieline.pipeline.table import DAY_MS, Silver, columns, gathered, listed
 
 WATERMARK_MS = DAY_MS
 """A state counts as late if the delivery reaches it more than this time after its message. A late state is still
@@ -19,9 +20,9 @@ stored.
 TABLE = Silver(
     name="deliveries",
     schema=columns(
-        "number bigint, key bigint, recipient string, offset bigint, sender string, sent_ms bigint, "
+        "number bigint, key bigint, recipient string, offset bigint, sender string, priority string, sent_ms bigint, "
         "offered_ms bigint, offered_by string, muted_ms bigint, seen_ms bigint, acked_ms bigint, acked_by string, "
-        "claimed boolean, expired_ms bigint, dead_ms bigint"
+        "claimed boolean, expired_ms bigint, dead_ms bigint, cause string"
     ),
     time="sent_ms",
 )
@@ -42,7 +43,11 @@ the disk.
 """
 _KEY_MAX = 2**60  # no inbox gets there; a key beyond it was written by somebody else
 _TIMES = ("offered_ms", "muted_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms")
-_WORDS = ("offered_by", "acked_by")
+_WORDS = ("offered_by", "acked_by", "cause")
+_CAUSE = r"trim(substring(regexp_extract(cause, '^(.*?)( by |[:;,(]|$)', 1), 1, 60))"
+"""The cause of an end, as an expression: the first words of its evidence. Names and reasons after them are left out, so
+that there are few causes.
+"""
 _BITS = {name: 1 << index for index, name in enumerate((*_TIMES, "left_ms"))}
 _SENT = 1 << len(_BITS)
 _RUNGS = ("offered_ms", "seen_ms", "acked_ms", "expired_ms", "dead_ms", "left_ms")
@@ -64,6 +69,7 @@ def begun(bronze: str) -> str:
         "sent_ms": "at_ms",
         "offset": "`offset`",
         "sender": "sender",
+        "priority": "coalesce(priority, 'normal')",
     }
     selected = ", ".join(
         f"CAST({given.get(field.name, 'NULL')} AS {field.dataType.simpleString()}) AS `{field.name}`"
@@ -77,10 +83,11 @@ def known(rows: str) -> str:
     return rows_of("known", columns=_NAMES, rows=rows)
 
 
-def reached(bronze: str) -> str:
+def reached(bronze: str, *, typed: bool = False) -> str:
     """Return a query (SQL text) for the states that deliveries reached in a batch, one row for each delivery.
 
-    If a delivery reached a state more than once, the first time counts.
+    If a delivery reached a state more than once, the first time counts. With `typed`, all events have their deliveries
+    in columns, so no JSON need be parsed.
     """
     times = {
         "offered_ms": "kind = 'deliver'",
@@ -94,7 +101,12 @@ def reached(bronze: str) -> str:
     wires = ", ".join(
         f"min_by(wire, CASE WHEN {times[f'{word}_ms']} THEN `offset` END) AS {word}_by" for word in ("offered", "acked")
     )
-    return rows_of("reached", bronze=bronze, rungs=f"{rungs}, {wires}", range_max=_RANGE_MAX, key_max=_KEY_MAX)
+    cause = f"min_by({_CAUSE}, CASE WHEN kind IN ('expire', 'die') THEN `offset` END) AS cause"
+    moves = rows_of("moves", bronze=bronze, kinds=listed(MOVES))
+    if not typed:
+        others = rows_of("moves_as_json", bronze=bronze, kinds=listed(MOVES), range_max=_RANGE_MAX, key_max=_KEY_MAX)
+        moves = rows_of("all_moves", moves=moves, others=others)
+    return rows_of("reached", moves=moves, rungs=f"{rungs}, {wires}, {cause}")
 
 
 def fold(before: str, steps: str, now_ms: int, *, few: bool, hashed: bool = False) -> str:
@@ -166,10 +178,11 @@ def steps(touched: str) -> str:
     The rows also have columns of the delivery. `touched` are the rows that the commit wrote.
     """
     by = {"offered_ms": "offered_by", "acked_ms": "acked_by"}
+    why = dict.fromkeys(("expired_ms", "dead_ms"), "coalesce(cause, '')")
     rungs = ", ".join(
         f"named_struct('rung', '{name.removesuffix('_ms')}', 'at_ms', {_left('') if name == 'left_ms' else name}, "
-        f"'protocol', {by.get(name, _NONE)}, 'bit', {_BITS[name]})"
+        f"'protocol', {by.get(name, _NONE)}, 'cause', {why.get(name, _NONE)}, 'bit', {_BITS[name]})"
         for name in _RUNGS
     )
-    keys = "number, key, recipient, `offset`, sender, sent_ms"
+    keys = "number, key, recipient, `offset`, sender, priority, sent_ms"
     return rows_of("steps", keys=keys, rungs=rungs, touched=touched, any=_SENT - 1)

@@ -1,7 +1,8 @@
-"""LLM usage: one row for each model, member and hour: the number of model calls (exchanges), their tokens and cost.
+"""LLM usage: one row for each hour, member, model and objective: its model calls (exchanges), their tokens and cost.
 
 The hour is when the exchange happened, however late it was reported. Costs are in billionths of a dollar, so that sums
-are exact; `unpriced` counts exchanges with models that have no price.
+are exact; `unpriced` counts exchanges with models that have no price. `objective` is empty if the member worked on no
+objective.
 """
 
 from tieline.pipeline.table import HOUR_MS, Facts, Gold, columns, start_of
@@ -14,8 +15,11 @@ _SUMS = (
 
 TABLE = Gold(
     name="llm",
-    schema=columns("hour_ms bigint, member string, model string, " + ", ".join(f"{name} bigint" for name in _SUMS)),
-    keys=("hour_ms", "member", "model"),
+    schema=columns(
+        "hour_ms bigint, member string, model string, objective string, "
+        + ", ".join(f"{name} bigint" for name in _SUMS)
+    ),
+    keys=("hour_ms", "member", "model", "objective"),
     measures=dict.fromkeys(_SUMS, "sum"),
     reads=("exchanges",),
     facts=(
@@ -25,6 +29,7 @@ TABLE = Gold(
                 "hour_ms": start_of("ts_ms", HOUR_MS),
                 "member": "coalesce(member, concat('member-', number))",
                 "model": "model",
+                "objective": "coalesce(objective, '')",
                 "exchanges": "1",
                 **{name: name for name in ("failed", "late", "input_tokens", "output_tokens", "cache_read_tokens")},
                 "cache_write_tokens": "cache_write_tokens",

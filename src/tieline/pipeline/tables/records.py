@@ -1,5 +1,6 @@
 """Records: one row for every event of the main log without a table of its own: joins, refusals, pauses, settings."""
 
+from tieline.pipeline.row import MOVES
 from tieline.pipeline.statements import rows_of
 from tieline.pipeline.table import Silver, columns, listed
 
@@ -12,7 +13,7 @@ TABLE = Silver(
     time="at_ms",
 )
 
-ELSEWHERE = ("send", "deliver", "see", "ack", "claim", "expire", "die", "objective")
+ELSEWHERE = ("send", *MOVES, "objective")
 """Kinds of events that are in other tables."""
 
 

@@ -42,7 +42,8 @@ FROM (
 )
 
 -- name: answers
-SELECT $day AS day_ms, new.sender AS sender, known.sender AS recipient, new.sent_ms - known.sent_ms AS response_ms
+SELECT $day AS day_ms, new.sender AS sender, known.sender AS recipient, new.sent_ms - known.sent_ms AS response_ms,
+    new.`offset` AS `offset`, known.`offset` AS asked, known.sent_ms AS asked_ms
 FROM $new AS new JOIN $known AS known ON new.reply_to = known.id
 WHERE new.sender <> known.sender
 
@@ -90,7 +91,7 @@ FROM $bronze WHERE log = 'main' AND signature IN $bad
 -- name: begun
 SELECT $columns, $sent AS fresh
 FROM (
-    SELECT `offset`, sender, at_ms, explode(arrays_zip(numbers, keys, recipients)) AS one
+    SELECT `offset`, sender, priority, at_ms, explode(arrays_zip(numbers, keys, recipients)) AS one
     FROM $bronze WHERE log = 'main' AND kind = 'send' AND keys IS NOT NULL
 )
 
@@ -102,20 +103,32 @@ $begun UNION ALL $before
 
 -- name: reached
 SELECT number, key, $rungs, coalesce(max(kind = 'claim'), false) AS claimed
-FROM (
-    SELECT `offset`, kind, at_ms, said.number AS number, coalesce(said.protocol, '') AS wire, said.mute AS mute,
-        explode(sequence(get(range, 0), get(range, 1))) AS key
-    FROM (
-        SELECT `offset`, kind, at_ms, said, explode(said.keys) AS range
-        FROM (
-            SELECT `offset`, kind, at_ms,
-                from_json(event, 'number bigint, keys array<array<bigint>>, protocol string, mute boolean') AS said
-            FROM $bronze WHERE log = 'main' AND kind IN ('deliver', 'see', 'ack', 'claim', 'expire', 'die')
-        )
-    )
-    WHERE get(range, 1) BETWEEN get(range, 0) AND get(range, 0) + $range_max AND get(range, 0) BETWEEN 0 AND $key_max
-)
+FROM $moves
 GROUP BY number, key
+
+-- name: moves
+SELECT `offset`, kind, at_ms, number, coalesce(protocol, '') AS wire, mute, explode(keys) AS key,
+    CASE WHEN kind IN ('expire', 'die') THEN evidence END AS cause
+FROM $bronze WHERE log = 'main' AND kind IN $kinds AND keys IS NOT NULL
+
+-- Events that are damaged or move very many deliveries, and rows of an older lake, have the keys only in their JSON.
+
+-- name: moves_as_json
+SELECT `offset`, kind, at_ms, number, wire, mute, explode(sequence(get(range, 0), get(range, 1))) AS key, cause
+FROM (
+    SELECT `offset`, kind, at_ms, said.number AS number, coalesce(said.protocol, '') AS wire, said.mute AS mute, cause,
+        explode(said.keys) AS range
+    FROM (
+        SELECT `offset`, kind, at_ms,
+            CASE WHEN kind IN ('expire', 'die') THEN get_json_object(event, '$$.evidence') END AS cause,
+            from_json(event, 'number bigint, keys array<array<bigint>>, protocol string, mute boolean') AS said
+        FROM $bronze WHERE log = 'main' AND kind IN $kinds AND keys IS NULL
+    )
+)
+WHERE get(range, 1) BETWEEN get(range, 0) AND get(range, 0) + $range_max AND get(range, 0) BETWEEN 0 AND $key_max
+
+-- name: all_moves
+$moves UNION ALL $others
 
 -- name: folded
 SELECT $hint $columns, CAST($fresh AS INT) AS fresh, $part AS part
@@ -126,11 +139,13 @@ SELECT /*+ BROADCAST(steps) */ count(*) AS rows, count_if($reached_ms - known.se
 FROM $known AS known JOIN $steps AS steps USING (number, key)
 
 -- name: steps
-SELECT $keys, step.rung AS rung, step.at_ms AS at_ms, step.protocol AS protocol, step.at_ms - sent_ms AS after_ms
+SELECT $keys, step.rung AS rung, step.at_ms AS at_ms, step.protocol AS protocol, step.cause AS cause,
+    step.at_ms - sent_ms AS after_ms
 FROM (
-    SELECT $keys, explode(filter(array($rungs), one -> fresh & one.bit <> 0)) AS step
+    SELECT $keys, fresh, explode(array($rungs)) AS step
     FROM $touched WHERE fresh & $any <> 0
 )
+WHERE fresh & step.bit <> 0
 
 -- name: days
 SELECT /*+ BROADCAST(steps) */ DISTINCT day_ms
