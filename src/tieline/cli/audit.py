@@ -102,7 +102,7 @@ def export(
     form: Annotated[str, typer.Option("--format", help="Format of the export.")] = _JSONL,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write. Default: stdout.")] = None,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="The same as --out.", show_default=False)
+        Path | None, typer.Argument(metavar="[FILE]", help="File to write, as --out names it.", show_default=False)
     ] = None,
 ) -> None:
     """Export the log in one of its formats."""

@@ -7,10 +7,17 @@ from typing import Annotated
 
 import typer
 
+from tieline.cli.completion import complete_channel
+from tieline.cli.names import warn_of_unknown
 from tieline.cli.output import neutral_line, print_json, print_table, say
 from tieline.cli.session import JsonOption, Link, speaker_of, talks_anywhere
 
-ChannelArgument = Annotated[str, typer.Argument(metavar="CHANNEL", help="With or without its '#'.", show_default=False)]
+ChannelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHANNEL", help="With or without its '#'.", show_default=False, autocompletion=complete_channel
+    ),
+]
 
 
 @talks_anywhere
@@ -47,6 +54,8 @@ async def _join_or_leave(link: Link, channel: str, *, joins: bool, json: bool) -
         name = mailbox.subscribe(channel) if joins else mailbox.unsubscribe(channel)
     else:
         async with await link.open_member() as client:
+            if not joins:
+                await warn_of_unknown(client, f"#{channel.removeprefix('#')}")
             await (client.subscribe(channel) if joins else client.unsubscribe(channel))
             name = speaker_of(client)
     bare = channel.removeprefix("#")

@@ -12,7 +12,6 @@ message expires, and the next test removes the sender.
 import asyncio
 import contextlib
 import os
-import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from tieline.agents.hooks import FORMS, Program
+from tieline.cli.canary import CONNECT_ANSWER, CONNECT_SENDER, CONNECT_TEXT
 from tieline.cli.program_settings import SettingsFile
 from tieline.client import Client, HubError
 from tieline.client.connection import connect
@@ -28,6 +28,7 @@ from tieline.contract.message import Kind, Priority
 
 if TYPE_CHECKING:
     from tieline.agents.connection import Connection, SettingsPart
+    from tieline.agents.mcp_client import McpClient
     from tieline.cli.session import Link
 
 NOT_PROVED = "that the program itself runs these commands, and that its model reads a message: its first turn shows it"
@@ -39,7 +40,8 @@ _SAID_CHARS_MAX = 500
 """Maximum number of characters that are shown of a failed command's error output. The first lines contain the
 reason."""
 _NEWS_MS = 60_000  # nobody needs the canary's message later
-_SENDER = re.compile(r"connect-canary-([0-9]+)-[0-9a-f]+")
+_HANDED_ON = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"})
+"""Environment variables that every agent program hands on to an MCP server."""
 
 
 class _Problem(Exception):
@@ -97,7 +99,7 @@ async def _sender(link: "Link") -> AsyncIterator[Client]:
 
     async with await AnyLink(home=link.folder).open_operator() as operator:
         for member in await operator.members():
-            left = _SENDER.fullmatch(member.name)
+            left = CONNECT_SENDER.fullmatch(member.name)
             if left is not None and not _is_alive(int(left[1])):
                 await operator.remove_member(member.name)
         issued = await operator.add_member(
@@ -119,7 +121,7 @@ async def _message(link: "Link", sender: Client, member: str) -> AsyncIterator[t
     scope = f"tieline-connect-{secrets.token_hex(8)}"
     sent = await sender.send(
         f"@{member}",
-        "tieline connect tries this connection. There is nothing to do.",
+        CONNECT_TEXT,
         kind=Kind.STATUS,
         priority=Priority.URGENT,
         scope=scope,
@@ -203,42 +205,39 @@ async def _try_server(
     `entry` is the server's entry in the settings. Without a `sender` there is no test message, and a tool only lists
     the members. Return a sentence that says what this proves.
     """
-    from mcp import Client as McpClient
-    from mcp.client.stdio import StdioServerParameters, stdio_client
+    from tieline.agents.mcp_client import ServerFailed, open_server
 
     # Claude Code hands its whole environment on. The others hand on a few variables only.
-    variables = dict(os.environ) if connection.program is Program.CLAUDE_CODE else {}
-    server = StdioServerParameters(
-        command=str(entry["command"]), args=[str(word) for word in entry["args"]], env=variables
-    )
+    has_all = connection.program is Program.CLAUDE_CODE
+    variables = {name: value for name, value in os.environ.items() if has_all or name in _HANDED_ON}
+    command = [str(entry["command"]), *map(str, entry["args"])]
     began = time.monotonic()
     # A file without a name, so that nothing is left of it.
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
         try:
-            async with asyncio.timeout(_SECONDS_MAX), McpClient(stdio_client(server, errlog=said)) as client:
-                count = len((await client.list_tools()).tools)
+            async with asyncio.timeout(_SECONDS_MAX), open_server(command, variables, said) as client:
+                count = len(await client.list_tools())
                 if sender is None:
                     await _call(client, "members", {})
                 else:
-                    arguments = {"to": f"@{_name_of(sender)}", "body": "canary", "reply_to": message_id}
+                    arguments = {"to": f"@{_name_of(sender)}", "body": CONNECT_ANSWER, "reply_to": message_id}
                     await _call(client, "send", arguments)
                     await _answer_to(sender, message_id)
-        except _Problem:
-            raise
-        except Exception as error:
-            # The SDK raises errors of many kinds, and groups of them, if a server does not start or ends.
+        except (ServerFailed, OSError) as error:
             said.seek(0)
-            why = said.read(_SAID_CHARS_MAX).strip() or f"{type(error).__name__}: {error}"
+            late = f"no answer within {_SECONDS_MAX:g} s" if isinstance(error, TimeoutError) else ""
+            why = said.read(_SAID_CHARS_MAX).strip() or late or str(error)
             raise _Problem(f"the MCP server does not answer: {why}") from error
     took = round((time.monotonic() - began) * 1000)
     done = "answers the message" if sender is not None else "reaches the hub"
     return f"the MCP server starts with {count} tools and {done} as {connection.member} ({took} ms)"
 
 
-async def _call(client: Any, name: str, arguments: dict[str, Any]) -> None:
+async def _call(client: "McpClient", name: str, arguments: Mapping[str, Any]) -> None:
     result = await client.call_tool(name, arguments)
-    if result.is_error:
-        raise _Problem(f"the tool {name} failed: {getattr(result.content[0], 'text', '')}")
+    if result.get("isError"):
+        texts = [str(part.get("text", "")) for part in result.get("content", ())]
+        raise _Problem(f"the tool {name} failed: {' '.join(texts)}")
 
 
 async def _answer_to(sender: Client, message_id: str) -> None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tieline.cli.completion import complete_message
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.inbox import OLDER_HOURS, OlderOption, complete_id, unsettled
+from tieline.cli.inbox import OLDER_HOURS, OlderOption, unsettled
 from tieline.cli.output import neutral_line, print_json, say, say_held
 from tieline.cli.session import JsonOption, Link, speaker_of, talks
+from tieline.cli.short_ids import find_message_id, short_id, short_message, short_target
 from tieline.contract.scope import matches
-from tieline.wire.prefix_ids import to_prefix_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +67,9 @@ def _print_lines(title: str, lines: "list[tuple[Message, str]]") -> None:
     now_ms = time.time_ns() // 1_000_000
     for message, why in lines:
         urgent = "" if message.priority == "normal" else f" [{message.priority.value}]"
+        between = f"{message.sender} → {short_target(message.target)}"
         old = age((now_ms - message.sent_at_ms) // 1000)
-        line = f"{to_prefix_id(message.id)}  {message.sender} → {message.target}, {old} ago{urgent}: {excerpt(message)}"
+        line = f"{short_message(message)}  {between}, {old} ago{urgent}: {excerpt(message)}"
         say(f"  {neutral_line(line)}{f'  ({neutral_line(why)})' if why else ''}")
 
 
@@ -103,7 +105,10 @@ async def _over(client: "Client", messages: "Sequence[Message]", member: str) ->
 async def discard(
     link: Link,
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID…", help="Ids of messages in the inbox, or their beginnings.")
+        list[str] | None,
+        typer.Argument(
+            metavar="ID…", help="Numbers of messages in the inbox, or their ids.", autocompletion=complete_message
+        ),
     ] = None,
     obsolete: Annotated[
         bool, typer.Option("--obsolete", help="All messages that 'inbox --digest' lists as probably obsolete.")
@@ -127,19 +132,19 @@ async def discard(
             found = (await _digest(client, items, older)).obsolete
             chosen = [(each.item, because or each.why) for each in found]
         else:
-            whole = {await complete_id(client, id) for id in ids or ()}
+            whole = {await find_message_id(client, id) for id in ids or ()}
             chosen = [(item, because or "not needed") for item in items if item.message.id in whole]
             missing = whole - {item.message.id for item, _ in chosen}
             if missing:
                 raise Failure(
                     Exit.REFUSED,
-                    f"{', '.join(sorted(map(to_prefix_id, missing)))} does not wait for {speaker_of(client)}",
+                    f"{', '.join(sorted(map(short_id, missing)))} does not wait for {speaker_of(client)}",
                 )
         await asyncio.gather(*(client.discard(item, reason=reason) for item, reason in chosen))
     if json:
         print_json([item for item, _ in chosen])
         return
     for item, reason in chosen:
-        say(neutral_line(f"{to_prefix_id(item.message.id)}  discarded: {reason}"))
+        say(neutral_line(f"{short_message(item.message)}  discarded: {reason}"))
     if not chosen:
         say("Nothing is obsolete.")

@@ -98,6 +98,7 @@ class _Examination:
 
         from tieline.cli.doctor_home import has_hub, look_at_home, look_at_place, look_at_process
         from tieline.cli.doctor_installation import installation
+        from tieline.cli.doctor_pipeline import pipeline
         from tieline.wire.home import read_running
 
         home = self._link.folder
@@ -110,6 +111,8 @@ class _Examination:
             self._findings += look_at_process(home)
             self._look_at_store(home)
         running = read_running(home)
+        if has_hub(home):
+            self._findings += pipeline(home, running)
         if running is not None:
             asyncio.run(self._ask(home, running, canary=canary))
             if canary:
@@ -131,20 +134,22 @@ class _Examination:
 
     def _look_at_store(self, home: Path) -> None:
         from tieline.cli.doctor_log import logs
-        from tieline.cli.doctor_store import audit, databases
+        from tieline.cli.doctor_store import audit, backups, databases
 
         self._findings += databases(home, deep=self._deep)
         self._findings += audit(home, deep=self._deep)
         self._findings += logs(home)
+        self._findings += backups(home)
 
     async def _ask(self, home: Path, running: "Running", *, canary: bool) -> None:
         from tieline.cli.doctor_home import notifies
-        from tieline.cli.doctor_members import look_at_members, look_at_ways, ways
+        from tieline.cli.doctor_members import look_at_invitations, look_at_members, look_at_ways, ways
         from tieline.client import HubError
 
         try:
             async with await Link(home=home).open_operator() as operator:
                 members = await operator.members()
+                invitations = await operator.invitations()
                 reaches = {member.name: await operator.reach(member.name) for member in members}
         except (HubError, Failure) as error:
             why = "the command line and the SDK cannot use it"
@@ -153,6 +158,7 @@ class _Examination:
         for extension in extensions():
             self._findings += extension.look_at_members(running.places, [member.name for member in members])
         self._findings += look_at_members(members)
+        self._findings += look_at_invitations(invitations)
         self._findings += look_at_ways(reaches, notifies=notifies(home))
         if canary:
             self._findings += ways(members, reaches)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from tieline.cli.canary import DOCTOR_TEXT
 from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 from tieline.cli.session import Link
 from tieline.client import Client, HubError, HubRefused, connect
@@ -131,9 +132,8 @@ async def _reach(doctor: Client, operator: Client, name: str) -> DoctorFinding:
 
     `doctor` sends the message, and `operator` reads the receipts.
     """
-    body = "tieline doctor asks whether you can be reached. There is nothing to do."
     try:
-        sent = await doctor.send(f"@{name}", body, kind=Kind.STATUS, ttl_ms=_NEWS_MS)
+        sent = await doctor.send(f"@{name}", DOCTOR_TEXT, kind=Kind.STATUS, ttl_ms=_NEWS_MS)
         state, step = "pending", None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT_SECONDS):

@@ -11,7 +11,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,10 +19,15 @@ import msgspec
 from tieline import __version__
 from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 from tieline.cli.extension import extensions, extensions_by_name
+from tieline.wire.address import is_loopback, parse_address
 from tieline.wire.folder import own_folder
 from tieline.wire.home import CONFIG_FILE, HUB_SOCKET, KEY_FILE, RUN_FILE, Running, read_running
 from tieline.wire.room import ROOMS_FOLDER
+from tieline.wire.tls import open_http
 from tieline.wire.unix import PATH_BYTES_MAX
+
+if TYPE_CHECKING:
+    from tieline.server.config import Http
 
 _OTHERS = 0o077
 """Permission bits of everybody but the owner of a file."""
@@ -34,6 +39,7 @@ _HEALTH_BYTES_MAX = 64 * 1024  # the answer is a few lines
 _SECRETS = {
     KEY_FILE: "whoever reads it can act as any member",
     CONFIG_FILE: "it holds the secrets by which members prove who they are",
+    "tls.key": "whoever reads it can pretend to be this hub",
     "audit.key": "whoever reads it can sign a forged audit",
 }
 
@@ -104,8 +110,17 @@ def _configuration(home: Path) -> Iterator[DoctorFinding]:
         yield wrong("home", str(error), "the hub does not start with it", f"correct {path}")
         return
     yield well("home", f"{CONFIG_FILE} can be used")
+    yield from _exposure(config.http)
     for name, extension in extensions_by_name().items():
         yield from extension.look_at_settings(config.protocols[name], path)
+
+
+def _exposure(http: "Http") -> Iterator[DoctorFinding]:
+    """Yield a finding if a hub with this configuration does not start, because others could reach it without TLS."""
+    host = parse_address(http.listen)[0]
+    if not (is_loopback(host) or http.is_secure or http.insecure):
+        do = f"set tls = true in [http] of {CONFIG_FILE}, or start it with --tls"
+        yield wrong("home", f"the hub listens on {host} without TLS", "it does not start so", do)
 
 
 def notifies(home: Path) -> bool:
@@ -176,13 +191,24 @@ def look_at_process(home: Path) -> Iterator[DoctorFinding]:
         what = f"the hub is version {running.version}, and this command {__version__}"
         yield wrong("hub", what, "they may not understand each other", restart)
     yield from _listeners(running, restart)
+    yield from look_at_transport(running)
+
+
+def look_at_transport(running: Running) -> Iterator[DoctorFinding]:
+    """Yield a finding if other machines can reach the hub's HTTP port without TLS."""
+    address = urlsplit(running.http)
+    if address.scheme != "https" and not is_loopback(address.hostname or ""):
+        what = f"other machines can reach {running.http}, without TLS: tokens and messages can be read on the way"
+        yield note(
+            "hub", what, "start it with --tls, or on a loopback address behind a proxy with TLS; see SECURITY.md"
+        )
 
 
 def _listeners(running: Running, restart: str) -> Iterator[DoctorFinding]:
     others = [where for extension in extensions() for where in extension.listeners(running.places)]
     sockets = [running.hub_socket, *(where for where in others if not _is_url(where))]
     problems = {path: _socket_problem(path) for path in sockets}
-    problems[running.http], reported = _ask_health(running.http)
+    problems[running.http], reported = ask_health(running.pinned)
     for what, reason, do in reported:
         yield wrong("hub", f"{what}: {reason}", "the hub reports this itself", do or "look at what it logs")
     problems |= {url: _port_problem(url) for url in others if _is_url(url)}
@@ -208,13 +234,13 @@ def _socket_problem(path: str) -> str:
     return ""
 
 
-def _ask_health(url: str) -> tuple[str, list[tuple[str, str, str]]]:
+def ask_health(url: str) -> tuple[str, list[tuple[str, str, str]]]:
     """Ask a running hub for its health. Return the reason why the hub does not answer, and the faults that it reports.
 
     The reason is empty if the hub answers. Each fault is the name of a part of the hub, the reason and the advice.
     """
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_ANSWER_SECONDS)
-    with contextlib.closing(connection):
+    # The owner's certificate names the address for others, and this is the one on this machine.
+    with contextlib.closing(open_http(url, _ANSWER_SECONDS, verified=False)) as connection:
         try:
             connection.request("GET", "/healthz")
             answer = connection.getresponse()

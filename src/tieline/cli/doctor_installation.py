@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from tieline import __version__
+from tieline import __version__, commit
 from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 
 _ABOUT = "installation"
@@ -26,13 +26,25 @@ def installation() -> Iterator[DoctorFinding]:
     """
     import apsw
 
-    here = f"Tieline {__version__} on Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}"
+    known = f" ({built})" if (built := commit()) else ""
+    here = f"Tieline {__version__}{known} on Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}"
     if sys.version_info[:2] < _PYTHON_MIN:
         why = "Tieline needs a newer version, and fails on this one with unclear errors"
         yield wrong(_ABOUT, here, why, "make PYTHON=python3.12 setup")
     else:
         yield well(_ABOUT, here)
+    yield _console()
     yield _pipeline()
+
+
+def _console() -> DoctorFinding:
+    from tieline.console.report_page import STATIC
+
+    if (STATIC / "index.html").exists():
+        return well(_ABOUT, "the console is built")
+    return note(
+        _ABOUT, "the console is not built, so browsers see an empty page", "make console, and start the hub again"
+    )
 
 
 def _pipeline() -> DoctorFinding:

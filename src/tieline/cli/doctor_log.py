@@ -4,9 +4,11 @@ Used by: `doctor`. Uses: the databases, read without blocking a hub.
 """
 
 import contextlib
+import json
 import shutil
 import time
 from collections.abc import Iterator
+from itertools import dropwhile
 from pathlib import Path
 
 import apsw
@@ -21,6 +23,7 @@ from tieline.stores.sqlite.database import INCREMENTAL, newest_version, open_for
 from tieline.stores.sqlite.readers import SqliteReaders
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE
+from tieline.stores.sqlite.words import SENT, Words, words_of
 
 _FILES = {MAIN: MAIN_FILE, ACTIVITY: ACTIVITY_FILE}
 _ENDS = {MAIN: "main_end", ACTIVITY: "activity_end"}
@@ -30,6 +33,9 @@ bursts."""
 _ROW_BYTES = 50
 """Bytes that a row of the main log needs in addition to its event: 32 for the hash, 6 for the time, and about 12 for
 SQLite's own data (offset, lengths, pointer)."""
+_WORD_BYTES = 10
+"""Bytes that a word (text that rows share) needs in addition to its text, for SQLite's own data. All words of the
+measured rows are counted, also those that older rows share."""
 GROWTH_BYTES_MAX = 300
 """Maximum number of bytes per message that the doctor accepts. At this size a million messages need 300 MB of the disk
 for ever, because the audit chain is never deleted."""
@@ -106,11 +112,17 @@ def _reader(row: Reader, end: int, waiting: Waiting, limits: Limits) -> DoctorFi
 
 
 def _growth(connection: apsw.Connection, end: int) -> Iterator[DoctorFinding]:
-    found = connection.execute(QUERIES["log_growth"], (max(0, end - _GROWTH_ROWS),)).fetchone()
-    messages, rows, event_bytes = found or (0, 0, 0)
-    if not messages:
+    unpack = Words(connection).unpack
+    newest = (event for (event,) in connection.execute(QUERIES["newest_events"], (max(0, end - _GROWTH_ROWS),)))
+    # The rows before the first message are not the growth of messages: a new hub logs its members there.
+    events = list(dropwhile(lambda event: not unpack(event).startswith(SENT), newest))
+    if not events:
         return
-    size = (event_bytes + rows * _ROW_BYTES) / messages
+    messages = sum(unpack(event).startswith(SENT) for event in events)
+    words = {number for event in events for number in words_of(event)}
+    shared = int(connection.execute(QUERIES["word_bytes"], (json.dumps(list(words)),)).get) + len(words) * _WORD_BYTES
+    rows = len(events)
+    size = (sum(map(len, events)) + rows * _ROW_BYTES + shared) / messages
     counted = f"events, hashes, times and row overhead of the last {rows} rows, over their {messages} messages"
     what = f"the log grows by {size:.0f} bytes a message ({counted}; bodies are not in it)"
     if size <= GROWTH_BYTES_MAX:

@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tieline.cli.doctor_finding import DoctorFinding, well, wrong
+from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
 from tieline.contract.limits import DEFAULT_LIMITS
 from tieline.contract.reach import Way
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from tieline.client import MemberView, Reach
+    from tieline.client import InvitationView, MemberView, Reach
 
 _PATIENCE_MS = 3600 * 1000
 """Milliseconds for which an agent with waiting messages may be disconnected before the doctor reports it."""
@@ -45,6 +45,14 @@ def look_at_members(
             why = "nobody reads them, and the senders do not know that"
             do = f"{here}; start its agent, or 'tieline member remove {member.name}' if it is gone for good"
             yield wrong("members", what, why, do)
+
+
+def look_at_invitations(invitations: "Sequence[InvitationView]") -> Iterator[DoctorFinding]:
+    """Yield a note about invitations without an end: whoever learns one of them can join at any time."""
+    endless = [one.id for one in invitations if one.expires_at_ms is None]
+    if endless:
+        what = "1 invitation has no end" if len(endless) == 1 else f"{len(endless)} invitations have no end"
+        yield note("members", f"{what}: {', '.join(endless)}", "tieline invite list, then tieline invite revoke ID")
 
 
 def look_at_ways(reaches: "Mapping[str, Reach]", *, notifies: bool) -> Iterator[DoctorFinding]:

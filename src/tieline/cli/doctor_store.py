@@ -5,6 +5,7 @@ the pages of large databases, and read only the end of the chain. With `deep`, t
 """
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import msgspec
 
 from tieline.cli.checkpoints import CHECKPOINTS_FILE, Checkpoints
 from tieline.cli.doctor_finding import DoctorFinding, note, well, wrong
+from tieline.cli.last_backup import last_backup
+from tieline.cli.output import local_time
 from tieline.contract import chain
 from tieline.core.checkpoints import Checkpoint
 from tieline.core.store import StoreError
@@ -23,6 +26,7 @@ from tieline.stores.sqlite.inspection import open_inspection
 from tieline.stores.sqlite.search import SEARCH_FILE
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE
+from tieline.stores.sqlite.words import Words
 from tieline.wire.home import read_running
 
 _SCHEMAS = {MAIN_FILE: "main", ACTIVITY_FILE: "activity", FILES_FILE: "files", SEARCH_FILE: "search"}
@@ -30,7 +34,10 @@ _QUICK_BYTES_MAX = 256 * 1024 * 1024
 """Size, in bytes, of the largest database that is checked without `deep`. The check of a larger database takes a
 while."""
 _TAIL_ROWS = 10_000
-_RESTORE = "stop the hub, keep a copy of the home, and restore a backup"
+_LATE = 3  # times between two backups, before the last one counts as too old
+_OLD_SECONDS = 14 * 86_400.0
+"""Age of the last backup, in seconds, from which the doctor mentions it though no regular backups are configured."""
+_RESTORE = "stop the hub, keep a copy of the home, and restore a backup: tieline restore FILE --home DIR"
 
 
 def databases(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
@@ -74,6 +81,45 @@ def _database(path: Path, schema: str, *, deep: bool) -> DoctorFinding:
     return well("store", f"{path.name} is whole: {size >> 10} KiB, schema {version}")
 
 
+def backups(home: Path) -> Iterator[DoctorFinding]:
+    """Say when the last backup was made. It is wrong if regular backups are configured and the last one is too old."""
+    if not (home / MAIN_FILE).exists():
+        return
+    last, every = last_backup(home), _backup_seconds(home)
+    do = f"tieline backup FILE --home {home}; or make it regular: [backup] in tieline.toml"
+    if last is None:
+        yield note("backup", "no backup was ever made", do)
+        return
+    age = time.time() - last.at_ms / 1000
+    what = f"the last backup was made {local_time(last.at_ms)}, {_ago(age)} ago: {last.file}"
+    if every and age > _LATE * every:
+        why = "regular backups are configured, and do not happen"
+        yield wrong("backup", what, why, "look at what the hub logs about backups")
+    elif not Path(last.file).exists():
+        yield note("backup", f"{what}, and is not there now", do)
+    elif not every and age > _OLD_SECONDS:
+        yield note("backup", what, do)
+    else:
+        yield well("backup", what)
+
+
+def _backup_seconds(home: Path) -> int:
+    from tieline.server.config import ConfigError, load_config
+
+    try:
+        return load_config(home).backup.every_seconds
+    except ConfigError:
+        # Another check tells of it.
+        return 0
+
+
+def _ago(seconds: float) -> str:
+    for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds / length)} {unit}"
+    return f"{int(seconds)} seconds"
+
+
 def audit(home: Path, *, deep: bool) -> Iterator[DoctorFinding]:
     """Check the end of the audit chain and the last checkpoint; with `deep`, the whole chain and every checkpoint.
 
@@ -111,7 +157,8 @@ def _end_of_chain(home: Path) -> DoctorFinding:
         else:
             end = last[0] + 1
             found = connection.execute(QUERIES["read_main"], (max(0, end - _TAIL_ROWS), _TAIL_ROWS))
-            rows = list(found)
+            unpack = Words(connection).unpack
+            rows = [(offset, at_ms, unpack(event), digest) for offset, at_ms, event, digest in found]
     at = _first_break(rows)
     if at is not None:
         return _broken(home, f"the chain is broken at row {at}: its hash does not follow from the row before it")

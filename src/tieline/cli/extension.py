@@ -30,10 +30,12 @@ class Command(Struct, frozen=True, kw_only=True):
     run: Callable[..., None] | typer.Typer
     group: str = ""
     """Group of the command, such as `import`; empty for a command without a group."""
-    panel: str | None = None
-    """Heading of the command in the help."""
-    after: str = ""
-    """Name of the command after which this one is listed in the help; empty for the last place."""
+    panel: str = ""
+    """Heading of the command in the help: Messages, Agents, Team, Operate or Data. Not needed in a group."""
+    summary: str = ""
+    """Sentence about the command in the help. If it is empty, the command shares the line of the one before it."""
+    examples: Mapping[str, tuple[str, ...]] = {}
+    """Examples for the help, of the command (with an empty name) or of each command of the group, by its name."""
 
 
 class Export(Struct, frozen=True, kw_only=True):

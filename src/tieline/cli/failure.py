@@ -80,8 +80,11 @@ def _of_disk(error: Exception) -> Failure | None:
 def _of_hub(error: Exception) -> Failure | None:
     from tieline.client import Disconnected, HubRefused, HubUnreachable
     from tieline.core.store import StoreError
+    from tieline.wire.address import BadPin
 
     match error:
+        case BadPin():
+            return Failure(Exit.USAGE, str(error), "'tieline status' on the hub's machine shows the whole address")
         case HubRefused():
             return _refused(error)
         case HubUnreachable():
@@ -107,7 +110,10 @@ def _refused(error: Exception) -> Failure:
         case Code.INTERNAL_ERROR:
             return Failure(Exit.FAILED, error.message)
         case Code.UNAUTHORIZED:
-            hint = "check --token and TIELINE_TOKEN; on the hub's machine, --home and --as NAME are enough"
+            hint = (
+                "check --token and TIELINE_TOKEN; on the hub's machine, --home and --as NAME are enough. If you joined "
+                "with an invitation, your membership may have ended: ask whoever runs the hub"
+            )
             return Failure(Exit.REFUSED, error.message, hint)
         case Code.UNKNOWN_MEMBER:
             return Failure(

@@ -1,7 +1,8 @@
 """The inbox: show messages, take one, take all.
 
-Used by: the command line. Uses: a session with a hub, or a mailbox without one. Showing a message is evidence that it
-was seen. Taking a message claims it, so that exactly one of a member's sessions handles it.
+Used by: the command line. Uses: a session with a hub, or a mailbox without one. Showing a message to its recipient is
+evidence that it was seen. A person who looks into an agent's inbox is not the recipient. Taking a message claims it, so
+that exactly one of a member's sessions handles it.
 """
 
 from collections.abc import Sequence
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tieline.cli.completion import complete_message
 from tieline.cli.failure import Exit, Failure, NobodyNamed
-from tieline.cli.output import print_brief, print_items, print_json, say, say_held
+from tieline.cli.output import neutral_line, print_brief, print_items, print_json, say, say_held, warn
 from tieline.cli.session import JsonOption, Link, speaker_of, talks_anywhere
+from tieline.cli.short_ids import find_message_id
+from tieline.contract.member import MemberKind
 from tieline.contract.scope import matches
-from tieline.wire.prefix_ids import from_prefix_id, to_prefix_id
 
 if TYPE_CHECKING:
     from tieline.cli.context import Context
@@ -42,9 +45,6 @@ _PAGE = 500
 """Maximum number of deliveries that are read or claimed at once. One commit stores many claims, and this number of
 deliveries still fits into one message of the hub's protocol."""
 
-_ID_CHARS = 36
-"""Number of characters of a complete message id. A shorter text is the beginning of an id."""
-
 
 @talks_anywhere
 async def inbox(
@@ -59,8 +59,10 @@ async def inbox(
 ) -> None:
     """Show the waiting messages, without taking them.
 
-    A hub tells the senders that their messages were seen. Without --match, messages of every scope are shown. A digest
-    shows only the beginning of each message, so they do not count as seen. Held messages are only counted.
+    A hub tells the senders that their messages were seen. But if you name an agent with --as on the hub's machine, its
+    messages do not count as seen: you read them, and the agent did not. In the agent's own shell (TIELINE_AGENT), and
+    with a token, they do. Without --match, messages of every scope are shown. A digest shows only the beginning of each
+    message, so they do not count as seen. Held messages are only counted.
     """
     mailbox = link.mailbox()
     if mailbox is not None:
@@ -84,8 +86,25 @@ async def inbox(
         elif not page.held:
             say("Nothing waits.")
         # Reported after printing: before that, the messages are not seen.
-        client.see(*items, evidence="inbox")
+        await _report_seen(link, client, items)
         say_held(page, json=json)
+
+
+async def _report_seen(link: Link, client: "Client", items: "Sequence[Item]") -> None:
+    """Tell the hub that the member has seen its messages, unless a person looked into the inbox of an agent.
+
+    The hook of the agent's program shows only messages that were not seen.
+    """
+    unseen = [item for item in items if item.state != "seen"]
+    if not unseen:
+        return
+    if link.acts_for_another():
+        name = speaker_of(client)
+        kinds = {member.name: member.kind for member in await client.members()}
+        if kinds.get(name) == MemberKind.AGENT:
+            warn(neutral_line(f"tieline: {name} is an agent: its messages were not marked as seen"))
+            return
+    client.see(*unseen, evidence="inbox")
 
 
 @talks_anywhere
@@ -94,7 +113,10 @@ async def take(
     id: Annotated[
         str,
         typer.Argument(
-            metavar="ID", help="Id of a message in the inbox, or the beginning of the id.", show_default=False
+            metavar="ID",
+            autocompletion=complete_message,
+            help="Number of a message in the inbox, or its id.",
+            show_default=False,
         ),
     ],
     keep: KeepOption = False,
@@ -109,11 +131,11 @@ async def take(
         mailbox.take(id, keep=keep, json=json)
         return
     async with await link.open_member() as client:
-        whole = await complete_id(client, id)
+        whole = await find_message_id(client, id)
         item = await client.claim(whole)
         if item is None:
             why = "it was taken before, it is held, or it does not exist"
-            raise Failure(Exit.REFUSED, f"cannot take {to_prefix_id(whole)}: {why}")
+            raise Failure(Exit.REFUSED, f"cannot take {id}: {why}")
         if json:
             print_json(item)
         else:
@@ -239,33 +261,3 @@ async def _claim_all(client: "Client", items: "Sequence[Item]") -> "tuple[list[I
             if isinstance(outcome, BaseException):
                 return taken, outcome
     return taken, None
-
-
-async def complete_id(client: "Client", beginning: str) -> str:
-    """Return the complete id of a message, in the hub's spelling. `beginning` is the whole id, or its beginning.
-
-    If `beginning` is not the whole id, the message must be in the inbox.
-    """
-    if len(beginning) >= _ID_CHARS:
-        return from_prefix_id(beginning)
-    return complete(beginning, [item.message.id for item in await unsettled(client)])
-
-
-def complete(beginning: str, ids: Sequence[str]) -> str:
-    """Return the only id in `ids` that begins with `beginning`. Raise `Failure` if there is none, or more than one.
-
-    `beginning` may have the hub's spelling of ids, or the spelling that commands print.
-    """
-    small = beginning.lower()
-    spellings = {each: (each, to_prefix_id(each), from_prefix_id(each)) for each in ids}
-    found = [each for each in ids if any(one.lower().startswith(small) for one in spellings[each])]
-    match found:
-        case [one]:
-            return one
-        case []:
-            message = f"no message in the inbox begins with {beginning!r}"
-            raise Failure(Exit.REFUSED, message, "'tieline inbox' shows what waits")
-        case _:
-            raise Failure(
-                Exit.USAGE, f"{len(found)} messages begin with {beginning!r}: {', '.join(map(to_prefix_id, found[:5]))}"
-            )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tieline.cli.completion import complete_member
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import print_json, say
 from tieline.cli.session import JsonOption, Link, talks
@@ -26,20 +27,30 @@ async def login(
     link: Link,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="Member to log in. Default: your own member.", show_default=False),
+        typer.Argument(
+            metavar="[NAME]",
+            help="Member to log in. Default: the person who started the hub.",
+            autocompletion=complete_member,
+            show_default=False,
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Print a link that logs a member into the console. The link works once, within ten minutes.
 
-    If NAME is the owner of this hub ([console] owner) and is not a member yet, the command makes it a member.
+    Without NAME, it is the owner of the hub of this machine: the person who started it, or [console] owner in
+    tieline.toml. If the owner is not a member yet, the command makes it a member. With --as, a token or a hub on
+    another machine, it is that member.
     """
     from tieline.client import HubRefused
     from tieline.contract.refusal import Code
     from tieline.services.login_sessions import LINK_LABEL
+    from tieline.wire.address import split_pin
     from tieline.wire.home import read_running
 
     url, _ = link.way()
+    if name is None and url is None and not link.is_named():
+        name = _owner(link) or None
     if name is None or url is not None:
         client = await link.or_stored().open()
     else:
@@ -58,7 +69,7 @@ async def login(
                 raise
             issued = await client.issue_token(member, label=LINK_LABEL, expires_at_ms=until)
     running = read_running(link.folder) if url is None else None
-    base = url or (running.http if running else "")
+    base = split_pin(url)[0] if url else running.public if running else ""
     address = f"{base.rstrip('/')}/#/enter/{issued.token}"
     if json:
         print_json({"member": member, "url": address, "expires_at_ms": until})
@@ -67,13 +78,18 @@ async def login(
     say(f"It logs {member} in, once, within ten minutes.")
 
 
+def _owner(link: Link) -> str:
+    from tieline.server.config import load_config
+
+    return load_config(link.folder).console.owner
+
+
 async def _make_owner(link: Link, client: "Client", name: str) -> bool:
     """Create a member for the owner of the hub. Return false if `name` is not the owner's name in the configuration."""
     from tieline.contract.member import MemberKind
     from tieline.contract.permission import OWNER_PERMISSIONS
-    from tieline.server.config import load_config
 
-    owner = load_config(link.folder).console.owner
+    owner = _owner(link)
     if name.casefold() != owner.casefold():
         return False
     await client.add_member(owner, kind=MemberKind.HUMAN, permissions=OWNER_PERMISSIONS)

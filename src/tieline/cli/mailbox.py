@@ -43,9 +43,10 @@ class Mailbox(Protocol):
         """
 
     def show_unread(self, context: "Context", program: "Program", question: "Asked", tokens_max: int) -> None:
-        """Print the answer of an agent program's hook with waiting messages, and take these messages out of the inbox.
+        """Show the waiting messages to an agent, through a hook of its program, and take them out of the inbox.
 
-        `question` is the hook's input. The answer has at most `tokens_max` tokens.
+        The program runs this command as its hook, with `question` as the input. The command prints the messages in the
+        form that the program expects of a hook, with at most `tokens_max` tokens.
         """
 
     async def watch(self, options: "WatchOptions") -> None:
@@ -77,6 +78,10 @@ class Stored(Protocol):
     @property
     def url(self) -> str | None:
         """Address of a hub, or of a relay (a server that serves a spool), to use instead of a folder of messages."""
+
+    @property
+    def pinned_url(self) -> str | None:
+        """The address `url`, with the fingerprint of the certificate that clients must find there, if there is one."""
 
     @property
     def token(self) -> str | None:

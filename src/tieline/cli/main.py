@@ -6,58 +6,80 @@ command line contains that command: most runs of `tieline` are short, and import
 
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.models import CommandInfo, TyperInfo
 
-from tieline import __version__
+from tieline import __version__, commit
 from tieline.cli.failure import Exit
 
-_COMMANDS = {
-    "The hub": {"serve": "serve:serve", "demo": "demo.command:demo", "login": "login:login", "doctor": "doctor:doctor"},
-    "Messages": {
-        "send": "messages:send",
-        "inbox": "inbox:inbox",
-        "take": "inbox:take",
-        "read": "inbox:take",
-        "drain": "inbox:drain",
-        "discard": "digest:discard",
-        "watch": "watch:watch",
-        "receipts": "messages:receipts",
-        "history": "messages:history",
-        "search": "search:search",
-        "connect": "connect:connect",
-        "disconnect": "connect:disconnect",
-        "mcp": "mcp:mcp",
-        "skill": "skill:skill",
-    },
-    "Members and channels": {
-        "members": "members:members",
-        "whoami": "members:whoami",
-        "channels": "channels:channels",
-        "sub": "channels:sub",
-        "unsub": "channels:unsub",
-        "pause": "pauses:pause",
-        "resume": "pauses:resume",
-        "allow": "pauses:allow",
-    },
-}
-"""Commands, by their heading in the help. Each has a name, and the place of its function: module of this folder, and
-name in the module."""
+if TYPE_CHECKING:
+    from tieline.cli.overview import Overview
 
 _RUN = "run"
-_GROUPS = {
-    "member": ("Members and channels", "members:member_app"),
-    "hooks": ("Messages", "hooks:hooks_app"),
-    "import": ("The hub", "imports:import_app"),
-    "objectives": ("Objectives", "objectives:objectives_app"),
-    "audit": ("The hub", "audit:audit_app"),
-    "log": ("The hub", "logs:log_app"),
-    "pipeline": ("The hub", "pipeline_report:pipeline_app"),
+
+_Named = dict[str, str]
+_COMMANDS: dict[str, tuple[tuple[_Named, str], ...]] = {
+    "Messages": (
+        ({"send": "messages:send"}, "Send a message to a member, a channel or everybody."),
+        ({"reply": "messages:reply"}, "Answer a message by its number."),
+        ({"inbox": "inbox:inbox"}, "Show the messages that wait for you."),
+        (
+            {"take": "inbox:take", "drain": "inbox:drain", "discard": "digest:discard"},
+            "Take one message, take all, or drop some.",
+        ),
+        ({"watch": "watch:watch"}, "Take messages as they come; print or run a program."),
+        ({"receipts": "messages:receipts"}, "See what became of a message, for each recipient."),
+        ({"history": "messages:history", "search": "search:search"}, "Read earlier messages, or find some by words."),
+        ({"redact": "redact:redact"}, "Erase the content of a message for good."),
+    ),
+    "Agents": (
+        (
+            {"connect": "connect:connect", "disconnect": "connect:disconnect"},
+            "Connect Claude Code, Codex or Gemini to the hub.",
+        ),
+        ({_RUN: "run:run"}, "Run an agent here, and bring messages to it."),
+        (
+            {"hooks": "hooks:hooks_app", "mcp": "mcp:mcp", "skill": "skill:skill"},
+            "The parts of 'connect', one by one.",
+        ),
+    ),
+    "Team": (
+        ({"members": "members:members", "whoami": "members:whoami"}, "List members; show your own name and hub."),
+        ({"member": "members:member_app"}, "Create, change and remove members and their tokens."),
+        (
+            {"channels": "channels:channels", "sub": "channels:sub", "unsub": "channels:unsub"},
+            "List channels; join or leave one.",
+        ),
+        ({"objectives": "objectives:objectives_app"}, "Work with an outcome: create, follow and complete it."),
+        (
+            {"pause": "pauses:pause", "resume": "pauses:resume", "allow": "pauses:allow"},
+            "Hold a conversation, deliver it, or lift its limits.",
+        ),
+    ),
+    "Operate": (
+        ({"serve": "serve:serve", "status": "status:status", "stop": "stop:stop"}, "Run the hub, look at it, stop it."),
+        ({"login": "login:login"}, "Print a link that opens the console in a browser."),
+        ({"logs": "hub_log:logs", "doctor": "doctor:doctor"}, "Read the hub's log; find faults and their remedy."),
+        ({"backup": "backup:backup", "restore": "backup:restore"}, "Write everything to one file; make a hub of it."),
+        (
+            {"service": "service:service_app", "config": "configuration:config_app"},
+            "Run the hub by systemd; show its settings.",
+        ),
+        ({"completion": "completion:completion", "man": "man_pages:man"}, "Complete names in your shell; man pages."),
+        ({"demo": "demo.command:demo"}, "Watch five agents on five protocols finish some work."),
+    ),
+    "Data": (
+        ({"pipeline": "pipeline_tables:pipeline_app"}, "Turn the logs into tables and reports, on Spark."),
+        ({"audit": "audit:audit_app", "log": "logs:log_app"}, "Check the audit chain; list the readers of the logs."),
+        ({"import": "imports:import_app"}, "Bring in the data of another system."),
+    ),
 }
-"""Groups of commands by name. Each has a heading in the help, and the place of the group: module of this folder, and
-name in the module."""
+"""Commands by their heading in the help. The commands of one line are related. Each command has a name, and the place
+of its function or group: module of this folder, and name in the module."""
+
+_ALIASES = {"read": "take", "complete-words": "completion:complete_words"}
+"""Commands that no help lists: another name of a command, or the place of a function that only scripts call."""
 
 
 def make_app(only: str = "") -> typer.Typer:
@@ -66,31 +88,69 @@ def make_app(only: str = "") -> typer.Typer:
     If Tieline itself has no command `only`, the result has all commands, also those of the protocols. So it can run a
     protocol's command, or print the help for a wrong name.
     """
-    whole = not (only == _RUN or only in _GROUPS or any(only in commands for commands in _COMMANDS.values()))
+    places = {name: place for lines in _COMMANDS.values() for named, _ in lines for name, place in named.items()}
+    whole = only not in places and only not in _ALIASES
     app = typer.Typer(
         name="tieline",
+        cls=_overview() if whole else None,
         no_args_is_help=True,
+        # A command of its own prints completions, because typer's know nothing of @ and : in bash.
+        add_completion=False,
         # A traceback with the values of variables would show tokens.
         pretty_exceptions_enable=False,
-        # Panels are for people at a terminal. Agents and pipes get plain text, which is faster.
-        rich_markup_mode="rich" if sys.stdout.isatty() else None,
+        # Plain text is the same on a terminal and in a pipe, fits 80 columns, and is faster.
+        rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback(epilog=_epilog() if whole else None)(_tieline)
-    for panel, commands in _COMMANDS.items():
-        for name, place in commands.items():
+    app.callback()(_tieline)
+    for heading, lines in _COMMANDS.items():
+        for name, place in (each for named, _ in lines for each in named.items()):
             if whole or name == only:
-                app.command(name, rich_help_panel=panel)(_load(place))
-    if whole or only == _RUN:
-        # Options after the program's name belong to the program.
-        settings = {"allow_interspersed_args": False}
-        app.command(_RUN, rich_help_panel="Messages", context_settings=settings)(_load("run:run"))
-    for name, (panel, place) in _GROUPS.items():
+                _add(app, name, _load(place), heading)
+    for name, place in _ALIASES.items():
         if whole or name == only:
-            app.add_typer(_load(place), name=name, rich_help_panel=panel)
-    if whole or only in _GROUPS:
-        _extend(app, only="" if whole else only)
+            app.command(name, hidden=True)(_load(places.get(place, place)))
+    more: dict[str, tuple[str, ...]] = {}
+    if app.registered_groups:
+        more = _extend(app, only="" if whole else only)
+    from tieline.cli.examples import add_examples
+
+    add_examples(app, more)
     return app
+
+
+def _add(app: typer.Typer, name: str, what: Any, heading: str) -> None:
+    if isinstance(what, typer.Typer):
+        app.add_typer(what, name=name, rich_help_panel=heading)
+    else:
+        # Options after the program's name belong to the program.
+        settings = {"allow_interspersed_args": False} if name == _RUN else None
+        app.command(name, rich_help_panel=heading, context_settings=settings)(what)
+
+
+def _overview() -> type["Overview"]:
+    """Return the class of the whole command line, with the lines of its help, also those of the protocols."""
+    from tieline.cli.extension import extensions
+    from tieline.cli.overview import Overview
+
+    lines = {heading: [(", ".join(named), text) for named, text in each] for heading, each in _COMMANDS.items()}
+    for command in (each for extension in extensions() for each in extension.commands()):
+        if not command.group:
+            assert command.panel, "a command without a group has a heading"
+            if command.summary:
+                lines[command.panel].append((command.name, command.summary))
+            else:
+                names, text = lines[command.panel].pop()
+                lines[command.panel].append((f"{names}, {command.name}", text))
+    own = ("TIELINE_HOME", "TIELINE_URL", "TIELINE_AGENT", "TIELINE_TOKEN")
+    variables = [own, *(extension.variables for extension in extensions() if extension.variables)]
+    notes = (
+        "'tieline COMMAND --help' explains a command, with examples.",
+        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 hub not reachable,",
+        "            5 timed out, 6 rows were missed.",
+        f"Environment: {f',{chr(10)}             '.join(', '.join(names) for names in variables)}.",
+    )
+    return type("Overview", (Overview,), {"lines": lines, "notes": notes})
 
 
 def _load(place: str) -> Any:
@@ -100,52 +160,37 @@ def _load(place: str) -> Any:
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"tieline {__version__}")
+        print(" ".join(filter(None, ("tieline", __version__, f"({known})" if (known := commit()) else ""))))
         raise typer.Exit
 
 
 def _tieline(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and the commit."),
     ] = False,
 ) -> None:
-    """One hub for coding agents: send messages, receive them, and see if they were read."""
+    """One hub for coding agents: send messages, get them, and see if they were read."""
 
 
-def _epilog() -> str:
-    from tieline.cli.extension import extensions
-
-    own = ("TIELINE_HOME", "TIELINE_URL", "TIELINE_AGENT", "TIELINE_TOKEN")
-    variables = [own, *(extension.variables for extension in extensions() if extension.variables)]
-    return (
-        "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 hub not reachable, 5 timed out, 6 rows were missed. "
-        f"Environment: {'; '.join(', '.join(names) for names in variables)}."
-    )
-
-
-def _extend(app: typer.Typer, *, only: str) -> None:
-    """Add the commands of the protocols to `app`, each at its place in the help.
+def _extend(app: typer.Typer, *, only: str) -> dict[str, tuple[str, ...]]:
+    """Add the commands of the protocols to `app`. Return their examples.
 
     With `only`, add only commands of this group.
     """
     from tieline.cli.extension import extensions
 
     groups = {each.name: each.typer_instance for each in app.registered_groups}
+    examples: dict[str, tuple[str, ...]] = {}
     for command in (each for extension in extensions() for each in extension.commands()):
         if only and command.group != only:
             continue
         group = groups[command.group] if command.group else app
         assert group is not None, "groups are added with their commands"
-        added: list[CommandInfo] | list[TyperInfo]
-        if isinstance(command.run, typer.Typer):
-            group.add_typer(command.run, name=command.name, rich_help_panel=command.panel)
-            added = group.registered_groups
-        else:
-            group.command(command.name, rich_help_panel=command.panel)(command.run)
-            added = group.registered_commands
-        names = [each.name for each in added]
-        if command.after in names:
-            added.insert(names.index(command.after) + 1, added.pop())  # type: ignore[arg-type]
+        _add(group, command.name, command.run, command.panel)
+        path = f"{command.group} {command.name}".strip()
+        examples |= {f"{path} {name}".strip(): lines for name, lines in command.examples.items()}
+    return examples
 
 
 def main() -> None:

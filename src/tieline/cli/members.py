@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from tieline.cli.completion import complete_member
 from tieline.cli.failure import Exit, Failure
+from tieline.cli.names import check_names
 from tieline.cli.output import local_time, neutral_line, print_json, print_table, say, warn, without_framing
 from tieline.cli.session import JsonOption, Link, talks, talks_anywhere
-from tieline.contract.member import MemberKind
+from tieline.cli.short_ids import complete, short_id
+from tieline.contract.member import ROOM_INVITATION, MemberKind
+from tieline.contract.refusal import Code
+from tieline.wire.native.errors import HubRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +30,9 @@ _WAY_SECONDS = 60.0
 """Default timeout, in seconds, of a way (a method to show a message to a member). After this time a message is
 escalated to the next way. A turn of an agent may take this long."""
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the member.", show_default=False, autocompletion=complete_member)
+]
 
 
 @member_app.command("add")
@@ -49,8 +56,18 @@ async def add(
     Works with the hub running or not. With --url, the token in TIELINE_TOKEN must belong to a member that may do this.
     """
     async with await open_member_admin(link, make=True) as hub:
-        issued = await hub.add_member(name, kind=kind, permissions=tuple(permission or ()), token=token)
+        try:
+            issued = await hub.add_member(name, kind=kind, permissions=tuple(permission or ()), token=token)
+        except HubRefused as error:
+            if error.code is Code.NAME_TAKEN and name in [each.name for each in await hub.members()]:
+                raise _member_already(name) from error
+            raise
     _print_issued(issued, f"{issued.member} is a member now.", json=json)
+
+
+def _member_already(name: str) -> Failure:
+    hint = f"'tieline member kind {name} KIND' changes its kind, and 'tieline member rotate {name}' its token"
+    return Failure(Exit.REFUSED, f"{name} is a member already", hint, word=Code.NAME_TAKEN.value)
 
 
 @member_app.command("list")
@@ -65,13 +82,19 @@ async def list_members(link: Link, json: JsonOption = False) -> None:
 @member_app.command("remove")
 @talks
 async def remove(link: Link, name: NameArgument, json: JsonOption = False) -> None:
-    """Remove a member. Its sessions end, its tokens become invalid, and its waiting messages are not delivered."""
+    """Remove a member. Its sessions end, its tokens become invalid, and its waiting messages are not delivered.
+
+    The invitations that it made, that are for its name, or with which it joined end too.
+    """
     async with await open_member_admin(link) as hub:
         await hub.remove_member(name)
+        room = [one for one in await hub.invitations() if one.id == ROOM_INVITATION]
     if json:
         print_json({"member": name, "removed": True})
     else:
         say(f"{neutral_line(name)} is not a member any more.")
+        if room:
+            warn("The room token still works for everybody who knows it: 'tieline invite rotate' replaces it.")
 
 
 @member_app.command("rotate")
@@ -95,14 +118,15 @@ async def tokens(
     """List a member's tokens: also login sessions, and the authenticator app. A token itself is never shown."""
     async with await link.open_operator() as hub:
         if revoke is not None:
-            await hub.revoke_token(name, revoke)
+            known = [token.id for token in await hub.tokens(name)]
+            await hub.revoke_token(name, complete(revoke, known, "token"))
         found = await hub.tokens(name)
     if json:
         print_json(found)
         return
     rows = [
         (
-            token.id,
+            short_id(token.id),
             token.label or "–",
             token.created_by,
             local_time(token.created_at_ms),
@@ -140,7 +164,10 @@ async def kind(
 async def alias(
     link: Link,
     name: NameArgument,
-    other: Annotated[list[str] | None, typer.Argument(metavar="[ALIAS]…", show_default=False)] = None,
+    other: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[ALIAS]…", help="Other names, which reach the same member.", show_default=False),
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Delete these aliases.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -149,6 +176,7 @@ async def alias(
     A message to an alias goes to the member, with a note. Changes need the permission team.manage.
     """
     async with await link.open_operator() as hub:
+        await check_names(hub, f"@{name}")
         team = await hub.update_team(aliases=dict.fromkeys(other or (), None if remove else name))
     known = [one for one, whose in sorted(team.aliases.items()) if whose == name]
     if json:
@@ -244,8 +272,10 @@ async def whoami(link: Link, json: JsonOption = False) -> None:
     async with await link.or_stored().open() as client:
         welcome = client.welcome
     assert welcome is not None, "an open session was welcomed"
+    from tieline.wire.address import split_pin
+
     url, _ = link.way()
-    where = url or str(link.folder)
+    where = split_pin(url)[0] if url else str(link.folder)
     if json:
         print_json({**without_framing(welcome), "hub": where})
     elif welcome.member is None:
@@ -287,6 +317,13 @@ def _print_issued(issued: "Issued", sentence: str, *, json: bool) -> None:
     say(f"--as {issued.member} is enough.")
 
 
+def _sessions(protocols: "Sequence[str]") -> str:
+    """Return the protocols of a member's sessions as text, each once, with its number of sessions if several."""
+    from collections import Counter
+
+    return ", ".join(f"{name} ×{many}" if many > 1 else name for name, many in Counter(protocols).items())
+
+
 def _print_members(found: "Sequence[MemberView]", *, json: bool) -> None:
     if json:
         print_json(found)
@@ -295,7 +332,7 @@ def _print_members(found: "Sequence[MemberView]", *, json: bool) -> None:
         (
             member.name,
             member.kind,
-            ", ".join(member.sessions) or "–",
+            _sessions(member.sessions) or "–",
             f"{member.backlog} ({member.held} held)" if member.held else str(member.backlog),
             local_time(member.last_seen_ms) if member.last_seen_ms else "never",
             ", ".join(member.permissions),

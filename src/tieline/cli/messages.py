@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tieline.cli.completion import complete_message, complete_target
 from tieline.cli.failure import Exit, Failure
+from tieline.cli.names import check_names
 from tieline.cli.output import (
     local_time,
     neutral_line,
@@ -19,15 +21,16 @@ from tieline.cli.output import (
     say,
     without_framing,
 )
-from tieline.cli.session import JsonOption, Link, talks, talks_anywhere
+from tieline.cli.session import JsonOption, Link, speaker_of, talks, talks_anywhere
+from tieline.cli.short_ids import find_message, find_message_id, find_reference, find_target, short_message
 from tieline.contract.delivery import HELD
 from tieline.contract.identifiers import parse_member_name
 from tieline.contract.message import Level, Priority
 from tieline.contract.refusal import Refusal
-from tieline.wire.prefix_ids import from_prefix_id, to_prefix_id
+from tieline.wire.prefix_ids import from_prefix_id
 
 if TYPE_CHECKING:
-    from tieline.client import Accepted, Client, ReceiptView
+    from tieline.client import Accepted, Client, Message, ReceiptView
 
 _RUNGS = ("pending", "offered", "seen", "acked")
 """The states that a delivery reaches one after the other. The states `expired` and `dead` are not in this order."""
@@ -43,20 +46,48 @@ class WaitFor(StrEnum):
     ACKED = "acked"
 
 
+BodyArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="BODY", help="Text of the message; - reads stdin, without its last line end.", show_default=False
+    ),
+]
+UrgentOption = Annotated[bool, typer.Option("--urgent", help="Ask to interrupt the recipient.")]
+WaitForOption = Annotated[WaitFor | None, typer.Option(help="Wait until every recipient has reached this state.")]
+TimeoutOption = Annotated[
+    float | None, typer.Option(metavar="SECONDS", min=0.001, help="Wait at most this long (exit code 5).")
+]
+
+
+class Goal:
+    """The rest of a command that sends a message, once the hub has accepted it: wait for a state, and print.
+
+    Raise `Failure` for options that do not fit together.
+    """
+
+    def __init__(self, state: WaitFor | None, timeout: float | None, *, json: bool) -> None:
+        if timeout is not None and state is None:
+            raise Failure(Exit.USAGE, "--timeout needs --wait-for", "add --wait-for acked or --wait-for seen")
+        self.state = state
+        self.timeout = timeout
+        self.json = json
+
+
 @talks_anywhere
 async def send(  # noqa: PLR0913 - one parameter an option
     link: Link,
     *,
     target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="@member, #channel, * or a member's name.", show_default=False)
-    ],
-    body: Annotated[
-        list[str],
+        str,
         typer.Argument(
-            metavar="BODY", help="Text of the message; - reads stdin, without its last line end.", show_default=False
+            metavar="TARGET",
+            help="@member, #channel, * or a member's name.",
+            show_default=False,
+            autocompletion=complete_target,
         ),
     ],
-    urgent: Annotated[bool, typer.Option("--urgent", help="Ask to interrupt the recipient.")] = False,
+    body: BodyArgument,
+    urgent: UrgentOption = False,
     scope: Annotated[
         str | None, typer.Option(metavar="S", help="Only for sessions in this context, e.g. a git remote.")
     ] = None,
@@ -76,10 +107,8 @@ async def send(  # noqa: PLR0913 - one parameter an option
         str | None,
         typer.Option(metavar="ID", help="Replace your earlier message for recipients that have not handled it."),
     ] = None,
-    wait_for: Annotated[WaitFor | None, typer.Option(help="Wait until every recipient has reached this state.")] = None,
-    timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.001, help="Wait at most this long (exit code 5).")
-    ] = None,
+    wait_for: WaitForOption = None,
+    timeout: TimeoutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Send a message. Several words are one message. The command returns when the message is durable.
@@ -88,8 +117,7 @@ async def send(  # noqa: PLR0913 - one parameter an option
     recipient was removed before that; 3 if the message is held: it is kept and delivered later. On the hub's machine, a
     new name in --as becomes a member. Without a hub, the message goes into the spool of an agent on this machine.
     """
-    if timeout is not None and wait_for is None:
-        raise Failure(Exit.USAGE, "--timeout needs --wait-for", "add --wait-for acked or --wait-for seen")
+    goal = Goal(wait_for, timeout, json=json)
     parts: dict[str, Any] = {
         "data": _parse_data(data),
         "title": title,
@@ -102,26 +130,75 @@ async def send(  # noqa: PLR0913 - one parameter an option
         "ttl_ms": None if ttl is None else max(1, round(ttl * 1000)),
         "supersedes": supersedes,
     }
-    text = _read_stdin() if body == ["-"] else " ".join(body)
+    text = _text(body)
     mailbox = link.mailbox()
     if mailbox is not None:
         mailbox.send(target, text, {**parts, "wait_for": wait_for}, json=json)
         return
-    parts |= {name: from_prefix_id(parts[name]) for name in ("thread", "reply_to", "supersedes") if parts[name]}
+    await _say_it(link, target, text, parts, goal)
+
+
+@talks
+async def reply(
+    link: Link,
+    *,
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="Number of the message to answer, or its id.",
+            show_default=False,
+            autocompletion=complete_message,
+        ),
+    ],
+    body: BodyArgument,
+    urgent: UrgentOption = False,
+    wait_for: WaitForOption = None,
+    timeout: TimeoutOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Answer a message, in its thread.
+
+    The answer to a message in a channel or about an objective goes there. Any other answer goes to the sender, or to
+    the recipient if you sent the message yourself.
+    """
+    goal = Goal(wait_for, timeout, json=json)
+    text = _text(body)
+    async with await link.open_member() as client:
+        message = await find_message(client, id)
+        mine = message.sender == speaker_of(client)
+    target = message.target if mine or message.target.startswith(("#", "obj:")) else f"@{message.sender}"
+    parts = {
+        "priority": Priority.URGENT if urgent else Priority.NORMAL,
+        "thread": message.thread,
+        "reply_to": message.id,
+    }
+    await _say_it(link, target, text, parts, goal)
+
+
+async def _say_it(link: Link, target: str, text: str, parts: dict[str, Any], goal: "Goal") -> None:
+    """Send a message through the hub, print the hub's answer, and wait as long as the user asked."""
+    json = goal.json
     client = await link.open_member(make=True)
     try:
-        client, accepted = await _deliver(link, client, full_target(target), text, parts)
+        for name in ("reply_to", "supersedes"):
+            if parts.get(name):
+                parts[name] = await find_reference(client, parts[name])
+        if parts["thread"]:
+            parts["thread"] = from_prefix_id(parts["thread"])
+        whole = await find_target(client, full_target(target))
+        client, accepted = await _deliver(link, client, whole, text, parts)
         if not json:
             many = "recipient" if accepted.recipients == 1 else "recipients"
-            say(f"{to_prefix_id(accepted.id)}  accepted for {accepted.recipients} {many}")
+            say(f"{short_message(accepted)}  accepted for {accepted.recipients} {many}")
             if accepted.held:
                 say(f"  {neutral_line(accepted.held)}")
-        if wait_for is None:
+        if goal.state is None:
             if json:
                 print_json(without_framing(accepted))
             return
-        wait = Wait(link, accepted, wait_for, quiet=json)
-        client = await wait.until_reached(client, timeout)
+        wait = Wait(link, accepted, goal.state, quiet=json)
+        client = await wait.until_reached(client, goal.timeout)
     finally:
         await client.close()
 
@@ -129,6 +206,10 @@ async def send(  # noqa: PLR0913 - one parameter an option
 def full_target(text: str) -> str:
     """Return a target in the hub's notation. A plain text that can be a member's name becomes `@name`."""
     return text if isinstance(parse_member_name(text), Refusal) else f"@{text}"
+
+
+def _text(words: list[str]) -> str:
+    return _read_stdin() if words == ["-"] else " ".join(words)
 
 
 def _read_stdin() -> str:
@@ -214,7 +295,7 @@ class Wait:
             if self._quiet:
                 print_json({**without_framing(self._accepted), "receipts": await self._receipts(client)})
         if self._held:
-            hint = f"it is kept; 'tieline receipts {to_prefix_id(self._accepted.id)}' shows it"
+            hint = f"it is kept; 'tieline receipts {short_message(self._accepted)}' shows it"
             raise Failure(Exit.REFUSED, self._held, hint, word="held")
         lost = [name for name, state in self._states.items() if state not in _RUNGS]
         if lost:
@@ -278,14 +359,19 @@ class Wait:
             f"{member} is at '{state}'{f', by {way}' if (way := self._ways.get(member)) else ''}"
             for member, state in sorted(self._states.items())
         )
-        hint = f"'tieline receipts {to_prefix_id(self._accepted.id)}' shows the current state"
+        hint = f"'tieline receipts {short_message(self._accepted)}' shows the current state"
         return Failure(code, f"{sentence}: {standing}" if standing else sentence, hint)
 
 
 @talks
 async def receipts(
     link: Link,
-    id: Annotated[str, typer.Argument(metavar="ID", help="Id that 'send' printed.", show_default=False)],
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="Number of the message, or its id.", show_default=False, autocompletion=complete_message
+        ),
+    ],
     json: JsonOption = False,
 ) -> None:
     """Show the delivery state of a message, for each recipient.
@@ -293,7 +379,7 @@ async def receipts(
     Each line has a state that the delivery reached, the time, the protocol, and the evidence.
     """
     async with await link.open() as client:
-        found = await client.receipts(from_prefix_id(id))
+        found = await client.receipts(await find_message_id(client, id))
     if json:
         print_json(found)
     else:
@@ -304,17 +390,43 @@ async def receipts(
 async def history(
     link: Link,
     peer: Annotated[
-        str | None, typer.Argument(metavar="PEER", help="Only messages with this member, or in this #channel.")
+        str | None,
+        typer.Argument(
+            metavar="PEER", help="Only messages with this member, or in this #channel.", autocompletion=complete_target
+        ),
     ] = None,
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, help="Maximum number of messages; the newest are shown.")
     ] = 50,
+    canaries: Annotated[
+        bool, typer.Option("--canaries", help="Show the test messages of 'connect' and 'doctor --canary' too.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Show earlier messages.
 
-    The oldest comes first; with --json, the newest.
+    The oldest comes first; with --json, the newest. It marks no message as seen.
     """
     async with await link.open() as client:
-        found = await client.history(peer.removeprefix("@") if peer else None, limit=limit)
+        place = None if peer is None else await find_target(client, full_target(peer))
+        found = await _newest(client, place, limit, canaries=canaries)
+        # Messages with a member that was removed are still found.
+        if place is not None and not found:
+            await check_names(client, place)
     print_messages(found, json=json, none="No messages yet.")
+
+
+async def _newest(client: "Client", place: str | None, limit: int, *, canaries: bool) -> "tuple[Message, ...]":
+    """Return the newest messages, at most `limit`. Without `canaries`, test messages are left out."""
+    from tieline.cli.canary import is_canary
+
+    found: list[Message] = []
+    before: int | None = None
+    while len(found) < limit:
+        page = await client.history(place, before=before, limit=limit - len(found))
+        kept = [message for message in page if canaries or not is_canary(message)]
+        found += kept
+        if len(kept) == len(page):
+            break
+        before = page[-1].offset
+    return tuple(found)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tieline.cli.completion import complete_member, complete_objective
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import local_time, neutral_line, print_json, print_table, say, without_framing
 from tieline.cli.session import JsonOption, Link, talks
+from tieline.cli.short_ids import find_objective_id, short_message, short_objective
 from tieline.contract.objective import Status
 from tieline.contract.text import neutral
-from tieline.wire.prefix_ids import to_prefix_id
 
 if TYPE_CHECKING:
     from tieline.client import Client, ObjectiveEventView, ObjectiveView
@@ -21,11 +22,22 @@ if TYPE_CHECKING:
 
 objectives_app = typer.Typer(help="Create, change and follow objectives: work with an outcome.", no_args_is_help=True)
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id that 'create' and 'list' print.", show_default=False)]
+IdArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="Short id that 'list' prints, or the whole id.",
+        show_default=False,
+        autocompletion=complete_objective,
+    ),
+]
 TextArgument = Annotated[
     list[str], typer.Argument(metavar="TEXT", help="Several words are one text; - reads stdin.", show_default=False)
 ]
-NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME", show_default=False)]
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME", help="Names of members.", show_default=False, autocompletion=complete_member),
+]
 
 _OPEN = (Status.ACTIVE, Status.BLOCKED)
 
@@ -34,16 +46,28 @@ _OPEN = (Status.ACTIVE, Status.BLOCKED)
 @talks
 async def create(
     link: Link,
-    title: Annotated[list[str], typer.Argument(metavar="TITLE", show_default=False)],
+    title: Annotated[
+        list[str],
+        typer.Argument(metavar="TITLE", help="Title of the work. Several words are one title.", show_default=False),
+    ],
     outcome: Annotated[
         str,
         typer.Option(metavar="O", help="Condition that must be true for the objective to be done.", show_default=False),
     ],
-    assignee: Annotated[str, typer.Option(metavar="NAME", help="Member that shall do the work.", show_default=False)],
+    assignee: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Member that shall do the work.", autocompletion=complete_member, show_default=False
+        ),
+    ],
     body: Annotated[str, typer.Option(metavar="B", help="Further details; - reads stdin.")] = "",
     watcher: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Member that follows the objective; may be given several times."),
+        typer.Option(
+            metavar="NAME",
+            help="Member that follows the objective; may be given several times.",
+            autocompletion=complete_member,
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -53,7 +77,7 @@ async def create(
         made = await client.create_objective(
             " ".join(title), outcome, assignee, body=text, watchers=tuple(watcher or ())
         )
-    _print_state(made, f"{made.id}  assigned to {made.assignee}", json=json)
+    _print_state(made, f"{short_objective(made.id)}  assigned to {made.assignee}", json=json)
 
 
 @objectives_app.command("list")
@@ -64,7 +88,10 @@ async def list_objectives(
         list[Status] | None, typer.Option(help="Only objectives with this status. Default: the open ones.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Include objectives that are done or cancelled.")] = False,
-    assignee: Annotated[str | None, typer.Option(metavar="NAME", help="Only objectives of this assignee.")] = None,
+    assignee: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only objectives of this assignee.", autocompletion=complete_member),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """List objectives, newest first: all if you may create objectives, else those that you take part in."""
@@ -75,7 +102,8 @@ async def list_objectives(
         print_json(found)
         return
     rows = [
-        (one.id, one.status, one.assignee, one.originator, local_time(one.updated_at_ms), one.title) for one in found
+        (short_objective(one.id), one.status, one.assignee, one.originator, local_time(one.updated_at_ms), one.title)
+        for one in found
     ]
     empty = "No objectives here: 'tieline objectives create' creates one."
     print_table(("id", "status", "assignee", "from", "changed", "title"), rows, empty=empty)
@@ -86,10 +114,11 @@ async def list_objectives(
 async def view(link: Link, objective: IdArgument, json: JsonOption = False) -> None:
     """Show an objective and its history."""
     async with await link.or_stored().open() as client:
-        story = await client.objective(objective)
+        whole = await find_objective_id(client, objective)
+        story = await client.objective(whole)
         events = list(story.events)
         while not story.complete:
-            story = await client.objective(objective, after=events[-1].offset)
+            story = await client.objective(whole, after=events[-1].offset)
             events += story.events
     if json:
         print_json({"objective": story.objective, "events": events})
@@ -107,7 +136,7 @@ async def block(link: Link, objective: IdArgument, reason: TextArgument, json: J
     from tieline.client import Block
 
     changed = await _change(link, objective, Block(_text(reason)))
-    _print_state(changed, f"{changed.id}  blocked", json=json)
+    _print_state(changed, f"{short_objective(changed.id)}  blocked", json=json)
 
 
 @objectives_app.command("unblock")
@@ -117,7 +146,7 @@ async def unblock(link: Link, objective: IdArgument, json: JsonOption = False) -
     from tieline.client import Unblock
 
     changed = await _change(link, objective, Unblock())
-    _print_state(changed, f"{changed.id}  active", json=json)
+    _print_state(changed, f"{short_objective(changed.id)}  active", json=json)
 
 
 @objectives_app.command("complete")
@@ -127,7 +156,7 @@ async def complete(link: Link, objective: IdArgument, result: TextArgument, json
     from tieline.client import Complete
 
     changed = await _change(link, objective, Complete(_text(result)))
-    _print_state(changed, f"{changed.id}  done", json=json)
+    _print_state(changed, f"{short_objective(changed.id)}  done", json=json)
 
 
 @objectives_app.command("cancel")
@@ -142,7 +171,7 @@ async def cancel(
     from tieline.client import Cancel
 
     changed = await _change(link, objective, Cancel(reason))
-    _print_state(changed, f"{changed.id}  cancelled", json=json)
+    _print_state(changed, f"{short_objective(changed.id)}  cancelled", json=json)
 
 
 @objectives_app.command("reassign")
@@ -150,7 +179,9 @@ async def cancel(
 async def reassign(
     link: Link,
     objective: IdArgument,
-    to: Annotated[str, typer.Argument(metavar="NAME", help="New assignee.", show_default=False)],
+    to: Annotated[
+        str, typer.Argument(metavar="NAME", help="New assignee.", autocompletion=complete_member, show_default=False)
+    ],
     note: Annotated[str | None, typer.Option(metavar="N", help="Note for the new assignee.")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -158,7 +189,7 @@ async def reassign(
     from tieline.client import Reassign
 
     changed = await _change(link, objective, Reassign(to, note))
-    _print_state(changed, f"{changed.id}  assigned to {changed.assignee}", json=json)
+    _print_state(changed, f"{short_objective(changed.id)}  assigned to {changed.assignee}", json=json)
 
 
 @objectives_app.command("discuss")
@@ -166,12 +197,12 @@ async def reassign(
 async def discuss(link: Link, objective: IdArgument, body: TextArgument, json: JsonOption = False) -> None:
     """Send a message to everybody who takes part in an objective."""
     async with await link.open_member() as client:
-        accepted = await client.send(f"obj:{objective}", _text(body))
+        accepted = await client.send(f"obj:{await find_objective_id(client, objective)}", _text(body))
     if json:
         print_json(without_framing(accepted))
     else:
         many = "recipient" if accepted.recipients == 1 else "recipients"
-        say(f"{to_prefix_id(accepted.id)}  accepted for {accepted.recipients} {many}")
+        say(f"{short_message(accepted)}  accepted for {accepted.recipients} {many}")
 
 
 @objectives_app.command("watch")
@@ -196,7 +227,7 @@ async def unwatch(link: Link, objective: IdArgument, name: NamesArgument, json: 
 
 async def _change(link: Link, objective: str, change: "AnyChange") -> "ObjectiveView":
     async with await link.open_member() as client:
-        return await client.change_objective(objective, change)
+        return await client.change_objective(await find_objective_id(client, objective), change)
 
 
 async def _all(client: "Client", statuses: tuple[Status, ...], assignee: str | None) -> "list[ObjectiveView]":
@@ -229,11 +260,13 @@ def _print_state(objective: "ObjectiveView", sentence: str, *, json: bool) -> No
 
 
 def _print_watchers(objective: "ObjectiveView", *, json: bool) -> None:
-    _print_state(objective, f"{objective.id}  watched by {', '.join(objective.watchers) or 'nobody'}", json=json)
+    _print_state(
+        objective, f"{short_objective(objective.id)}  watched by {', '.join(objective.watchers) or 'nobody'}", json=json
+    )
 
 
 def _print_objective(objective: "ObjectiveView") -> None:
-    say(neutral_line(f"{objective.id}  {objective.title}  [{objective.status}]"), style="bold")
+    say(neutral_line(f"{short_objective(objective.id)}  {objective.title}  [{objective.status}]"), style="bold")
     fields = {
         "outcome": objective.outcome,
         "assignee": objective.assignee,

@@ -16,7 +16,7 @@ from tieline.client import Accepted, HubRefused, Issued, MemberView
 from tieline.contract import command as c
 from tieline.contract import reply as r
 from tieline.contract.identifiers import ChannelName, MemberName, SessionId
-from tieline.contract.member import ByHomeKey, MemberKind
+from tieline.contract.member import ByHomeKey, InvitationView, MemberKind
 from tieline.contract.refusal import Refusal
 from tieline.server.config import ConfigError, load_config
 from tieline.server.home import Home, HomeBusy
@@ -42,6 +42,9 @@ class MemberAdmin(Protocol):
 
     async def rotate_token(self, name: str) -> Issued:
         """Replace a member's tokens by a new one."""
+
+    async def invitations(self) -> tuple[InvitationView, ...]:
+        """Return the invitations with which somebody can still join."""
 
     async def retoken(self, name: str, token: str) -> None:
         """Let another shared token (one token that many members use) own the member `name`."""
@@ -120,6 +123,10 @@ class OfflineHub:
     async def rotate_token(self, name: str) -> Issued:
         """Replace a member's tokens by a new one."""
         return self._ask(c.RotateToken(self._session, name=MemberName(name)), r.Issued, _issued)
+
+    async def invitations(self) -> tuple[InvitationView, ...]:
+        """Return the invitations with which somebody can still join."""
+        return self._ask(c.ListInvitations(self._session), r.Invitations, lambda reply: reply.invitations)
 
     async def retoken(self, name: str, token: str) -> None:
         """Let another shared token (one token that many members use) own the member `name`."""

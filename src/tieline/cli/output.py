@@ -5,19 +5,18 @@ trusted. Control characters are neutralised, so that a terminal does not obey th
 of Tieline. Every line of a body is indented, so a body cannot forge a header line. JSON carries the text unchanged,
 because JSON can escape it.
 
-People read, type and copy the beginnings of ids. So text has prefix ids (`wire.prefix_ids`), and JSON has the hub's own
-ids.
+People read, type and copy ids. So text has short ids (`short_ids`), and JSON has the hub's own ids.
 """
 
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tieline.cli.short_ids import short_id, short_message, short_target
 from tieline.contract.text import UNSAFE, neutral
-from tieline.wire.prefix_ids import to_prefix_id
 
 if TYPE_CHECKING:
     from tieline.client import Inbox, Item, Message, ReceiptView
@@ -95,16 +94,18 @@ def _write(text: str, style: str, file: Any) -> None:
 
 
 def own_name() -> str:
-    """Return the command that starts this program: its name if the shell finds the name, else its path."""
-    import os
+    """Return the command that starts this program, for another terminal in any folder.
+
+    It is the program's name if the shell finds it by that name, else its absolute path.
+    """
     import shutil
     from pathlib import Path
 
     here = Path(sys.argv[0])
     found = shutil.which("tieline")
-    if found is None or not here.is_file():
-        return os.path.relpath(here) if here.is_file() else "tieline"
-    return "tieline" if Path(found).samefile(here) else os.path.relpath(here)
+    if not here.is_file() or (found is not None and Path(found).samefile(here)):
+        return "tieline"
+    return shlex.quote(str(here.absolute()))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
@@ -149,9 +150,12 @@ def local_time(at_ms: int, *, exact: bool = False) -> str:
     return clock if moment.date() == today else f"{moment:%Y-%m-%d} {clock}"
 
 
-def print_message(message: "Message", state: str | None = None) -> None:
-    """Print a message on several lines. `state` is the state of its delivery; `None` to leave it out."""
-    for line, style in message_lines(message, state):
+def print_message(message: "Message", state: str | None = None, known: "Mapping[str, Message] | None" = None) -> None:
+    """Print a message on several lines. `state` is the state of its delivery; `None` to leave it out.
+
+    `known` are other messages by their ids: the message refers to these by their numbers.
+    """
+    for line, style in message_lines(message, state, known):
         say(line, style=style)
 
 
@@ -166,8 +170,9 @@ def print_messages(found: "Sequence[Message]", *, json: bool, none: str) -> None
     if json:
         print_json(found)
         return
+    known = {message.id: message for message in found}
     for message in reversed(found):
-        print_message(message)
+        print_message(message, known=known)
     if not found:
         say(none)
 
@@ -177,13 +182,19 @@ def print_brief(message: "Message") -> None:
     body = " ".join(message.body.split())
     excerpt = f"{body[:_BRIEF_CHARS]}…" if len(body) > _BRIEF_CHARS else body
     urgent = "" if message.priority == "normal" else f"  [{message.priority.value}]"
-    say(neutral_line(f"{to_prefix_id(message.id)}  {message.sender} → {message.target}{urgent}: {excerpt}"))
+    say(neutral_line(f"{short_message(message)}  {message.sender} → {short_target(message.target)}{urgent}: {excerpt}"))
 
 
-def message_lines(message: "Message", state: str | None = None) -> Iterator[tuple[str, str]]:
-    """Yield a message as lines for printing: a header line, then the text, indented. Each line comes with its style."""
-    head = f"{to_prefix_id(message.id)}  {message.sender} → {message.target}  {local_time(message.sent_at_ms)}"
-    marks = "".join(f"  [{mark}]" for mark in _marks(message, state))
+def message_lines(
+    message: "Message", state: str | None = None, known: "Mapping[str, Message] | None" = None
+) -> Iterator[tuple[str, str]]:
+    """Yield a message as lines for printing: a header line, then the text, indented. Each line comes with its style.
+
+    `state` and `known` are those of `print_message`.
+    """
+    between = f"{message.sender} → {short_target(message.target)}"
+    head = f"{short_message(message)}  {between}  {local_time(message.sent_at_ms)}"
+    marks = "".join(f"  [{mark}]" for mark in _marks(message, state, known or {}))
     yield neutral_line(head + marks), "bold"
     if message.title:
         yield f"  {neutral_line(message.title)}", "bold"
@@ -193,7 +204,7 @@ def message_lines(message: "Message", state: str | None = None) -> Iterator[tupl
         yield f"  {label}: {neutral_line(text)}", "dim"
 
 
-def _marks(message: "Message", state: str | None) -> list[str]:
+def _marks(message: "Message", state: str | None, known: "Mapping[str, Message]") -> list[str]:
     marks = [state] if state is not None else []
     if message.priority != "normal":
         marks.append(message.priority.value)
@@ -209,21 +220,28 @@ def _marks(message: "Message", state: str | None) -> list[str]:
         f"{label} {value}"
         for label, value in (
             ("scope", message.scope),
-            ("thread", message.thread),
+            ("thread", short_id(message.thread or "")),
             ("topic", message.topic),
-            ("reply to", to_prefix_id(message.reply_to or "")),
-            ("supersedes", to_prefix_id(message.supersedes or "")),
+            ("reply to", _reference(message.reply_to, known)),
+            ("supersedes", _reference(message.supersedes, known)),
         )
         if value
     )
     return marks
 
 
+def _reference(message_id: str | None, known: "Mapping[str, Message]") -> str:
+    """Return the number of another message if it is known, else the beginning of its id; empty for `None`."""
+    other = known.get(message_id or "")
+    return short_id(message_id or "") if other is None else short_message(other)
+
+
 def _particulars(message: "Message") -> list[tuple[str, str]]:
     import msgspec
 
     found = []
-    if message.data is not None:
+    # The body of a redacted message says all that its data say.
+    if message.data is not None and message.data.get("event") != "redacted":
         found.append(("data", msgspec.json.encode(message.data).decode()))
     found.extend(("ref", ref) for ref in message.refs)
     found.extend(("attachment", attachment.path) for attachment in message.attachments)
@@ -233,8 +251,9 @@ def _particulars(message: "Message") -> list[tuple[str, str]]:
 
 def print_items(items: Sequence["Item"], *, with_state: bool = False) -> None:
     """Print the message of each delivery in `items`. With `with_state`, also print the state of the delivery."""
+    known = {item.message.id: item.message for item in items}
     for item in items:
-        print_message(item.message, item.state if with_state else None)
+        print_message(item.message, item.state if with_state else None, known)
 
 
 def _evidence(receipt: "ReceiptView", index: int) -> str:

@@ -8,24 +8,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tieline.cli.completion import complete_target
+from tieline.cli.duration import duration_option
 from tieline.cli.failure import Exit, Failure
-from tieline.cli.output import local_time, neutral_line, print_json, print_table, say, warn
+from tieline.cli.names import warn_of_unknown
+from tieline.cli.output import local_time, neutral_line, print_json, print_table, say
 from tieline.cli.session import JsonOption, Link, talks
+from tieline.cli.short_ids import find_target
 
 if TYPE_CHECKING:
     from tieline.client import Client
     from tieline.wire.native.derived import PauseView
 
 _HELP = "Name of the conversation: thread:ID, #channel, obj:ID, @a+@b, or * for messages to everybody."
-_Conversation = Annotated[str, typer.Argument(metavar="CONVERSATION", help=_HELP)]
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+_Conversation = Annotated[str, typer.Argument(metavar="CONVERSATION", help=_HELP, autocompletion=complete_target)]
 
 
 @talks
 async def pause(
     link: Link,
     conversation: Annotated[
-        str | None, typer.Argument(metavar="CONVERSATION", help=f"{_HELP} Without it, the command lists pauses.")
+        str | None,
+        typer.Argument(
+            metavar="CONVERSATION",
+            help=f"{_HELP} Without it, the command lists pauses.",
+            autocompletion=complete_target,
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -38,8 +46,8 @@ async def pause(
         if conversation is None:
             _print_pauses(await client.pauses(), json=json)
             return
-        name = _name(conversation)
-        await _warn_of_unknown(client, name)
+        name = await _name(client, conversation)
+        await warn_of_unknown(client, *_parts(name))
         await client.pause_thread(name)
         paused = await _find(client, name)
     if json:
@@ -53,10 +61,10 @@ async def pause(
 async def resume(link: Link, conversation: _Conversation, json: JsonOption = False) -> None:
     """End the pause of a conversation, and deliver its held messages."""
     async with await link.open_operator() as client:
-        name = _name(conversation)
+        name = await _name(client, conversation)
         before = await _find(client, name)
         if before is None:
-            await _warn_of_unknown(client, name)
+            await warn_of_unknown(client, *_parts(name))
         await client.resume_thread(name)
     released = before.held if before else 0
     paused = before is not None and not before.allowed
@@ -83,10 +91,10 @@ async def allow(
 
     Messages that are held in it are delivered.
     """
-    seconds = _seconds(for_)
+    seconds = duration_option(for_, "--for")
     async with await link.open_operator() as client:
-        name = _name(conversation)
-        await _warn_of_unknown(client, name)
+        name = await _name(client, conversation)
+        await warn_of_unknown(client, *_parts(name))
         before = await _find(client, name)
         await client.allow_thread(name, seconds * 1000)
         allowed = await _find(client, name)
@@ -118,7 +126,7 @@ def _print_pauses(pauses: "tuple[PauseView, ...]", *, json: bool) -> None:
     print_table(columns, rows, empty="No conversation is paused, held or allowed.")
 
 
-def _name(conversation: str) -> str:
+async def _name(client: "Client", conversation: str) -> str:
     """Return the hub's name of a conversation, such as `@a+@b`, from the text that a person typed.
 
     Raise `Failure` if the text names no conversation.
@@ -126,7 +134,7 @@ def _name(conversation: str) -> str:
     from tieline.contract.refusal import Refusal
     from tieline.core.loops import find_conversation
 
-    name = find_conversation(conversation)
+    name = find_conversation(await find_target(client, conversation))
     if isinstance(name, Refusal):
         raise Failure(Exit.REFUSED, name.message, word=name.code.value)
     return name
@@ -136,37 +144,12 @@ async def _find(client: "Client", name: str) -> "PauseView | None":
     return next((pause for pause in await client.pauses() if pause.thread == name), None)
 
 
-async def _warn_of_unknown(client: "Client", name: str) -> None:
-    """Print a warning if the conversation `name` contains a member, channel or objective that does not exist.
-
-    The member, channel or objective may be created later, so this is no error.
-    """
-    from tieline.client import HubRefused
-
-    unknown: list[str] = []
-    if name.startswith("@"):
-        members = {member.name for member in await client.members()}
-        unknown = [f"member {part}" for part in name.split("+") if part[1:] not in members]
-    elif name.startswith("#"):
-        channels = {channel.name for channel in await client.channels()}
-        unknown = [] if name[1:] in channels else [f"channel {name}"]
-    elif name.startswith("obj:"):
-        try:
-            await client.objective(name.removeprefix("obj:"))
-        except HubRefused:
-            unknown = [f"objective {name}"]
-    for each in unknown:
-        warn(neutral_line(f"There is no {each}."))
+def _parts(name: str) -> list[str]:
+    """Return the targets that the name of a conversation contains."""
+    return name.split("+") if name.startswith("@") else [name]
 
 
 def _delivered(count: int) -> str:
     if not count:
         return "No message was held."
     return "1 held message is delivered." if count == 1 else f"{count} held messages are delivered."
-
-
-def _seconds(text: str) -> int:
-    number, unit = text[:-1], _UNITS.get(text[-1:])
-    if unit is None or not number.isdecimal() or not 0 < int(number) * unit <= _UNITS["d"] * 366:
-        raise Failure(Exit.USAGE, "--for takes a number and s, m, h or d, at most 366d", "for example --for 90m")
-    return int(number) * unit

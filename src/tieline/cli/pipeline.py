@@ -5,29 +5,26 @@ Used by: `main`. Uses: `tieline.pipeline`, which is imported only when a command
 
 import contextlib
 import tempfile
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tieline.cli.audit import CheckpointOption, HomeOption
+from tieline.cli.audit import HomeOption
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import neutral_line, print_json, say, warn
 from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
 from tieline.cli.session import ended_by
-from tieline.protocols import protocols
 
 if TYPE_CHECKING:
     from tieline.pipeline.lake import Lake
-    from tieline.pipeline.verify import VerifyReport
 
 pipeline_app = typer.Typer(help="Turn the logs into tables, on Spark.", no_args_is_help=True)
 
 _LAKE_FOLDER = "lake"
 _ROWS_SHOWN = 1000
-_FINDINGS_SHOWN = 10
+_EVERY_DAYS_MAX = 7  # the hub keeps messages for a week
 
 HubOption = Annotated[
     str | None,
@@ -53,25 +50,22 @@ LakeOption = Annotated[
         show_default=False,
     ),
 ]
-MasterOption = Annotated[str, typer.Option("--master", metavar="M", help="Spark master.")]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="M",
+        help="Spark master, such as spark://HOST:7077, or sc://HOST of a Spark Connect server. Default: local[*].",
+        show_default=False,
+    ),
+]
+EngineOption = Annotated[
+    Literal["spark", "sail"] | None,
+    typer.Option(
+        "--engine", help="Engine: Spark, or Sail, which needs no Java. Default: spark if installed.", show_default=False
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-
-_SIGNED = {each.name: each.signatures.variable for each in protocols() if each.signatures is not None}
-"""Names of the environment variables with the secrets for message signatures, by protocol."""
-_VERIFY_HELP = "\n\n".join(
-    (
-        "Check the audit chain and the stored data against it, in parallel.",
-        textwrap.fill(
-            "Checkpoints, in the home or kept elsewhere, show if the end of the chain was cut off. "
-            + "".join(
-                f"With {variable} set, the signatures of {name} messages are checked too. "
-                for name, variable in _SIGNED.items()
-            )
-            + "Exit codes: 0 intact, 1 broken, 2 could not be checked, 3 refused, 4 hub not reachable.",
-            116,
-        ),
-    )
-)
 
 
 @pipeline_app.command("run")
@@ -80,11 +74,26 @@ def run(  # noqa: PLR0913 - as many options
     hub: HubOption = None,
     token: TokenOption = None,
     lake: LakeOption = None,
-    master: MasterOption = "local[*]",
+    master: MasterOption = None,
+    engine: EngineOption = None,
     follow: Annotated[
-        bool, typer.Option("--follow/--once", help="Keep reading new rows until Ctrl-C, or stop at the end of the log.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--follow/--once",
+            help="Keep reading new rows until Ctrl-C, or stop at the end of the log, which is the default.",
+            show_default=False,
+        ),
+    ] = None,
     *,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            "--every",
+            metavar="TIME",
+            help="Follow, but run only so often, for example 5m. Between the runs there is no Spark.",
+            show_default=False,
+        ),
+    ] = None,
     alerts: Annotated[
         str | None,
         typer.Option("--alerts", metavar="TARGET", help="Send each finding once to this '#channel' or '@member'."),
@@ -105,9 +114,20 @@ def run(  # noqa: PLR0913 - as many options
     """
 
     def work() -> None:
-        where = _where(home, hub, token)
+        if every is not None and follow is not False:
+            _run_every(every)
+            return
+        where = log_options(home, hub, token)
         alert_options = AlertOptions(alerts, speaker, budget, home, where.get("url"), where.get("token"))
-        _run(where, open_lake(home, lake), master, alert_options, follow=follow, json=json)
+        _run(
+            where,
+            open_lake(home, lake),
+            spark_master(master, engine),
+            alert_options,
+            follow=bool(follow),
+            quiet=every is not None,
+            json=json,
+        )
 
     ended_by(work)
 
@@ -125,11 +145,12 @@ def sql(
     ],
     home: HomeOption = None,
     lake: LakeOption = None,
-    master: MasterOption = "local[*]",
+    master: MasterOption = None,
+    engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
     """Query the tables with SQL. At most 1000 rows are printed. The query must only read."""
-    ended_by(lambda: _sql(query, open_lake(home, lake), master, json=json))
+    ended_by(lambda: _sql(query, open_lake(home, lake), spark_master(master, engine), json=json))
 
 
 @pipeline_app.command("rebuild")
@@ -140,7 +161,8 @@ def rebuild(
     ] = None,
     home: HomeOption = None,
     lake: LakeOption = None,
-    master: MasterOption = "local[*]",
+    master: MasterOption = None,
+    engine: EngineOption = None,
     every: Annotated[bool, typer.Option("--all", help="Compute all tables; also those of an older version.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -148,7 +170,8 @@ def rebuild(
 
     With --all, compute all tables. A lake that an older version of Tieline wrote gets the present form.
     """
-    ended_by(lambda: _rebuild(None if every else table, open_lake(home, lake), master, every=every, json=json))
+    tables = None if every else table
+    ended_by(lambda: _rebuild(tables, open_lake(home, lake), spark_master(master, engine), every=every, json=json))
 
 
 @pipeline_app.command("rewind")
@@ -157,30 +180,30 @@ def rewind(
     hub: HubOption = None,
     token: TokenOption = None,
     lake: LakeOption = None,
-    master: MasterOption = "local[*]",
+    master: MasterOption = None,
+    engine: EngineOption = None,
     json: JsonOption = False,
 ) -> None:
     """Go back to what the log still has, after the hub was restored from a backup.
 
     Rows that the log does not have any more, and all that was computed from them, leave the tables.
     """
-    ended_by(lambda: _rewind(_where(home, hub, token), open_lake(home, lake), master, json=json))
+    ended_by(
+        lambda: _rewind(log_options(home, hub, token), open_lake(home, lake), spark_master(master, engine), json=json)
+    )
 
 
-@pipeline_app.command("verify", help=_VERIFY_HELP)
-def verify(
-    home: HomeOption = None,
-    hub: HubOption = None,
-    token: TokenOption = None,
-    master: MasterOption = "local[*]",
-    checkpoint: CheckpointOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Check the audit chain and the stored data against it, in parallel."""
-    ended_by(lambda: _verify(_where(home, hub, token), master, checkpoint or [], json=json))
+def _run_every(every: str) -> None:
+    """Run this same command at intervals, without `--follow`."""
+    import sys
+
+    from tieline.cli.duration import duration_option
+    from tieline.cli.pipeline_every import run_every
+
+    run_every(duration_option(every, "--every", _EVERY_DAYS_MAX), sys.argv[1:])
 
 
-def _where(home: Path | None, hub: str | None, token: str | None) -> dict[str, str]:
+def log_options(home: Path | None, hub: str | None, token: str | None) -> dict[str, str]:
     """Return the options that name the source of the logs: the hub's home folder, or the hub's URL and token.
 
     Raise `Failure` if the options are not complete.
@@ -209,7 +232,7 @@ def open_lake(home: Path | None, lake: str | None) -> "Lake":
     """
     from tieline.wire.home import find_home
 
-    _require_extra()
+    require_extra()
     from tieline.pipeline.lake import Lake
 
     if lake is None:
@@ -217,7 +240,23 @@ def open_lake(home: Path | None, lake: str | None) -> "Lake":
     return Lake(lake if "://" in lake else Path(lake).expanduser().absolute())
 
 
-def _require_extra() -> None:
+def spark_master(master: str | None, engine: str | None) -> str:
+    """Return the master for a command: the one that is named, else Spark in this process, or Sail.
+
+    Raise `Failure` if the options contradict each other.
+    """
+    from tieline.pipeline.engines import LOCAL, SAIL, default_master
+
+    if engine == SAIL and master is not None:
+        raise Failure(
+            Exit.USAGE, "--engine sail and --master exclude each other", "a Sail server has a master sc://HOST"
+        )
+    if engine == SAIL:
+        return SAIL
+    return master or (default_master() if engine is None else LOCAL)
+
+
+def require_extra() -> None:
     from tieline.pipeline.java import MissingPart, require_extra
 
     try:
@@ -227,13 +266,13 @@ def _require_extra() -> None:
 
 
 def _require_tables(lake: "Lake") -> None:
-    with _told():
+    with told_failures():
         if lake.head().number == 0:
             raise Failure(Exit.FAILED, f"{lake} is empty", "'tieline pipeline run' fills it")
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def told_failures() -> Iterator[None]:
     """Turn an error of a log or a lake (the pipeline's tables) in the `with` block into a `Failure`."""
     from tieline.pipeline.http_log import LogRefused, LogUnreachable
     from tieline.pipeline.java import MissingPart
@@ -251,7 +290,7 @@ def _told() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
+def spark_session(master: str, *, brief: bool = False) -> Iterator[Any]:
     """Start a Spark session with a temporary folder, and yield it.
 
     An error inside the `with` block becomes a `Failure`. A `brief` session is configured for a small amount of work.
@@ -259,7 +298,7 @@ def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
     """
     from tieline.pipeline.session import start_session
 
-    with tempfile.TemporaryDirectory(prefix="tieline-spark-", ignore_cleanup_errors=True) as scratch, _told():
+    with tempfile.TemporaryDirectory(prefix="tieline-spark-", ignore_cleanup_errors=True) as scratch, told_failures():
         try:
             spark = start_session(master, scratch=Path(scratch), brief=brief)
             try:
@@ -275,7 +314,7 @@ def _session(master: str, *, brief: bool = False) -> Iterator[Any]:
             raise Failure(Exit.FAILED, f"Spark: {_first_line(error)}") from error
 
 
-def _is_little(rows: int) -> bool:
+def is_little(rows: int) -> bool:
     """Return true if `rows` is so small that a Spark session for a small amount of work is better."""
     from tieline.pipeline.flow import FEW_ROWS
 
@@ -287,34 +326,51 @@ def _first_line(error: Exception) -> str:
 
 
 def _run(
-    where: dict[str, str], lake: "Lake", master: str, alert_options: AlertOptions, *, follow: bool, json: bool
+    where: dict[str, str],
+    lake: "Lake",
+    master: str,
+    alert_options: AlertOptions,
+    *,
+    follow: bool,
+    quiet: bool,
+    json: bool,
 ) -> None:
+    """Read the new rows. With `quiet`, a run without new rows prints nothing, because it is one of very many."""
     import msgspec
 
     from tieline.cli.pipeline_progress import Display
     from tieline.cli.pipeline_run import Run, interrupts
     from tieline.pipeline.run import Summary, is_brief, new_rows
 
-    with _told():
-        waiting, before = new_rows(lake, where), lake.head().missed()
+    with told_failures():
+        waiting, before = new_rows(lake, where), lake.head()
     after_batch = AfterBatch(lake, alert_options, where)
     summary, ended = Summary(), False
     # Without new rows Spark is not started: its start takes longer than most runs.
-    if waiting or follow:
+    if waiting or follow or before.unerased():
         brief = is_brief(lake, waiting) and not follow
-        with Display(waiting, quiet=json) as display, _session(master, brief=brief) as spark, interrupts() as noted:
+        with (
+            Display(waiting, quiet=json) as display,
+            spark_session(master, brief=brief) as spark,
+            interrupts() as noted,
+        ):
             summary = Run(lake, where, display, after_batch, noted).bring_in(spark, follow=follow)
             ended = bool(noted)
     told = after_batch.finish()
-    missed = {name: count for name, count in summary.missed.items() if count > before.get(name, 0)}
+    missed = {name: count for name, count in summary.missed.items() if count > before.missed().get(name, 0)}
+    erased = lake.newest().counts.get("erased", 0) - before.counts.get("erased", 0)
     if json:
-        told_all = msgspec.structs.asdict(summary)
-        print_json({name: value for name, value in told_all.items() if name != "missed" or missed})
+        told_all = {**msgspec.structs.asdict(summary), "erased": erased}
+        rare = {"missed": missed, "erased": erased}
+        print_json({name: value for name, value in told_all.items() if rare.get(name, True)})
     elif summary.batches:
         batches = "a batch" if summary.batches == 1 else f"{summary.batches} batches"
         say(f"{summary.events_read:,} events in {batches}, {summary.seconds:.1f} s: {lake}")
-    elif not ended:
+    elif not ended and not quiet:
         say(f"Nothing new: {lake} is up to date.")
+    if erased and not json:
+        what = "a redacted message" if erased == 1 else f"{erased} redacted messages"
+        say(f"The tables have nothing any more that quotes {what}.")
     if told and not json:
         say(f"{told} alert{'s' if told > 1 else ''} went to {neutral_line(alert_options.target or '')}.")
     if ended and not follow and summary.events_read < waiting:
@@ -339,15 +395,15 @@ def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
     from tieline.cli.output import print_table
     from tieline.pipeline.run import new_rows
 
-    with _told():
+    with told_failures():
         head = lake.head()
         tables = {
             name: {"rows": head.rows(name), "files": len(lake.data_files(name, head)), "version": version}
             for name, version in sorted(head.versions.items())
         }
     waiting: int | None = None
-    with contextlib.suppress(Failure), _told():
-        waiting = new_rows(lake, _where(home, None, None))
+    with contextlib.suppress(Failure), told_failures():
+        waiting = new_rows(lake, log_options(home, None, None))
     if json:
         told = {"lake": str(lake), "commit": head.number, "at_ms": head.at_ms, "position": head.position,
                 "engine": head.engine}  # fmt: skip
@@ -362,7 +418,8 @@ def _status(home: Path | None, lake: "Lake", *, json: bool) -> None:
         empty="no tables",
     )
     read = ", ".join(f"{log} up to {end:,}" for log, end in head.position.items())
-    say(f"Commit {head.number}; read: {read}" + ("." if waiting is None else f"; {waiting:,} rows wait."))
+    made = f" by {head.engine}" if head.engine else ""
+    say(f"Commit {head.number}{made}; read: {read}" + ("." if waiting is None else f"; {waiting:,} rows wait."))
     if head.missed():
         warn(f"Of all rows, {missing(head.missed())}.")
 
@@ -371,7 +428,7 @@ def _sql(query: str, lake: "Lake", master: str, *, json: bool) -> None:
     from tieline.cli.output import print_table
 
     _require_tables(lake)
-    with _session(master, brief=_is_little(sum(lake.head().sizes.values()))) as spark:
+    with spark_session(master, brief=is_little(sum(lake.head().sizes.values()))) as spark:
         from tieline.pipeline.question import BadQuestion, ask
 
         try:
@@ -418,13 +475,14 @@ def _plain(value: Any) -> Any:
 def _rebuild(table: str | None, lake: "Lake", master: str, *, every: bool, json: bool) -> None:
     from tieline.pipeline.catalogue import BRONZE, REBUILDABLE
 
-    if not (every and lake.is_old()):
+    newest = lake.newest()
+    if not every or not (newest.number or lake.is_old()):
         _require_tables(lake)
     if table is None and not every:
         raise Failure(Exit.USAGE, "name a table, or --all")
     if table is not None and table not in REBUILDABLE:
         raise Failure(Exit.USAGE, f"there is no table {table!r}", f"there are {', '.join(REBUILDABLE)}")
-    with _session(master, brief=not lake.is_old() and _is_little(lake.head().rows(BRONZE))) as spark:
+    with spark_session(master, brief=not lake.is_old() and is_little(newest.rows(BRONZE))) as spark:
         from tieline.pipeline.run import rebuild, rebuild_all
 
         head = rebuild_all(spark, lake) if table is None else rebuild(spark, lake, table)
@@ -440,7 +498,7 @@ def _rewind(where: dict[str, str], lake: "Lake", master: str, *, json: bool) -> 
     import asyncio
 
     _require_tables(lake)
-    with _session(master, brief=_is_little(sum(lake.head().position.values()))) as spark:
+    with spark_session(master, brief=is_little(sum(lake.head().position.values()))) as spark:
         from tieline.pipeline.reader import tell_position
         from tieline.pipeline.run import rewind
 
@@ -452,66 +510,3 @@ def _rewind(where: dict[str, str], lake: "Lake", master: str, *, json: bool) -> 
     else:
         went = ", ".join(f"{log} from {before.position[log]:,} to {end:,}" for log, end in head.position.items())
         say(f"The lake went back: {went}.")
-
-
-def _verify(where: dict[str, str], master: str, kept: list[Path], *, json: bool) -> None:
-    import msgspec
-
-    from tieline.cli.checkpoints import Checkpoints, read_checkpoints
-
-    _require_extra()
-    if "home" in where:
-        checkpoints, problems = Checkpoints(Path(where["home"])).read(kept)
-    else:
-        # There is no signing key here, because the key does not leave the hub's home. Only the given files are read.
-        checkpoints, problems = [one for path in kept for one in read_checkpoints(path)], []
-    with _checked():
-        from tieline.pipeline.row import MAIN
-        from tieline.pipeline.source import Options
-
-        rows = Options(where).log().end(MAIN)
-        with _session(master, brief=_is_little(rows)) as spark:
-            from tieline.pipeline.verify import VerifyFinding, verify
-
-            report = verify(spark, where, checkpoints)
-    wrong = [VerifyFinding(report.verified_rows, "checkpoint", problem) for problem in problems]
-    report = msgspec.structs.replace(report, findings=(*report.findings, *wrong))
-    if json:
-        print_json({"intact": report.intact, **msgspec.structs.asdict(report)})
-    elif report.intact:
-        say(f"Intact: {report.verified_rows:,} rows, {report.messages:,} messages.")
-    if report.signatures_unchecked and not json:
-        how = "run this on the hub's machine" if "url" in where else f"set {' and '.join(_SIGNED.values())}"
-        signed = f"{report.signatures_unchecked:,} {' and '.join(_SIGNED)} messages"
-        say(f"The signatures of {signed} were not checked: {how} for that.")
-    if not report.intact:
-        raise _broken(report)
-
-
-@contextlib.contextmanager
-def _checked() -> Iterator[None]:
-    """Raise `Failure` with exit code 2 if an error in the `with` block prevents the check.
-
-    Exit code 1 is reserved for a broken log.
-    """
-    from tieline.core.store import StoreError
-
-    try:
-        with _told():
-            yield
-    except StoreError as error:
-        raise Failure(Exit.USAGE, f"the log could not be checked: {error}") from error
-    except Failure as failure:
-        if failure.code is not Exit.FAILED:
-            raise
-        raise Failure(Exit.USAGE, f"the log could not be checked: {failure.message}", failure.hint) from failure
-
-
-def _broken(report: "VerifyReport") -> Failure:
-    first, *others = report.findings
-    for finding in others[: _FINDINGS_SHOWN - 1]:
-        warn(f"  {neutral_line(finding.what)}")
-    left = len(others) - _FINDINGS_SHOWN + 1
-    if left > 0:
-        warn(f"  … and {'more than ' if report.more else ''}{left} more; --json has {len(report.findings)} of them")
-    return Failure(Exit.FAILED, f"the audit chain is not intact: {first.what}")

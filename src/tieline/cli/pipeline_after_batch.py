@@ -1,4 +1,4 @@
-"""The work after a batch: tell the hub the position, write the report, and with `--alerts` send alerts to members.
+"""The work after a batch: tell the hub the position, store the report in it, and send alerts if `--alerts` is given.
 
 Used by: `tieline pipeline run`. Uses: the report and the alerts. This work runs between batches, not within them. If a
 hub does not answer, no batch is lost, and the alerts are sent after a later batch.
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from tieline.pipeline.alert_sender import SentAlerts
     from tieline.pipeline.alerts import Alert
     from tieline.pipeline.lake import Commit, Lake
-    from tieline.pipeline.report_parts import Report
+    from tieline.wire.report_parts import Report
 
 _T = TypeVar("_T")
 _PAUSE_SECONDS = 30.0
 """Shortest interval, in seconds, between two reports of a pipeline run that follows the log."""
+_QUIET_SECONDS = 300.0
+"""Interval, in seconds, between two reports of a run that follows a log without new rows. Alerts need the clock."""
 _ANSWER_SECONDS = 30.0  # a hub under load may take some; a dead one must not hold the run
 
 
@@ -39,7 +41,7 @@ class AlertOptions(Struct, frozen=True):
 
 
 class AfterBatch:
-    """Writes reports and sends alerts between the batches of one run of the pipeline."""
+    """Stores reports in the hub and sends alerts between the batches of one run of the pipeline."""
 
     def __init__(self, lake: "Lake", options: AlertOptions, where: Mapping[str, str] | None = None) -> None:
         """Prepare the work after each batch, for the tables in `lake`.
@@ -50,6 +52,8 @@ class AfterBatch:
         self._lake = lake
         self._where = where
         self._told: Commit | None = None
+        # The last reason why the report was not stored. It is said once.
+        self._problem = ""
         self._options = options
         self._due = False
         self._last = time.monotonic()
@@ -63,33 +67,47 @@ class AfterBatch:
         self._due = True
 
     def go_on(self, complain: Callable[[str], None] = warn) -> None:
-        """Write the report and send alerts while the run continues, if there is a new batch, at most once per interval.
+        """Store the report and send alerts while the run continues: after new batches, and from time to time.
 
         After a failure, call `complain` with its text and try again later.
         """
-        if not self._due or time.monotonic() - self._last < _PAUSE_SECONDS:
+        waited = time.monotonic() - self._last
+        if waited < (_PAUSE_SECONDS if self._due else _QUIET_SECONDS):
             return
         try:
-            self.finish()
+            self.finish(complain)
         except Failure as failure:
             complain(f"{failure.message}; the alerts wait")
         self._last = time.monotonic()
 
-    def finish(self) -> int:
-        """Write the report and send the alerts that were not sent yet. Return the number of sent alerts."""
-        from tieline.pipeline.report import REPORT_FILE, make_report, write_report
+    def finish(self, complain: Callable[[str], None] = warn) -> int:
+        """Store the report in the hub, and send the alerts that were not sent yet. Return the number of sent alerts.
 
-        if self._due or (self._lake.head().number and self._lake.storage.read(REPORT_FILE) is None):
+        This is also of use without a new batch: a member may become silent while nothing happens. Call `complain` with
+        the reason if the hub does not take the report.
+        """
+        from tieline.pipeline.checks import check_tables
+        from tieline.pipeline.report import report_with_ranges
+
+        if not self._lake.head().number:
+            return 0
+        if self._due:
             # Cleared before the lake is read: a batch that ends meanwhile makes a report due again.
             self._due = False
-            report = write_report(self._lake)
-        elif self._options.target is None:
-            self._tell_position()
-            return 0
-        else:
-            report = make_report(self._lake)
+            check_tables(self._lake)
+        report = report_with_ranges(self._lake)
         self._tell_position()
+        self._store(report, complain)
         return self._tell(report)
+
+    def _store(self, report: "Report", complain: Callable[[str], None]) -> None:
+        """Store the report where the console finds it: in the hub's home, or by a request to its URL."""
+        from tieline.pipeline.insights import store_report
+
+        where = self._where
+        if where is not None and (problem := store_report(report, where)) and problem != self._problem:
+            complain(f"the console does not get the report: {problem}")
+            self._problem = problem
 
     def _tell_position(self) -> None:
         from tieline.pipeline.reader import tell_position
@@ -128,10 +146,28 @@ class AfterBatch:
         from tieline.pipeline.alerts import find_alerts
 
         sent = SentAlerts(self._lake)
-        alerts = [alert for alert in find_alerts(report, budget_usd=self._options.budget_usd) if alert not in sent]
+        found = find_alerts(report, now_ms=self._now_ms(report), budget_usd=self._options.budget_usd)
+        alerts = [alert for alert in found if alert not in sent]
         if not alerts:
             return 0
         return self._asked(self._send(alerts, sent), "alerts were not sent")
+
+    def _now_ms(self, report: "Report") -> int | None:
+        """Return the time of the clock if the report covers the whole log, otherwise `None`.
+
+        A member that seems silent may have spoken in rows that were not read yet.
+        """
+        from tieline.core.store import StoreError
+        from tieline.pipeline.http_log import LogRefused, LogUnreachable
+        from tieline.pipeline.run import rows_after
+
+        if self._where is None:
+            return None
+        now_ms = time.time_ns() // 1_000_000
+        try:
+            return None if rows_after(report.position, self._where) else now_ms
+        except (LogRefused, LogUnreachable, StoreError):
+            return None
 
     async def _send(self, alerts: "list[Alert]", sent: "SentAlerts") -> int:
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE

@@ -10,9 +10,12 @@ from typing import Annotated
 
 import typer
 
+from tieline.cli.completion import complete_member, complete_target
 from tieline.cli.failure import Exit, Failure
+from tieline.cli.names import check_names, check_place
 from tieline.cli.output import print_messages
 from tieline.cli.session import JsonOption, Link, talks
+from tieline.cli.short_ids import find_target
 
 _AGO = re.compile(r"(\d{1,6})([smhdw])\Z")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -47,11 +50,17 @@ async def search(
         typer.Argument(metavar="QUERY", help='Words; "a phrase"; begin* finds beginnings.', show_default=False),
     ],
     sender: Annotated[
-        str | None, typer.Option("--from", metavar="NAME", help="Only messages from this member.")
+        str | None,
+        typer.Option("--from", metavar="NAME", help="Only messages from this member.", autocompletion=complete_member),
     ] = None,
     place: Annotated[
         str | None,
-        typer.Option("--in", metavar="WHERE", help="Only messages with @member, or in #channel, obj:<id> or a thread."),
+        typer.Option(
+            "--in",
+            metavar="WHERE",
+            help="Only messages with @member, or in #channel, obj:<id> or a thread.",
+            autocompletion=complete_target,
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="T", help="Only messages after this time: 2h, 3d (ago), 2026-11-16T09:30.")
@@ -67,12 +76,18 @@ async def search(
     A message must contain all words. The oldest comes first; with --json, the newest.
     """
     async with await link.open() as client:
+        where = await find_target(client, place) if place else None
         found = await client.search(
             " ".join(query),
             sender=sender.removeprefix("@") if sender else None,
-            place=place,
+            place=where,
             from_ms=_moment("--since", since),
             to_ms=_moment("--until", until),
             limit=limit,
         )
+        if not found:
+            if sender:
+                await check_names(client, f"@{sender.removeprefix('@')}")
+            if where:
+                await check_place(client, where)
     print_messages(found, json=json, none="Nothing was found.")

@@ -9,7 +9,7 @@ import errno
 import inspect
 import os
 import sys
-from enum import StrEnum
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ import typer
 
 from tieline import __version__
 from tieline.cli.failure import Exit, Failure
+from tieline.cli.hub_log import LogFile, LogLevel
 from tieline.cli.output import own_name
 from tieline.cli.session import ended_by
 from tieline.protocols import protocols
@@ -28,13 +29,55 @@ if TYPE_CHECKING:
     from tieline.wire.home import Running
 
 
-class LogLevel(StrEnum):
-    """Level of the hub's logs on stderr."""
+_HTTP = "http"
+"""Section of the HTTP port in `tieline.toml`."""
 
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
+_HTTP_FLAGS = (
+    Flag(
+        ("--tls",),
+        "Speak TLS, with a certificate that the hub makes once for its home.",
+        lambda _: {"tls": True, "tls_cert": "", "tls_key": ""},
+        excludes="--tls-cert",
+    ),
+    Flag(
+        ("--tls-cert",),
+        "Speak TLS with this certificate. A new one is used at once.",
+        lambda file: {"tls": False, "tls_cert": str(file)},
+        metavar="FILE",
+        is_path=True,
+    ),
+    Flag(
+        ("--tls-key",),
+        "Private key of --tls-cert.",
+        lambda file: {"tls_key": str(file)},
+        metavar="FILE",
+        is_path=True,
+    ),
+    Flag(
+        ("--insecure-http",),
+        "Listen without TLS, also where other machines can reach the hub.",
+        lambda _: {"insecure": True},
+    ),
+    Flag(
+        ("--base-url",),
+        "Address by which others reach the hub, if a proxy is before it.",
+        lambda url: {"base_url": url},
+        metavar="URL",
+    ),
+    Flag(
+        ("--trusted-proxy",),
+        "Proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.",
+        lambda text: {"trusted_proxies": tuple(text.split(","))},
+        metavar="CIDR[,CIDR…]",
+    ),
+)
+"""Options of `tieline serve` that replace settings in the section `[http]`."""
+
+
+def _all_flags() -> Iterator[tuple[str, Flag]]:
+    """Return all options of `tieline serve` that replace settings, each with its protocol, or `http`."""
+    yield from ((_HTTP, flag) for flag in _HTTP_FLAGS)
+    yield from ((protocol.name, flag) for protocol in protocols() for flag in protocol.flags)
 
 
 def serve(
@@ -50,7 +93,20 @@ def serve(
     store: Annotated[
         str | None, typer.Option(metavar="URL", help="'sqlite', or 'memory' to delete everything when the hub stops.")
     ] = None,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EVERY", help="Run the pipeline so often, as a child process, for example 5m.", show_default=False
+        ),
+    ] = None,
     log_level: Annotated[LogLevel, typer.Option(help="Level of the logs on stderr.")] = LogLevel.INFO,
+    backup: Annotated[
+        str | None, typer.Option(metavar="EVERY", help="Make a backup every 30m, 6h, 1d…; needs --backup-dir.")
+    ] = None,
+    backup_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the backups.")] = None,
+    backup_keep: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Number of backups to keep there.", show_default="7")
+    ] = None,
     **flags: Any,
 ) -> None:
     """Run the hub until Ctrl-C or SIGTERM."""
@@ -65,15 +121,23 @@ def serve(
             parse_address(http)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--http") from error
+    backups = {
+        "every": backup,
+        "folder": str(backup_dir.expanduser().absolute()) if backup_dir else None,
+        "keep": backup_keep,
+    }
     options = Options(
         home=find_home(home),
         http=http,
         store=store,
         home_named=home is not None or bool(os.environ.get(HOME_VARIABLE)),
+        pipeline=pipeline,
         flags=_settings(flags),
+        backup={name: value for name, value in backups.items() if value is not None},
     )
-    configure_logs(log_level)
-    ended_by(lambda: uvloop.run(_run(options)))
+    log_file = LogFile(options.home)
+    configure_logs(log_level, log_file)
+    ended_by(lambda: uvloop.run(_run(options, log_file)))
 
 
 def _parameter(flag: Flag) -> str:
@@ -81,51 +145,52 @@ def _parameter(flag: Flag) -> str:
 
 
 def _settings(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings of protocols that the command line options override, by protocol and field.
+    """Return the settings that the command line options override, by protocol (or `http`) and field.
 
     `given` are the values of all options.
     """
     found: dict[str, dict[str, Any]] = {}
-    for protocol in protocols():
-        for flag in protocol.flags:
-            value = given[_parameter(flag)]
-            # A switch with only one name is off unless it is given.
-            if value is None or (not flag.metavar and len(flag.names) == 1 and not value):
-                continue
-            if flag.excludes and given.get(_parameter(Flag((flag.excludes,), "", dict))):
-                raise typer.BadParameter(f"it cannot be given with {flag.excludes}", param_hint=flag.names[0])
-            if flag.is_path:
-                value = value.expanduser().absolute()
-            try:
-                found.setdefault(protocol.name, {}).update(flag.sets(value))
-            except ValueError as error:
-                raise typer.BadParameter(str(error), param_hint=flag.names[0]) from error
+    for owner, flag in _all_flags():
+        value = given[_parameter(flag)]
+        # A switch with only one name is off unless it is given.
+        if value is None or (not flag.metavar and len(flag.names) == 1 and not value):
+            continue
+        if flag.excludes and given.get(_parameter(Flag((flag.excludes,), "", dict))):
+            raise typer.BadParameter(f"it cannot be given with {flag.excludes}", param_hint=flag.names[0])
+        if flag.is_path:
+            value = value.expanduser().absolute()
+        try:
+            found.setdefault(owner, {}).update(flag.sets(value))
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint=flag.names[0]) from error
     return found
 
 
 def _add_flags() -> None:
-    """Add the command line options of every protocol to the signature of `serve`."""
+    """Add the command line options that replace settings to the signature of `serve`."""
     own = [each for each in inspect.signature(serve).parameters.values() if each.kind is not each.VAR_KEYWORD]
     added = []
-    for protocol in protocols():
-        for flag in protocol.flags:
-            kind: Any = bool if not flag.metavar else Path if flag.is_path else str
-            option = typer.Option("/".join(flag.names), metavar=flag.metavar or None, help=flag.help)
-            parameter = inspect.Parameter(
-                _parameter(flag),
-                inspect.Parameter.KEYWORD_ONLY,
-                default=False if kind is bool and len(flag.names) == 1 else None,
-                annotation=Annotated[kind if kind is bool and len(flag.names) == 1 else kind | None, option],
-            )
-            added.append(parameter)
+    for _, flag in _all_flags():
+        kind: Any = bool if not flag.metavar else Path if flag.is_path else str
+        option = typer.Option("/".join(flag.names), metavar=flag.metavar or None, help=flag.help)
+        parameter = inspect.Parameter(
+            _parameter(flag),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if kind is bool and len(flag.names) == 1 else None,
+            annotation=Annotated[kind if kind is bool and len(flag.names) == 1 else kind | None, option],
+        )
+        added.append(parameter)
     serve.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
 
 
 _add_flags()
 
 
-def configure_logs(level: LogLevel) -> None:
-    """Send the logs of Tieline and of libraries to stderr: coloured lines on a terminal, JSON lines elsewhere."""
+def configure_logs(level: LogLevel, file: LogFile | None = None) -> None:
+    """Send the logs of Tieline and of libraries to stderr: coloured lines on a terminal, JSON lines elsewhere.
+
+    Also write them to `file`, if it is given, always as JSON lines.
+    """
     import logging
 
     import structlog
@@ -136,11 +201,18 @@ def configure_logs(level: LogLevel) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    last: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=True)]
-        if sys.stderr.isatty()
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    )
+    as_json: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    last: list[Any] = [structlog.dev.ConsoleRenderer(colors=True)] if sys.stderr.isatty() else as_json
+
+    def write(logger: Any, name: str, event: Any) -> Any:
+        if file is not None:
+            line = dict(event)
+            for process in as_json:
+                line = process(logger, name, line)
+            file.write(str(line))
+        return event
+
+    last = [write, *last]
     structlog.configure(
         processors=[*stamp, *last],
         wrapper_class=structlog.make_filtering_bound_logger(number),
@@ -153,14 +225,25 @@ def configure_logs(level: LogLevel) -> None:
     logging.basicConfig(level=max(number, logging.WARNING), handlers=[handler])
 
 
-async def _run(options: "Options") -> None:
+async def _run(options: "Options", log_file: LogFile) -> None:
+    import asyncio
+
+    from tieline.cli.backup_schedule import make_folder, scheduled_backups
+    from tieline.cli.upgrade import prepare_upgrade
     from tieline.server.config import ConfigError
     from tieline.server.home import HomeBusy
     from tieline.server.hub import RunningHub, spare_collector, stop_signals, suspend_collector
 
     suspend_collector()
     asked = stop_signals()
-    hub = RunningHub(options)
+    upgraded = ""
+
+    async def prepare() -> None:
+        nonlocal upgraded
+        make_folder(hub.backup)
+        upgraded = await asyncio.to_thread(prepare_upgrade, options.home)
+
+    hub = RunningHub(options, prepare)
     try:
         running = await hub.start()
     except HomeBusy as error:
@@ -171,15 +254,28 @@ async def _run(options: "Options") -> None:
         raise _failed_start(options, error) from error
     try:
         welcome = [
-            line for server in hub.servers.values() for line in server.welcome(running.http, first=hub.first_start)
+            line
+            for server in hub.servers.values()
+            for line in server.welcome(running.invited_to, first=hub.first_start)
         ]
-        _print(_ready(running, options.home, welcome, first=hub.first_start))
-        if hub.first_start and hub.owner and hub.services is not None:
-            _print(_first_visit(running, hub.services.logins, hub.owner))
+        if upgraded:
+            _print(upgraded)
+        if os.environ.get("JOURNAL_STREAM"):
+            # More people may read the journal than the home, so it gets no tokens and no links.
+            _print(f"Tieline {__version__} is running in {options.home}, at {running.public}.")
+        else:
+            _print(_ready(running, options.home, welcome, first=hub.first_start))
+            if hub.first_start and hub.owner and hub.services is not None:
+                _print(_first_visit(running, hub.services.logins, hub.owner))
         spare_collector()
-        code = await hub.wait(asked)
+        log_file.note("the hub started", pid=running.pid, version=__version__, http=running.http)
+        tell_service_manager("READY=1")
+        async with scheduled_backups(options.home, hub.backup):
+            code = await hub.wait(asked)
+        tell_service_manager("STOPPING=1")
     finally:
         await hub.stop()
+        log_file.note("the hub stopped", pid=running.pid)
     if code:
         raise Failure(Exit.FAILED, "the hub stopped because it cannot use its store any more; the log above says why")
     _print("The hub has stopped; everything it accepted is kept.")
@@ -228,9 +324,13 @@ def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -
     lines = [
         f"Tieline {__version__} is running as process {running.pid}; Ctrl-C stops it.",
         f"  home      {home}",
-        f"  http      {running.http}  (the console; {own_name()} login NAME prints a way in)",
+        f"  http      {running.public}  (the console; {own_name()} login NAME prints a way in)",
         f"  socket    {running.hub_socket}",
     ]
+    if running.url:
+        lines.insert(3, f"  listens   {running.http}")
+    if running.fingerprint:
+        lines.insert(3, f"  tls       its own certificate, SHA-256 {running.fingerprint}")
     labels = {place: label for protocol in protocols() for place, label in protocol.places.items() if label}
     lines += [f"  {labels[name]:<10}{place}" for name, place in running.places.items() if name in labels and place]
     lines.append(f"  store     {running.store}")
@@ -239,28 +339,48 @@ def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -
             f"This is its first start: all it keeps is in that home, its configuration in {CONFIG_FILE} there."
         )
     lines += welcome
-    lines.append("To a first message, from another terminal:")
+    if first:
+        lines.append("To a first message, from another terminal:")
+    elif home != default_home():
+        lines.append("For commands in another terminal:")
     if home != default_home():
         import shlex
 
         lines.append(f"  export {HOME_VARIABLE}={shlex.quote(str(home))}")
+    return "\n".join([*lines, *(_first_steps() if first else ())])
+
+
+def _first_steps() -> list[str]:
+    """Return the lines that the first start prints: the commands to a first message, and where to go on."""
     tieline = own_name()
-    lines += [
-        f"  {tieline} member add alice; {tieline} member add bob",
-        f"  {tieline} send @bob hello --as alice",
+    return [
+        f"  {tieline} member add alice --kind human",
+        f"  {tieline} member add bob",
+        f'  {tieline} send @bob "hello" --as alice',
         f"  {tieline} drain --as bob",
         f"To connect your Claude Code, Codex or Gemini CLI: {tieline} connect",
         f"Five agents on five protocols at work, in a hub of their own: {tieline} demo",
     ]
-    return "\n".join(lines)
 
 
 def _first_visit(running: "Running", logins: "LoginSessions", owner: str) -> str:
     """Return a text with the link by which the owner of the hub logs in to the console and becomes a member."""
     from tieline.contract.identifiers import MemberName
 
-    link = f"{running.http}/#/enter/{logins.first_code(MemberName(owner))}"
+    link = f"{running.public}/#/enter/{logins.first_code(MemberName(owner))}"
     return f"To look on and join in, as {owner}, in a browser (once, within 15 minutes):\n  {link}"
+
+
+def tell_service_manager(state: str) -> None:
+    """Tell systemd the state of this process, if systemd started it and wants to know (`Type=notify`)."""
+    import socket
+
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    # A name that begins with @ is no file: its first byte is zero.
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.sendto(state.encode(), address.replace("@", "\0", 1) if address.startswith("@") else address)
 
 
 def _print(text: str) -> None:

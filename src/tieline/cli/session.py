@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
+from tieline.cli.completion import complete_member
 from tieline.cli.failure import Exit, Failure, NobodyNamed, document_of, failure_of
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ AsOption = Annotated[
         "--as",
         metavar="NAME",
         help="Member to act as. Default: TIELINE_AGENT, else the name that 'init' or 'join' stored.",
+        autocompletion=complete_member,
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -115,14 +117,22 @@ class Link:
     def address(self) -> str | None:
         """Address of a remote hub; `None` for the hub in a home folder of this machine.
 
-        A command line option overrides the environment.
+        A command line option overrides the environment. Without a scheme, an address with a fingerprint gets
+        `https://`, and any other `http://`.
         """
+        from tieline.wire.address import PIN
+
+        url = self.named_url
+        if url and "://" not in url:
+            return f"https://{url}" if PIN in url else f"http://{url}"
+        return url
+
+    @property
+    def named_url(self) -> str | None:
+        """Address of a remote hub as the user wrote it, perhaps without a scheme; `None` if no address is named."""
         from tieline.client.connection import URL_VARIABLE
 
-        url = self.url or (os.environ.get(URL_VARIABLE) if self.home is None else None)
-        if url and "://" not in url:
-            return f"http://{url}"
-        return url or None
+        return self.url or (os.environ.get(URL_VARIABLE) if self.home is None else None) or None
 
     @property
     def folder(self) -> Path:
@@ -179,7 +189,7 @@ class Link:
                     window=window,
                 )
         except TimeoutError as error:
-            where = url or self.folder
+            where = (url or str(self.folder)).partition("#")[0]
             raise Failure(Exit.UNREACHABLE, f"the hub at {where} accepts connections but does not answer") from error
 
     def way(self) -> tuple[str | None, str | None]:
@@ -196,7 +206,7 @@ class Link:
         if joined is None:
             return self.address, self.token
         # The stored token is for the stored address alone.
-        return joined.url, self.token or os.environ.get(TOKEN_VARIABLE) or joined.token
+        return joined.pinned_url, self.token or os.environ.get(TOKEN_VARIABLE) or joined.token
 
     async def open_member(self, *, receive: bool = False, window: int = 256, make: bool = False) -> "Client":
         """Open and return a session of the member that `--as`, a token or the environment names, or that `init` stored.
@@ -219,7 +229,7 @@ class Link:
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 
         link = self.or_stored()
-        if link.member or self._is_named():
+        if link.member or self.is_named():
             return link
         hint = f"add --as NAME, set {MEMBER_VARIABLE} or {TOKEN_VARIABLE}, or store a name with 'tieline init NAME'"
         raise NobodyNamed(hint)
@@ -231,14 +241,33 @@ class Link:
         """
         from tieline.cli.hub_or_spool import stored_identity
 
-        stored = None if self._is_named() else stored_identity(self)
+        stored = None if self.is_named() else stored_identity(self)
         return self if stored is None else replace(self, member=stored.agent)
 
-    def _is_named(self) -> bool:
+    def is_named(self) -> bool:
+        """Return true if an option or the environment names a member, or has a member's token."""
         from tieline.client.connection import MEMBER_VARIABLE, TOKEN_VARIABLE
 
         named = (self.member, self.token, os.environ.get(MEMBER_VARIABLE), os.environ.get(TOKEN_VARIABLE))
         return any(named)
+
+    def acts_for_another(self) -> bool:
+        """Return true if only `--as` names the member, and only the key in the hub's home permits the session.
+
+        Then a person on the hub's machine may act for the member. The result is false if the command has a token, or
+        if the environment or the stored name is the same member.
+        """
+        from tieline.cli.hub_or_spool import named_token, stored_identity
+        from tieline.client.connection import MEMBER_VARIABLE
+
+        if not self.member or named_token(self) is not None or self.way() != (None, None):
+            return False
+        try:
+            stored = stored_identity(self)
+        except Exception:  # noqa: BLE001 - each kind of mailbox has its own error for a file that cannot be read
+            # The command needs no stored name.
+            stored = None
+        return self.member not in (os.environ.get(MEMBER_VARIABLE), stored.agent if stored is not None else None)
 
     async def open_operator(self) -> "Client":
         """Open and return a session to manage members.

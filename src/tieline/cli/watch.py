@@ -13,8 +13,8 @@ from tieline.cli.extension import extensions
 from tieline.cli.inbox import MatchOption
 from tieline.cli.output import print_json, print_message, warn
 from tieline.cli.session import Link, speaker_of, talks_anywhere
+from tieline.cli.short_ids import short_message
 from tieline.contract.message import Priority
-from tieline.wire.prefix_ids import to_prefix_id
 
 if TYPE_CHECKING:
     from tieline.cli.context import Context
@@ -113,7 +113,7 @@ class WatchOptions:
             return True
         objection = self.reaction.objection(message) if self.reaction else None
         if objection:
-            warn(f"The command is not run for {to_prefix_id(message.id)}, which stays unread: {objection}.")
+            warn(f"The command is not run for {short_message(message)}, which stays unread: {objection}.")
         return objection is not None
 
 
@@ -182,7 +182,7 @@ class Watcher:
             if taken is not None and self._options.reaction is None:
                 self._print(taken)
             elif taken is not None:
-                shown = to_prefix_id(message_id)
+                shown = short_message(taken.message)
                 warn(f"Interrupted before the command could run for {shown}, which stays in 'tieline history'.")
             raise
 
@@ -205,7 +205,7 @@ class Watcher:
         if self._options.reaction is not None:
             code = await self._options.reaction.run(message, self._link.environment(speaker_of(client)))
             if code:
-                warn(f"The command ended with {code} for {to_prefix_id(message.id)}, which stays in 'tieline history'.")
+                warn(f"The command ended with {code} for {short_message(message)}, which stays in 'tieline history'.")
         else:
             self._print(delivery)
 

@@ -1,0 +1,15 @@
+"""Durations as options of the command line, such as `--for 90m`."""
+
+from tieline.cli.failure import Exit, Failure
+from tieline.wire.duration import parse_duration
+
+_DAYS_MAX = 366
+"""Longest duration in days: a year. Whoever means for ever says so in another way."""
+
+
+def duration_option(text: str, option: str, days_max: int = _DAYS_MAX) -> int:
+    """Return the seconds in a duration such as `90m`. Raise `Failure` for other text; it names the option."""
+    try:
+        return parse_duration(text, days_max)
+    except ValueError as error:
+        raise Failure(Exit.USAGE, f"{option} {error}") from error
