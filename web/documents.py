@@ -18,10 +18,10 @@ import msgspec
 from tieline import __version__
 from tieline.console.app import DOCUMENT_PATH
 from tieline.console.login import Visitor
-from tieline.pipeline.report_parts import Report
 from tieline.protocols import protocols
 from tieline.server.hub import Options, RunningHub
 from tieline.wire.native.document import document
+from tieline.wire.report_parts import Report
 
 
 def shapes() -> dict[str, Any]:

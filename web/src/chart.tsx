@@ -1,9 +1,10 @@
 // Lines over time, and who writes to whom. Each chart has a table that says the same: lines in the figure, members under it.
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import { plain } from "./prose.tsx";
+import { gapped } from "./gaps.ts";
+import { plain } from "./plain.ts";
 import type { components } from "./shapes.d.ts";
-import { dayOf, timeOf } from "./talk.ts";
+import { dayOf, timeOf } from "./clock.ts";
 
 export interface Line {
   label: string;
@@ -18,6 +19,10 @@ interface Props {
   unit: string;
   at: readonly number[];
   lines: readonly Line[];
+  /** The time between two points. Where more passes, nothing is known. */
+  step: number;
+  /** A value that stays until the next one: the line goes on where nothing is known. */
+  held?: boolean;
   /** Of times that differ a thousandfold: says one as people do. Their scale is logarithmic. */
   say?: (value: number) => string;
 }
@@ -34,7 +39,7 @@ const durations = (say: (value: number) => string): uPlot.Axis => ({
 });
 
 /** Values over time; times in milliseconds. */
-export function Chart({ title, unit, at, lines, say }: Props) {
+export function Chart({ title, unit, at, lines, say, step, held = false }: Props) {
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = box.current;
@@ -55,7 +60,7 @@ export function Chart({ title, unit, at, lines, say }: Props) {
           ...(say && { y: { distr: 3 as const } }),
         },
         // Until one points at another, the last values are those that are told.
-        hooks: { ready: [(drawn) => drawn.setLegend({ idx: at.length - 1 })] },
+        hooks: { ready: [(drawn) => drawn.setLegend({ idx: (drawn.data[0]?.length ?? 1) - 1 })] },
         axes: [axis, { ...axis, size: 76, ...(say ? durations(say) : { label: unit, labelSize: 18 }) }],
         series: [
           {},
@@ -64,16 +69,18 @@ export function Chart({ title, unit, at, lines, say }: Props) {
             stroke: colour(line.colour),
             width: 2,
             dash: line.dash ?? [],
-            points: { show: at.length < 3 },
+            points: { show: at.length < 60, size: 4 },
             ...(say && { value: (_: uPlot, value: number | null) => (value === null ? "–" : say(value)) }),
           })),
         ],
       },
       // Nothing has no place on a logarithmic scale.
-      [
-        at.map((ms) => ms / 1000),
-        ...lines.map((line) => line.values.map((value) => (say && value !== null ? Math.max(1, value) : value))),
-      ] as uPlot.AlignedData,
+      gapped(
+        at,
+        lines.map((line) => line.values.map((value) => (say && value !== null ? Math.max(1, value) : value))),
+        step,
+        held,
+      ) as uPlot.AlignedData,
       element,
     );
     const resized = new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height: HEIGHT }));
@@ -100,7 +107,7 @@ export function Chart({ title, unit, at, lines, say }: Props) {
 }
 
 /** What the lines show, newest first; drawn only for who opens it. */
-function Figures({ unit, at, lines }: Omit<Props, "title">) {
+function Figures({ unit, at, lines }: Pick<Props, "unit" | "at" | "lines">) {
   const [open, setOpen] = useState(false);
   return (
     <details onToggle={(event) => setOpen(event.currentTarget.open)}>
@@ -146,7 +153,7 @@ function summary(values: readonly (number | null)[]): string {
 
 type Edge = components["schemas"]["Edge"];
 
-const SIDE = 420;
+const SIDE = 560;
 const TALL = 330;
 const SHOWN = 24;
 

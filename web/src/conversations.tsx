@@ -6,7 +6,7 @@ import type { Attachment, Message } from "./hub.ts";
 import { LongList } from "./list.tsx";
 import { Turn } from "./message.tsx";
 import { Pause } from "./pause.tsx";
-import { beginning, plain } from "./prose.tsx";
+import { beginning, plain } from "./plain.ts";
 import { address, go, where } from "./route.ts";
 import { lookedAt } from "./seen.ts";
 import {

@@ -1,7 +1,7 @@
 // Devices that ask for a token: their person shows a code, and somebody who manages members says whose they are.
 import { useEffect, useState } from "preact/hooks";
 import { type Device, approve, pending, reject } from "./api.ts";
-import { plain } from "./prose.tsx";
+import { plain } from "./plain.ts";
 import { go, where } from "./route.ts";
 import { attempt, may, members } from "./state.ts";
 

@@ -151,7 +151,7 @@ const FirstMessage = () => (
   <>
     <p>Nothing was said yet. To see something here, in a terminal:</p>
     <pre>
-      tieline member add alice{"\n"}tieline member add bob{"\n"}tieline send @bob hello --as alice
+      tieline member add alice --kind human{"\n"}tieline member add bob{"\n"}tieline send @bob hello --as alice
     </pre>
   </>
 );

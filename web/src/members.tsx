@@ -5,10 +5,10 @@ import { Action } from "./action.tsx";
 import { Devices } from "./devices.tsx";
 import type { Leg, Member, Reach, Token } from "./hub.ts";
 import { Wire } from "./message.tsx";
-import { plain } from "./prose.tsx";
+import { plain } from "./plain.ts";
 import { address, go, where } from "./route.ts";
 import { attempt, byName, hub, may, members, now, readRoster, visitor } from "./state.ts";
-import { ago } from "./talk.ts";
+import { ago } from "./clock.ts";
 import { waits } from "./waits.ts";
 
 /** Those who need somebody first: who waits for the viewer, a backlog that nobody drains, who is there, who is not. */

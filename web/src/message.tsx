@@ -4,10 +4,12 @@ import { batch, signal } from "@preact/signals";
 import { fileAddress } from "./api.ts";
 import type { Attachment, Message, Receipt } from "./hub.ts";
 import { Pause } from "./pause.tsx";
-import { Prose, beginning, plain } from "./prose.tsx";
+import { beginning, plain } from "./plain.ts";
+import { Prose } from "./prose.tsx";
 import { address, besides, go, where } from "./route.ts";
 import { attempt, hub, messages, permissions, seesAll, tell, visitor } from "./state.ts";
-import { dayOf, happening, hasPart, nameOf, placeOf, timeOf } from "./talk.ts";
+import { dayOf, timeOf } from "./clock.ts";
+import { happening, hasPart, nameOf, placeOf } from "./talk.ts";
 
 /** A protocol by its name and a colour, so that neither has to do alone. */
 export const Wire = ({ name }: { name: string }) => (
@@ -85,6 +87,9 @@ export function Turn({
           {dayOf(message.sent_at_ms)} {timeOf(message.sent_at_ms)}
         </time>
         <Marks message={message} />
+        <span class="number" title="Number of the message, for commands such as tieline reply">
+          {message.offset}
+        </span>
         <span class="do">
           {reply && (
             <button type="button" class="quiet" onClick={() => reply(message)}>
@@ -227,6 +232,10 @@ export function Aside() {
                 <dd>{message.signature}</dd>
               </>
             )}
+            <dt>Number</dt>
+            <dd>
+              <code>{message.offset}</code>, for example in <code>tieline receipts {message.offset}</code>
+            </dd>
             <dt>Id</dt>
             <dd>
               <code>{id}</code>{" "}

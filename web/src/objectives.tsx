@@ -5,10 +5,12 @@ import { Action, text } from "./action.tsx";
 import { Conversation } from "./conversations.tsx";
 import type { AnswerOf, Happening, Objective } from "./hub.ts";
 import { Files } from "./message.tsx";
-import { Prose, plain } from "./prose.tsx";
+import { plain } from "./plain.ts";
+import { Prose } from "./prose.tsx";
 import { address, go, where } from "./route.ts";
 import { attempt, curtailed, hub, may, members, now, objectives, readObjectives, visitor } from "./state.ts";
-import { ago, dayOf, hasPart, timeOf } from "./talk.ts";
+import { ago, dayOf, timeOf } from "./clock.ts";
+import { hasPart } from "./talk.ts";
 import { Trace } from "./trace.tsx";
 import { blockedOnMe } from "./waits.ts";
 

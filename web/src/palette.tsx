@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { places } from "./conversations.tsx";
-import { plain } from "./prose.tsx";
+import { plain } from "./plain.ts";
 import { go } from "./route.ts";
 import { attempt, leave, members, objectives, seesAll } from "./state.ts";
 import { nameOf } from "./talk.ts";

@@ -1,7 +1,7 @@
 // Conversations that are held: agents answered each other too often, or somebody said so. For people and those who manage
 // members.
 import { Action } from "./action.tsx";
-import { plain } from "./prose.tsx";
+import { plain } from "./plain.ts";
 import { attempt, hub, now, pauses, readRoster, stewards } from "./state.ts";
 import { computed } from "@preact/signals";
 

@@ -2,6 +2,7 @@
 import DOMPurify from "dompurify";
 import MarkdownIt from "markdown-it";
 import { useMemo, useState } from "preact/hooks";
+import { beginning, plain } from "./plain.ts";
 
 // No HTML, no pictures (a picture from elsewhere tells that it was looked at), no guessing of links.
 const markdown = new MarkdownIt("default", { html: false, linkify: false, breaks: true }).disable(["image"]);
@@ -26,23 +27,6 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
     node.setAttribute("target", "_blank");
   }
 });
-
-// Controls, what reorders text, what has no width, and tags, which people do not see and models read. Joiners stay:
-// scripts and emoji are written with them.
-const HIDDEN =
-  // oxlint-disable-next-line no-control-regex -- controls are what it looks for
-  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u{e0000}-\u{e01ef}\p{Cs}]/gu;
-
-/** Text with what one cannot see made visible, so that it cannot pose as something else. */
-export const plain = (text: string): string =>
-  text.replace(HIDDEN, (sign) => {
-    const code = (sign.codePointAt(0) ?? 0).toString(16);
-    return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, "0")}`;
-  });
-
-/** The first characters of a text, which may be very long. */
-export const beginning = (text: string, most: number): string =>
-  plain(text.length > most ? text.slice(0, most).replace(/[\ud800-\udbff]$/, "") : text);
 
 export function Prose({ text }: { text: string }) {
   const [all, setAll] = useState(false);

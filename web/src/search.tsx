@@ -2,10 +2,11 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Message } from "./hub.ts";
 import { Who, Wire } from "./message.tsx";
-import { beginning, plain } from "./prose.tsx";
+import { beginning, plain } from "./plain.ts";
 import { address, besides, go, where } from "./route.ts";
 import { attempt, hub, visitor } from "./state.ts";
-import { dayOf, happening, nameOf, placeOf, timeOf } from "./talk.ts";
+import { dayOf, timeOf } from "./clock.ts";
+import { happening, nameOf, placeOf } from "./talk.ts";
 
 const PAGE = 50;
 

@@ -133,6 +133,7 @@ hub.opened = () => void arrive().catch(() => hub.again());
 hub.said = (said) => {
   const known = newest();
   const fresh = said.filter((message) => message.offset > known);
+  if (fresh.length < said.length) replace(said);
   arrived.push(...fresh);
   if (missing) {
     const { until } = missing;
@@ -141,6 +142,14 @@ hub.said = (said) => {
   }
   if (fresh.length) showing ??= setTimeout(show, Math.max(0, shownAt + SHOW_MS - Date.now()));
 };
+
+/** Show messages that came again as they are now: their content was redacted. */
+function replace(again: readonly Message[]): void {
+  const current = new Map(again.map((message) => [message.id, message]));
+  arrived = arrived.map((message) => current.get(message.id) ?? message);
+  if (messages.value.some((message) => current.has(message.id)))
+    messages.value = messages.value.map((message) => current.get(message.id) ?? message);
+}
 
 /** The offset of the last message that came. */
 const newest = (): number => (arrived.at(-1) ?? messages.value.at(-1))?.offset ?? -1;

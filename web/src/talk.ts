@@ -1,6 +1,6 @@
 // Which conversation a message belongs to, as its viewer sees it.
 import type { Message } from "./hub.ts";
-import { plain } from "./prose.tsx";
+import { plain } from "./plain.ts";
 import { channels, may, objectives, visitor } from "./state.ts";
 
 /** A place of talk: `#channel`, `obj:<id>`, `@member`, or `a ↔ b` for what two others say to each other. */
@@ -71,9 +71,10 @@ export function nameOf(place: Place): string {
   return objective ? objective.title : place;
 }
 
-/** What happened to an objective, on one line, if a message tells that. */
+/** What happened, on one line, if a message tells that an objective changed or if its content was redacted. */
 export function happening(message: Message): string | null {
   const event = message.data?.["event"];
+  if (event === "redacted" && typeof message.data?.["row"] === "number") return plain(message.body);
   if (message.kind !== "event" || !message.target.startsWith("obj:") || typeof event !== "object" || event === null)
     return null;
   const said = (name: string) => (event as Record<string, unknown>)[name];
@@ -90,23 +91,12 @@ export function happening(message: Message): string | null {
   return `objective ${plain(String(said("kind"))).replace("_", " ")}${words.length ? `: ${words.join(", ")}` : ""}`;
 }
 
-const PLAIN_MS = 60_000;
-const clock = new Intl.DateTimeFormat(undefined, {
-  hour: "2-digit",
-  minute: "2-digit",
-  second: "2-digit",
-  hour12: false,
-});
-const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
-
-export const timeOf = (ms: number): string => clock.format(ms);
-export const dayOf = (ms: number): string => day.format(ms);
-
-/** How long ago, in one word. */
-export function ago(ms: number, now: number): string {
-  const passed = Math.max(0, now - ms);
-  if (passed < PLAIN_MS) return `${Math.floor(passed / 1000)} s`;
-  if (passed < 60 * PLAIN_MS) return `${Math.floor(passed / PLAIN_MS)} min`;
-  if (passed < 48 * 60 * PLAIN_MS) return `${Math.floor(passed / (60 * PLAIN_MS))} h`;
-  return `${Math.floor(passed / (24 * 60 * PLAIN_MS))} days`;
+/** The place of a conversation that the hub names; nothing for a thread, which may be in several places. */
+export function placeNamed(conversation: string, viewer: string): Place | null {
+  if (conversation === "*") return GENERAL;
+  if (conversation.startsWith("thread:")) return null;
+  if (!conversation.startsWith("@")) return conversation;
+  const names = conversation.split("+").map((name) => name.slice(1));
+  const others = names.filter((name) => name !== viewer);
+  return others.length === 1 ? `@${others[0]}` : names.toSorted().join(BETWEEN);
 }

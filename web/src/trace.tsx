@@ -1,9 +1,9 @@
 // What an agent asked its model while it worked on an objective: for viewers who may read activity.
 import { useEffect, useState } from "preact/hooks";
 import type { Activity, Objective } from "./hub.ts";
-import { plain } from "./prose.tsx";
+import { plain } from "./plain.ts";
 import { attempt, hub } from "./state.ts";
-import { timeOf } from "./talk.ts";
+import { timeOf } from "./clock.ts";
 
 const EXCHANGES_MAX = 200;
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { beginning, plain } from "../src/prose.tsx";
+import { beginning, plain } from "../src/plain.ts";
 
 test("what one cannot see is made visible", () => {
   assert.equal(plain("a\u202eb"), "a\\u202eb");

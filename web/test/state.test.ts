@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { attempt, firstOf, may, notice, stewards, visitor } from "../src/state.ts";
+import { attempt, firstOf, hub, may, messages, notice, stewards, visitor } from "../src/state.ts";
 import { message, visitor as viewer } from "./samples.ts";
 
 test("the newest messages are kept, by their number", () => {
@@ -34,4 +34,13 @@ test("what went wrong is told", async () => {
   assert.equal(notice.value, "The disk is full.");
   assert.equal(await attempt(() => Promise.resolve(), "Done."), true);
   assert.equal(notice.value, "Done.");
+});
+
+test("a message that comes again shows what is left of it", () => {
+  messages.value = [1, 2].map((offset) => message({ offset, id: `m${offset}`, body: "a secret" }));
+  hub.said([message({ offset: 1, id: "m1", body: "redacted by operator: a password" })]);
+  assert.deepEqual(
+    messages.value.map((one) => one.body),
+    ["redacted by operator: a password", "a secret"],
+  );
 });

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import type { Channel } from "../src/hub.ts";
 import { channels, objectives, visitor } from "../src/state.ts";
-import { ago, conversationsAt, GENERAL, happening, hasPart, nameOf, placeOf, targetOf } from "../src/talk.ts";
+import { ago } from "../src/clock.ts";
+import { conversationsAt, GENERAL, happening, hasPart, nameOf, placeNamed, placeOf, targetOf } from "../src/talk.ts";
 import { message, objective, visitor as viewer } from "./samples.ts";
 
 beforeEach(() => {
@@ -60,6 +61,11 @@ test("what happened to an objective is one line, and only the hub's events say s
   const data = { event: { kind: "watcher_added", name: "eve\u202e", toAssignee: 7 } };
   assert.equal(happening(message({ kind: "event", target: "obj:o1", data })), "objective watcher added: eve\\u202e");
   assert.equal(happening(message({ kind: "chat", target: "obj:o1", data })), null);
+  const redacted = { event: "redacted", by: "operator", reason: "a password", row: 7 };
+  assert.equal(
+    happening(message({ body: "redacted by operator: a password\u202e", data: redacted })),
+    "redacted by operator: a password\\u202e",
+  );
   assert.equal(happening(message({ kind: "event", target: "#dev", data })), null);
   assert.equal(happening(message({ kind: "event", target: "obj:o1", data: { event: null } })), null);
 });
@@ -72,4 +78,13 @@ test("a time that passed is told in one unit", () => {
   assert.equal(ago(0, 47 * hour), "47 h");
   assert.equal(ago(0, 48 * hour), "2 days");
   assert.equal(ago(5000, 0), "0 s", "clocks differ; nothing is told of the future");
+});
+
+test("a conversation that the hub names has a place, and a thread has none", () => {
+  assert.equal(placeNamed("*", "me"), GENERAL);
+  assert.equal(placeNamed("#ops", "me"), "#ops");
+  assert.equal(placeNamed("obj:o-1", "me"), "obj:o-1");
+  assert.equal(placeNamed("@bob+@me", "me"), "@bob");
+  assert.equal(placeNamed("@bob+@alice", "me"), "alice ↔ bob");
+  assert.equal(placeNamed("thread:build", "me"), null);
 });

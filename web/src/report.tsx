@@ -1,0 +1,26 @@
+// The report as one file: what Insights shows, with the report inside the page and nobody to ask.
+import { render } from "preact";
+import { useState } from "preact/hooks";
+import { dayOf, timeOf } from "./clock.ts";
+import { Findings, Ranges, type Report, inRange } from "./findings.tsx";
+
+const said = JSON.parse(document.getElementById("report")?.textContent ?? "null") as Report | null;
+
+function Page({ report }: { report: Report }) {
+  const [range, setRange] = useState(report.ranges["7d"] ? "7d" : "");
+  return (
+    <main class="page report">
+      <header class="bar">
+        <h1>Tieline report</h1>
+        <Ranges report={report} range={range} choose={setRange} />
+        <span class="count">
+          as of {dayOf(report.refreshed_at_ms)} {timeOf(report.refreshed_at_ms)}
+        </span>
+      </header>
+      <Findings report={inRange(report, range)} link={() => null} />
+    </main>
+  );
+}
+
+const root = document.getElementById("root");
+if (root && said) render(<Page report={said} />, root);
