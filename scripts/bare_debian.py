@@ -1,6 +1,7 @@
 """A bare Debian 12 in a folder: the system of a person who starts with the README.
 
-Used by: `fresh`, which runs the README in it. Uses: debootstrap, mount, chroot. It refuses to know Tieline.
+Used by: `fresh`, which runs the README in it, and `image`, which builds an image on it. Uses: debootstrap, mount,
+chroot. It refuses to know Tieline.
 
 Only `PACKAGES` are added to the smallest system that debootstrap makes. The host lends its access to package
 registries: apt's sources and proxies, the configuration of pip and npm, certificates, and folders that serve as a
@@ -12,7 +13,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,14 +105,14 @@ class BareDebian:
             **lent_variables(os.environ),
         }
 
-    def install(self, base: Path | None) -> None:
+    def install(self, base: Path | None, packages: Sequence[str] = PACKAGES) -> None:
         """Make the system, or copy it from `base`, which is made first if it does not exist."""
         self.root.mkdir(mode=0o755)
         made = base or self.root
         if not (made / "etc/debian_version").exists():
             _need_debootstrap()
             mirror = next((source.uri for source in _host_sources() if source.suite == SUITE), None)
-            included = ",".join(PACKAGES)
+            included = ",".join(packages)
             run(
                 "debootstrap",
                 "--variant=minbase",
@@ -153,7 +154,7 @@ class BareDebian:
             (device / name).mkdir()
         run("mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666,mode=0620,gid=5", "devpts", str(device / "pts"))
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", str(device / "shm"))
-        for folder in self._registries():
+        for folder in self.registries():
             self.inside(folder).mkdir(parents=True, exist_ok=True)
             run("mount", "--bind", "-o", "ro", str(folder), str(self.inside(folder)))
 
@@ -180,7 +181,8 @@ class BareDebian:
         for setting in self._settings():
             yield from (str(path) for path in paths_in(setting) if path.is_file() and path.suffix in (".crt", ".pem"))
 
-    def _registries(self) -> list[Path]:
+    def registries(self) -> list[Path]:
+        """Return the host's folders that serve as a registry."""
         folders = {path for setting in self._settings() for path in paths_in(setting) if path.is_dir()}
         return sorted(folder for folder in folders if not folder.is_relative_to("/etc"))
 

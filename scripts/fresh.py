@@ -1,4 +1,4 @@
-"""`make fresh`: runs the steps of the README on a bare Debian 12, and prints a table of the results.
+"""`make fresh`: runs the steps of the README and of docs/operating.md on a bare Debian 12, and prints their results.
 
 Used by: a person, or CI, as root. Uses: `bare_debian`.
 
@@ -10,6 +10,7 @@ its processes. So nothing is left over, and the folder has no mounts when it is 
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,12 +29,16 @@ from scripts.bare_debian import HOME, BareDebian, run
 ROOT = Path(__file__).resolve().parent.parent
 CHECKOUT = f"{HOME}/tieline"
 TIELINE = f"{CHECKOUT}/.venv/bin/tieline"
+INSTALLED = f"{HOME}/tieline-env/bin"
+"""Folder of commands of the environment that docs/operating.md makes."""
+UNIT = f"{HOME}/.config/systemd/user/tieline.service"
 RUN_FILE = f"{HOME}/.local/state/tieline/run.json"
 
 # The hub takes any free port, because the network is the host's.
 ANY_PORT = "ARGS=--http 127.0.0.1:0"
 SECONDS_MAX = 3600
 """Timeout of one command; the slowest, `make test`, should take a third of it."""
+COMMAND_SECONDS_MAX = 120
 STOP_SECONDS_MAX = 30
 
 
@@ -91,6 +96,80 @@ def first_message(debian: BareDebian) -> None:
         expect("acked", output_of(debian, TIELINE, "receipts", accepted.split()[0], "--as", "alice"))
 
 
+def installed(debian: BareDebian) -> None:
+    """Build the wheel, install it by the commands of the docs, start a hub, and look at its console in a browser."""
+    make("dist")(debian)
+    shell(debian, *documented("install"))
+    apt_install(debian, "chromium-headless-shell")
+    with hub(debian, "tieline", "serve", "--http", "127.0.0.1:0", log="first-start") as address:
+        output_of(debian, "tieline", "status")
+        start_text = debian.inside(f"{HOME}/first-start").read_text()
+        link = re.search(rf"{re.escape(address)}/#/enter/\S+", start_text)
+        if link is None:
+            raise StepFailed("the first start printed no link to the console")
+        look_at_console(debian, link[0], address)
+        with urllib.request.urlopen(f"{address}/docs/start/", timeout=10) as answer:
+            expect("Quick start", answer.read().decode())
+        say(f"{address}/docs/ has the documentation")
+        expect("the hub started", output_of(debian, "tieline", "logs"))
+        expect("flag", output_of(debian, "tieline", "config", "show", "--origin", quiet=True))
+    expect("claims hold", output_of(debian, "tieline", "demo", quiet=True))
+    say("the demo's claims hold")
+
+
+def look_at_console(debian: BareDebian, link: str, address: str) -> None:
+    """Log in by a link, and load the page until it shows that it is connected: a load ends before a WebSocket opens."""
+    browser = (
+        "chromium-headless-shell",
+        "--no-sandbox",
+        f"--user-data-dir={HOME}/browser",
+        "--virtual-time-budget=2000",
+    )
+    page = output_of(debian, *browser, "--dump-dom", link, quiet=True)
+    deadline = time.monotonic() + COMMAND_SECONDS_MAX
+    while "Connected" not in page and time.monotonic() < deadline:
+        page = output_of(debian, *browser, "--dump-dom", address, quiet=True)
+    for word in ("Connected", "Conversations", "Objectives", "Log out"):
+        expect(word, page)
+    say("the browser shows the console, logged in and connected")
+
+
+def service(debian: BareDebian) -> None:
+    """Install the service by the commands of the docs. systemd verifies both kinds of unit."""
+    apt_install(debian, "systemd")
+    install, *_ = documented("service")
+    shell(debian, install)
+    system = debian.inside(f"{HOME}/system/tieline.service")
+    system.parent.mkdir(exist_ok=True)
+    system.write_text(output_of(debian, "tieline", "service", "install", "--system", "--run-as", "daemon", "--print"))
+    for scope, unit in (("--user", UNIT), ("--system", f"{HOME}/system/tieline.service")):
+        shell(debian, f"XDG_RUNTIME_DIR=/tmp systemd-analyze {scope} verify --recursive-errors=no {unit}")
+        say(f"{unit} is verified")
+    expect("was removed", output_of(debian, "tieline", "service", "uninstall"))
+
+
+def documented(part: str) -> list[str]:
+    """The commands of the block in docs/operating.md that is marked for this script."""
+    text = (ROOT / "docs/operating.md").read_text(encoding="utf-8")
+    block = text.partition(f"<!-- fresh: {part} -->\n```sh\n")[2].partition("```")[0]
+    return block.splitlines()
+
+
+def apt_install(debian: BareDebian, *packages: str) -> None:
+    shell(
+        debian,
+        "apt-get update -qq",
+        f"DEBIAN_FRONTEND=noninteractive apt-get install -y -qq {' '.join(packages)} >/dev/null",
+    )
+
+
+def shell(debian: BareDebian, *commands: str) -> None:
+    """Run commands in one shell, as a person types them."""
+    code = start(debian, "sh", "-ec", "\n".join(commands)).wait(SECONDS_MAX)
+    if code:
+        raise StepFailed(f"exit code {code} of: {'; '.join(commands)}")
+
+
 def make(*arguments: str) -> Callable[[BareDebian], None]:
     def step(debian: BareDebian) -> None:
         code = start(debian, "make", *arguments).wait(SECONDS_MAX)
@@ -104,6 +183,8 @@ STEPS: dict[str, Callable[[BareDebian], None]] = {
     "run": start_and_stop,
     "message": first_message,
     "demo": make("demo"),
+    "install": installed,
+    "service": service,
     "pipeline": make("pipeline"),
     "ready": make("ready"),
     "test": make("test"),
@@ -122,17 +203,25 @@ def chosen_steps(names: str) -> list[str]:
 
 
 @contextmanager
-def hub(debian: BareDebian) -> Iterator[str]:
-    """Start a hub by `make run`; yields its address. Ends with Ctrl-C, after which no `run.json` may be left."""
+def hub(debian: BareDebian, *command: str, log: str = "") -> Iterator[str]:
+    """Start a hub, by `make run` if no command is named; yields its address.
+
+    Ends with Ctrl-C, after which no `run.json` may be left. With `log`, the hub starts on an empty home, and its output
+    goes into the file of this name.
+    """
+    command = command or ("make", "run", ANY_PORT)
+    if log:
+        shutil.rmtree(debian.inside(RUN_FILE).parent, ignore_errors=True)
+        command = ("sh", "-c", f'exec "$@" > {HOME}/{log}', "sh", *command)
     run_file = debian.inside(RUN_FILE)
-    process = start(debian, "make", "run", ANY_PORT)
+    process = start(debian, *command)
     try:
         deadline = time.monotonic() + SECONDS_MAX
         while not run_file.exists():
             if process.poll() is not None:
-                raise StepFailed(f"make run ended with exit code {process.returncode}")
+                raise StepFailed(f"{' '.join(command)} ended with exit code {process.returncode}")
             if time.monotonic() > deadline:
-                raise StepFailed("make run does not answer")
+                raise StepFailed(f"{' '.join(command)} does not answer")
             time.sleep(0.2)
         yield str(json.loads(run_file.read_text())["http"])
     finally:
@@ -148,7 +237,7 @@ def start(debian: BareDebian, *command: str, piped: bool = False) -> "subprocess
     say(f"$ {' '.join(command)}")
     return subprocess.Popen(
         debian.command(*command, folder=CHECKOUT),
-        env=debian.environment,
+        env={**debian.environment, "PATH": f"{INSTALLED}:{debian.environment['PATH']}"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if piped else None,
         text=True,
@@ -156,10 +245,12 @@ def start(debian: BareDebian, *command: str, piped: bool = False) -> "subprocess
     )
 
 
-def output_of(debian: BareDebian, *command: str) -> str:
+def output_of(debian: BareDebian, *command: str, quiet: bool = False) -> str:
+    """The output of a command, which is also printed unless `quiet`."""
     process = start(debian, *command, piped=True)
-    output, _ = process.communicate(timeout=STOP_SECONDS_MAX)
-    say(output.rstrip())
+    output, _ = process.communicate(timeout=COMMAND_SECONDS_MAX)
+    if not quiet:
+        say(output.rstrip())
     if process.returncode:
         raise StepFailed(f"{' '.join(command)}: exit code {process.returncode}")
     return output
