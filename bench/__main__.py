@@ -11,7 +11,23 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from bench import ac7, backchannel, durable, floor, idle, latency, machine, peerbus, pipeline, relay, spool, syncs, wake
+from bench import (
+    ac7,
+    backchannel,
+    durable,
+    floor,
+    idle,
+    latency,
+    machine,
+    peerbus,
+    pipeline,
+    relay,
+    service,
+    spool,
+    syncs,
+    wake,
+    year,
+)
 from bench.context import Context
 from bench.processes import ROOT, BenchError, hub_command
 from bench.report import Report, show, show_goals
@@ -29,8 +45,10 @@ BENCHMARKS: dict[str, Callable[[Context], Report]] = {
     "spool": spool.measure,
     "wake": wake.measure,
     "pipeline": pipeline.measure,
+    "service": service.measure,
+    "year": year.measure,
 }
-ON_REQUEST = frozenset({"pipeline"})
+ON_REQUEST = frozenset({"pipeline", "service", "year"})
 """Benchmarks that take longer than all others together; they run only when they are named."""
 DEFAULT_FOLDER = ROOT / ".tieline" / "bench"
 """This folder is ignored by git, and is on the disk of the repository; a temporary folder may be in memory."""
@@ -44,6 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure for programs")
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where homes are made; must be a real disk")
     parser.add_argument("--minutes", type=float, default=45.0, help="start no further round after this long")
+    parser.add_argument("--duration", type=float, default=15.0, metavar="MINUTES", help="how long 'service' measures")
     return parser.parse_args()
 
 
@@ -74,7 +93,13 @@ def main() -> int:
         console.print(f"{key:8} {value}", highlight=False)
     if machine.file_system(folder) in ("tmpfs", "ramfs"):
         console.print("warning: these homes are in memory, so syncs cost nothing here; name a disk with --dir")
-    context = Context(folder, quick=arguments.quick, rounds=arguments.rounds, minutes_max=arguments.minutes)
+    context = Context(
+        folder,
+        quick=arguments.quick,
+        rounds=arguments.rounds,
+        minutes_max=arguments.minutes,
+        duration_minutes=arguments.duration,
+    )
     reports: list[Report] = []
     started = time.monotonic()
     code = 0

@@ -12,9 +12,13 @@ FULL_ROUNDS = 7
 class Context:
     """One run of the benchmarks."""
 
-    def __init__(self, folder: Path, *, quick: bool, rounds: int | None, minutes_max: float) -> None:
+    def __init__(
+        self, folder: Path, *, quick: bool, rounds: int | None, minutes_max: float, duration_minutes: float = 15.0
+    ) -> None:
         self.folder = folder
         self.quick = quick
+        # How long `service` sends messages.
+        self.duration_minutes = duration_minutes
         self.chance = random.Random(7117)
         self._rounds = rounds or (QUICK_ROUNDS if quick else FULL_ROUNDS)
         self._deadline = time.monotonic() + 60 * minutes_max

@@ -41,6 +41,7 @@ _ROWS_PER_MESSAGE = 4.1
 """Average number of rows in the main log per message, with the steps of its deliveries."""
 _MESSAGES_PER_OBJECTIVE = 1500
 _LATE_MS = 26 * 3_600_000
+_LATE_MANY, _LATE_ALONE, _MESSAGES_BETWEEN = 200, 5, 80
 _LOOP_LENGTH = 40
 _STORM_LENGTH = 150
 _TTL_MS = 60_000
@@ -50,6 +51,7 @@ _SLEEPER, _LAGGARD = 0, 1
 
 _OFFERED, _SEEN, _ACKED, _EXPIRED, _DEAD = 1, 2, 3, 4, 5
 _WORDS = {_OFFERED: "deliver", _SEEN: "see", _ACKED: "ack", _EXPIRED: "expire", _DEAD: "die"}
+_EVIDENCE = {_EXPIRED: ',"evidence":"time to live passed"', _DEAD: ',"evidence":"discarded by m: too large"'}
 
 
 class Answers(Struct):
@@ -263,6 +265,7 @@ class Generator:
         labels += f',"reply_to":"{reply_to}"' if reply_to else ""
         facts = labels + (f',"hops":{plan.hops}' if plan.hops else "")
         labels += f',"ttl_ms":{_TTL_MS}' if expires else ""
+        labels += ',"priority":"urgent"' if bits & 31 == 0 else ""
         kind = "member" if target[0] == "@" else "channel"
         content = (
             f'{{"target":{{"kind":"{kind}","name":"{target[1:]}"}},"body":"{"done and looking at it " * (bits & 7)}.'
@@ -337,12 +340,12 @@ class Generator:
     def _move(self, at_ms: int, state: int, recipient: int, key: int) -> None:
         protocol = self._protocols[recipient]
         word = "claim" if state == _ACKED and key % 5 == 0 else _WORDS[state]
-        ackless = ',"mute":true' if protocol == self._wires.ackless and state == _OFFERED else ""
+        more = ',"mute":true' if protocol == self._wires.ackless and state == _OFFERED else _EVIDENCE.get(state, "")
         offset = self._writer.append(
             at_ms,
             (
                 f'{{"event":"{word}",{self._told[recipient]}[[{key},{key}]],"at_ms":{at_ms},'
-                f'"session":"s{recipient}","protocol":"{protocol}"{ackless}}}'
+                f'"session":"s{recipient}","protocol":"{protocol}"{more}}}'
             ).encode(),
         )
         self._writer.keep("step", (recipient + 1, state, key, key, offset))
@@ -425,7 +428,13 @@ class Generator:
             self._writer.append(self._now_ms, told)
         for name in self.answers.loops:
             self._writer.append(self._now_ms, _event(event="pause", thread=name, message="m"))
-        for key in self._late:
+        alone = _LATE_ALONE if len(self._late) > _LATE_MANY else 0
+        for nth, key in enumerate(self._late):
+            if nth < alone:
+                # In a large log, each of the first late acknowledgements comes alone, within the usual traffic.
+                self._chunk(_MESSAGES_BETWEEN)
+                self._catch_up(2**62)
+                self._now_ms = max(self._now_ms, self._writer.at_ms)
             self._move(self._now_ms, _ACKED, _LAGGARD, key)
         self._states["ack"] += len(self._late)
         self.answers.late_acks = len(self._late)

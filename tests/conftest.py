@@ -32,14 +32,17 @@ VARIABLES = (
 )
 
 GROUPS = {
+    # Tests that start the pipeline as a program: they share little with the others and take half as long together.
+    "tests/pipeline/test_command.py": "spark programs",
+    "tests/pipeline/test_cluster.py": "spark programs",
+    "tests/faults/test_pipeline.py": "spark programs",
     "tests/pipeline/": "spark",
-    "tests/faults/test_pipeline.py": "spark",
     "tests/e2e/": "browser",
     "tests/faults/attacks/": "attacks",
     "tests/faults/test_audit.py": "audit",
 }
-"""Groups of tests that share something slow to start, by the beginning of their paths. Each group runs in one
-process."""
+"""Groups of tests that share something slow to start, by the beginning of their paths: the first that fits counts. Each
+group runs in one process."""
 
 # A busy machine is no defect: how long an example takes is bounded by the timeout of its test alone.
 hypothesis.settings.register_profile(
@@ -78,16 +81,45 @@ if sys.version_info < (3, 12):
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]  # so neither has this
     """Scheduler of pytest-xdist: it gives a process one whole group at a time, largest first, and then single tests.
 
-    So only one Spark and one browser run at a time, beside tests that need neither.
+    So only one browser and at most two Sparks run at a time, beside tests that need neither.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         return next((group for place, group in GROUPS.items() if nodeid.startswith(place)), nodeid)
 
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Note that a process has run a test, and forget a group that is done.
+
+        After every test, pytest-xdist counts all that a process has ever been given, which took a tenth of a run.
+        """
+        super().mark_test_complete(node, item_index, duration)
+        given = self.assigned_work[node]
+        group = self._split_scope(self.registered_collections[node][item_index])
+        if all(given[group].values()):
+            del given[group]
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
     """Return the scheduler that decides which process of `--numprocesses` runs which test."""
     return GroupScheduling(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Take the collected tests out of the garbage collection: they are millions of objects that stay until the end."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Give the collected tests back to the garbage collection, so that nothing is reported as left at the end."""
+    gc.unfreeze()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test on asyncio's own event loop as slow if the same test runs on uvloop, as a hub does."""
+    variant = getattr(item, "callspec", None)
+    if variant is not None and "asyncio" in variant.id.split("-"):
+        item.add_marker("slow")
 
 
 @pytest.fixture

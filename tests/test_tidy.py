@@ -5,8 +5,11 @@ planted offence. A failure lists `file:line` and the remedy. There is no list of
 """
 
 import ast
+import functools
 import re
 import subprocess
+import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,6 +42,9 @@ PATTERN_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<possessive>\)(?:[
 # The first word of an indirect question, which hides the subject of a sentence.
 QUESTION = re.compile(r"\s*(?:What|Who|Whose|Whom|Whether|Where|How|Which|Why)\b")
 QUOTED_QUESTION = re.compile(rf'"""{QUESTION.pattern}')
+
+# A line that may be an import. Ruff refuses a second package in the same line.
+IMPORT = re.compile(r"^\s*(?:import|from)\s+([A-Za-z_]\w*)", re.MULTILINE)
 
 SLEEP = re.compile(r"(?:time|asyncio)\.sleep\((?!0\))")
 
@@ -203,6 +209,34 @@ def whole_brokers(text: str) -> Offences:
                 yield node.lineno, f"{node.arg} is the whole broker: {advice}"
 
 
+@functools.cache
+def installed_packages() -> frozenset[str]:
+    """Return the packages that every installation has, by the names of their imports, with Python's own."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    required = (re.match(r"[\w.-]+", line) for line in project["dependencies"])
+    names = {found[0].replace("-", "_") for found in required if found}
+    return frozenset({"tieline", *names, *sys.stdlib_module_names})
+
+
+def undeclared_imports(text: str) -> Offences:
+    """Yield imports of packages that are not among the dependencies of the base installation, anywhere in a module."""
+    if installed_packages().issuperset(IMPORT.findall(text)):
+        return
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Import(names=aliases):
+                names = [alias.name for alias in aliases]
+            case ast.ImportFrom(module=str(module), level=0):
+                names = [module]
+            case _:
+                continue
+        for name in names:
+            package = name.partition(".")[0]
+            if package not in installed_packages():
+                advice = "pyproject.toml installs it for developers or for an extra only: do without it"
+                yield node.lineno, f"imports {package}: {advice}, or make it a dependency of the project"
+
+
 def _docstring_nodes(nodes: list[ast.AST]) -> Iterator[ast.Constant]:
     for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -256,6 +290,11 @@ def modules(*packages: str) -> list[Path]:
     return sorted(path for folder in folders for path in folder.rglob("*.py"))
 
 
+def python_files() -> list[Path]:
+    folders = [ROOT / name for name in ("src", "tests", "bench", "scripts")]
+    return sorted(path for folder in folders for path in folder.rglob("*.py"))
+
+
 def tracked_files() -> list[Path]:
     """Return all files that git tracks or would track. Skip the test without git."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -286,7 +325,7 @@ def test_every_module_is_named_for_the_noun_it_defines() -> None:
 
 
 def test_no_module_is_longer_than_its_limit() -> None:
-    assert_clean(long_modules, modules())
+    assert_clean(long_modules, python_files())
 
 
 def test_no_function_is_longer_than_its_limit() -> None:
@@ -314,6 +353,12 @@ def test_every_limit_says_why_it_is_so_much() -> None:
     assert_clean(unexplained_limits, modules())
 
 
+def test_the_base_installation_has_every_package_that_is_imported() -> None:
+    """The pipeline has extras of its own, and its tests run with them."""
+    pipeline = SRC / "tieline" / "pipeline"
+    assert_clean(undeclared_imports, [path for path in modules() if not path.is_relative_to(pipeline)])
+
+
 def test_tests_wait_for_conditions() -> None:
     assert_clean(
         fixed_sleeps, [path for path in tracked_files() if path.suffix == ".py" and path.is_relative_to(ROOT / "tests")]
@@ -325,8 +370,7 @@ def test_the_code_uses_the_words_of_the_glossary() -> None:
 
 
 def test_docstrings_begin_with_their_subject() -> None:
-    folders = [ROOT / name for name in ("src", "tests", "bench", "scripts")]
-    assert_clean(indirect_questions, sorted(path for folder in folders for path in folder.rglob("*.py")))
+    assert_clean(indirect_questions, python_files())
 
 
 def test_no_regular_expression_repeats_a_group_possessively() -> None:
@@ -377,6 +421,9 @@ def test_no_tracked_file_names_a_path_of_one_machine() -> None:
         (possessive_groups, 'x = re.compile(r"(?:ab){2,3}+")'),
         (possessive_groups, 'x = re.compile(rf"(?:{a}){{2}}+")'),
         (possessive_groups, 'x = re.compile(b"(?:" + b"|".join(y) + b")*+")'),
+        (undeclared_imports, "def f():\n    from mcp.client.stdio import stdio_client"),
+        (undeclared_imports, "import pytest.fixtures"),
+        (undeclared_imports, "if TYPE_CHECKING:\n    import pyspark"),
         (registry_hosts, f"see https://{REGISTRY_HOSTS[0]}/simple"),
         (machine_paths, "cd " + "/ro" + "ot/x"),
         (machine_paths, '"' + "/ho" + 'me/ada/x"'),
@@ -409,6 +456,11 @@ def test_each_rule_finds_an_offence_planted_for_it(rule: Rule, text: str) -> Non
         (possessive_groups, '"""Forbids (?:ab)*+ in prose."""'),
         (possessive_groups, "x = 1  # (?:ab)*+"),
         (possessive_groups, 'x = re.compile(r"(?:[a-z]*+,)*[)*+]\\)++[^])*+]")'),
+        (
+            undeclared_imports,
+            "import os.path\nimport tieline.wire\nfrom prometheus_client import Counter\nfrom . import mcp",
+        ),
+        (undeclared_imports, '"""Comes\nfrom mcp import nothing."""'),
         (machine_paths, "~/work/x  src/root/x  $HOME/x  https://example.org/work/x"),
     ],
 )

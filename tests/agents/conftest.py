@@ -3,20 +3,13 @@
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.agents.terminals import Screen
 from tests.cli.hub_process import HubProcess
-from tests.server.hubs import HubHarness, running_hub
+from tests.server.hubs import ALONE, HubHarness, running_hub
 from tieline.contract.permission import OBJECTIVES_CREATE
-
-ALONE: dict[str, Any] = dict.fromkeys(
-    ("agent_channels", "agent_relay", "backchannel", "peerbus", "ac7", "mcp", "adopt"), False
-)
-"""Options for a hub that speaks only its own protocol. So an agent gets messages only by the part under test."""
-
 
 _numbers = count(1)
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.conftest import ALONE
 from tests.agents.mcp_agent import ERAS, LEGACY, WAIT_SECONDS, mcp_agent, mcp_server_processes, raw_program
 from tests.protocols.mcp.test_forwarder import state, steps
 from tests.protocols.mcp.test_framing import FORGERIES
-from tests.server.hubs import HubHarness, running_hub, until
+from tests.server.hubs import ALONE, HubHarness, running_hub, until
 from tieline.agents.mcp_server import REQUESTS_MAX
 from tieline.agents.runner_frames import McpNotification, McpRequest, McpResponse, Shutdown, decode, encode
 from tieline.agents.stdio import LINE_BYTES_MAX
@@ -45,7 +44,7 @@ async def test_an_agent_lists_calls_is_pushed_to_and_sees_its_objectives(home: H
         await agent.call("members")
         assert [step for step in await steps(alice, sent.id) if step[0] in ("seen", "acked")] == [
             ("seen", "tool call: send"),
-            ("acked", "ack"),
+            ("acked", "answered by the agent"),
         ]
         # Whatever is in a body is text.
         for forgery in FORGERIES:

@@ -113,3 +113,15 @@ def test_a_program_that_cannot_be_started_is_a_shells_exit_code(folder: Path, pr
     assert subprocess.run(command, check=False, pass_fds=(alive,)).returncode == code
     for descriptor in (alive, ours):
         os.close(descriptor)
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 5", 5), ("kill -9 $$", 137), ("kill -STOP $$; exit 4", 4)])
+def test_a_system_without_waitid_waits_for_the_program_too(
+    monkeypatch: pytest.MonkeyPatch, script: str, code: int
+) -> None:
+    monkeypatch.delattr(os, "waitid")
+    with subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True) as process:
+        waiting = guard.Guard(process, own_group=True)
+        # The program stops itself; as a shell would, continue it.
+        monkeypatch.setattr(waiting, "_stop_with_the_program", lambda: waiting.signal(signal.SIGCONT))
+        assert waiting.wait() == code

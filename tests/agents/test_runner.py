@@ -102,6 +102,7 @@ async def test_an_mcp_server_is_answered_and_told_what_comes(connect: Connect, h
     assert "You are bob" in str(answers["two"].result)
 
 
+@pytest.mark.slow
 async def test_only_the_last_mcp_server_is_told_what_arrives_and_all_that_tools_changed(
     connect: Connect, home: HubHarness, run: Run
 ) -> None:

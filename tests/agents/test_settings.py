@@ -5,7 +5,7 @@ import string
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tieline.agents.settings import BadSettings, add_child, child, parse, remove_child
@@ -17,7 +17,6 @@ plain = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(value=plain, indent=st.sampled_from([None, 2, 4, "\t"]))
 def test_what_json_takes_is_taken(value: Any, indent: int | str | None) -> None:
     assert parse(json.dumps(value, indent=indent)).value == value
@@ -68,7 +67,6 @@ def test_a_child_comes_last_and_the_rest_stays(before: str, after: str) -> None:
     assert add_child(before, parse(before), {"y": []}, "x") == after
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     value=st.dictionaries(st.text(string.ascii_letters, min_size=1, max_size=4), plain, max_size=3),
     indent=st.sampled_from([None, 2, 4]),
@@ -81,7 +79,6 @@ def test_what_is_added_can_be_read_and_removed_again(value: dict[str, Any], inde
     assert parse(remove_child(added, node, len(node.children) - 1)).value == value
 
 
-@settings(max_examples=50, deadline=None)
 @given(value=st.lists(plain, min_size=1, max_size=4), indent=st.sampled_from([None, 2]), data=st.data())
 def test_any_child_can_be_removed(value: list[Any], indent: int | None, data: st.DataObject) -> None:
     text = json.dumps(value, indent=indent)

@@ -68,6 +68,7 @@ async def test_a_program_that_prints_nothing_is_idle_after_a_while(
     await running
 
 
+@pytest.mark.slow
 async def test_no_message_is_shown_while_the_program_prints(screen: Screen) -> None:
     messages = Messages("news")
     # By the shell itself: on a busy machine a program for each pause may take longer to start than the wait for quiet.

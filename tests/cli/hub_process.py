@@ -187,6 +187,15 @@ class HubProcess:
 
         return asyncio.run(say())
 
+    def number(self, member: str, message_id: str) -> str:
+        """Return the number of one of the member's newest messages: the short id that commands print."""
+
+        async def ask() -> str:
+            async with await self.connect(member) as client:
+                return next(str(one.offset) for one in await client.history() if one.id == message_id)
+
+        return asyncio.run(ask())
+
     def states(self, sender: str, message_id: str) -> dict[str, str]:
         """Return the state of a message for each recipient, by name."""
 

@@ -7,6 +7,7 @@ import apsw
 import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli
+from tieline.stores.sqlite.words import Words
 
 pytestmark = pytest.mark.slow
 
@@ -37,10 +38,10 @@ def test_a_changed_row_is_named() -> None:
         hub.send("alice", "@bob", "one", "two")
         assert hub.stop() == 0
         connection = apsw.Connection(str(hub.home / "tieline.db"))
-        forged = (
-            "UPDATE log SET event = CAST(replace(CAST(event AS TEXT), 'alice', 'mallory') AS BLOB) WHERE offset = 2"
-        )
-        connection.execute(forged)
+        packed = connection.execute("SELECT event FROM log WHERE offset = 2").get
+        forged = Words(connection).unpack(packed).replace(b"alice", b"mallory")
+        assert b"mallory" in forged
+        connection.execute("UPDATE log SET event = ? WHERE offset = 2", (forged,))
         connection.close()
         done = hub.cli("audit", "verify")
         assert (done.returncode, done.stdout) == (1, "")

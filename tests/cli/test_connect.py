@@ -115,6 +115,10 @@ def test_connecting_proves_the_connection_and_disconnecting_restores_every_byte(
     assert [
         item["message"]["id"] for item in json.loads(hub.cli("inbox", "--as", "claude-of-anna", "--json").stdout)
     ] == [told]
+    # The test message and its answer are newer than the message, and only asked for they are shown.
+    history = ("history", "--as", "claude-of-anna", "--json")
+    assert [one["id"] for one in json.loads(hub.cli(*history, "--limit", "1").stdout)] == [told]
+    assert len(json.loads(hub.cli(*history, "--canaries").stdout)) == 3
     assert list((hub.home / "run" / "hooks").iterdir()) == []
     # Again, there is nothing to do; the name is remembered.
     after = user.files

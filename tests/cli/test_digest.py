@@ -6,7 +6,6 @@ import json
 import pytest
 
 from tests.cli.hub_process import HubProcess
-from tieline.wire.prefix_ids import to_prefix_id
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +44,7 @@ def test_discarding_is_explicit_and_its_sender_learns_of_it(hub: HubProcess, ali
     other = say(hub, alice, f"@{bob}", "by the way")
     assert hub.cli("discard", "--obsolete", "--as", bob).stdout == "Nothing is obsolete.\n"
     done = hub.cli("discard", "--obsolete", "--older", "0", "--as", bob)
-    assert (done.returncode, [line.split()[0] for line in done.stdout.splitlines()]) == (0, [to_prefix_id(old)])
+    assert (done.returncode, [line.split()[0] for line in done.stdout.splitlines()]) == (0, [hub.number(alice, old)])
     assert hub.states(alice, old) == {bob: "expired"}
     assert f"discarded by {bob}: " in hub.cli("receipts", old, "--as", alice).stdout
     named = hub.cli("discard", other, "--because", "done by hand", "--as", bob)

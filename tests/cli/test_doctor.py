@@ -15,18 +15,25 @@ from structlog.testing import capture_logs
 from tests.cli.hub_process import HubProcess, run_cli
 from tests.protocols.backchannel.relays import Agent
 from tests.server.hubs import running_hub
+from tieline import __version__
+from tieline.cli import doctor_installation
+from tieline.cli.canary import is_canary
 from tieline.cli.checkpoints import Checkpoints
 from tieline.cli.doctor_canary import canary
 from tieline.cli.doctor_finding import DoctorFinding, Grade
-from tieline.cli.doctor_home import look_at_home, look_at_place, look_at_process
-from tieline.cli.doctor_members import look_at_members, look_at_ways, ways
+from tieline.cli.doctor_home import look_at_home, look_at_place, look_at_process, look_at_transport
+from tieline.cli.doctor_installation import installation
+from tieline.cli.doctor_members import look_at_invitations, look_at_members, look_at_ways, ways
+from tieline.cli.doctor_pipeline import pipeline
 from tieline.cli.doctor_store import audit, databases
 from tieline.cli.failure import Exit
-from tieline.client import Leg, MemberView, Reach, Way
+from tieline.client import InvitationView, Leg, MemberView, Reach, Way
+from tieline.console import report_page
 from tieline.core.audit import verify
 from tieline.protocols import protocols
 from tieline.stores.sqlite.inspection import open_inspection
-from tieline.wire.home import RUN_FILE
+from tieline.wire.home import RUN_FILE, Running
+from tieline.wire.insights import FILE as INSIGHTS_FILE
 
 HOUR_MS = 3600 * 1000
 NOTHING_SPOKEN = {protocol.name: {"enabled": False} for protocol in protocols()}
@@ -193,7 +200,7 @@ async def test_a_database_of_a_newer_program_is_found_and_an_older_one_is_noted(
 @pytest.mark.parametrize("deep", [False, True])
 async def test_a_changed_row_of_the_log_is_found(home: Path, deep: bool) -> None:
     connection = apsw.Connection(str(home / "tieline.db"))
-    connection.execute("UPDATE log SET event = CAST(replace(event, 'alice', 'mallory') AS BLOB) WHERE offset = 2")
+    connection.execute('UPDATE log SET event = CAST(\'{"event":"remove"}\' AS BLOB) WHERE offset = 2')
     connection.close()
     found = the_wrong(list(audit(home, deep=deep)))
     assert "broken at row 2" in found.what
@@ -273,6 +280,7 @@ async def test_the_canary_tells_whether_members_that_are_named_are_reached(
         await there.add("here", "away")
         await there.join("here", receive=True)
         _, found = await canary(folder / "home", there.running, ["here", "away", "nobody"])
+        assert [is_canary(one) for one in await (await there.join("away")).history()] == [True]
     here, away, nobody = found[-3:]
     assert (here.grade, here.what) == (Grade.WELL, "here is reached by tieline: offered")
     assert (away.grade, "is pending" in away.what) == (Grade.WRONG, True)
@@ -317,3 +325,74 @@ async def test_what_the_hub_says_of_its_own_health_is_found(folder: Path) -> Non
             there.hub.local_hub.health.store.failed("the disk is full", "make room")
         found = the_wrong(await asyncio.to_thread(look, folder / "home"))
     assert (found.about, found.what, found.do) == ("hub", "the message store: the disk is full", "make room")
+
+
+def test_a_report_of_the_pipeline_that_is_late_is_found(folder: Path) -> None:
+    assert list(pipeline(folder, None)) == []
+    hub = Running(pid=1, version="0", http="", hub_socket="", store="sqlite", pipeline="5m")
+    (folder / RUN_FILE).write_bytes(hub.encode())
+    (waiting,) = pipeline(folder, hub)
+    assert (waiting.grade, "no report yet" in waiting.what) == (Grade.NOTE, True)
+    (folder / INSIGHTS_FILE).write_text("{}")
+    (fresh,) = pipeline(folder, hub)
+    assert (fresh.grade, fresh.what) == (
+        Grade.WELL,
+        "the hub runs the pipeline every 5m; its last report is 0 seconds old",
+    )
+    now = time.time()
+    for name, ago in ((RUN_FILE, 2 * 86_400), (INSIGHTS_FILE, 3 * 3600)):
+        os.utime(folder / name, (now - ago, now - ago))
+    (late,) = pipeline(folder, hub)
+    assert (late.grade, "its last report is 3 hours old" in late.what) == (Grade.WRONG, True)
+    assert "part=pipeline" in late.do
+    (other,) = pipeline(folder, None)
+    assert other.grade is Grade.WELL
+
+
+@pytest.mark.parametrize(
+    ("http", "noted"), [("http://127.0.0.1:1", 0), ("http://192.0.2.7:1", 1), ("https://192.0.2.7:1", 0)]
+)
+def test_a_port_that_other_machines_reach_without_tls_is_noted(http: str, noted: int) -> None:
+    running = Running(pid=1, version="1", http=http, hub_socket="", store="sqlite")
+    found = list(look_at_transport(running))
+    assert [finding.grade for finding in found] == [Grade.NOTE] * noted
+    assert all("without TLS" in finding.what and finding.do for finding in found)
+
+
+@pytest.mark.parametrize("is_built", [True, False])
+def test_a_console_that_is_not_built_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_built: bool) -> None:
+    if is_built:
+        (tmp_path / "index.html").touch()
+    monkeypatch.setattr(report_page, "STATIC", tmp_path)
+    (found,) = (finding for finding in installation() if "console" in finding.what)
+    assert found.grade is (Grade.WELL if is_built else Grade.NOTE)
+
+
+def test_a_pipeline_that_is_not_installed_is_noted_with_the_wheel_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor_installation, "find_spec", lambda name: None)
+    (found,) = (finding for finding in installation() if "pipeline" in finding.what)
+    wheel = f"'dist/tieline-{__version__}-py3-none-any.whl[pipeline]'"
+    assert (found.grade, f"pip install {wheel}" in found.do, "make dist" in found.do) == (Grade.NOTE, True, True)
+    guide = Path(__file__).parents[2] / "docs" / "operating.md"
+    assert wheel in guide.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("settings", "grade"),
+    [("", Grade.WRONG), ("insecure = true", None), ("tls = true", None)],
+)
+async def test_a_configuration_without_tls_with_which_the_hub_does_not_start_is_found(
+    home: Path, settings: str, grade: Grade | None
+) -> None:
+    (home / "tieline.toml").write_text(f'[http]\nlisten = "0.0.0.0:7117"\n{settings}\n')
+    found = [one.grade for one in look_at_home(home) if "without TLS" in one.what]
+    assert found == ([] if grade is None else [grade])
+
+
+def test_invitations_without_an_end_are_named() -> None:
+    endless, ending = (InvitationView(name, "", "operator", 1, end, 1) for name, end in (("one", None), ("two", 5)))
+    (noted,) = look_at_invitations([endless, ending])
+    assert (noted.grade, noted.what) == (Grade.NOTE, "1 invitation has no end: one")
+    assert list(look_at_invitations([ending])) == []

@@ -27,3 +27,13 @@ def test_the_owner_whose_first_link_expired_gets_in_by_login_and_may_do_everythi
         assert set(entered.json()["permissions"]) == set(OWNER_PERMISSIONS)
         names = [member["name"] for member in json.loads(hub.cli("member", "list", "--json").stdout)]
         assert names == [owner]
+
+
+def test_without_a_name_it_is_the_person_who_started_the_hub() -> None:
+    with HubProcess() as hub:
+        printed = hub.cli("login")
+        assert printed.returncode == 0, printed.stderr
+        assert f"logs {getpass.getuser()} in" in printed.stdout
+        hub.add_members("bob")
+        assert "logs bob in" in hub.cli("login", "--as", "bob").stdout
+        assert "logs bob in" in hub.cli("login", env={"TIELINE_AGENT": "bob"}).stdout

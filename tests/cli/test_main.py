@@ -1,4 +1,4 @@
-"""Tests of the whole command line: help, version, completion, and wrong usage."""
+"""Tests of the whole command line: help, version, and wrong usage."""
 
 import subprocess
 import sys
@@ -8,10 +8,12 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from tests.cli.hub_process import TIELINE, environment, run_cli
+from tests.cli.hub_process import run_cli
 from tieline.cli.main import make_app
 
 HEAVY = ("asyncio", "rich", "structlog", "tieline.client", "tieline.server", "uvicorn", "uvloop", "websockets")
+SCREEN_LINES, SCREEN_COLUMNS = 50, 80
+HEADINGS = ["Messages", "Agents", "Team", "Operate", "Data"]
 
 
 @pytest.mark.slow
@@ -21,12 +23,29 @@ def test_version_is_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_help_lists_the_commands_and_the_exit_codes(tmp_path: Path) -> None:
-    done = run_cli(tmp_path, "--help")
+def test_help_fits_a_screen_and_has_every_group_and_command(tmp_path: Path) -> None:
+    done = run_cli(tmp_path, "--help", env={"COLUMNS": "80"})
     assert done.returncode == 0
-    for word in ("serve", "send", "drain", "member", "audit", "5 timed out"):
-        assert word in done.stdout
+    lines = done.stdout.splitlines()
+    assert len(lines) <= SCREEN_LINES
+    assert max(map(len, lines)) <= SCREEN_COLUMNS
+    assert [line for line in lines if line in HEADINGS] == HEADINGS
+    listed = [name for line in lines if line.startswith("  ") for name in line[2:24].replace(",", " ").split()]
+    whole = typer.main.get_command(make_app())
+    assert isinstance(whole, TyperGroup)
+    shown = {name: command.rich_help_panel for name, command in whole.commands.items() if not command.hidden}  # type: ignore[attr-defined]
+    assert set(shown) <= set(listed)
+    assert set(shown.values()) == set(HEADINGS), "the reference has the same headings"
+    assert "5 timed out" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_read_is_take_and_in_no_list() -> None:
+    whole = typer.main.get_command(make_app())
+    assert isinstance(whole, TyperGroup)
+    read, take = whole.commands["read"], whole.commands["take"]
+    assert (read.help, [each.opts for each in read.params]) == (take.help, [each.opts for each in take.params])
+    assert whole.commands["read"].hidden
 
 
 def imported(only: str) -> set[str]:
@@ -95,13 +114,3 @@ def test_an_address_that_nobody_answers_at_is_exit_code_4(tmp_path: Path) -> Non
     done = run_cli(tmp_path, "whoami", "--url", "127.0.0.1:1", "--token", "x" * 20)
     assert done.returncode == 4
     assert "no hub answers" in done.stderr
-
-
-@pytest.mark.slow
-def test_the_shell_completes_commands(tmp_path: Path) -> None:
-    asked = {"_TIELINE_COMPLETE": "complete_bash", "COMP_WORDS": "tieline mem", "COMP_CWORD": "1"}
-    assert run_cli(tmp_path, env=asked).stdout.split() == ["members", "member"]
-    # It asks which shell started it, so one must wait for it.
-    command = ["bash", "-c", f"{TIELINE} --show-completion; exit $?"]
-    shown = subprocess.run(command, check=True, capture_output=True, text=True, env=environment(tmp_path))
-    assert "_TIELINE_COMPLETE" in shown.stdout

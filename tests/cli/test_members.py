@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli
+from tieline.client import connect
 
 pytestmark = pytest.mark.slow
 
@@ -15,7 +16,13 @@ def test_members_are_made_listed_and_removed_while_the_hub_is_down(tmp_path: Pat
     made = run_cli(home, "member", "add", "alice", "--kind", "human", "--permission", "log.read", "--json")
     assert made.returncode == 0
     token = json.loads(made.stdout)["token"]
-    assert run_cli(home, "member", "add", "alice").returncode == 3
+    again = run_cli(home, "member", "add", "alice")
+    assert again.returncode == 3
+    assert "alice is a member already" in again.stderr
+    assert "tieline member kind alice KIND" in again.stderr
+    error = json.loads(run_cli(home, "member", "add", "alice", "--json").stderr.splitlines()[-1])["error"]
+    assert error["code"] == "name_taken"
+    assert "'ALICE' is taken by 'alice'" in run_cli(home, "member", "add", "ALICE").stderr
     assert run_cli(home, "member", "add", "bob").returncode == 0
     rotated = run_cli(home, "member", "rotate", "alice", "--json")
     assert json.loads(rotated.stdout)["token"] != token
@@ -48,6 +55,13 @@ def test_a_new_member_is_told_its_token_once_and_where_to_put_it(hub: HubProcess
     )
 
 
+async def test_several_sessions_of_one_protocol_are_counted(hub: HubProcess, alice: str) -> None:
+    async with await connect(home=hub.home, member=alice), await connect(home=hub.home, member=alice):
+        listed = hub.cli("members").stdout
+    (line,) = (line for line in listed.splitlines() if line.split()[0] == alice)
+    assert " tieline ×2 " in line
+
+
 def test_a_rotated_token_replaces_the_old_one(hub: HubProcess, alice: str) -> None:
     chosen = "a-token-of-my-own-choice"
     assert hub.cli("member", "add", f"{alice}-2", "--token", chosen).returncode == 0
@@ -62,9 +76,10 @@ def test_a_rotated_token_replaces_the_old_one(hub: HubProcess, alice: str) -> No
 def test_tokens_are_listed_and_revoked_without_being_shown(hub: HubProcess, alice: str) -> None:
     (first,) = json.loads(hub.cli("member", "tokens", alice, "--json").stdout)
     listed = hub.cli("member", "tokens", alice)
-    assert first["id"] in listed.stdout
+    short = listed.stdout.splitlines()[1].split()[0]
+    assert first["id"].endswith(short)
     assert "tie_" not in listed.stdout
-    assert json.loads(hub.cli("member", "tokens", alice, "--revoke", first["id"], "--json").stdout) == []
+    assert json.loads(hub.cli("member", "tokens", alice, "--revoke", short, "--json").stdout) == []
     assert hub.cli("member", "tokens", alice, "--revoke", first["id"]).returncode == 3
 
 

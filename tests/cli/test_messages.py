@@ -43,7 +43,7 @@ def test_waiting_for_what_does_not_come_times_out_with_where_it_stands(hub: HubP
     document = json.loads(done.stdout)
     assert [receipt["state"] for receipt in document["receipts"]] == ["pending"]
     # Looking into the inbox is the evidence that was missing.
-    hub.cli("inbox", "--as", bob)
+    hub.cli("inbox", env={"TIELINE_AGENT": bob})
     wait_until(lambda: hub.states(alice, document["id"]) == {bob: "seen"}, "the message to be seen")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cli.hub_process import HubProcess
+from tieline.cli.short_ids import short_objective
 
 pytestmark = pytest.mark.slow
 
@@ -50,9 +51,9 @@ def test_an_objective_is_made_listed_and_viewed(
     listed = hub.cli("objectives", "list", "--assignee", bob, "--as", alice)
     header, row = listed.stdout.splitlines()
     assert header.split() == ["ID", "STATUS", "ASSIGNEE", "FROM", "CHANGED", "TITLE"]
-    assert row.split()[:4] == [made["id"], "active", bob, alice]
+    assert row.split()[:4] == [short_objective(made["id"]), "active", bob, alice]
     viewed = hub.cli("objectives", "view", made["id"], "--as", bob).stdout
-    assert viewed.startswith(f"{made['id']}  ship it  [active]\n  outcome:    users have it\n")
+    assert viewed.startswith(f"{short_objective(made['id'])}  ship it  [active]\n  outcome:    users have it\n")
     assert "assigned  assignee: " in viewed
 
 
@@ -70,7 +71,7 @@ def test_an_objective_goes_through_its_life(
     ]
     for by, words, said in steps:
         done = hub.cli("objectives", *words, "--as", by)
-        assert (done.returncode, done.stdout) == (0, f"{objective}  {said}\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, f"{short_objective(objective)}  {said}\n"), done.stderr
     story = json.loads(hub.cli("objectives", "view", objective, "--as", bob, "--json").stdout)
     kinds = [event["what"]["kind"] for event in story["events"]]
     assert kinds == ["assigned", "blocked", "unblocked", "reassigned", "reassigned", "completed"]
@@ -106,7 +107,7 @@ def test_everybody_in_it_hears_of_it(
     told = hub.cli("drain", "--as", bob).stdout
     assert f"[objective assigned] {objective}" in told
     assert "how is it?" in told
-    assert f"→ obj:{objective}" in told
+    assert f"→ obj:{short_objective(objective)}" in told
 
 
 def test_a_member_without_a_part_in_it_learns_nothing(

@@ -2,13 +2,25 @@
 
 import json
 import re
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
-from tieline.cli.output import neutral_line, print_json, print_message, print_table
-from tieline.client import Message
+from tieline.cli.output import (
+    neutral_line,
+    own_name,
+    print_items,
+    print_json,
+    print_message,
+    print_messages,
+    print_table,
+)
+from tieline.cli.short_ids import short_id
+from tieline.client import Item, Message
 
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 
@@ -40,7 +52,7 @@ def test_a_message_cannot_forge_another(body: str, sender: str, title: str) -> N
     with redirect_stdout(StringIO()) as out:
         print_message(message(body, sender=sender, title=title))
     head, *rest = out.getvalue().rstrip("\n").split("\n")
-    assert head.startswith("7d2a8057-ac96-874b-bcce-b30201890a5d  ")
+    assert head.startswith("1  ")
     assert all(line.startswith("  ") for line in rest)
 
 
@@ -55,8 +67,33 @@ def test_json_carries_any_text_unharmed_and_harmless(text: str) -> None:
     assert not UNSAFE.search(out.getvalue())
 
 
+def test_a_reply_names_the_number_of_a_message_in_the_same_list(capsys: pytest.CaptureFixture[str]) -> None:
+    question = message("a question")
+    answer = structs.replace(question, id="01890a5d-ac97-774b-bcce-b302099a8057", offset=2, reply_to=question.id)
+    print_messages([answer, question], json=False, none="")
+    assert "[reply to 1]" in capsys.readouterr().out
+    print_items([Item(1, 1, "pending", question), Item(2, 2, "pending", answer)])
+    assert "[reply to 1]" in capsys.readouterr().out
+    print_messages([answer], json=False, none="")
+    assert f"[reply to {short_id(question.id)}]" in capsys.readouterr().out
+
+
 def test_a_table_in_a_pipe_is_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("name", "kind"), [("alice", "agent"), ("bo\nb", "[red]x[/red]")], empty="none")
     assert capsys.readouterr().out == "NAME   KIND\nalice  agent\nbo\\nb  [red]x[/red]\n"
     print_table(("name",), [], empty="none")
     assert capsys.readouterr().out == "none\n"
+
+
+def test_a_printed_command_works_from_any_folder_of_another_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "my clone" / "tieline"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["my clone/tieline"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert own_name() == f"'{program}'"
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert own_name() == "tieline"

@@ -70,9 +70,9 @@ def test_pauses_are_listed_with_their_end_by_whom_and_how_much_is_held(hub: HubP
 @pytest.mark.parametrize(
     ("conversation", "warning"),
     [
-        ("@ghost+@phantom", "There is no member @ghost.\nThere is no member @phantom.\n"),
+        ("@ghost+@phantom", "No member is called 'ghost'.\nNo member is called 'phantom'.\n"),
         ("#nowhere", "There is no channel #nowhere.\n"),
-        ("obj:none", "There is no objective obj:none.\n"),
+        ("obj:none", "There is no objective 'none'.\n"),
         ("*", ""),
     ],
 )

@@ -11,7 +11,6 @@ from tests.cli.hub_process import TIELINE, HubProcess, wait_until
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.reaction import Reaction, filled, variables, words_of
 from tieline.client import Message as Shown
-from tieline.wire.prefix_ids import to_prefix_id
 
 HOSTILE = "$(touch owned) `touch owned` ; touch owned # \" ' \\ {{from}} \n touch owned"
 TEMPLATES = ("id", "from", "to", "body", "scope", "thread")
@@ -195,7 +194,7 @@ def test_a_message_that_would_be_an_option_stays_unread_and_the_next_one_is_hand
         wait_until(lambda: hub.states(alice, text)[bob] == "acked", "the message behind it to be taken")
         assert watcher.stderr is not None
         warning = watcher.stderr.readline()
-    assert to_prefix_id(option) in warning
+    assert f" {hub.number(alice, option)}, " in warning
     assert "stays unread" in warning
     assert "write -- before {{body}}" in warning
     assert '"$TIELINE_BODY"' in warning

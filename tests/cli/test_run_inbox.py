@@ -11,7 +11,6 @@ import pytest
 from tests.cli.hub_process import HubProcess, wait_until
 from tests.cli.program_talk import bash, bodies, evidence, fence, receipt
 from tests.cli.terminal import at_terminal
-from tieline.wire.prefix_ids import to_prefix_id
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +46,7 @@ def test_a_message_is_printed_when_the_program_is_idle_and_types_nothing(
     (sent,) = hub.send(bob, f"@{alice}", "hello\r\n\x1b[2Jfrom bob\r")
     with at_terminal(hub.home, "--as", alice, *command) as person:
         person.sees("ready")
-        person.sees(f"tieline: {to_prefix_id(sent)}  {bob} → @{alice}")
+        person.sees(f"tieline: {hub.number(bob, sent)}  {bob} → @{alice}")
         person.sees("\r\n  hello\r\n  \\x1b[2Jfrom bob\\r\r\n")
         person.type("xq")
         assert person.leaves() == 0
@@ -69,7 +68,7 @@ def test_no_message_is_printed_while_the_program_prints(hub: HubProcess, alice: 
 
 def test_what_was_shown_before_is_not_shown_again_and_still_waits(hub: HubProcess, alice: str, bob: str) -> None:
     old, _ = hub.send(bob, f"@{alice}", "old", "also old")
-    hub.cli("inbox", "--as", alice)
+    hub.cli("inbox", env={"TIELINE_AGENT": alice})
     wait_until(lambda: receipt(hub, bob, old).state == "seen", "it is seen")
     hub.send(bob, f"@{alice}", "new")
     with at_terminal(hub.home, "--as", alice, *bash("echo up; read -r line")) as person:

@@ -15,6 +15,8 @@ from tieline.stores.sqlite.database import open_database
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_the_hub_cleanly(number: signal.Signals) -> None:
@@ -32,19 +34,35 @@ def test_a_first_start_says_where_everything_is_and_what_to_do_next() -> None:
         said = hub.stdout
         for part in (str(hub.home), running.http, running.hub_socket, "first start", "tieline.toml"):
             assert part in said
+        quick_start = (ROOT / "docs" / "start" / "index.md").read_text()
         for command in (
-            "tieline member add alice",
-            "tieline send @bob hello --as alice",
-            "tieline drain --as bob",
-            "tieline connect",
+            "tieline member add alice --kind human\n",
+            "tieline member add bob\n",
+            'tieline send @bob "hello" --as alice\n',
+            "tieline drain --as bob\n",
         ):
             assert command in said
+            assert command in quick_start
+        assert "tieline connect" in said
         room_token = load_config(hub.home).of(BackchannelSettings).room_token
         assert f"bch init NAME --url {running.http} --token {room_token}" in said
+        assert "NODE_EXTRA_CA_CERTS" not in said
         hub.start()
         assert hub.stop() == 0
         assert "first start" not in hub.stdout
+        assert "To a first message" not in hub.stdout
+        assert running.hub_socket in hub.stdout
+        assert f"export TIELINE_HOME={hub.home}\n" in hub.stdout
         assert room_token not in hub.stdout, "a secret is shown once"
+
+
+def test_a_first_start_with_its_own_certificate_says_how_bch_trusts_it() -> None:
+    with HubProcess("--tls") as hub:
+        running = hub.running
+        assert hub.stop() == 0
+        assert f"bch init NAME --url {running.http} --token " in hub.stdout
+        assert "export NODE_EXTRA_CA_CERTS=" in hub.stdout
+        assert str(hub.home / "tls.crt") in hub.stdout
 
 
 @pytest.mark.parametrize(("options", "warned"), [((), True), (("--no-backchannel",), False)])
@@ -124,3 +142,10 @@ def test_nothing_is_written_through_links_that_somebody_else_planted(folder: Pat
     assert "Traceback" not in done.stderr
     assert precious.read_text() == "precious"
     assert sorted(theirs.iterdir()) == planted
+
+
+def test_a_hub_that_others_would_reach_without_tls_does_not_start_and_says_what_to_do(tmp_path: Path) -> None:
+    done = run_cli(tmp_path / "home", "serve", "--http", "0.0.0.0:0")
+    assert (done.returncode, done.stdout) == (1, "")
+    for way in ("--tls ", "--tls-cert", "--insecure-http"):
+        assert way in done.stderr

@@ -13,7 +13,6 @@ from tieline.client import Accepted, HubRefused, Message
 from tieline.contract.message import Priority
 from tieline.contract.refusal import Code
 from tieline.wire.extractor import Instruction
-from tieline.wire.prefix_ids import to_prefix_id
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 
@@ -62,7 +61,7 @@ def test_a_thread_cannot_begin_another_line_of_ours() -> None:
 
 def test_a_person_sees_a_line_of_ours_and_then_what_was_said() -> None:
     head, *rest = printed(message("one\ntwo", title="News", refs=("a.py",))).split("\n")
-    assert head.startswith(f"tieline: {to_prefix_id(ID)}  bob → @alice  ")
+    assert head.startswith("tieline: 1  bob → @alice  ")
     assert rest == ["News", "one", "two", "ref: a.py"]
 
 

@@ -13,7 +13,6 @@ from tieline.cli.context import Context
 from tieline.cli.session import Link
 from tieline.cli.watch import Watcher, WatchOptions
 from tieline.wire.native.arrivals import DeliveredKeys, arrivals
-from tieline.wire.prefix_ids import to_prefix_id
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +46,7 @@ def test_a_failing_command_leaves_a_warning_and_the_watch_goes_on(hub: HubProces
         assert [next_line(watcher), next_line(watcher)] == ["one\n", "two\n"]
         assert watcher.stderr is not None
         warning = watcher.stderr.readline()
-    assert to_prefix_id(one) in warning
+    assert f" {hub.number(alice, one)}, " in warning
     assert "ended with 1" in warning
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.hubs import CARRIERS, HubHarness, running_hub
+from tests.server.hubs import ALONE, CARRIERS, HubHarness, running_hub
 
 
 @pytest.fixture(params=CARRIERS)
 async def there(folder: Path, request: pytest.FixtureRequest) -> AsyncIterator[HubHarness]:
     """Fixture: a hub with three members. Each test runs twice: over a Unix socket and over a WebSocket."""
-    async with running_hub(folder, request.param, store="sqlite:unsafe") as built:
+    async with running_hub(folder, request.param, store="sqlite:unsafe", **ALONE) as built:
         await built.add("alice", "bob", "carol")
         yield built

@@ -130,6 +130,13 @@ async def test_the_environment_says_where_and_who(there: HubHarness, monkeypatch
         assert bob.welcome.member == "bob"
 
 
+async def test_the_home_may_be_text(there: HubHarness) -> None:
+    await there.join("bob")
+    async with await connect(home=str(there.home), member="bob") as client:
+        assert client.welcome is not None
+        assert client.welcome.member == "bob"
+
+
 async def test_on_the_machine_of_the_hub_its_key_is_enough_to_be_a_member(there: HubHarness) -> None:
     async with await connect(home=there.home, member="alice") as alice:
         assert (await alice.send("@bob", "hello")).recipients == 1
@@ -168,3 +175,19 @@ async def test_sessions_are_seen_by_others_while_they_last(there: HubHarness) ->
     looking = asyncio.ensure_future(look())
     await until(lambda: gone)
     await looking
+
+
+# An address with a fingerprint
+
+
+async def test_a_fingerprint_without_tls_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}#sha256={'1f' * 32}"
+        with pytest.raises(HubUnreachable, match="needs https://"):
+            await connect(url=url, token="secret")
+        monkeypatch.setenv("TIELINE_URL", url)
+        with pytest.raises(HubUnreachable, match="needs https://"):
+            await connect(token="secret")
+        with pytest.raises(BlockingIOError):
+            listener.accept()

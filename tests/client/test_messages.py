@@ -85,6 +85,7 @@ async def test_a_channel_and_everybody_reach_all_others(there: HubHarness) -> No
     assert (await alice.send("#dev", "to the record", allow_empty=True)).recipients == 0
 
 
+@pytest.mark.slow
 async def test_the_largest_body_passes_and_one_byte_more_is_refused_alone(there: HubHarness) -> None:
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     largest = "x" * (16 * 1024 * 1024)

@@ -1,9 +1,12 @@
 """Tests of the search index of every store. Each test checks one sentence of the port's docstrings."""
 
+import errno
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from tests.core.doubles import START_MS, BrokerHarness, content
@@ -13,10 +16,10 @@ from tieline.contract.limits import DEFAULT_LIMITS, Limits
 from tieline.contract.member import Unnamed
 from tieline.contract.message import Signature
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Accepted, Attached, ObjectiveState
+from tieline.contract.reply import Accepted, Attached, ObjectiveState, Redaction
 from tieline.core.outcome import Deferred
 from tieline.core.search_query import SearchIndex, SearchQuery, Term, parse
-from tieline.core.store import Store
+from tieline.core.store import DiskError, Store, StoreError
 from tieline.stores.sqlite import SqliteSearch, SqliteStore
 from tieline.stores.sqlite.search import SEARCH_FILE
 
@@ -285,3 +288,126 @@ def test_a_damaged_index_and_one_of_another_log_are_made_anew(tmp_path: Path) ->
     assert library.find(ada, "kept") == ["kept words"]
     assert indexed(library.index) == 1
     library.index.close()
+
+
+def test_an_index_from_before_a_redaction_is_made_anew(tmp_path: Path) -> None:
+    library = sqlite(tmp_path, DEFAULT_LIMITS)
+    harness, file = library.harness, tmp_path / SEARCH_FILE
+    ada, _ = harness.join("ada"), harness.join("bob")
+    leaked = harness.send(ada, "@bob", "xylophone words")
+    harness.send(ada, "@bob", "other words")
+    assert library.find(ada, "words") == ["other words", "xylophone words"]
+    library.index.close()
+    before = file.read_bytes()
+    assert b"xylophone" in before
+    harness.expect(Redaction, c.Redact(harness.operator, message_id=leaked.message_id, reason="a slip"))
+    library.reopen()
+    assert b"xylophone" not in file.read_bytes()
+    assert library.find(ada, "words") == ["other words"]
+    # A program that was killed leaves the old file.
+    library.index.close()
+    file.write_bytes(before)
+    library.reopen()
+    assert b"xylophone" not in file.read_bytes()
+    assert library.find(ada, "words") == ["other words"]
+    library.reopen()
+    assert indexed(library.index) == 2, "once is enough"
+    library.index.close()
+
+
+def test_an_open_index_notices_a_redaction_by_itself(tmp_path: Path) -> None:
+    library = sqlite(tmp_path, DEFAULT_LIMITS)
+    ada, _ = library.harness.join("ada"), library.harness.join("bob")
+    leaked = library.harness.send(ada, "@bob", "xylophone words")
+    assert library.find(ada, "words") == ["xylophone words"]
+    redact = c.Redact(library.harness.operator, message_id=leaked.message_id, reason="a slip")
+    library.harness.expect(Redaction, redact)
+    assert library.find(ada, "slip") == ["redacted by operator: a slip"]
+    library.index.close()
+    assert b"xylophone" not in (tmp_path / SEARCH_FILE).read_bytes()
+
+
+# A failed rebuild is tried again.
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception, call: int = 1) -> None:
+    """Let one call of a method raise an error. `call` is the number of that call, from 1."""
+    real, calls = getattr(owner, name), count(1)
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        if next(calls) == call:
+            raise error
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, run)
+
+
+def by_work(library: Library, _session: SessionId) -> None:
+    for _ in range(3):
+        library.index.work()
+
+
+def by_find(library: Library, session: SessionId) -> None:
+    assert library.find(session, "words") == ["other words", "first words"]
+
+
+FAILURES = [
+    pytest.param(SqliteSearch, "_connect", DiskError("the disk is full"), id="connect"),
+    pytest.param(Path, "unlink", OSError(errno.EMFILE, "Too many open files"), id="remove"),
+]
+
+
+@pytest.mark.parametrize("again", [by_work, by_find])
+@pytest.mark.parametrize("damaged", [False, True], ids=["erased", "damaged"])
+@pytest.mark.parametrize(("owner", "step", "error"), FAILURES)
+def test_an_index_that_could_not_be_made_anew_is_made_at_its_next_use(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    step: str,
+    error: Exception,
+    damaged: bool,
+    again: Callable[[Library, SessionId], None],
+) -> None:
+    library = sqlite(tmp_path, DEFAULT_LIMITS)
+    ada, _ = library.harness.join("ada"), library.harness.join("bob")
+    library.harness.send(ada, "@bob", "first words")
+    library.harness.send(ada, "@bob", "other words")
+    by_find(library, ada)
+    fail_once(monkeypatch, owner, step, error)
+    if damaged:
+        fail_once(monkeypatch, SqliteSearch, "_log_end", apsw.CorruptError("database disk image is malformed"))
+    with pytest.raises(StoreError, match=str(error.args[-1])):
+        library.index.work() if damaged else library.index.start_over()
+    again(library, ada)
+    assert indexed(library.index) == 2
+    by_find(library, ada)
+    library.index.close()
+
+
+@pytest.mark.parametrize("again", [by_work, by_find])
+@pytest.mark.parametrize(("owner", "step", "error"), FAILURES)
+def test_an_index_that_could_not_be_made_anew_at_the_start_is_made_at_its_next_use(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    step: str,
+    error: Exception,
+    again: Callable[[Library, SessionId], None],
+) -> None:
+    library = sqlite(tmp_path, DEFAULT_LIMITS)
+    ada, _ = library.harness.join("ada"), library.harness.join("bob")
+    leaked = library.harness.send(ada, "@bob", "xylophone words")
+    library.harness.send(ada, "@bob", "first words")
+    library.harness.send(ada, "@bob", "other words")
+    assert len(library.find(ada, "words")) == 3
+    redact = c.Redact(library.harness.operator, message_id=leaked.message_id, reason="a slip")
+    library.harness.expect(Redaction, redact)
+    # The first connection opens the old index, and the second one makes it anew.
+    fail_once(monkeypatch, owner, step, error, call=2 if step == "_connect" else 1)
+    library.reopen()
+    again(library, ada)
+    assert indexed(library.index) == 3
+    by_find(library, ada)
+    library.index.close()
+    assert b"xylophone" not in (tmp_path / SEARCH_FILE).read_bytes()

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from tests.server.hubs import HubHarness, running_hub, take
+from tests.server.hubs import ALONE, HubHarness, running_hub, take
 from tieline.console.app import DOCUMENT_PATH
 from tieline.console.login import CODE_PATH, PATH
 from tieline.contract.member import MemberKind
@@ -25,7 +25,7 @@ from tieline.wire.http import SESSION_COOKIE
 
 @pytest.fixture
 async def there(folder: Path) -> AsyncIterator[HubHarness]:
-    async with running_hub(folder, store="sqlite:unsafe", ac7=False) as built:
+    async with running_hub(folder, store="sqlite:unsafe", **ALONE) as built:
         await built.add("chief", permissions=TEAM_PERMISSIONS, kind=MemberKind.HUMAN)
         await built.add("alice", "bob", "carol")
         yield built

@@ -19,12 +19,15 @@ from websockets.asyncio.client import connect as dial
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.server.hubs import HubHarness, running_hub
+from tests.wire.reports import report
 from tieline.console.login import PATH
-from tieline.console.site import POLICY, STATIC
+from tieline.console.report_page import STATIC
+from tieline.console.site import POLICY
 from tieline.contract.member import MemberKind
 from tieline.contract.objective import Block
 from tieline.contract.permission import LOG_READ, TEAM_PERMISSIONS
 from tieline.wire.http import SESSION_COOKIE
+from tieline.wire.insights import StoredReport
 
 WEB = Path(__file__).resolve().parents[2] / "web" / "src"
 SECRET = "elephant"
@@ -84,8 +87,8 @@ async def _furnish(there: HubHarness) -> Scene:
         pushed = await client.post("/push", json=said, headers=headers)
         assert pushed.status_code == 200, pushed.text
         device = (await client.post("/enroll", json={"labelHint": SECRET})).json()["userCode"]
-    (there.home / "lake").mkdir()
-    (there.home / "lake" / "report.json").write_text(json.dumps({"totals": SECRET}))
+    stored = StoredReport(there.home / "forgotten").put(report(edges=[{"from": SECRET, "to": "bob", "messages": 1}]))
+    assert stored is None, "the hub would store it too"
     (token, *_) = await alice.tokens("alice")
     return Scene(sent.id, given.id, token.id, path, device, there=there)
 

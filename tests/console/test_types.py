@@ -15,7 +15,7 @@ RENAMED = {
     # A document, a field of it, and the source that reads the field.
     "frames": ("last_seen_ms", "members.tsx"),
     "routes": ("device_code", "api.ts"),
-    "shapes": ("verified_rows", "insights.tsx"),
+    "shapes": ("verified_rows", "findings.tsx"),
 }
 
 

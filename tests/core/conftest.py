@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.core.doubles import BrokerHarness
+from tests.core.held_rooms import LIMITS, Room
 from tests.core.objective_team import Team
 from tieline.contract.limits import DEFAULT_LIMITS, Limits
+from tieline.contract.member import MemberKind
 from tieline.core.store import Store
 from tieline.stores.sqlite import SqliteStore
 
@@ -36,3 +38,20 @@ def harness(make_harness: MakeHarness) -> BrokerHarness:
 def team(harness: BrokerHarness) -> Team:
     """Fixture: a team of five members in the test's broker harness."""
     return Team(harness)
+
+
+@pytest.fixture
+def room(make_harness: MakeHarness) -> Room:
+    """Fixture: a room with three agents and a person, in which chains of answers are soon slowed and held."""
+    made = Room(make_harness(LIMITS))
+    made.join("ada", "bob", "cy")
+    made.join("hana", kind=MemberKind.HUMAN)
+    return made
+
+
+@pytest.fixture
+def stuck(room: Room) -> Room:
+    """Fixture: a room in which ada and bob answered each other until bob's last message to ada was held."""
+    room.alternate("ada", "bob", LIMITS.hops_max + 1)
+    assert room.say("bob", "@ada", "held 0").held
+    return room

@@ -152,7 +152,8 @@ class BrokerHarness:
         if not isinstance(reply, Deferred):
             return reply
         # A test of the search passes a query to an index itself.
-        return Done() if isinstance(reply.work, SearchQuery) else self.journal.carry_out(reply.work)[0]
+        made = Done() if isinstance(reply.work, SearchQuery) else self.journal.carry_out(reply.work)[0]
+        return made if reply.then is None or isinstance(made, Refusal) else self.decide(reply.then)[0]
 
     def handle(self, commands: Sequence[c.Command]) -> Outcome:
         """Let the broker handle commands, with the answers of external inboxes. Return the outcome.
@@ -174,7 +175,10 @@ class BrokerHarness:
         return outcome
 
     def set_external_inbox(self, name: MemberName, inbox: "FakeInbox") -> None:
-        """Set the external inbox that reserves deliveries of a member."""
+        """Give a member an inbox outside the hub, such as a folder of files.
+
+        The hub asks this inbox before it takes a delivery.
+        """
         self.external_inboxes[name] = inbox
         self.broker.external_inboxes.sessions[name] = inbox.session
 

@@ -142,6 +142,12 @@ def test_a_time_that_was_moved_is_found_in_every_row(stored: Copied) -> None:
         stored.log[offset] = row
 
 
+def test_times_that_were_all_moved_by_three_hours_are_found(stored: Copied) -> None:
+    for offset in range(len(stored.log)):
+        stored.move_time(offset)
+    assert [offset for offset, _ in stored.found()] == list(range(len(stored.log)))
+
+
 def test_rows_of_an_older_program_are_intact_and_the_report_says_where_times_begin_to_be_covered(
     stored: Copied,
 ) -> None:

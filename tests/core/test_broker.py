@@ -1,5 +1,6 @@
-"""Tests of the broker: each command has one rule, and every command of an ended session is refused."""
+"""Tests of the broker: each command has one rule, and commands of an ended session or with a fault are refused."""
 
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from tieline.contract import command as c
 from tieline.contract.identifiers import MessageId, SessionId
 from tieline.contract.objective import Unblock
 from tieline.contract.refusal import Code, Refusal
-from tieline.contract.reply import Done
+from tieline.contract.reply import Accepted, Done
 from tieline.core.broker import SESSIONLESS
 from tieline.core.rules import Rules
 
@@ -38,11 +39,10 @@ def of_a_session_that_has_ended(kind: type[Any]) -> c.Command:
 
 
 def test_every_command_has_one_rule(harness: BrokerHarness) -> None:
-    with_session = set(harness.broker._rules)
-    assert with_session | SESSIONLESS == COMMANDS
-    assert not with_session & SESSIONLESS
+    assert set(harness.broker._rules) == COMMANDS
     decided = [kind for owner in Rules.__subclasses__() for kind in owner._names]
     assert len(decided) == len(set(decided)), "no command has two rules"
+    assert not SESSIONLESS & set(decided)
 
 
 @pytest.mark.parametrize("kind", sorted(COMMANDS - SESSIONLESS, key=str))
@@ -54,3 +54,23 @@ def test_a_session_that_has_ended_is_refused_whatever_it_asks(harness: BrokerHar
         assert isinstance(reply, Refusal)
         assert reply.code is Code.UNKNOWN_SESSION
     assert not harness.outcome.urgent
+
+
+def test_a_command_that_fails_only_when_it_is_handled_again_is_refused_like_the_one_that_failed_before_it(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.add("alice")
+    harness.add("bob")
+    alice, accept, calls = harness.attach("alice"), harness.store.accept, count(1)
+
+    def accept_or_raise(*values: Any) -> None:
+        # The third message first. Then the broker rolls back and handles the first two again, and the second fails.
+        if next(calls) in (3, 5):
+            raise RuntimeError("a bug")
+        accept(*values)
+
+    monkeypatch.setattr(harness.store, "accept", accept_or_raise)
+    outcome = harness.handle([c.Send(alice, content=content("@bob", body)) for body in ("one", "two", "three", "four")])
+    assert [type(reply) for reply in outcome.replies] == [Accepted, Refusal, Refusal]
+    assert [fault.index for fault in outcome.faults] == [1, 2]
+    assert [post.message.content.body for post in outcome.posts] == ["one"]

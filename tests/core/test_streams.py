@@ -1,6 +1,6 @@
 """Tests of streams: messages from one sender to one recipient on one topic are numbered 1, 2, 3 and stay in order."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.doubles import BrokerHarness, content
@@ -75,7 +75,6 @@ targets = st.sampled_from(["@ada", "@bob", "@cy", "*"])
 topics = st.sampled_from(["", "build"])
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.lists(st.tuples(senders, targets, topics), max_size=5), max_size=5))
 def test_what_one_sender_says_arrives_in_the_order_in_which_it_was_said(
     batches: list[list[tuple[str, str, str]]],

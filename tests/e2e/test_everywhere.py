@@ -10,7 +10,7 @@ from playwright.async_api import Browser, expect
 
 from tests.e2e.browsers import Office, office, serious
 from tests.server.hubs import running_hub
-from tieline.console.site import STATIC
+from tieline.console.report_page import STATIC
 from tieline.contract.message import Priority
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

@@ -13,9 +13,11 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.e2e.browsers import Office
+from tests.e2e.reports import REPORT
 from tieline.client import HubRefused
 from tieline.contract.message import Attachment
 from tieline.contract.objective import Block, Cancel, Complete
+from tieline.wire.insights import FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -308,37 +310,35 @@ async def test_objectives_and_what_models_were_asked_stay_text(there: Office) ->
 
 def _report(text: Any) -> dict[str, Any]:
     """Return a report of the pipeline with the same hostile text in all its text fields."""
-    hour = {"hour_ms": 3_600_000, "model": text, "exchanges": 1, "input_tokens": 9, "output_tokens": 1}
-    objective = {"id": text, "title": text, "status": text, "cycle_ms": 5, "blocked_ms": 5, "exchanges": 1}
-    spent = {"input_tokens": 9, "output_tokens": 1, "cost_usd": 1.25}
-    return {
-        "totals": dict.fromkeys(("messages", "deliveries", "acked", "expired", "dead", "waiting", "cost_usd"), 1),
-        "edges": [{"from": text, "to": f"{text}.", "messages": 3, "answers": 1, "response_p50_ms": 5000}],
-        "latency": [{"member": text, "protocol": text, "p50_ms": 5, "p99_ms": 50, "deliveries": 4, "measured": text}],
-        "latency_series": [{"at_ms": 60_000 * at, "acked": 1, "p50_ms": 5, "p99_ms": 50 + at} for at in range(4)],
-        "backlog": [{"member": text, "waiting": 1, "arrived": 2, "departed": 1}],
-        "backlog_series": [{"at_ms": 60_000 * at, "waiting": at, "arrived": 1, "departed": 0} for at in range(4)],
-        "objectives": [{**objective, **spent}],
-        "llm": [{"model": text, "member": text, "exchanges": 2, "unpriced": 1, **spent}],
-        "llm_by_hour": [hour, {**hour, "hour_ms": 7_200_000}],
-        "loops": [{"conversation": text, "members": [text, text], "messages": 70, "hops": 64, "last_ms": 1}],
-        "audit": {"verified_rows": 9, "intact": False, "findings": [{"kind": text, "offset": 5, "what": text}]},
-        "refreshed_at_ms": 0,
-    }
+
+    def hostile(value: Any) -> Any:
+        match value:
+            case str():
+                return text
+            case list():
+                return [hostile(one) for one in value]
+            case dict():
+                return {name: hostile(one) for name, one in value.items()}
+            case _:
+                return value
+
+    spend = [
+        {**one, "by": by} for one, by in zip(hostile(REPORT["spend"]), ("objective", "member", "model"), strict=True)
+    ]
+    return {**{name: hostile(value) for name, value in REPORT.items()}, "spend": spend}
 
 
 async def test_what_the_pipeline_found_stays_text_and_a_report_that_is_none_is_said_to_be_none(there: Office) -> None:
-    lake = there.there.home / "lake"
-    lake.mkdir()
+    stored = there.there.home / FILE
     seen = await watch(there)
     for text in (MARKUP[0], MARKUP[4], MARKDOWN[0], SIGNS[0], SIGNS[1]):
-        (lake / "report.json").write_text(json.dumps(_report(text)))
+        stored.write_text(json.dumps(_report(text)))
         await seen.page.reload()
         await seen.see("#/insights", ".chart canvas")
         await expect(seen.page.locator("td").first).to_be_visible()
         await seen.see("#/live", "h1")
     for broken in ("{", "null", "[]", "{}", '"<b>"', json.dumps({**_report("x"), "edges": 5, "audit": None})):
-        (lake / "report.json").write_text(broken)
+        stored.write_text(broken)
         await seen.see("#/insights", ".empty")
         await expect(seen.page.locator("nav").first).to_be_visible()
         await seen.see("#/live", "h1")

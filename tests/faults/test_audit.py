@@ -15,6 +15,7 @@ from tieline.contract.chain import GENESIS, link
 from tieline.contract.delivery import State
 from tieline.core.audit import AuditReport
 from tieline.stores.sqlite.store import MAIN_FILE
+from tieline.stores.sqlite.words import Words, words_of
 
 pytestmark = pytest.mark.slow
 
@@ -30,12 +31,14 @@ class Copy:
         self.database.execute(statement, values)
 
     def event(self, offset: int) -> bytes:
+        """Return an event as it is stored."""
         return bytes(self.database.execute("SELECT event FROM log WHERE offset = ?", (offset,)).get)
 
     def offsets(self, kind: str) -> list[int]:
         """Return the log offsets of all events of one kind, in order."""
         rows = self.database.execute("SELECT offset, event FROM log ORDER BY offset")
-        return [offset for offset, event in rows if msgspec.json.decode(event)["event"] == kind]
+        unpack = Words(self.database).unpack
+        return [offset for offset, event in rows if msgspec.json.decode(unpack(event))["event"] == kind]
 
     def audit(self) -> AuditReport:
         self.database.close()
@@ -102,6 +105,30 @@ def test_a_byte_that_is_changed_in_an_event_is_found_at_its_row(copy: Copy, kind
     copy.run("UPDATE log SET event = ? WHERE offset = ?", bytes(event), offset)
     report = copy.audit()
     assert report.findings[0].offset == offset
+    assert "changed" in report.findings[0].what
+
+
+@pytest.mark.parametrize("kind", ["send", "ack"])
+def test_every_byte_of_a_packed_event_counts(copy: Copy, kind: str) -> None:
+    offset = copy.offsets(kind)[-1]
+    stored = copy.event(offset)
+    changes = [bytes((*stored[:at], byte ^ 1, *stored[at + 1 :])) for at, byte in enumerate(stored)]
+    for changed in (*changes, stored[:-1], stored + b"0", b""):
+        copy.run("UPDATE log SET event = ? WHERE offset = ?", changed, offset)
+        report = audit(copy.home)
+        assert report.findings[0].offset == offset, changed
+        assert "changed" in report.findings[0].what
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE word SET text = CAST(text || 'x' AS BLOB) WHERE number = ?", "DELETE FROM word WHERE number = ?"]
+)
+def test_a_word_that_was_changed_is_found_at_the_first_row_with_it(copy: Copy, change: str) -> None:
+    word = copy.database.execute('SELECT number FROM word WHERE CAST(text AS TEXT) = \'sender":"alice"\'').get
+    first = min(offset for offset in copy.offsets("send") if word in words_of(copy.event(offset)))
+    copy.run(change, word)
+    report = copy.audit()
+    assert report.findings[0].offset == first
     assert "changed" in report.findings[0].what
 
 
@@ -243,8 +270,9 @@ def test_a_chain_that_was_made_anew_over_forged_rows_shows_by_its_head(copy: Cop
     event = copy.event(offset).replace(b"alice", b"mallo")
     copy.run("UPDATE log SET event = ? WHERE offset = ?", event, offset)
     head = GENESIS
+    unpack = Words(copy.database).unpack
     for at, at_ms, said in list(copy.database.execute("SELECT offset, at_ms, event FROM log ORDER BY offset")):
-        head = link(head, at_ms, said)
+        head = link(head, at_ms, unpack(said))
         copy.run("UPDATE log SET hash = ? WHERE offset = ?", bytes.fromhex(head), at)
     report = copy.audit()
     assert report.intact, "the chain alone cannot tell"

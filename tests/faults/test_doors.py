@@ -208,7 +208,7 @@ class PeerbusDoor(Door):
 class BackchannelDoor(Door):
     """Test client of backchannel over HTTP: one request for each message.
 
-    A message whose take was answered never comes again.
+    After the hub has answered the request that takes a message, the message never comes again.
     """
 
     protocol = "backchannel"

@@ -298,7 +298,7 @@ async def test_a_full_disk_refuses_sends_ends_no_session_and_is_over_when_there_
 async def test_a_full_disk_ends_no_session_and_loses_nothing_on_wires_that_have_no_refusal(folder: Path) -> None:
     said = [f"{number} " + "x" * 20_000 for number in range(30)]
     with small_disk(folder / "d", 12_000) as disk, capture_logs():
-        async with bus(disk / "h") as there:
+        async with bus(disk / "h", agent_channels=True) as there:
             await there.add("carol")
             alice, bob = await there.several("alice", "bob")
             carol = await there.join("carol", receive=True)

@@ -125,9 +125,10 @@ def replayed(events: list[o.ObjectiveEvent]) -> dict[str, Any]:
 
 
 def check_objectives(home: Path, told: Told) -> int:
-    """Check each objective against its event log, and each entry of that log against its message.
+    """Check each stored objective in `home` against its event log, and each entry of that log against its message.
 
-    Return the number of entries.
+    `told` has the changes that the hub confirmed to clients; each of them must be in the log. Return the number of
+    entries.
     """
     store = SqliteStore(home)
     rows = store.objectives.select(ObjectiveQuery(None, None, (), None, ALL))

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from tests.faults.processes import ROOT, SOAK, HubProcess, seed_of_the_day
-from tests.pipeline.conftest import scratch, spark  # noqa: F401 - fixtures
 from tests.pipeline.oracle import stored
 from tieline.client import connect
 from tieline.pipeline.catalogue import SCHEMAS
@@ -144,7 +143,7 @@ def _say(text: str) -> None:
 
 async def test_kills_of_the_driver_beside_a_hub_at_work_lose_nothing_and_count_nothing_twice(
     folder: Path,
-    spark: "SparkSession",  # noqa: F811 - the fixture
+    spark: "SparkSession",
 ) -> None:
     chance = random.Random(seed_of_the_day())
     home, killed, whole = folder / "h", Lake(folder / "killed"), Lake(folder / "whole")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from tests.golden.native_client import FULL, Native, Sockets
 from tests.golden.recorder import Recorder
-from tests.golden.stage import ALONE, Stage, stage
+from tests.golden.stage import Stage, stage
 from tests.golden.web import Web
 from tests.golden.websocket import WebSocket
+from tests.server.hubs import ALONE
 
 
 @contextlib.asynccontextmanager

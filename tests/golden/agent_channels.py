@@ -7,8 +7,8 @@ from typing import Any
 from tests.golden.framed import Framed
 from tests.golden.native_client import FULL, Native, Sockets
 from tests.golden.recorder import Recorder
-from tests.golden.stage import ALONE, Stage, stage
-from tests.server.hubs import until
+from tests.golden.stage import Stage, stage
+from tests.server.hubs import ALONE, until
 
 
 class Group:

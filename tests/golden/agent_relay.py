@@ -7,8 +7,9 @@ from typing import Any
 from tests.golden.framed import Framed
 from tests.golden.native_client import FULL, Native, Sockets
 from tests.golden.recorder import Recorder
-from tests.golden.stage import ALONE, Stage, stage
+from tests.golden.stage import Stage, stage
 from tests.protocols.agent_relay.wire import Frame, frame
+from tests.server.hubs import ALONE
 
 _SLOW = "[agent_relay]\nheartbeat_ms = 600000\n"
 _BRISK = "[agent_relay]\nheartbeat_ms = 500\nrequire_resume_token = true\n"

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from tests.golden.native_client import EVERYTHING, Native
 from tests.golden.recorder import Recorder
-from tests.golden.stage import ALONE, Stage, stage
+from tests.golden.stage import Stage, stage
 from tests.golden.web import Web
 from tests.golden.websocket import WebSocket
+from tests.server.hubs import ALONE
 
 
 async def _member(there: Stage, name: str, *permissions: str) -> str:

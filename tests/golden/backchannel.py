@@ -4,8 +4,9 @@ from pathlib import Path
 
 from tests.golden.native_client import FULL, Native, Sockets
 from tests.golden.recorder import Recorder
-from tests.golden.stage import ALONE, Stage, stage
+from tests.golden.stage import Stage, stage
 from tests.golden.web import Web
+from tests.server.hubs import ALONE
 from tieline.wire.prefix_ids import from_prefix_id
 
 _ROOM = "the token of the room"

@@ -31,25 +31,26 @@ class Shell:
         self.stage = there
         self._process = process
 
-    async def run(self, *argv: str, stdin: str = "", settled: bool = True) -> Any:
+    async def run(self, *argv: str, stdin: str = "", settled: bool = True, **env: str) -> Any:
         """Run a command and record its exit code and JSON. Return its decoded JSON output, or `None`.
 
-        With `settled`, wait first until the hub is idle, and move the clock.
+        With `settled`, wait first until the hub is idle, and move the clock. `env` are further environment variables.
         """
         if settled:
             await self.stage.turn()
-        done = await self.end(*argv, stdin=stdin)
+        done = await self.end(*argv, stdin=stdin, **env)
         # Sentences for people are nobody's wire.
         lines = [text for text in (done["out"], done["err"]) if text.startswith(_JSON) or "--hook" in argv]
         self.stage.recorder.heard("$", f"exit {done['exit']}", *filter(None, lines))
         return json.loads(done["out"]) if done["out"].startswith(_JSON) else None
 
-    async def end(self, *argv: str, stdin: str = "") -> Any:
+    async def end(self, *argv: str, stdin: str = "", **env: str) -> Any:
         """Run a command to its end, with any exit code. Return its exit code, output and error output."""
-        self.stage.recorder.said("$", " ".join(["tieline", *(_quoted(word) for word in argv)]))
+        variables = (f"{name}={value}" for name, value in env.items())
+        self.stage.recorder.said("$", " ".join([*variables, "tieline", *(_quoted(word) for word in argv)]))
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"argv": argv, "stdin": stdin, "env": {}}).encode() + b"\n")
+        self._process.stdin.write(json.dumps({"argv": argv, "stdin": stdin, "env": env}).encode() + b"\n")
         async with asyncio.timeout(2 * WAIT_SECONDS):
             done = json.loads(await self._process.stdout.readline())
         return {name: value.strip("\n") if isinstance(value, str) else value for name, value in done.items()}
@@ -126,7 +127,7 @@ async def _messages(typed: Shell) -> None:
     for program in ("claude-code", "codex", "gemini"):
         await typed.run("drain", program, "--hook", "--as", "bob", stdin=json.dumps(_HOOK))
         await typed.run("send", "@bob", f"to {program}", "--as", "ada", "--json")
-    await typed.run("inbox", "--as", "bob", "--json")
+    await typed.run("inbox", "--json", TIELINE_AGENT="bob")
     await typed.run("inbox", "--digest", "--as", "bob", "--json")
     await typed.run("receipts", sent, "--as", "ada", "--json")
     await typed.run("take", sent, "--as", "bob", "--json")

@@ -4,12 +4,15 @@ from pathlib import Path
 
 from tests.golden.native_client import Native
 from tests.golden.recorder import Recorder
-from tests.golden.stage import ALONE, Stage, stage
+from tests.golden.stage import Stage, stage
 from tests.golden.web import Web
 from tests.golden.websocket import WebSocket
+from tests.server.hubs import ALONE
+from tests.wire.reports import report
 from tieline.contract.identifiers import MemberName
 
 _SESSION = "/api/session"
+_REPORT = report(refreshed_at_ms=2)
 
 
 async def play(folder: Path, recorder: Recorder) -> None:
@@ -19,6 +22,7 @@ async def play(folder: Path, recorder: Recorder) -> None:
     async with stage(folder, recorder, **ALONE) as there:
         await there.there.add("ada", permissions=("log.read",))
         await there.there.add("bob")
+        await there.there.add("pipeline", permissions=("log.read", "insights.write"))
         recorder.section("nobody is in")
         browser = Web(there, "browser")
         await browser.ask("GET", _SESSION)
@@ -83,9 +87,12 @@ async def _insights(there: Stage) -> None:
     path = "/api/insights"
     ada = Web(there, "ada", there.there.tokens["ada"])
     await ada.ask("GET", path)
-    report = there.there.home / "lake" / "report.json"
-    report.parent.mkdir()
-    report.write_text('{"made_by":"the pipeline"}')
+    await ada.ask("PUT", path, b"{}", content_type="application/json")
+    pipeline = Web(there, "pipeline", there.there.tokens["pipeline"])
+    await pipeline.ask("PUT", path, b"{}", content_type="application/json")
+    await pipeline.ask("PUT", path, _REPORT, content_type="application/json")
+    older = _REPORT.replace(b'"refreshed_at_ms": 2', b'"refreshed_at_ms": 1')
+    await pipeline.ask("PUT", path, older, content_type="application/json")
     found = await ada.ask("GET", path)
     await ada.ask("GET", path, if_none_match=found.header("etag"))
     await ada.ask("POST", path, {})

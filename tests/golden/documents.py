@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.golden.recorder import Recorder
-from tests.golden.stage import ALONE, stage
+from tests.golden.stage import stage
 from tests.golden.web import Web
+from tests.server.hubs import ALONE
 from tieline.wire.native.document import document
 
 Json = dict[str, Any]

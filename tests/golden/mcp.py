@@ -14,7 +14,8 @@ from tests.agents.mcp_agent import WAIT_SECONDS, RawProgram
 from tests.cli.hub_process import environment
 from tests.golden.recorder import Recorder
 from tests.golden.shell import NOW_MS
-from tests.golden.stage import ALONE, Stage, stage
+from tests.golden.stage import Stage, stage
+from tests.server.hubs import ALONE
 from tieline.client import Client
 from tieline.contract.message import Kind, Level, Priority
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from tests.golden.native_client import Native, Sockets
 from tests.golden.recorder import Recorder
-from tests.golden.stage import ALONE, Stage, stage
+from tests.golden.stage import Stage, stage
 from tests.golden.web import Web
+from tests.server.hubs import ALONE
 
 _ACCEPT = "application/json, text/event-stream"
 _VERSION, _STATELESS = "2025-11-25", "2026-07-28"

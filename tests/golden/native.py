@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.golden.framed import Framed
 from tests.golden.native_client import EVERYTHING, FULL, Native, Sockets
 from tests.golden.recorder import Recorder
-from tests.golden.stage import ALONE, stage
+from tests.golden.stage import stage
+from tests.server.hubs import ALONE
 
 
 @contextlib.asynccontextmanager
@@ -58,6 +59,21 @@ async def play(folder: Path, recorder: Recorder) -> None:
         await bob.ask("readers")
         await ada.ask("forget_reader", name="lake")
         await ada.ask("forget_reader", name="lake")
+        recorder.section("a leaked secret")
+        leaked = (await ada.ask("send", target="@bob", body="the password is hunter2", title="secret"))["id"]
+        await bob.hear()
+        await ada.ask("redact", id=leaked, reason="a password")
+        await operator.ask("redact", id=leaked, reason="")
+        await operator.ask("redact", id="unknown", reason="a password")
+        await operator.ask("redact", id=leaked, reason="a password")
+        await operator.ask("redact", id=leaked, reason="a password")
+        await bob.ask("read_history", peer="ada", limit=1)
+        recorder.section("an invitation")
+        await ada.ask("invite", member="dora", uses=1)
+        made = await operator.ask("invite", member="dora", uses=1)
+        await operator.ask("invitations")
+        await operator.ask("revoke_invitation", id=made["view"]["id"])
+        await operator.ask("revoke_invitation", id=made["view"]["id"])
         recorder.section("the end of the hub")
         await hub.stage.there.hub.stop()
         for session in (operator, ada, bob, cid):

@@ -12,7 +12,7 @@ from typing import Any
 from tests.cli.hub_process import run_cli
 from tests.golden.native_client import EVERYTHING, FULL, Native, Sockets
 from tests.golden.recorder import Recorder
-from tests.golden.stage import ALONE, Stage, stage
+from tests.golden.stage import Stage, stage
 from tests.protocols.peerbus.peers import (
     CARRIERS,
     CONFIG,
@@ -27,6 +27,7 @@ from tests.protocols.peerbus.peers import (
     envelope,
     register,
 )
+from tests.server.hubs import ALONE
 from tieline.protocols.peerbus import codec
 
 

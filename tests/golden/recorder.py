@@ -32,6 +32,7 @@ _PATTERNS = {
     "hash": r"\b[0-9a-f]{64}\b",
     "epoch": r'(?:"epoch":"|x-tieline-epoch: |the epoch )([0-9a-f]{32})\b',
     "session": r"\b(?!0{16})[0-9a-f]{32}\b",
+    "invitation": r"""(?:"id":"|invitation ')([0-9a-f]{12})\b""",
     "objective": r"\bobj-[0-9a-z]{8}-\d+\b",
     "time": r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)",
     "date": r"\b\d\d/\d\d/\d\d \d\d:\d\d:\d\d UTC",

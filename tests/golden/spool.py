@@ -5,10 +5,10 @@ from pathlib import Path
 
 from tests.golden.native_client import FULL, Native, Sockets
 from tests.golden.recorder import Recorder
-from tests.golden.stage import ALONE, Stage, stage
+from tests.golden.stage import Stage, stage
 from tests.protocols.backchannel.adopted_spools import eventually
 from tests.protocols.backchannel.raw import Raw
-from tests.server.hubs import until
+from tests.server.hubs import ALONE, until
 
 _BEFORE = "2026-12-31T12:00:00.000Z"
 

@@ -23,11 +23,6 @@ owner = "owner"
 lazy_commit_ms = 0
 """
 
-ALONE: dict[str, Any] = dict.fromkeys(
-    ("agent_channels", "agent_relay", "backchannel", "peerbus", "ac7", "mcp", "adopt"), False
-)
-"""Options of a hub that speaks only its own protocol."""
-
 _ROUNDS = 3
 """Number of times that the hub must finish its work before it counts as idle, because an answer can cause more work."""
 

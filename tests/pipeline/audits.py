@@ -137,7 +137,8 @@ def pages_of(home: Path) -> list[Page]:
                 for row in page
             ),
             sum(row["kind"] == "send" for row in page),
-            sum(row["protocol"] == "peerbus" for row in page),
+            # Steps of deliveries have a protocol too. Only messages have a signature.
+            sum(row["protocol"] == "peerbus" and bool(row["signature"]) for row in page),
         )
         for number, page in counted.items()
     ]

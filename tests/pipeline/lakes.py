@@ -87,10 +87,12 @@ def busy(path: Path, name: str = "bob") -> Lake:
             ],
             "objective_events": [
                 {"offset": 1, "at_ms": START, "objective": "o-1", "status": "active"},
-                {"offset": 2, "at_ms": START + MINUTE, "objective": "o-1", "status": "blocked"},
+                {"offset": 2, "at_ms": START + MINUTE, "objective": "o-1", "status": "blocked",
+                 "happening": '{"kind":"blocked","reason":"waits for o-2"}'},
             ],
             "llm": [
-                {"hour_ms": START, "member": name, "model": name, "exchanges": 2, "failed": 1, "late": 0, "unpriced": 0,
+                {"hour_ms": START, "member": name, "model": name, "objective": "o-1", "exchanges": 2,
+                 "failed": 1, "late": 0, "unpriced": 0,
                  "input_tokens": 100, "output_tokens": 50, "cache_read_tokens": 0, "cache_write_tokens": 0,
                  "lasted_ms": 5, "cost_nano_usd": 3_500_000_000},
             ],
@@ -112,9 +114,21 @@ def busy(path: Path, name: str = "bob") -> Lake:
                  "unanswered": False},
             ],
             "members": [
-                {"day_ms": 20_000 * DAY, "member": member, "sent": 2, "received": 4, "offered": 4, "acked": 3,
-                 "refused": 1, "exchanges": 0, "cost_nano_usd": 0, "first_ms": START, "last_ms": START}
-                for member in ("alice", name, "carol", "dave")
+                {"day_ms": 20_000 * DAY, "member": member, "sent": sent, "received": received, "departed": departed,
+                 "offered": 4, "acked": 3, "refused": 1, "exchanges": 0, "cost_nano_usd": 0, "first_ms": START,
+                 "last_ms": START, "heard_ms": heard_ms}
+                for member, sent, received, departed, heard_ms in (
+                    ("alice", 250, 0, 0, START), (name, 2, 4, 4, START + 100 * MINUTE), ("carol", 0, 2, 2, None),
+                    ("dave", 0, 250, 1, None),
+                )
+            ],
+            "service": [
+                {**steps, "day_ms": 20_000 * DAY, "member": name, "protocol": "tieline", "priority": "normal",
+                 "offered": 4, "acked": 4, "offered_ms": [1, 2, 3, 4], "acked_ms": [10, 20, 30, 4000]},
+                {**steps, "day_ms": 20_000 * DAY, "member": "carol", "protocol": "agent-channels", "priority": "normal",
+                 "offered": 2, "acked": 0, "offered_ms": [5, 7], "acked_ms": []},
+                {**steps, "day_ms": 20_000 * DAY, "member": "dave", "protocol": "", "priority": "normal",
+                 "offered": 0, "acked": 0, "expired": 1, "offered_ms": [], "acked_ms": []},
             ],
             "activity": [{"offset": 0, "at_ms": START, "ts_ms": START, "number": 1, "kind": "llm_exchange"}],
         },

@@ -4,6 +4,7 @@ This module shares no code with the pipeline. Its queries have the columns of th
 """
 
 import json
+import re
 import sqlite3
 from array import array
 from collections.abc import Sequence
@@ -34,16 +35,17 @@ SELECT route.number, route.key, any_value(member.name) AS recipient, any_value(s
     min(move.at_ms) FILTER (kind = 'see') AS seen_ms,
     min(move.at_ms) FILTER (kind IN ('ack', 'claim')) AS acked_ms,
     arg_min(protocol, move.offset_) FILTER (kind IN ('ack', 'claim')) AS acked_by,
-    min(move.at_ms) FILTER (kind = 'expire') AS expired_ms, min(move.at_ms) FILTER (kind = 'die') AS dead_ms
+    min(move.at_ms) FILTER (kind = 'expire') AS expired_ms, min(move.at_ms) FILTER (kind = 'die') AS dead_ms,
+    arg_min(cause, move.offset_) FILTER (kind IN ('expire', 'die')) AS cause, any_value(priority) AS priority
 FROM route JOIN message USING (offset_) JOIN member USING (number)
 LEFT JOIN move ON move.number = route.number AND move.key = route.key
 GROUP BY route.number, route.key;
 CREATE TABLE rung AS
-SELECT recipient, sent_ms, 'offered' AS rung, offered_ms AS at_ms, offered_by AS protocol FROM delivery
-UNION ALL SELECT recipient, sent_ms, 'seen', seen_ms, '' FROM delivery
-UNION ALL SELECT recipient, sent_ms, 'acked', acked_ms, acked_by FROM delivery
-UNION ALL SELECT recipient, sent_ms, 'expired', expired_ms, '' FROM delivery
-UNION ALL SELECT recipient, sent_ms, 'dead', dead_ms, '' FROM delivery;
+SELECT recipient, sent_ms, 'offered' AS rung, offered_ms AS at_ms, offered_by AS protocol, priority, cause FROM delivery
+UNION ALL SELECT recipient, sent_ms, 'seen', seen_ms, '', priority, cause FROM delivery
+UNION ALL SELECT recipient, sent_ms, 'acked', acked_ms, acked_by, priority, cause FROM delivery
+UNION ALL SELECT recipient, sent_ms, 'expired', expired_ms, '', priority, cause FROM delivery
+UNION ALL SELECT recipient, sent_ms, 'dead', dead_ms, '', priority, cause FROM delivery;
 DELETE FROM rung WHERE at_ms IS NULL;
 CREATE TABLE exchange AS
 SELECT *, price(model, asked, told, read_, written) AS cost,
@@ -54,7 +56,7 @@ FROM (SELECT *, row_number() OVER (PARTITION BY number, event ORDER BY offset_) 
 WHERE kind = 'llm_exchange' AND nth = 1;
 CREATE TABLE answer AS
 SELECT reply.at_ms // {DAY} * {DAY} AS day_ms, reply.sender, asked.sender AS recipient,
-    reply.at_ms - asked.at_ms AS response_ms
+    reply.at_ms - asked.at_ms AS response_ms, reply.offset_, asked.offset_ AS asked, asked.at_ms AS asked_ms
 FROM message AS reply JOIN message AS asked ON asked.id = reply.reply_to WHERE reply.sender <> asked.sender;
 """
 
@@ -68,6 +70,23 @@ QUERIES = {
             quantile_disc(at_ms - sent_ms, 0.5) FILTER (rung = 'acked'),
             quantile_disc(at_ms - sent_ms, 0.99) FILTER (rung = 'acked')
         FROM rung GROUP BY ALL""",
+    "service": f"""
+        SELECT at_ms // {DAY} * {DAY}, recipient, protocol, priority, count(*) FILTER (rung = 'offered'),
+            count(*) FILTER (rung = 'seen'), count(*) FILTER (rung = 'acked'), count(*) FILTER (rung = 'expired'),
+            count(*) FILTER (rung = 'dead'), count(*) FILTER (at_ms - sent_ms > {DAY}),
+            coalesce(list(at_ms - sent_ms ORDER BY at_ms - sent_ms) FILTER (rung = 'offered'), []),
+            coalesce(list(at_ms - sent_ms ORDER BY at_ms - sent_ms) FILTER (rung = 'acked'), [])
+        FROM rung GROUP BY ALL""",
+    "responses": f"""
+        SELECT asked_ms // {DAY} * {DAY}, asked, any_value(recipient), arg_min(sender, offset_), min(response_ms),
+            count(*), -min(offset_)
+        FROM answer GROUP BY ALL""",
+    "failures": f"""
+        SELECT at_ms // {DAY} * {DAY}, rung, recipient, cause, count(*) FROM rung
+        WHERE rung IN ('expired', 'dead') GROUP BY ALL
+        UNION ALL SELECT at_ms // {DAY} * {DAY}, 'refused', speaker, code, sum(n)::BIGINT FROM refusal GROUP BY ALL
+        UNION ALL SELECT ts_ms // {DAY} * {DAY}, 'call', member.name, error, count(*)
+        FROM exchange JOIN member USING (number) WHERE failed GROUP BY ALL""",
     "backlog": f"""
         SELECT recipient, minute, sum(came)::BIGINT, sum(went)::BIGINT FROM (
             SELECT recipient, sent_ms // {MINUTE} * {MINUTE} AS minute, 1 AS came, 0 AS went FROM delivery
@@ -103,7 +122,7 @@ QUERIES = {
             coalesce(n, 0), coalesce(asked, 0), coalesce(told, 0), coalesce(cost, 0), version
         FROM life FULL JOIN spent USING (objective)""",
     "llm": f"""
-        SELECT ts_ms // {HOUR} * {HOUR}, member.name, model, count(*), count(*) FILTER (failed),
+        SELECT ts_ms // {HOUR} * {HOUR}, member.name, model, coalesce(focus, ''), count(*), count(*) FILTER (failed),
             count(*) FILTER (at_ms - ts_ms > {DAY}), count(*) FILTER (cost IS NULL), sum(asked)::BIGINT,
             sum(told)::BIGINT, sum(read_)::BIGINT, sum(written)::BIGINT, sum(lasted)::BIGINT,
             coalesce(sum(cost), 0)::BIGINT
@@ -135,15 +154,19 @@ QUERIES = {
                 0 AS c FROM message
             UNION ALL SELECT sent_ms // {DAY} * {DAY}, recipient, sent_ms, 'received', 1, 0, 0, 0 FROM delivery
             UNION ALL SELECT at_ms // {DAY} * {DAY}, recipient, at_ms, rung, 1, 0, 0, 0 FROM rung
-                WHERE rung IN ('offered', 'acked')
+                WHERE rung IN ('offered', 'acked', 'seen')
+            UNION ALL SELECT left_ms // {DAY} * {DAY}, recipient, left_ms, 'left', 1, 0, 0, 0 FROM (
+                SELECT recipient, least(acked_ms, expired_ms, dead_ms, muted_ms) AS left_ms FROM delivery)
+                WHERE left_ms IS NOT NULL
             UNION ALL SELECT at_ms // {DAY} * {DAY}, speaker, at_ms, 'refused', n, 0, 0, 0 FROM refusal
                 WHERE speaker <> ''
             UNION ALL SELECT ts_ms // {DAY} * {DAY}, member.name, ts_ms, 'exchange', 1, asked, told, coalesce(cost, 0)
                 FROM exchange JOIN member USING (number))
         SELECT day_ms, member, count(*) FILTER (what = 'sent'), count(*) FILTER (what = 'received'),
-            count(*) FILTER (what = 'offered'), count(*) FILTER (what = 'acked'),
+            count(*) FILTER (what = 'offered'), count(*) FILTER (what = 'acked'), count(*) FILTER (what = 'left'),
             coalesce(sum(n) FILTER (what = 'refused'), 0)::BIGINT, count(*) FILTER (what = 'exchange'),
-            sum(a)::BIGINT, sum(b)::BIGINT, sum(c)::BIGINT, min(at_ms), max(at_ms)
+            sum(a)::BIGINT, sum(b)::BIGINT, sum(c)::BIGINT, min(at_ms), max(at_ms),
+            max(at_ms) FILTER (what IN ('sent', 'seen', 'acked', 'exchange'))
         FROM fact GROUP BY ALL""",
 }
 
@@ -161,6 +184,10 @@ class Oracle:
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         """Return the expected rows of a gold table, sorted."""
         return ordered(self._duck.execute(QUERIES[table]).fetchall())
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query over the facts of the log: `message`, `delivery`, `rung`, `exchange`, `answer`."""
+        return self._duck.execute(query).fetchall()
 
     def _table(self, name: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
         names = columns.split()
@@ -195,10 +222,12 @@ class Oracle:
                 place = pair if event["target"].startswith("@") else event["target"]
                 name = f"thread:{thread}" if thread else place
                 told = (event["sender"], event["target"], count, name, said.get("reply_to"), hops, signature)
+                told = (*told, said.get("priority", "normal"))
                 messages.append((offset, at_ms, event["id"], *told))
             elif kind in _MOVES:
                 common = (offset, at_ms, kind, event["number"])
-                told = (event.get("protocol", ""), event.get("mute", False))
+                cause = re.split(" by |[:;,(]", event.get("evidence", ""))[0].strip()
+                told = (event.get("protocol", ""), event.get("mute", False), cause)
                 for first, last in event["keys"]:
                     moves += [(*common, key, *told) for key in range(first, last + 1)]
             elif kind == "objective":
@@ -207,14 +236,14 @@ class Oracle:
             elif kind == "pause":
                 pauses.append((at_ms, event["thread"]))
             elif kind == "refuse":
-                refusals.append((at_ms, event["speaker"], event.get("count", 1)))
-        columns = "offset_ at_ms id sender target recipients conversation reply_to hops signature"
+                refusals.append((at_ms, event["speaker"], event["code"], event.get("count", 1)))
+        columns = "offset_ at_ms id sender target recipients conversation reply_to hops signature priority"
         self._table("message", columns, messages)
         self._table("route", "offset_ number key", routes)
-        self._table("move", "offset_ at_ms kind number key protocol mute", moves)
+        self._table("move", "offset_ at_ms kind number key protocol mute cause", moves)
         self._table("happening", "offset_ at_ms objective status assignee title", happenings)
         self._table("pause", "at_ms thread", pauses)
-        self._table("refusal", "at_ms speaker n", refusals)
+        self._table("refusal", "at_ms speaker code n", refusals)
         self._table("member", "number name", source.execute("SELECT number, name FROM member").fetchall())
         source.close()
 
@@ -230,9 +259,10 @@ class Oracle:
             tokens = [usage.get(name) or 0 for name in
                       ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")]  # fmt: skip
             failed = response.get("error") is not None or (response.get("status") or 200) >= 400
-            told = (objective, response.get("model", ""), failed, *tokens, event.get("duration", 0))
+            error = response.get("error") or f"status {response.get('status')}"
+            told = (objective, response.get("model", ""), failed, error, *tokens, event.get("duration", 0))
             rows.append((offset, at_ms, number, kind, ts_ms, raw.decode(), *told))
-        columns = "offset_ at_ms number kind ts_ms event objective model failed asked told read_ written lasted"
+        columns = "offset_ at_ms number kind ts_ms event objective model failed error asked told read_ written lasted"
         self._table("activity", columns, rows)
         source.close()
 

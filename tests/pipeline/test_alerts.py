@@ -1,5 +1,7 @@
 """Tests of alerts: they are found in a report and sent to members through a real hub, each once."""
 
+import asyncio
+import time
 from pathlib import Path
 
 import msgspec
@@ -12,9 +14,12 @@ from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
 from tieline.client import connect
 from tieline.pipeline.alert_sender import SPEAKER, SentAlerts, open_client, send_alerts
 from tieline.pipeline.alerts import ALERTS_MAX, Alert, find_alerts
-from tieline.pipeline.lake import Commit
+from tieline.pipeline.lake import Commit, Lake
 from tieline.pipeline.report import make_report
 
+pytestmark = pytest.mark.slow  # each test writes a lake
+
+HOUR = 3_600_000
 BROKEN = (
     "The audit chain is broken: row 41 does not follow from the row before it. 'tieline pipeline verify' says more."
 )
@@ -141,4 +146,45 @@ def test_a_hub_that_is_down_costs_no_table_and_is_said(folder: Path) -> None:
         after_batch.finish()
     assert failed.value.code is Exit.UNREACHABLE
     assert "alerts were not sent" in failed.value.message
-    assert (folder / "lake" / "report.json").exists()
+    assert not (folder / "lake" / "report.json").exists(), "the console's report is in the hub"
+
+
+def quiet(folder: Path, end: int, at_ms: int) -> Lake:
+    """Make a lake of a log with `end` rows. The last thing in it is a delivery for bob, who has not read it."""
+    minute, day = at_ms // 60_000 * 60_000, at_ms // DAY * DAY
+    member = {"day_ms": day, "member": "bob", "sent": 1, "received": 1, "departed": 0, "acked": 0, "refused": 0,
+              "exchanges": 0, "cost_nano_usd": 0, "heard_ms": at_ms}  # fmt: skip
+    backlog = [{"member": "bob", "minute_ms": minute, "arrived": 1, "departed": 0}]
+    return lake_of(folder, {"backlog": backlog, "members": [member]}, main=end)
+
+
+def test_a_member_becomes_silent_by_the_clock_alone(folder: Path) -> None:
+    report = make_report(quiet(folder, 9, START))
+    assert find_alerts(report) == [], "the log ends a minute after the delivery"
+    (alert,) = find_alerts(report, now_ms=START + HOUR)
+    assert (alert.kind, alert.at_ms) == ("silent", START + HOUR)
+    assert find_alerts(report, now_ms=START + 9 * HOUR) == [alert], "it is the same alert at any later time"
+    assert find_alerts(report, now_ms=START + 9 * DAY) == [], "and no news after a week"
+
+
+async def test_a_silent_agent_on_a_quiet_hub_is_told_of_once_without_a_new_row(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_hub(folder / "h") as there:
+        await there.add("bob", "chief")
+        now_ms = time.time_ns() // 1_000_000
+        (main, _) = (await (await there.operator()).readers()).logs
+        where = {"home": str(there.home)}
+        unread = AfterBatch(
+            quiet(folder / "behind", main.end - 1, now_ms), AlertOptions("@chief", home=there.home), where
+        )
+        caught_up = quiet(folder / "lake", main.end, now_ms)
+        monkeypatch.setattr(time, "time_ns", lambda: (now_ms + 2 * HOUR) * 1_000_000)
+        assert await asyncio.to_thread(unread.finish) == 0, "bob may have spoken in the row that was not read"
+        for count in (1, 0, 0):
+            # Each is another run, as every tick of the service is.
+            run = AfterBatch(caught_up, AlertOptions("@chief", home=there.home), where)
+            assert await asyncio.to_thread(run.finish) == count
+        async with await connect(token=there.tokens["chief"], home=there.home) as chief:
+            (told,) = (await chief.inbox()).items
+    assert told.message.body == "bob has messages waiting and has not said or read anything for an hour."

@@ -12,13 +12,15 @@ import pytest
 
 from tests.faults.processes import SOAK
 from tests.pipeline.clusters import Cluster, cluster
+from tests.pipeline.event_logs import tasks, write_settings
 from tests.pipeline.oracle import stored
 from tests.server.hubs import HubHarness, running_hub, take
-from tieline.contract.permission import LOG_READ
+from tieline.contract.permission import INSIGHTS_WRITE, LOG_READ
 from tieline.pipeline.catalogue import GOLD, SCHEMAS, SILVER
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.report import make_report
 from tieline.pipeline.run import run
+from tieline.wire.insights import FILE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +57,7 @@ spark.stop()
 async def _live(there: HubHarness) -> None:
     """Add members to a hub. Let them send messages, acknowledge and answer."""
     await there.add("alice", "bob", "carol")
-    await there.add("analyst", permissions=(LOG_READ,))
+    await there.add("analyst", permissions=(LOG_READ, INSIGHTS_WRITE))
     alice, bob = await there.join("alice"), await there.join("bob", receive=True)
     sent = [await alice.send("@bob", f"number {number}", thread="work") for number in range(MESSAGES)]
     for delivery in (await take(bob, MESSAGES))[:ACKED]:
@@ -64,11 +66,11 @@ async def _live(there: HubHarness) -> None:
     await alice.send("*", "to all")
 
 
-async def _python(program: str, *arguments: str, token: str) -> bytes:
+async def _python(program: str, *arguments: str, token: str, **environment: str) -> bytes:
     """Run `program` in a separate Python process, because a process has only one Spark session. Return its output."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, *arguments,
-        env={**os.environ, "TIELINE_TOKEN": token},
+        env={**os.environ, "TIELINE_TOKEN": token, **environment},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, err = await process.communicate()
@@ -101,17 +103,22 @@ async def test_workers_read_ranges_of_one_log_side_by_side(there: Cluster, folde
 async def test_the_same_job_runs_on_a_cluster_over_a_hubs_url(
     spark: "SparkSession", there: Cluster, folder: Path
 ) -> None:
-    lake = Lake(folder / "lake")
+    lake, events = Lake(folder / "lake"), write_settings(folder / "c")
     async with running_hub(folder / "h") as hub:
         await _live(hub)
         arguments = ["--hub", hub.running.http, "--lake", str(lake.path), "--master", there.url, "--json"]
         arguments += ["--alerts", "@carol"]
-        out = await _python(_COMMAND, "pipeline", "run", *arguments, token=hub.tokens["analyst"])
+        own = {"SPARK_CONF_DIR": str(folder / "c")}
+        out = await _python(_COMMAND, "pipeline", "run", *arguments, token=hub.tokens["analyst"], **own)
         summary = json.loads(out.splitlines()[-1])
         assert summary["events_read"] == sum(lake.head().position.values()) > MESSAGES
         told = (await (await hub.join("carol")).inbox()).items[-1].message
         assert (told.sender, told.body) == ("analyst", "At least 100 deliveries wait for bob.")
     assert all(there.executors()), "each worker had an executor"
+    ended = tasks(events)
+    assert {task.executor for task in ended} <= {"0", "1"}
+    assert sum(task.rows_read for task in ended) > summary["events_read"], "Spark's own count of rows that tasks read"
+    assert there.url in lake.head().engine
     position = lake.head().position
     local = Lake(folder / "local")
     run(spark, local, {"home": str(folder / "h")}, until=position)
@@ -119,6 +126,6 @@ async def test_the_same_job_runs_on_a_cluster_over_a_hubs_url(
         columns = SCHEMAS[table].fieldNames()
         assert stored(lake.files(table), columns) == stored(local.files(table), columns), table
     report = make_report(lake)
+    assert json.loads((folder / "h" / FILE).read_bytes())["totals"]["acked"] == ACKED, "the hub has it for the console"
     assert report.totals.acked == ACKED
     assert {(edge.sender, edge.recipient): edge.messages for edge in report.edges}["alice", "bob"] == MESSAGES + 1
-    assert (lake.path / "report.json").exists()

@@ -108,6 +108,7 @@ async def test_a_signal_ends_the_wait_at_once_also_for_a_hub_that_takes_connecti
         asked.close()
 
 
+@pytest.mark.slow
 async def test_a_hub_that_refuses_the_token_when_it_is_back_ends_the_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ def test_without_a_java_that_will_do_the_wheel_s_is_started_without_the_module_i
 def test_a_missing_part_is_named_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "find_spec", lambda name: None)
     with pytest.raises(
-        MissingPart, match=r"needs pyspark, pyarrow, pandas, deltalake: pip install 'tieline\[pipeline\]'"
+        MissingPart, match=r"needs pyspark, pyarrow, pandas, deltalake: pip install 'dist/tieline-.*\.whl\[pipeline\]'"
     ):
         require_extra()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

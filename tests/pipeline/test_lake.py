@@ -191,6 +191,28 @@ def test_a_lake_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         lake.head()
 
 
+def test_a_lake_of_an_older_version_says_which_tables_have_other_columns(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.commit(msgspec.structs.replace(lake.follow(Commit(), ()), schema_version=2))
+    with pytest.raises(LakeError, match=r"activity, deliveries, failures.*'tieline pipeline rebuild --all'"):
+        lake.head()
+    assert lake.newest().number == 1
+
+
+def test_a_table_of_an_older_version_gets_its_new_columns_with_the_rows(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    old, new = pa.schema([("day_ms", pa.int64())]), pa.schema([("day_ms", pa.int64()), ("more", pa.string())])
+    with lake.held():
+        (first,) = TableWriter(lake.storage, "edges", 1, old, "day_ms").write(iter([pa.table({"day_ms": [1]}, old)]))
+        lake.commit_table("edges", 1, old, [first])
+        rows = pa.table({"day_ms": [1], "more": ["x"]}, new)
+        files = list(TableWriter(lake.storage, "edges", 2, new, "day_ms").write(iter([rows])))
+        lake.commit_table("edges", 2, new, files, [first])
+        lake.commit(lake.follow(Commit(), ["edges"]))
+    assert lake.table("edges").to_pyarrow_table(columns=["day_ms", "more"]).to_pylist() == rows.to_pylist()
+    assert lake.note("edges", 2) == {}
+
+
 def test_small_files_of_the_lake_appear_whole(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     assert storage.read("report.json") is None

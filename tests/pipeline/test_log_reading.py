@@ -157,6 +157,12 @@ async def test_a_hub_gives_the_same_rows_through_its_url_as_its_home_has(folder:
         await asyncio.to_thread(HttpLog(address, "x").end, "main")
 
 
+def test_a_fingerprint_without_tls_is_refused_before_the_token_is_sent() -> None:
+    with pytest.raises(LogUnreachable, match="needs https://"):
+        HttpLog(f"http://hub#sha256={'1f' * 32}", "x")
+
+
+@pytest.mark.slow
 async def test_an_answer_that_breaks_off_is_not_taken_for_a_log_that_ends(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

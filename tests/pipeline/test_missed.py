@@ -15,20 +15,29 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from bench.synth import Generator
+from tests.core.doubles import BrokerHarness
+from tests.faults.processes import SOAK
 from tests.pipeline.oracle import Oracle, stored
 from tests.server.hubs import running_hub
 from tieline.cli.main import make_app
 from tieline.cli.pipeline_after_batch import AfterBatch, AlertOptions
+from tieline.contract import command as c
+from tieline.contract.limits import Limits
+from tieline.contract.member import MemberKind
+from tieline.contract.reply import Readers, ReaderState
+from tieline.core.store import MAIN
 from tieline.pipeline.alerts import find_alerts
 from tieline.pipeline.catalogue import GOLD, SCHEMAS
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.reader import reader_name
 from tieline.pipeline.report import make_report
 from tieline.pipeline.run import LogChanged, new_rows, rewind, run
+from tieline.stores.sqlite import SqliteActivity, SqliteStore
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 Ask = Callable[..., Result]
+DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 
 
 @pytest.fixture
@@ -77,6 +86,56 @@ def test_what_the_hub_deleted_unread_is_counted_and_told_by_run_status_report_an
     assert (again.exit_code, json.loads(again.stdout)["events_read"]) == (0, 1)
     assert "missed" not in json.loads(again.stdout)
     assert [one.id for one in find_alerts(make_report(lake)) if one.kind == "missed"] == [alert.id]
+
+
+@pytest.mark.skipif(not SOAK, reason="two more runs; tests/core/test_readers.py has the hub's half: make soak")
+def test_a_pipeline_that_sleeps_for_ten_days_misses_nothing_and_past_the_bound_it_is_told(
+    ask: Ask, tmp_path: Path
+) -> None:
+    home, lake = tmp_path / "home", Lake(tmp_path / "home" / "lake")
+    home.mkdir()
+    SqliteActivity(home, synchronous="OFF").close()
+    limits = Limits(retention_ms=7 * DAY_MS, reader_wait_ms=10 * DAY_MS)
+    hub = BrokerHarness(lambda: SqliteStore(home, synchronous="OFF"), limits)
+    ada, bob = hub.join("ada"), hub.join("bob")
+    sent = 0
+
+    def sleep(messages: int, days: int) -> Result:
+        """Send and acknowledge messages, let the hub run for some days, and then run the pipeline."""
+        nonlocal sent
+        for _ in range(messages):
+            hub.send(ada, "@bob", "hello")
+            sent += 1
+            hub.advance(bob, sent)
+        for _ in range(days):
+            hub.pass_ms(DAY_MS)
+        # The passes of retention are an hour apart, and each deletes a few.
+        hub.pass_ms(HOUR_MS)
+        result = ask("run", "--home", home, "--json")
+        position = lake.head().position[MAIN]
+        hub.expect(ReaderState, c.AdvanceReader(hub.operator, name="pipeline", position=position))
+        return result
+
+    hub.expect(ReaderState, c.AdvanceReader(hub.operator, name="pipeline", position=0))
+    result = sleep(4, 10)
+    assert (result.exit_code, "missed" in json.loads(result.stdout)) == (0, False), result.stderr
+    assert make_report(lake).totals.deliveries == 4, "nothing was gone that it had not read"
+    hub.join("person", kind=MemberKind.HUMAN)
+    result = sleep(3, 18)
+    assert result.exit_code == 6, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1])["missed"] == {"messages": 3}
+    assert "the hub had deleted 3 messages before they were read" in result.stderr
+    report = make_report(lake)
+    assert report.missed == {"messages": 3}
+    assert report.totals.messages == 4 + 3 + 1, "their rows still count them; one is the hub's warning"
+    # The hub's clock is the test's, and a commit has the time of the machine.
+    alerts = find_alerts(report, now_ms=report.missed_ms)
+    assert [alert.kind for alert in alerts if alert.kind == "missed"] == ["missed"]
+    notices = [one.message.content.body for one in hub.fetch(hub.attach("person"))]
+    (told,) = [body for body in notices if "the reader pipeline has not read the log main" in body]
+    assert "reader_wait_ms" in told
+    reader = hub.expect(Readers, c.ListReaders(hub.operator)).readers[0]
+    assert reader.missed == 3
 
 
 def test_a_log_that_is_shorter_than_the_lake_is_an_error_until_the_lake_is_rewound(

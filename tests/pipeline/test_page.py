@@ -5,60 +5,40 @@ It works in light and dark mode, on wide and narrow screens.
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from tests.e2e.browsers import chromium, serious
-from tests.pipeline.lakes import MINUTE, START, busy, lake_of
-from tieline.pipeline.alerts import find_alerts
-from tieline.pipeline.charts import duration
-from tieline.pipeline.page import objective_rows, page
+from tests.pipeline.lakes import busy, lake_of
+from tieline.cli.main import make_app
+from tieline.console.report_page import report_page
 from tieline.pipeline.report import make_report
 
-HOSTILE = "<img src=x onerror=alert(1)>\"'&"
-CHARTS = {
-    "latency": "path.line",
-    "graph": "path.arrow",
-    "backlog": "path.area",
-    "objectives": "rect.bar",
-    "usage": "rect.s0",
-}
-"""For each section with a chart, the CSS selector of the marks that the chart must have."""
+pytestmark = pytest.mark.slow  # each test writes a lake
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\"'&"
 
 
-def _written(folder: Path, name: str) -> Path:
-    report = make_report(busy(folder / "lake", name))
+def _written(folder: Path, name: str, *arguments: str) -> Path:
+    busy(folder / "lake", name)
     path = folder / "report.html"
-    path.write_text(page(report, find_alerts(report)), encoding="utf-8")
+    given = ["pipeline", "report", "--lake", str(folder / "lake"), "--html", str(path), *arguments]
+    done = CliRunner().invoke(make_app(), given)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"The report is in {path}.\n"
     return path
 
 
-def test_whatever_members_are_called_is_text(folder: Path) -> None:
-    text = _written(folder, HOSTILE).read_text(encoding="utf-8")
-    assert "<img" not in text
-    assert "&lt;img src=x onerror=alert(1)&gt;" in text
-    assert "<script" not in text
+def test_a_report_cannot_end_the_element_that_it_is_in(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text('<script id="report">REPORT</script>')
+    page = report_page(b'{"a":"</script><!--&"}', tmp_path)
+    assert page == b'<script id="report">{"a":"\\u003c/script\\u003e\\u003c!--\\u0026"}</script>'
+    assert msgspec.json.decode(page[20:-9]) == {"a": "</script><!--&"}
 
 
-def test_a_lake_with_nothing_in_it_has_a_page_that_says_so(folder: Path) -> None:
-    text = page(make_report(lake_of(folder, {})))
-    assert "Nothing was read yet." in text
-    assert text.count('class="none"') == 7
-
-
-def test_a_block_that_lasts_counts_in_the_table(folder: Path) -> None:
-    report = make_report(busy(folder))
-    assert report.to_ms is not None
-    rows = dict(zip((one.id for one in report.objectives), objective_rows(report.objectives), strict=True))
-    assert rows["o-1"][4] == duration(report.to_ms - (START + MINUTE))
-    assert rows["o-2"][4] == duration(0)
-
-
-def test_one_moment_is_enough_for_every_chart(folder: Path) -> None:
-    one = {"minute_ms": START, "member": "bob", "protocol": "", "offered": 1, "seen": 0, "acked": 1, "expired": 0,
-           "dead": 0, "late": 0, "offered_ms": [0], "acked_ms": [0]}  # fmt: skip
-    moves = {"member": "bob", "minute_ms": START, "arrived": 1, "departed": 1}
-    text = page(make_report(lake_of(folder, {"latency": [one], "backlog": [moves]})))
-    assert "nan" not in text.lower().replace("finance", "")
+def test_a_tree_without_a_built_console_has_no_page(tmp_path: Path) -> None:
+    assert report_page(b"{}", tmp_path) is None
 
 
 @pytest.mark.slow
@@ -77,21 +57,28 @@ async def test_a_browser_draws_every_chart_and_asks_nobody(folder: Path, width: 
         shown.on("pageerror", lambda error: complaints.append(str(error)))
         shown.on("request", lambda request: asked.append(request.url))
         await shown.goto(path.as_uri())
-        for section, marks in CHARTS.items():
-            charts = shown.locator(f"#{section} .chart:visible svg")
-            assert await charts.count() == (2 if section == "usage" else 1), section
-            box = await charts.first.bounding_box()
-            assert box is not None, section
-            assert box["width"] > width * 0.6, section
-            assert box["height"] > 50, section
-            assert await charts.first.locator(marks).count() > 0, section
-            assert (
-                await charts.first.locator(f"{marks} title").count() + await shown.locator(f"#{section} table").count()
-                > 0
-            ), f"{section} has no words for its marks"
-        assert await shown.locator("#findings tbody tr").count() == 6
+        assert await shown.locator(".chart canvas").count() == 3
+        assert await shown.locator(".graph path").count() > 0
+        headings = await shown.locator("h2").all_inner_texts()
+        assert {"Who waits for whom", "Service levels", "Spend by model", "Loops", "Storms"} <= set(headings)
+        assert await shown.locator("td", has_text=HOSTILE).count() > 0
         assert await shown.locator("img").count() == 0
+        assert await shown.locator("td a").count() == 0, "nobody is there to lead to"
+        assert await shown.locator(".ranges [aria-pressed=true]").inner_text() == "7 days"
+        await shown.get_by_role("button", name="1 day", exact=True).click()
+        assert await shown.locator(".ranges [aria-pressed=true]").inner_text() == "1 day"
         assert await shown.evaluate("document.documentElement.scrollWidth") <= width
         assert await serious(shown) == []
     assert complaints == []
-    assert asked == [path.as_uri()]
+    assert [url for url in asked if not url.startswith("data:")] == [path.as_uri()]
+
+
+def test_a_page_of_one_window_has_only_that(folder: Path) -> None:
+    text = _written(folder, "bob", "--window", "3d").read_text(encoding="utf-8")
+    assert '"ranges":{}' in text
+
+
+def test_a_lake_with_nothing_in_it_has_a_page(folder: Path) -> None:
+    page = report_page(msgspec.json.encode(make_report(lake_of(folder, {}))))
+    assert page is not None
+    assert b'"messages":0' in page

@@ -94,6 +94,44 @@ def test_a_statement_that_writes_is_refused(ask: Ask, filled: Lake, tmp_path: Pa
     assert not out.exists()
 
 
+def test_a_question_reaches_nothing_but_the_tables(ask: Ask, filled: Lake, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret\n")
+    java = "('java.lang.System', 'getProperty', 'user.home')"
+    for statement, says in (
+        (f"select * from text.`{secret}`", "no text files"),
+        (f"select * from edges join csv . `{secret}`", "no csv files"),
+        (f"select * from `parquet`.`{secret}`", "no parquet files"),
+        (f"describe text.`{secret}`", "no text files"),
+        (f"explain select * from binaryFile.`{secret}`", "no binaryfile files"),
+        (f"select * from read_files('{secret}')", "read_files cannot be used"),
+        (f"select reflect{java}", "reflect cannot be used"),
+        (f"select `Reflect` /* */ {java}", "reflect cannot be used"),
+        (f"select system.builtin.java_method{java}", "java_method cannot be used"),
+        (f"select try_reflect{java}", "try_reflect cannot be used"),
+        # A raw text ends at its first quote.
+        (f"select r'\\', reflect{java}", "reflect cannot be used"),
+        (f"select identifier('refl' || 'ect'){java}", "identifier cannot be used"),
+        ("create temporary function f as 'java.lang.Object'", "only questions"),
+        ("create temporary function f(a int) returns int return a + 1", "only questions"),
+        ("declare variable a int", "only questions"),
+        ("reset spark.sql.runSQLOnFiles", "only questions"),
+        ("set spark.sql.runSQLOnFiles = true", "only questions"),
+    ):
+        refused = ask("sql", statement, "--lake", filled.path)
+        assert (refused.exit_code, refused.stdout) == (2, ""), statement
+        assert says in refused.stderr, statement
+
+
+def test_spark_itself_reads_no_files_as_tables(
+    ask: Ask, filled: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("secret\n")
+    monkeypatch.setattr("tieline.pipeline.question._require_inside", lambda query: None)
+    named = ask("sql", f"select * from text.`{tmp_path}/secret`", "--lake", filled.path)
+    assert sentence(named, 2) == f"there is no table 'text.{tmp_path}/secret'"
+
+
 def test_a_lake_that_another_run_writes_to_is_left_alone(
     ask: Ask, spark: SparkSession, made_home: Path, tmp_path: Path
 ) -> None:

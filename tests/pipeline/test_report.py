@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -10,9 +11,14 @@ from typer.testing import CliRunner
 
 from tests.pipeline.lakes import DAY, MINUTE, START, busy, lake_of
 from tieline.cli.main import make_app
-from tieline.pipeline.arrow_tables import grouped
+from tieline.pipeline.arrow_tables import ArrowTables, grouped
+from tieline.pipeline.insights import store_report
 from tieline.pipeline.lake import Lake
-from tieline.pipeline.report import ROWS_MAX, make_report, write_report
+from tieline.pipeline.report import ROWS_MAX, make_report, report_with_ranges
+from tieline.pipeline.storage import day_of
+from tieline.wire.insights import FILE
+
+pytestmark = pytest.mark.slow  # each test writes a lake
 
 CONTRACT = {
     "totals": {"messages", "deliveries", "acked", "expired", "activity"},
@@ -100,13 +106,12 @@ def test_long_lists_are_cut_and_say_so(folder: Path) -> None:
     assert report.left_out == {"edges": 5}
 
 
-def test_the_file_in_the_lake_is_the_report(folder: Path) -> None:
-    lake = busy(folder)
-    report = write_report(lake)
-    told = json.loads((folder / "report.json").read_text())
-    assert told == json.loads(msgspec.json.encode(report))
+def test_the_report_is_stored_in_the_hubs_home_as_the_hub_would_store_it(folder: Path) -> None:
+    lake = busy(folder / "lake")
+    assert store_report(make_report(lake), {"home": str(folder)}) == ""
+    told = json.loads((folder / FILE).read_text())
+    assert told == json.loads(msgspec.json.encode(make_report(lake)))
     assert told["refreshed_at_ms"] == lake.head().at_ms
-    assert [path.name for path in folder.glob(".report*")] == []
 
 
 def test_json_has_at_least_what_the_contract_names(folder: Path) -> None:
@@ -126,7 +131,7 @@ def test_a_terminal_gets_tables_and_no_control_characters(folder: Path) -> None:
     busy(folder, name="b\x1b[31mob")
     done = CliRunner().invoke(make_app(), ["pipeline", "report", "--lake", str(folder), "--since", "2024-01-01"])
     assert done.exit_code == 0, done.output
-    for heading in ("Findings", "Latency", "Backlog", "Who writes to whom", "Objectives", "Models"):
+    for heading in ("Findings", "Latency", "Backlog", "Who writes to whom", "Objectives", "Spend by model"):
         assert heading in done.stdout
     assert "\x1b" not in done.stdout
 
@@ -151,3 +156,129 @@ def test_groups_are_told_apart_whatever_their_names_are() -> None:
     of_row, keys = grouped(pa.table({"one": names, "other": others}), ("one", "other"))
     assert [keys[group] for group in of_row] == [("a", "b\nc"), ("a\nb", "c"), ("a", "b\nc"), ("", "x"), ("a\nb", "")]
     assert len(keys) == 4
+
+
+# Windows.
+
+
+def _days(*counts: int) -> dict[str, list[dict[str, object]]]:
+    """Return rows of tables: on each day the member bob sends as many messages to alice, at nine o'clock."""
+    days = [(START + index * DAY, 20_000 * DAY + index * DAY, count) for index, count in enumerate(counts)]
+    return {
+        "storms": [
+            {"minute_ms": at, "sender": "bob", "messages": n, "deliveries": n, "storm": False} for at, _, n in days
+        ],
+        "backlog": [{"member": "alice", "minute_ms": at, "arrived": n, "departed": n - 1} for at, _, n in days],
+        "edges": [
+            {"day_ms": day, "sender": "bob", "recipient": "alice", "messages": n, "answers": 0, "response_ms": []}
+            for _, day, n in days
+        ],
+        "members": [
+            {"day_ms": day, "member": "bob", "sent": n, "received": 0, "departed": 0, "heard_ms": at}
+            for at, day, n in days
+        ] + [
+            {"day_ms": day, "member": "alice", "sent": 0, "received": n, "departed": n - 1, "heard_ms": at}
+            for at, day, n in days
+        ],
+    }  # fmt: skip
+
+
+def test_a_window_ends_with_the_log_and_is_compared_with_the_one_before(folder: Path) -> None:
+    report = make_report(lake_of(folder, _days(1, 10, 10, 20, 25)), window_ms=2 * DAY)
+    assert report.since_ms == 20_003 * DAY, "the last day, and the one before it"
+    assert (report.totals.messages, report.totals.deliveries, report.totals.waiting) == (45, 45, 5)
+    assert report.before is not None
+    assert (report.before.messages, report.before_ms) == (20, 20_001 * DAY)
+    assert [(edge.sender, edge.messages) for edge in report.edges] == [("bob", 45)]
+    changes = {(one.what, one.name): (one.before, one.now) for one in report.changes}
+    assert changes["messages", ""] == (20, 45)
+    assert changes["messages", "bob → alice"] == (20, 45)
+
+
+def test_a_window_of_hours_begins_within_a_day(folder: Path) -> None:
+    tables = _days(1, 10)
+    tables["storms"].append(
+        {"minute_ms": START + DAY + 5 * MINUTE, "sender": "bob", "messages": 3, "deliveries": 3, "storm": False}
+    )
+    report = make_report(lake_of(folder, tables), window_ms=4 * MINUTE)
+    assert (report.since_ms, report.totals.messages) == (START + DAY + 2 * MINUTE, 3)
+    assert report.before is not None
+    assert report.before.messages == 10, "those of four minutes earlier"
+    whole = make_report(lake_of(folder / "other", tables), START + DAY - MINUTE)
+    assert whole.totals.messages == 13
+
+
+def test_the_backlog_before_a_window_counts_in_its_series(folder: Path) -> None:
+    report = make_report(lake_of(folder, _days(1, 10, 10, 20, 25)), window_ms=DAY)
+    assert [point.waiting for point in report.backlog_series] == [5]
+    wide = make_report(lake_of(folder / "other", _days(*[2] * 200)), window_ms=150 * DAY)
+    assert wide.series_ms == 7 * DAY
+    assert wide.backlog_series[-1].waiting == 200
+    assert [point.waiting for point in wide.backlog_series[-3:-1]] == [188, 195], "whole weeks"
+
+
+def test_a_window_reads_only_the_files_of_its_days(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = lake_of(folder, _days(*[2] * 30))
+    read: set[str] = set()
+    plain = ArrowTables._read
+
+    def noted(self: ArrowTables, files: Any, name: str, *rest: Any) -> pa.Table:
+        read.update(file.path.split("/")[1] for file in files if name not in ("members", "objectives"))
+        return plain(self, files, name, *rest)
+
+    monkeypatch.setattr(ArrowTables, "_read", noted)
+    make_report(lake, window_ms=2 * DAY)
+    assert read == {f"day={day_of((20_030 - back) * DAY)}" for back in range(1, 5)}
+
+
+def test_who_waits_for_whom_is_a_chain_or_a_circle(folder: Path) -> None:
+    reasons = {"o-1": "needs o-2 first", "o-2": "@carol must answer", "o-3": "o-4", "o-4": "see o-3", "o-5": "o-6",
+               "o-6": None, "o-7": "nobody knows"}  # fmt: skip
+    blocked = [
+        {"objective": name, "title": name, "assignee": "dave", "status": "blocked" if reason else "active",
+         "created_ms": START, "blocked_ms": 0, "blocked_since_ms": START + MINUTE if reason else None, "exchanges": 0,
+         "input_tokens": 0, "output_tokens": 0, "cost_nano_usd": 0}
+        for name, reason in reasons.items()
+    ]  # fmt: skip
+    events = [
+        {"offset": index, "at_ms": START + MINUTE, "objective": name, "status": "blocked",
+         "happening": json.dumps({"kind": "blocked", "reason": reason})}
+        for index, (name, reason) in enumerate(reasons.items()) if reason
+    ]  # fmt: skip
+    report = make_report(lake_of(folder, {"objectives": blocked, "objective_events": events}))
+    chains = {one.objective: (one.chain, one.circle) for one in report.waits}
+    assert chains == {
+        "o-1": (["o-1", "o-2", "@carol"], False),
+        "o-2": (["o-2", "@carol"], False),
+        "o-3": (["o-3", "o-4", "o-3"], True),
+        "o-4": (["o-4", "o-3", "o-4"], True),
+        "o-5": (["o-5", "o-6", "@dave"], False),
+        "o-7": (["o-7"], False),
+    }
+    assert report.waits[0].reason == "needs o-2 first"
+
+
+def test_the_document_of_a_run_has_the_ranges_of_the_console(folder: Path) -> None:
+    report = report_with_ranges(lake_of(folder, _days(*range(1, 41))))
+    assert report.totals.messages == sum(range(11, 41))
+    assert {name: one.totals.messages for name, one in report.ranges.items()} == {"1d": 40, "7d": sum(range(34, 41))}
+    assert report.ranges["7d"].before is not None
+    assert report.ranges["7d"].before.messages == sum(range(27, 34))
+
+
+def test_the_command_takes_a_window_and_json_is_about_all_time(folder: Path) -> None:
+    lake_of(folder, _days(*range(1, 41)))
+
+    def told(*arguments: str) -> int:
+        done = CliRunner().invoke(make_app(), ["pipeline", "report", "--lake", str(folder), "--json", *arguments])
+        assert done.exit_code == 0, done.output
+        found: int = json.loads(done.stdout)["totals"]["messages"]
+        return found
+
+    assert told() == told("--window", "all") == sum(range(1, 41))
+    assert told("--window", "7d") == sum(range(34, 41))
+    said = CliRunner().invoke(make_app(), ["pipeline", "report", "--lake", str(folder)])
+    assert f"{sum(range(34, 41))} messages" in said.stdout
+    assert "What changed" in said.stdout
+    for wrong in (["--window", "a week"], ["--window", "0d"], ["--window", "7d", "--since", "2024-01-01"]):
+        assert CliRunner().invoke(make_app(), ["pipeline", "report", "--lake", str(folder), *wrong]).exit_code == 2

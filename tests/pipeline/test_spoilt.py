@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from bench.synth import Generator
 from tests.pipeline.lakes import copied
 from tests.pipeline.oracle import stored
+from tieline.pipeline.catalogue import SCHEMAS
 from tieline.pipeline.lake import Lake, LakeError
 from tieline.pipeline.report import make_report
 from tieline.pipeline.run import RunFailed, rebuild, run
@@ -100,12 +101,14 @@ def test_a_damaged_file_is_named_with_the_command_that_mends_it(
 
 
 def test_a_delivery_was_offered_by_the_wire_that_was_first(spark: SparkSession) -> None:
-    said = '{"event":"deliver","number":1,"keys":[[7,7]],"protocol":"%s","mute":%s}'
     rows = [
-        ("main", 3, 1000, "deliver", said % ("tieline", "true")),
-        ("main", 9, 2000, "deliver", said % ("backchannel", "false")),
+        ("main", 3, 1000, "deliver", 1, [7], "tieline", True),
+        ("main", 9, 2000, "deliver", 1, [7], "backchannel", False),
     ]
-    bronze = spark.createDataFrame(rows, "log string, offset bigint, at_ms bigint, kind string, event string")
+    names = [field.name for field in SCHEMAS["bronze"]]
+    known = ["log", "offset", "at_ms", "kind", "number", "keys", "protocol", "mute"]
+    told = [dict(zip(known, row, strict=True)) for row in rows]
+    bronze = spark.createDataFrame([tuple(row.get(name) for name in names) for row in told], SCHEMAS["bronze"])
     bronze.createOrReplaceTempView("told_twice")
     (found,) = spark.sql(f"SELECT * FROM {deliveries.reached('told_twice')}").collect()
     assert (found["offered_ms"], found["offered_by"], found["muted_ms"]) == (1000, "tieline", 1000)

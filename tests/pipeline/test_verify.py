@@ -58,12 +58,26 @@ def test_rows_of_an_older_program_are_intact_but_only_before_the_newer_ones(
         with rows(home) as database:
             link(database, 0, range(times_from))
         assert list(told(home)) == []
+        assert audit.times_from({"home": str(home)}, end) == times_from
     for offset in (PAGE - 1, PAGE, PAGE + 1, end - 1):
         with rows(home) as database:
             link(database, 0, range(offset, offset + 1))
         assert [(one.kind, one.offset) for one in told(home)] == [("chain", offset)]
 
 
+def test_times_that_were_all_moved_by_three_hours_are_found_in_every_row_that_covers_its_time(
+    little: Path, tmp_path: Path, short_pages: None
+) -> None:
+    home = copied(little, tmp_path / "h")
+    end = SqliteLog(str(home)).end("main")
+    with rows(home) as database:
+        link(database, 0, range(PAGE))
+        database.execute("UPDATE log SET at_ms = at_ms + 10800000")
+    assert [one.offset for one in told(home) if one.kind == "chain"] == list(range(PAGE, end))
+    assert audit.times_from({"home": str(home)}, end) == PAGE, "the report says that earlier times prove nothing"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_whatever_was_done_to_a_row_is_found_at_its_place(

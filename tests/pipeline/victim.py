@@ -1,15 +1,15 @@
-"""A Spark driver that kills itself some time after a stage begins: `victim.py HOME LAKE ROWS STAGE SECONDS`.
+"""A Spark driver that kills itself some time after a stage begins: `victim.py HOME LAKE ROWS STAGE SECONDS [OPTIONS]`.
 
-ROWS is the number of rows of a batch. The driver uses the Java process of the tests' Spark session, which the function
-`gateway` describes. This Java process survives the kill: its tasks continue and write files that nobody commits.
-`tests/faults` kills drivers together with their Java.
+ROWS is the number of rows of a batch. OPTIONS are the lake's options for delta-rs, as JSON. The driver uses the Java
+process of the tests' Spark session, which the function `gateway` describes. This Java process survives the kill: its
+tasks continue and write files that nobody commits. `tests/faults` kills drivers together with their Java.
 """
 
+import json
 import os
 import signal
 import sys
 import threading
-from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -37,7 +37,7 @@ def attached() -> SparkSession:
 
 def main() -> None:
     """Run the pipeline until the stage, and kill this process there."""
-    home, lake, rows, stage, seconds = sys.argv[1:]
+    home, lake, rows, stage, seconds, *options = sys.argv[1:]
 
     def kill() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -51,7 +51,8 @@ def main() -> None:
         else:
             kill()
 
-    run(attached(), Lake(Path(lake)), {"home": home}, rows_per_batch=int(rows), watch=Watch(stage=die))
+    there = Lake(lake, json.loads(options[0]) if options else {})
+    run(attached(), there, {"home": home}, rows_per_batch=int(rows), watch=Watch(stage=die))
 
 
 if __name__ == "__main__":

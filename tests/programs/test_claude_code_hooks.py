@@ -100,7 +100,7 @@ def test_a_busy_agent_with_our_mcp_server_answers_by_its_tool(hub: HubProcess, h
             (asked,) = hub.send("alice", "@bob", "QUESTION")
             (home.project / "go").touch()
             wait_until(lambda: bodies(hub, "alice") == ["ANSWER to QUESTION"], "the answer")
-            wait_until(lambda: hub.states("alice", asked)["bob"] == "seen", "the receipt")
+            wait_until(lambda: hub.states("alice", asked)["bob"] == "acked", "the receipt")
             assert len(shown(model, "QUESTION")) == 1
 
 

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from scripts.fresh import STEPS, Outcome, StepFailed, chosen_steps, table, timed
+from scripts.fresh import INSTALLED, STEPS, Outcome, StepFailed, chosen_steps, documented, table, timed
 
 
 def test_the_table_has_a_line_for_each_step_with_its_time_and_result() -> None:
@@ -41,3 +41,9 @@ def test_a_step_that_could_not_be_started_is_a_failure_and_no_crash() -> None:
         raise FileNotFoundError("chroot")
 
     assert timed("run", fail).result == "FAILED: FileNotFoundError('chroot')"
+
+
+def test_the_commands_of_the_docs_are_those_that_are_run() -> None:
+    install, service = documented("install"), documented("service")
+    assert [command for command in install if f"{INSTALLED}".replace("/root", "~") in command]
+    assert service[0] == "tieline service install"

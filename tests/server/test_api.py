@@ -10,14 +10,14 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 
-from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub, take
+from tests.server.hubs import ALONE, WAIT_SECONDS, HubHarness, running_hub, take
 
 BEYOND_64_BITS = (2**63, -(2**63) - 1, "1" * 100)
 
 
 @pytest.fixture
 async def there(folder: Path) -> AsyncIterator[HubHarness]:
-    async with running_hub(folder / "h", store="memory") as built:
+    async with running_hub(folder / "h", store="memory", **ALONE) as built:
         await built.add("ada", "bob", "eve")
         yield built
 

@@ -16,7 +16,7 @@ from tieline.server.bounds import HEAD_BYTES_MAX, HEADERS_MAX, BoundedProtocol
 
 @pytest.fixture
 async def there(folder: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[HubHarness]:
-    async with running_hub(folder) as built:
+    async with running_hub(folder, store="sqlite:unsafe") as built:
         yield built
     assert caplog.records == []
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.core.doubles import content
 from tests.server.hubs import until
-from tests.server.test_local_hub import KEY, Office, office
+from tests.server.offices import KEY, Office
 from tieline.contract import command as c
 from tieline.contract.delivery import SETTLED, State
 from tieline.contract.hub import Question
@@ -21,8 +21,6 @@ from tieline.contract.limits import Limits
 from tieline.contract.member import ByHomeKey
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Accepted, Attached, Claimed, Done, Fetched, Receipts, Reply
-
-__all__ = ["office"]
 
 BOB = MemberName("bob")
 

@@ -30,7 +30,7 @@ from tieline.wire.native import frames as f
 
 @pytest.fixture
 async def there(folder: Path) -> AsyncIterator[HubHarness]:
-    async with running_hub(folder) as built:
+    async with running_hub(folder, store="sqlite:unsafe") as built:
         await built.add("alice", "bob")
         yield built
 
@@ -226,7 +226,7 @@ async def test_a_name_of_the_configuration_is_answered_beside_localhost(folder: 
 
 
 async def test_a_hub_that_listens_on_the_network_answers_to_names_that_it_was_not_told(folder: Path) -> None:
-    async with running_hub(folder, http="0.0.0.0:0") as there:
+    async with running_hub(folder, http="0.0.0.0:0", flags={"http": {"insecure": True}}) as there:
         port = urlsplit(there.running.http).port
         built = HubHarness(folder, there.hub, msgspec.structs.replace(there.running, http=f"http://127.0.0.1:{port}"))
         assert (await ask(built, "/healthz", "hub.example.org"))[0] == 200

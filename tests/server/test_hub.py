@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import stat
@@ -13,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.server.hubs import bodies, running_hub, take
+from tests.server.hubs import ALONE, bodies, running_hub, take
 from tieline import __version__
 from tieline.client import HubUnreachable, connect
 from tieline.server.config import ConfigError
 from tieline.server.home import HomeBusy
-from tieline.server.hub import Options, RunningHub, stop_signals
+from tieline.server.hub import Options, RunningHub, raise_file_limit, stop_signals
 from tieline.wire.home import RUN_FILE, read_running
 from tieline.wire.unix import SocketPathTooLong
 
@@ -72,6 +73,15 @@ async def test_stopping_removes_the_sockets_and_the_announcement(folder: Path) -
     assert {path.name for path in folder.iterdir()} == KEPT
     assert list((folder / "channels" / "main").iterdir()) == []
     assert broker_threads() == []
+
+
+async def test_the_first_start_is_the_first_that_succeeds(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        async with running_hub(folder, http=f"127.0.0.1:{taken.getsockname()[1]}", **ALONE):
+            pass
+    async with running_hub(folder, **ALONE) as there:
+        assert there.hub.first_start
+        await there.add("alice")
 
 
 async def test_a_home_is_started_again_with_everything_in_it(folder: Path) -> None:
@@ -270,3 +280,19 @@ async def test_every_part_of_a_hub_may_be_stopped_twice(folder: Path) -> None:
     assert not sockets(folder)
     async with running_hub(folder):
         pass
+
+
+def test_a_system_without_a_limit_of_open_files_gets_the_number_that_macos_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def set_limit(_: int, limits: tuple[int, int]) -> None:
+        asked.append(limits)
+        if limits[0] > 10_240:
+            raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 2**63 - 1))
+    monkeypatch.setattr(resource, "setrlimit", set_limit)
+    raise_file_limit()
+    assert asked == [(2**63 - 1, 2**63 - 1), (10_240, 2**63 - 1)]

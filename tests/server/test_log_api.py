@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.hubs import HubHarness, running_hub
+from tests.server.hubs import ALONE, HubHarness, running_hub
 from tieline.contract.permission import LOG_READ
 from tieline.core.store import StoreError
 from tieline.server import log_api
@@ -21,7 +21,7 @@ from tieline.server import log_api
 
 @pytest.fixture
 async def there(folder: Path) -> AsyncIterator[HubHarness]:
-    async with running_hub(folder) as built:
+    async with running_hub(folder, store="sqlite:unsafe", **ALONE) as built:
         await built.add("reader", permissions=(LOG_READ,))
         await built.add("ada", "bob")
         yield built
@@ -138,9 +138,9 @@ async def test_an_answer_that_breaks_off_can_be_told_from_a_whole_one(
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch, fail_at: tuple[int, ...] = ()) -> list[int]:
-    """Return a list to which the first row of every read page is added.
+    """Patch the function that reads a page of the log. Return a list that gets the first offset of each page it reads.
 
-    Make the reads with the numbers in `fail_at` fail.
+    Reads are numbered from 0; those in `fail_at` raise a `StoreError`.
     """
     pages: list[int] = []
     read = log_api._page

@@ -29,6 +29,7 @@ from tieline.contract.target import to_member
 from tieline.core.broker import Broker
 from tieline.core.directory import token_digest
 from tieline.core.store import ActivityEntry, DiskError, StoreError
+from tieline.server import recorder
 from tieline.server.clock import Clock
 from tieline.server.clock_and_ids import SystemClockAndIds
 from tieline.server.local_hub import LocalHub
@@ -377,3 +378,13 @@ async def test_people_are_told_of_a_reader_of_activity_that_is_late(folder: Path
     assert isinstance(found, Readers)
     assert [(one.name, one.warned, one.missed) for one in found.readers] == [("lake", True, 0)]
     await house.hub.stop()
+
+
+async def test_what_was_erased_leaves_the_files_while_nobody_uploads(
+    house: House, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "_RETRY_SECONDS", 0.01)
+    gate.erasing = True
+    # The recorder waits for work at this moment. This is work that commits nothing.
+    assert await house.events() == []
+    await until(lambda: not gate.erasing)

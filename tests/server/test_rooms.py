@@ -62,7 +62,7 @@ def rooms_of(there: HubHarness) -> Rooms:
 
 @pytest.fixture
 async def common(folder: Path) -> AsyncIterator[Room]:
-    async with room(folder / "h", store="sqlite:unsafe") as built:
+    async with room(folder / "h", store="sqlite:unsafe", ac7=True) as built:
         yield built
 
 
@@ -167,7 +167,7 @@ async def test_a_client_of_any_room_may_ask_for_the_health_of_the_hub(common: Ro
 
 
 async def test_a_room_is_there_again_after_a_restart(folder: Path) -> None:
-    async with room(folder / "h", store="sqlite:unsafe") as common:
+    async with room(folder / "h", store="sqlite:unsafe", ac7=True) as common:
         lobby = await make(common.url)
         alice = await member(lobby, "alice")
         await alice.send("@alice", "kept")
@@ -220,7 +220,7 @@ async def policy(home: Path, written: str, **options: Any) -> AsyncIterator[Agen
     home.mkdir(mode=0o700)
     (home / "tieline.toml").write_text(f'[backchannel]\nroom_token = "{ROOM}"\n{written}\n')
     async with running_hub(home, store="memory", **options) as there:
-        yield Agent(there.running.http.replace("0.0.0.0", "127.0.0.1"))
+        yield Agent(there.running.http)
 
 
 async def test_rooms_that_are_off_are_refused_in_json(folder: Path) -> None:
@@ -246,7 +246,7 @@ async def test_rooms_by_a_token_that_does_not_exist_are_a_mistake_in_the_configu
 
 
 async def test_on_an_address_that_others_reach_a_room_needs_the_token(folder: Path) -> None:
-    async with policy(folder / "h", "", http="0.0.0.0:0") as stranger:
+    async with policy(folder / "h", "", http="0.0.0.0:0", flags={"http": {"insecure": True}}) as stranger:
         assert await stranger.refused(401, "POST", "/v1/rooms")
         stranger.token = ROOM
         assert await stranger.post("/v1/rooms")
@@ -274,7 +274,7 @@ def days_pass(path: Path, seconds: float) -> None:
 
 
 async def test_a_room_that_nobody_joined_goes_after_a_day_and_one_with_members_stays(folder: Path) -> None:
-    async with room(folder / "h", store="sqlite:unsafe") as common:
+    async with room(folder / "h", store="sqlite:unsafe", ac7=True) as common:
         lobbies = [await make(common.url) for _ in range(3)]
         alice = await member(lobbies[0], "alice")
         await lobbies[1].refused(401, "GET", "/v1/agents")
@@ -354,7 +354,7 @@ async def test_requests_that_come_together_open_a_room_once(common: Room) -> Non
 
 
 async def test_what_a_killed_hub_left_of_a_room_is_removed_at_the_next_start(folder: Path) -> None:
-    async with room(folder / "h", store="sqlite:unsafe") as common:
+    async with room(folder / "h", store="sqlite:unsafe", ac7=True) as common:
         kept = await make(common.url)
     rooms = folder / "h" / "rooms"
     shutil.copytree(rooms / kept.room_id, rooms / f".{'a' * 32}")
@@ -414,7 +414,7 @@ async def test_a_room_that_lost_its_store_is_opened_again_and_the_hub_goes_on(co
 
 
 async def test_a_token_that_is_made_while_no_hub_runs_leads_to_its_room_too(folder: Path) -> None:
-    async with room(folder / "h") as common:
+    async with room(folder / "h", ac7=True) as common:
         lobby = await make(common.url)
         await member(lobby, "alice")
     async with OfflineHub(folder / "h" / "rooms" / lobby.room_id) as offline:

@@ -20,7 +20,7 @@ def reads(session: SessionId, count: int) -> list[c.Command]:
 
 def add(turns: Turns, commands: Sequence[c.Command]) -> None:
     for piece in pieces(commands):
-        turns.add((piece, None))
+        turns.put((piece, None))
 
 
 def sessions(items: Sequence[Item]) -> list[str]:
@@ -74,8 +74,8 @@ def test_a_session_that_ends_another_opens_after_all_that_was_asked_there_before
     turns = Turns(lambda command: (BOB, ADA) if command is newer else ())
     add(turns, acks(ADA, 1000))
     add(turns, acks(BOB, 600))
-    turns.add(((newer,), None))
-    turns.add(((other,), None))
+    turns.put(((newer,), None))
+    turns.put(((other,), None))
     add(turns, acks(ADA, 300))
     order: list[c.Command] = []
     while turns:

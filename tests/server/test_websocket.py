@@ -98,7 +98,7 @@ class Socket:
 
 @pytest.fixture
 async def there(folder: Path) -> AsyncIterator[HubHarness]:
-    async with running_hub(folder) as built:
+    async with running_hub(folder, store="sqlite:unsafe") as built:
         await built.add("alice", "bob")
         yield built
 
@@ -175,6 +175,7 @@ async def test_behind_a_batch_that_says_nothing_a_stranger_has_no_more_room(ther
     await socket.ended()
 
 
+@pytest.mark.slow
 async def test_a_hello_that_is_refused_says_why_and_is_heard_no_more(there: HubHarness) -> None:
     socket = await Socket.open(there, "/api/stream")
     socket.say(f.encode_batch([f.Hello(token="wrong")]))
@@ -189,6 +190,7 @@ async def test_a_hello_that_is_refused_says_why_and_is_heard_no_more(there: HubH
     await socket.ended()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", DOORS)
 async def test_who_does_not_greet_in_time_is_dropped_though_it_neither_reads_nor_closes(
     folder: Path, path: str
@@ -205,6 +207,7 @@ async def test_who_does_not_greet_in_time_is_dropped_though_it_neither_reads_nor
         await socket.ended()
 
 
+@pytest.mark.slow
 async def test_who_asks_for_pongs_and_reads_none_is_not_answered_without_end(there: HubHarness) -> None:
     made = spy(BoundedWebSocket)
     socket = await Socket.open(there, "/api/stream")
@@ -222,6 +225,7 @@ async def test_who_asks_for_pongs_and_reads_none_is_not_answered_without_end(the
     socket.writer.close()
 
 
+@pytest.mark.slow
 async def test_empty_fragments_are_no_heap_of_objects(there: HubHarness) -> None:
     made = spy(BoundedWebSocket)
     socket = await Socket.open(there, "/api/stream")

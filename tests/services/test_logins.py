@@ -99,6 +99,7 @@ def test_after_too_many_wrong_codes_right_and_wrong_ones_are_answered_alike(
         assert len(denied.attempt) == 64
 
 
+@pytest.mark.slow
 def test_a_member_gets_in_with_three_codes_in_a_row_while_strangers_guess_without_end(harness: LoginsHarness) -> None:
     now, attempt, statuses = NOW, None, []
     for _ in range(3):

@@ -1,5 +1,6 @@
 """Tests of the SQLite store beyond the Store port: files, syncs, migrations, and kill -9."""
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -214,6 +215,22 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> Non
     after.close()
 
 
+def test_a_migration_that_fails_in_a_later_version_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.db"
+    scripts = ("CREATE TABLE one (x);", "CREATE TABLE two (x);", "CREATE TABLE two (x);")
+    monkeypatch.setattr("tieline.stores.sqlite.database._migrations", lambda _: scripts[:1])
+    open_database(path, "x").close()
+    monkeypatch.setattr("tieline.stores.sqlite.database._migrations", lambda _: scripts)
+    with pytest.raises(StoreError):
+        open_database(path, "x")
+    after = sqlite3.connect(path)
+    assert after.execute("pragma user_version").fetchone() == (1,)
+    assert after.execute("SELECT name FROM sqlite_schema").fetchall() == [("one",)]
+    after.close()
+
+
 @pytest.mark.parametrize("name", [MAIN_FILE, ACTIVITY_FILE])
 @pytest.mark.parametrize("garbage", [b"this is a letter to my aunt " * 200, b"SQLite format 3\x00" + b"\xff" * 4000])
 def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, name: str, garbage: bytes) -> None:
@@ -345,6 +362,7 @@ BOUND_BYTES = 3 * 16 * 1024 * 1024
 BIG = "x" * 100_000
 
 
+@pytest.mark.slow
 def test_the_write_ahead_log_of_messages_does_not_grow_without_bound(tmp_path: Path) -> None:
     writer = writer_on(tmp_path)
     largest = 0
@@ -358,6 +376,7 @@ def test_the_write_ahead_log_of_messages_does_not_grow_without_bound(tmp_path: P
     writer.store.close()
 
 
+@pytest.mark.slow
 def test_the_write_ahead_log_of_activity_does_not_grow_without_bound(tmp_path: Path) -> None:
     activity = activity_on(tmp_path)
     for batch in range(40):
@@ -465,3 +484,12 @@ def test_a_failed_commit_is_reported_and_leaves_what_was_committed(tmp_path: Pat
     writer.store.commit()
     assert writer.restore().log_end == 2
     writer.store.close()
+
+
+@pytest.mark.parametrize(("platform", "is_full"), [("linux", 0), ("darwin", 1)])
+def test_on_macos_a_commit_also_empties_the_cache_of_the_drive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, is_full: int
+) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    with contextlib.closing(open_database(tmp_path / "tieline.db", "main")) as connection:
+        assert connection.pragma("fullfsync") == is_full

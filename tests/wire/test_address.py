@@ -2,7 +2,15 @@
 
 import pytest
 
-from tieline.wire.address import CannotListen, is_loopback, parse_address
+from tieline.wire.address import (
+    CannotListen,
+    ascii_name,
+    check_url,
+    is_loopback,
+    parse_address,
+    reachable,
+    refuse_plain,
+)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
@@ -41,3 +49,45 @@ def test_any_other_text_is_refused_with_an_example(text: str) -> None:
 )
 def test_an_address_that_cannot_be_listened_on_is_named(error: OSError, reason: str) -> None:
     assert str(CannotListen(("::1", 80), "toy", error)) == f"cannot listen on ::1:80 for toy: {reason}"
+
+
+def test_an_address_that_means_all_addresses_is_replaced_by_one_that_others_can_use() -> None:
+    for host in ("0.0.0.0", "::"):
+        assert reachable(host) not in ("0.0.0.0", "::", "", "127.0.0.1")
+    for host in ("127.0.0.1", "192.0.2.1", "hub.example.org"):
+        assert reachable(host) == host
+
+
+def test_a_port_without_tls_is_refused_where_others_reach_it_with_the_ways_out() -> None:
+    assert refuse_plain("127.0.0.1", "a port") == ""
+    for way in ("a port", "--tls", "--tls-cert", "--insecure-http"):
+        assert way in refuse_plain("0.0.0.0", "a port")
+
+
+def test_the_address_of_a_site_has_a_scheme_and_a_host() -> None:
+    assert check_url("https://hub.example.org/") == "https://hub.example.org"
+    for text in ("hub.example.org", "ftp://hub", "https://", "https://hub/?a=b", "https://hub/#x"):
+        with pytest.raises(ValueError, match="write https://HOST"):
+            check_url(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("hub.example", "hub.example"),
+        ("hüb.example", "xn--hb-xka.example"),
+        ("HÜB.example", "xn--hb-xka.example"),
+        ("Team.hüb.Example", "team.xn--hb-xka.example"),
+        ("*.hüb.example", "*.xn--hb-xka.example"),
+    ],
+)
+def test_a_host_name_has_the_form_that_clients_send(name: str, sent: str) -> None:
+    assert ascii_name(name) == sent
+    assert check_url(f"https://{name}:7117/a/") == f"https://{sent}:7117/a"
+
+
+@pytest.mark.parametrize("name", ["straße.example", "ü..example", "ü" * 64])
+def test_a_host_name_that_clients_encode_in_different_ways_is_refused(name: str) -> None:
+    for use in (ascii_name, lambda name: check_url(f"https://{name}")):
+        with pytest.raises(ValueError, match="write it in ASCII"):
+            use(name)

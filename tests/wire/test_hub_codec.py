@@ -1,5 +1,6 @@
 """Tests of the Hub port as bytes: every command, reply and event is equal after encoding and decoding."""
 
+import functools
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Annotated, Any, NewType, Union, get_args, get_origin, get_type_hints
@@ -20,6 +21,7 @@ PLAIN = {str: TEXT, int: st.integers(-(2**63), 2**63 - 1), bool: st.booleans(), 
 ANY = st.none() | st.booleans() | TEXT | st.integers() | st.lists(st.integers(), max_size=2)
 
 
+@functools.cache
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """Return a hypothesis strategy that generates values of a type of the contract."""
     parts, origin = get_args(kind), get_origin(kind)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.hubs import HubHarness, running_hub
+from tests.server.hubs import ALONE, HubHarness, running_hub
 from tieline.contract import command as c
 from tieline.contract.hub import Hub
 from tieline.contract.member import Presence
@@ -18,7 +18,7 @@ from tieline.wire.sessions import CachedSession, Sessions, ask_all
 
 @pytest.fixture
 async def there(folder: Path) -> AsyncIterator[HubHarness]:
-    async with running_hub(folder, store="memory") as built:
+    async with running_hub(folder, store="memory", **ALONE) as built:
         await built.add("alice", "bob")
         yield built
 

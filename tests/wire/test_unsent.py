@@ -13,15 +13,15 @@ class Reader:
         self.taken: list[str] = []
         self.reads = asyncio.Event()
         drained = None if final else lambda: self.told.append("drained")
-        self.unsent: Unsent[str] = Unsent(bytes_max, lambda: self.told.append("full"), drained)
+        self.unsent = Unsent(bytes_max, lambda: self.told.append("full"), drained)
 
     def write(self, *items: str) -> None:
         for item in items:
-            self.unsent.write(item, len(item))
+            self.unsent.write(item.encode())
 
-    async def take(self, item: str) -> None:
+    async def take(self, chunk: bytes) -> None:
         await self.reads.wait()
-        self.taken.append(item)
+        self.taken.append(chunk.decode())
 
     async def end(self) -> None:
         self.reads.set()
@@ -49,10 +49,10 @@ async def test_it_is_full_past_its_limit_once_and_drained_at_half_of_it() -> Non
     assert reader.told == []
     reader.write("x", "x")
     assert reader.told == ["full"]
-    first, *rest = reader.unsent.take()
+    first, *rest = await reader.unsent.take()
     assert len(rest) == 2
     reader.write("x" * 49)
-    reader.unsent.sent(first[1])
+    reader.unsent.sent(len(first))
     assert reader.told == ["full"]
     reader.unsent.sent(1)
     assert reader.told == ["full", "drained"]
@@ -78,11 +78,10 @@ async def test_a_reader_that_is_gone_is_sent_nothing_more() -> None:
 
 async def test_waiting_ends_with_the_first_item_or_the_end() -> None:
     reader = Reader()
-    waiting = asyncio.create_task(reader.unsent.wait())
+    waiting = asyncio.create_task(reader.unsent.take())
     await asyncio.sleep(0)
     reader.write("a")
     async with asyncio.timeout(10):
-        assert await waiting
-    reader.unsent.take()
+        assert await waiting == [b"a"]
     reader.unsent.close()
-    assert not await reader.unsent.wait()
+    assert await reader.unsent.take() == []

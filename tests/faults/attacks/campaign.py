@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from tests.faults.attacks.innocent import READY, RECIPIENT, SENDER
 from tests.faults.processes import ROOT, SOAK, HubProcess
 from tieline.client import connect
 from tieline.contract.member import MemberKind
+from tieline.stores.sqlite.inspection import open_inspection
 from tieline.wire.home import Running
 
 PEAK_BYTES_MAX = 150 * 1024 * 1024
@@ -131,9 +131,8 @@ class WatchedHub(HubProcess):
 
     def rows(self, event: str) -> int:
         """Return the number of rows of the log with this kind of event."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.home / 'tieline.db'}?mode=ro", uri=True)) as database:
-            found = database.execute("SELECT event FROM log").fetchall()
-        return sum(json.loads(row)["event"] == event for (row,) in found)
+        with contextlib.closing(open_inspection(self.home)) as inspection:
+            return sum(json.loads(row.event)["event"] == event for row in inspection.rows())
 
 
 class Innocent:

@@ -14,13 +14,15 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
+from tieline.contract.command import Command
 from tieline.core.broker import Broker
+from tieline.core.outcome import Outcome
 from tieline.server.hub import Options, RunningHub, raise_file_limit, spare_collector, stop_signals
 from tieline.server.local_hub import LocalHub
 
@@ -122,12 +124,21 @@ def watch_protocols() -> None:
 
 def watch_broker() -> None:
     """Measure each command and each batch of the broker."""
-    decide = HOLDS.timed(COMMAND, Broker._decide, lambda _, command: type(command).__name__)
-    work = HOLDS.timed(
-        BATCH, LocalHub._work, lambda _, items: f"{sum(len(commands) for commands, _ in items)} commands"
-    )
-    for owner, entry, watched in ((Broker, "_decide", decide), (LocalHub, "_work", work)):
-        setattr(owner, entry, watched)
+    load, decide = Broker._load, LocalHub._decide
+
+    def load_and_watch(broker: Broker, *kept: Any) -> None:
+        load(broker, *kept)
+        broker._rules = {
+            kind: HOLDS.timed(COMMAND, rule, lambda _, command: type(command).__name__)
+            for kind, rule in broker._rules.items()
+        }
+
+    def decide_all(hub: LocalHub, commands: Sequence[Command], retries: int = 1) -> Iterator[Outcome]:
+        return iter(list(decide(hub, commands, retries)))
+
+    watched = HOLDS.timed(BATCH, decide_all, lambda _, commands, *__: f"{len(commands)} commands")
+    for owner, entry, work in ((Broker, "_load", load_and_watch), (LocalHub, "_decide", watched)):
+        setattr(owner, entry, work)
 
 
 async def _serve(options: Options, report: Path) -> int:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.protocols.ac7.conformance import strict
-from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
+from tests.server.hubs import ALONE, WAIT_SECONDS, HubHarness, running_hub
 
 Json = dict[str, Any]
 
@@ -235,7 +235,7 @@ class Team:
 @contextlib.asynccontextmanager
 async def team(home: Path, **options: Any) -> AsyncIterator[Team]:
     """Start a hub in this home and yield it. Close its streams at the end."""
-    async with running_hub(home, **options) as there:
+    async with running_hub(home, **ALONE | {"ac7": True} | options) as there:
         built = Team(there)
         try:
             yield built

@@ -7,7 +7,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK
@@ -21,7 +21,6 @@ from tieline.contract.delivery import Delivery, State
 from tieline.contract.hub import Interest, Notice
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Attached, Fetched, Reply
-from tieline.protocols.ac7.carriers import Frame
 from tieline.protocols.ac7.channel_ids import ChannelIds
 from tieline.protocols.ac7.streams import Stream, Streams
 from tieline.wire import pages
@@ -207,12 +206,14 @@ class WatchedHub(FakeHub):
 class FakeCarrier:
     """Test double: a carrier (connection of a stream) that records the ids of written messages and the end."""
 
+    takes_events: ClassVar = False
+
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.ended: list[tuple[int, str]] = []
 
-    def write(self, frame: Frame) -> None:
-        self.ids.append(json.loads(frame.payload)["id"])
+    def write(self, chunk: bytes) -> None:
+        self.ids.append(json.loads(chunk)["id"])
 
     def end(self, code: int, reason: str) -> None:
         self.ended.append((code, reason))
@@ -276,7 +277,7 @@ async def held() -> Held:
 
 async def test_what_was_held_comes_before_what_is_said_after_its_release(held: Held) -> None:
     held.offer(4)
-    held.stream.show(message(5))
+    held.stream.offer(message(5), 0)
     held.offer(5)
     # Held after 5 was said.
     held.stream.released([6])

@@ -17,7 +17,10 @@ from tieline.protocols.agent_channels.bridge import Bridge, TcpBridgeClient, Tcp
 from tieline.protocols.agent_channels.channel import Channel
 from tieline.protocols.agent_channels.codec import DecodeError, Message
 from tieline.protocols.agent_channels.connection import Connection
+from tieline.server.certificate import own_certificate
+from tieline.wire.address import with_pin
 from tieline.wire.frames import encode_frame
+from tieline.wire.tls import client_context
 
 MIB = 1024 * 1024
 
@@ -107,6 +110,33 @@ async def test_messages_on_each_machine_s_channel_appear_on_the_other_s(
     a.close()
     b.close()
     await bridge.stop()
+
+
+async def test_messages_cross_a_bridge_with_tls(channel: Channel, other: Channel, folder: Path) -> None:
+    certificate = own_certificate(folder, ())
+    server = TcpBridgeServer(channel.path, tls=certificate.context())
+    await server.start()
+    trusted = client_context(with_pin("https://127.0.0.1", certificate.fingerprint))
+    bridge = TcpBridgeClient(other.path, "127.0.0.1", server.port, tls=trusted)
+    await bridge.start()
+    a, b = await join(channel), await join(other)
+    await a.send({"msg": "from A"})
+    assert await b.texts(1) == ["from A"]
+    await b.send({"msg": "from B"})
+    assert await a.texts(1) == ["from B"]
+    a.close()
+    b.close()
+    await bridge.stop()
+    await server.stop()
+
+
+def test_a_bridge_leaves_this_machine_only_with_tls_or_on_a_network_that_is_said_to_be_safe(folder: Path) -> None:
+    with pytest.raises(ValueError, match="needs TLS"):
+        TcpBridgeServer(folder / "a.sock", "0.0.0.0")
+    with pytest.raises(ValueError, match="needs TLS"):
+        TcpBridgeClient(folder / "a.sock", "192.0.2.1", 1)
+    TcpBridgeServer(folder / "a.sock", "0.0.0.0", insecure=True)
+    TcpBridgeClient(folder / "a.sock", "192.0.2.1", 1, insecure=True)
 
 
 async def test_three_machines_hear_each_other_through_one_server(
@@ -512,7 +542,7 @@ def test_the_delay_doubles_varies_by_a_quarter_either_way_and_is_capped() -> Non
 
 def test_delays_are_configurable_in_milliseconds() -> None:
     chance = random.Random(7)
-    bridge = TcpBridgeClient("a.sock", "h", 1, reconnect_delay=10, max_reconnect_delay=55, chance=chance.random)
+    bridge = TcpBridgeClient("a.sock", "localhost", 1, reconnect_delay=10, max_reconnect_delay=55, chance=chance.random)
     for attempt in range(1, 20):
         base = 10 * 2 ** (attempt - 1)
         assert min(round(base * 0.75), 55) <= bridge._delay(attempt) <= min(round(base * 1.25), 55)

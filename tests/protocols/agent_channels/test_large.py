@@ -75,6 +75,7 @@ def test_a_payload_in_pieces_is_accepted_or_refused_as_a_whole_one(
         b'{"msg":"m","e":[1,2]],"f":[1]}',
         b'{"msg":"m","e":[1,2}',
         b'{"msg":"m"},{"msg":"n"}',
+        b'"m",{"msg":"n"}',
         b'{"msg":"m","e":1e999,"f":2}',
         b'{"msg":"m","data":null,"f":2}',
         b'{"msg":"","data":{},"f":2}',

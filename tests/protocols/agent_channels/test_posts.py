@@ -79,6 +79,7 @@ async def channel_at(place: str, scene: Scene, folder: Path) -> AsyncIterator[Ch
         await channel.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["library", "hub"])
 async def test_a_small_message_does_not_wait_for_the_large_frame_of_another_client(
     scene: Scene, folder: Path, place: str

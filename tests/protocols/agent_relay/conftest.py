@@ -8,12 +8,20 @@ import pytest
 from tests.protocols.agent_relay.lines import Daemon, Line, a_line
 from tests.protocols.agent_relay.relays import Relay, running
 from tests.protocols.agent_relay.sdk import Place, place
+from tests.server.hubs import MIXED
 
 
 @pytest.fixture
 async def relay(folder: Path) -> AsyncIterator[Relay]:
     """Fixture: a hub with default settings, but without disk syncs."""
     async with running(folder / "h") as made:
+        yield made
+
+
+@pytest.fixture
+async def mixed(folder: Path) -> AsyncIterator[Relay]:
+    """Fixture: a hub that speaks every protocol, without disk syncs."""
+    async with running(folder / "h", **MIXED) as made:
         yield made
 
 

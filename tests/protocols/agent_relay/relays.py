@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.protocols.agent_relay.wire import Frame, Wire
-from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
+from tests.server.hubs import ALONE, WAIT_SECONDS, HubHarness, running_hub
 from tieline.contract.event import AnyEvent, Refused
 from tieline.contract.refusal import Code
 from tieline.core.ledger import decode_event
@@ -78,12 +78,17 @@ def relay_of(built: HubHarness) -> Relay:
 
 
 @contextlib.asynccontextmanager
-async def running(home: Path, config: str = "", *, store: str = "sqlite:unsafe") -> AsyncIterator[Relay]:
-    """Start a hub with this configuration, and yield it. Close its connections at the end."""
+async def running(
+    home: Path, config: str = "", *, store: str = "sqlite:unsafe", **options: Any
+) -> AsyncIterator[Relay]:
+    """Start a hub with this configuration, and yield it. Close its connections at the end.
+
+    It speaks no other protocol beside its own, unless `options` say so.
+    """
     if config:
         home.mkdir(mode=0o700, exist_ok=True)
         (home / "tieline.toml").write_text(config)
-    async with running_hub(home, store=store) as built:
+    async with running_hub(home, store=store, **ALONE | {"agent_relay": True} | options) as built:
         relay = relay_of(built)
         try:
             yield relay

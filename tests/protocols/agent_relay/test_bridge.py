@@ -9,10 +9,10 @@ from tests.server.hubs import WAIT_SECONDS, bodies, take
 from tieline.protocols.agent_relay import codec
 
 
-async def test_a_member_of_another_protocol_and_an_agent_reach_each_other(relay: Relay) -> None:
-    await relay.add("nina")
-    nina = await relay.join("nina", receive=True)
-    alice = await relay.agent("alice")
+async def test_a_member_of_another_protocol_and_an_agent_reach_each_other(mixed: Relay) -> None:
+    await mixed.add("nina")
+    nina = await mixed.join("nina", receive=True)
+    alice = await mixed.agent("alice")
     await alice.send(frame("SEND", {"kind": "message", "body": "there", "data": {"n": 1}}, to="nina", topic="chat"))
     (delivery,) = await take(nina, 1, ack=True)
     message = delivery.message
@@ -24,23 +24,23 @@ async def test_a_member_of_another_protocol_and_an_agent_reach_each_other(relay:
     assert answer["payload"] == {"kind": "message", "body": "and back", "data": {"n": 2}}
 
 
-async def test_a_topic_is_a_channel_of_the_hub(relay: Relay) -> None:
-    await relay.add("nina")
-    nina = await relay.join("nina", receive=True)
+async def test_a_topic_is_a_channel_of_the_hub(mixed: Relay) -> None:
+    await mixed.add("nina")
+    nina = await mixed.join("nina", receive=True)
     await nina.subscribe("builds")
-    alice = await relay.agent("alice")
+    alice = await mixed.agent("alice")
     await alice.send(frame("SUBSCRIBE", topic="builds"), said("green", "*", topic="builds"))
     assert bodies(await take(nina, 1, ack=True)) == ["green"]
     await nina.send("#builds", "red")
     assert (await alice.expect("DELIVER"))["delivery"]["originalTo"] == "#builds"
 
 
-async def test_a_message_to_a_channel_is_to_be_answered_there_whatever_wire_it_came_from(relay: Relay) -> None:
-    await relay.add("nina")
-    nina, (alice, bob) = await relay.join("nina"), await relay.agents("alice", "bob")
+async def test_a_message_to_a_channel_is_to_be_answered_there_whatever_wire_it_came_from(mixed: Relay) -> None:
+    await mixed.add("nina")
+    nina, (alice, bob) = await mixed.join("nina"), await mixed.agents("alice", "bob")
     await bob.send(frame("SUBSCRIBE", topic="dev"))
     await bob.silent()
-    _, socket = await asyncio.open_unix_connection(relay.home / "channels" / "main" / "dev.sock")
+    _, socket = await asyncio.open_unix_connection(mixed.home / "channels" / "main" / "dev.sock")
     # From the CLI's wire, from the channel's socket, from a SEND without a topic and from one with it.
     await nina.send("#dev", "one")
     heard = await bob.deliveries(1)
@@ -62,16 +62,16 @@ async def test_a_message_to_a_channel_is_to_be_answered_there_whatever_wire_it_c
     socket.close()
 
 
-async def test_what_another_wire_was_offered_without_acknowledging_it_still_comes(relay: Relay) -> None:
-    alice, bob = await relay.agents("alice", "bob")
-    await relay.leave(bob)
-    reader, writer = await asyncio.open_unix_connection(relay.home / "channels" / "main" / "inbox-bob.sock")
+async def test_what_another_wire_was_offered_without_acknowledging_it_still_comes(mixed: Relay) -> None:
+    alice, bob = await mixed.agents("alice", "bob")
+    await mixed.leave(bob)
+    reader, writer = await asyncio.open_unix_connection(mixed.home / "channels" / "main" / "inbox-bob.sock")
     await alice.send(said("direct", "bob"), frame("CHANNEL_MESSAGE", {"channel": "#general", "body": "to all"}))
     async with asyncio.timeout(WAIT_SECONDS):
         for _ in range(2):
             await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
     await alice.silent()
-    again = await relay.agent("bob")
+    again = await mixed.agent("bob")
     (delivery,) = await again.deliveries(1)
     assert delivery["payload"]["body"] == "direct"
     # A CHANNEL_MESSAGE is given once, whoever was given it.
@@ -80,5 +80,5 @@ async def test_what_another_wire_was_offered_without_acknowledging_it_still_come
     assert [one["body"] for one in unread] == ["direct"]
     await again.ack(delivery)
     await again.silent()
-    await (await relay.agent("bob")).silent()
+    await (await mixed.agent("bob")).silent()
     writer.close()

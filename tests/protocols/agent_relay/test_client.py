@@ -383,6 +383,7 @@ async def test_what_is_not_taken_comes_again_in_the_next_session(line: Line) -> 
     await line.settled("bob")
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_consume_is_given_max_inflight_and_keeps_its_connection(brisk_line: Line) -> None:
     alice, bob = await brisk_line.beside("alice"), await brisk_line.client("bob", max_inflight=4)
     for number in range(10):
@@ -393,6 +394,7 @@ async def test_a_client_that_does_not_consume_is_given_max_inflight_and_keeps_it
     assert bodies(await receive(bob, 10)) == [str(number) for number in range(10)]
 
 
+@pytest.mark.slow
 async def test_what_needs_no_acknowledgement_is_not_read_beyond_max_inflight_and_the_connection_lives(
     brisk_line: Line,
 ) -> None:

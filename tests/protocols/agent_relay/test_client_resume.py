@@ -33,6 +33,7 @@ async def test_busy_pauses_sending_twice_as_long_each_time(daemon: Daemon) -> No
         assert [wait >= least for wait, least in zip(waits, (0.06, 0.12, 0.24), strict=True)] == [True] * 3, waits
 
 
+@pytest.mark.slow
 async def test_a_sender_that_hears_busy_from_the_hub_gets_everything_through(line: Line) -> None:
     alice, bob = await line.client("alice"), await line.client("bob")
     await bob.close()
@@ -63,6 +64,7 @@ async def test_a_hub_that_is_silent_for_two_heartbeats_is_dead(daemon: Daemon) -
         assert client.state is State.HANDSHAKING
 
 
+@pytest.mark.slow
 async def test_an_idle_client_stays_connected(brisk_line: Line) -> None:
     alice = await brisk_line.client("alice")
     await until(lambda: len(brisk_line.said("PONG")) >= 3)

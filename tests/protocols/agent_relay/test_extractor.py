@@ -510,6 +510,7 @@ def test_a_thinking_block_that_is_never_closed_ends_at_the_next_prompt(prompt: s
         assert extract(printed[:cut], printed[cut:] + FENCE) == (printed, [HELLO])
 
 
+@pytest.mark.slow
 def test_a_thinking_block_that_is_never_closed_mutes_nobody() -> None:
     line = b"x" * 1023 + b"\n"
     assert passes(THOUGHT + line * 63 + FENCE)

@@ -210,7 +210,7 @@ LEADS = {
 TAILS = {"nested objects": b"\n[[/RELAY]]\n", "nested lists in lines": b"\n[[/RELAY]]\n"}
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 65536])
+@pytest.mark.parametrize("chunk_bytes", [pytest.param(1, marks=pytest.mark.slow), 65536])
 @pytest.mark.parametrize("name", ADVERSARIES)
 def test_the_work_grows_linearly_with_the_bytes(name: str, chunk_bytes: int) -> None:
     def work(count: int) -> None:

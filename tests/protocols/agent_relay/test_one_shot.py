@@ -236,23 +236,23 @@ async def test_nobody_speaks_for_a_person_or_a_script_without_hello(relay: Relay
     await bob.silent()
 
 
-async def test_nobody_speaks_for_a_member_that_another_protocol_uses_without_hello(relay: Relay) -> None:
-    bob, worker = await relay.agents("bob", "worker")
-    await relay.leave(worker)
-    _, socket = await asyncio.open_unix_connection(relay.home / "channels" / "main" / "inbox-worker.sock")
-    spool = relay.running.places["spool"]
+async def test_nobody_speaks_for_a_member_that_another_protocol_uses_without_hello(mixed: Relay) -> None:
+    bob, worker = await mixed.agents("bob", "worker")
+    await mixed.leave(worker)
+    _, socket = await asyncio.open_unix_connection(mixed.home / "channels" / "main" / "inbox-worker.sock")
+    spool = mixed.running.places["spool"]
     assert spool is not None
     register_as_bch(Path(spool), "clerk")
-    operator = await relay.operator()
+    operator = await mixed.operator()
     async with asyncio.timeout(WAIT_SECONDS):
         while {member.name for member in await operator.members() if member.sessions} != {"bob", "clerk", "worker"}:
             pass
-    mcp = Mcp(relay, "worker")
-    for one in (mcp, Mcp(relay, "clerk")):
+    mcp = Mcp(mixed, "worker")
+    for one in (mcp, Mcp(mixed, "clerk")):
         (error,) = await one.send("bob", "it is me")
         await refused(error, "UNAUTHORIZED")
     # Requests to read the same inbox at that moment are no sessions that said HELLO.
-    reader, liar = await relay.dial(), await relay.dial()
+    reader, liar = await mixed.dial(), await mixed.dial()
     await reader.send(*(frame("INBOX", {"agent": "worker"}) for _ in range(60)))
     await liar.send(*(said("it is me", "bob", sender="worker") for _ in range(60)))
     for _ in range(60):
@@ -260,7 +260,7 @@ async def test_nobody_speaks_for_a_member_that_another_protocol_uses_without_hel
         await refused(await liar.expect("ERROR"), "UNAUTHORIZED")
     await bob.silent()
     # Connected here, too, it is an agent of this protocol as well.
-    await relay.agent("worker")
+    await mixed.agent("worker")
     assert await mcp.send("bob", "it is me") == []
     assert await bob.bodies(1) == ["it is me"]
     socket.close()

@@ -298,6 +298,7 @@ async def test_a_sync_is_never_larger_than_a_frame_may_be(folder: Path) -> None:
         assert (await again.expect("DELIVER"))["topic"] == "299"
 
 
+@pytest.mark.slow
 async def test_a_long_replay_comes_whole_and_in_order(relay: Relay) -> None:
     alice, bob = await relay.agents("alice", "bob")
     await alice.send(*(said(str(number), "bob", topic="chat") for number in range(600)))

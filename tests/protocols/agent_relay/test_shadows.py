@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.protocols.agent_relay.relays import Relay
 from tests.protocols.agent_relay.wire import Frame, Wire, frame, said
 from tests.server.hubs import WAIT_SECONDS
@@ -196,6 +198,7 @@ async def test_a_shadow_needs_a_primary_and_has_a_limited_number_of_them(relay: 
     await bound(shadow, "primary-7")
 
 
+@pytest.mark.slow
 async def test_a_shadow_that_does_not_read_misses_copies_and_keeps_nobody_waiting(relay: Relay) -> None:
     alice, bob, shadow = await relay.agents("alice", "bob", "shadow")
     await bound(shadow, "bob")

@@ -52,7 +52,7 @@ class Wire:
         await self.writer.drain()
 
     async def send(self, *frames: Frame) -> Frame:
-        """Write frames as one chunk. Return the last frame."""
+        """Write frames to the hub as one chunk. Return the last of these frames, so that a test can use its id."""
         await self.raw(b"".join(framed(json.dumps(one).encode()) for one in frames))
         return frames[-1]
 

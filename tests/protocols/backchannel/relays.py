@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
-from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
+from tests.server.hubs import ALONE, WAIT_SECONDS, HubHarness, running_hub
 from tieline.client import Client, connect
 from tieline.contract.member import ByHomeKey
 from tieline.protocols.backchannel.relay import Relay
@@ -236,7 +236,7 @@ async def room(home: Path, *, room_token: str = ROOM, more: str = "", **options:
     """Start a hub in this home with a known room token, and yield it. `more` is more text of its configuration."""
     home.mkdir(exist_ok=True)
     (home / "tieline.toml").write_text(f'{more}\n[backchannel]\nroom_token = "{room_token}"\n', encoding="utf-8")
-    async with running_hub(home, **options) as there:
+    async with running_hub(home, **ALONE | {"backchannel": True} | options) as there:
         yield Room(there)
 
 
@@ -246,7 +246,7 @@ async def own_port(there: HubHarness, **options: Any) -> AsyncIterator[str]:
     key = read_key(there.home)
     assert there.hub.local_hub is not None
     assert key is not None
-    listener = HttpListener(there.hub.local_hub, [Relay(there.hub.local_hub, ByHomeKey(key), ROOM, **options)])
+    listener = HttpListener(there.hub.local_hub, [Relay(there.hub.local_hub, ByHomeKey(key), **options)])
     await listener.start("127.0.0.1", 0)
     try:
         yield f"http://{listener.address}"

@@ -24,6 +24,7 @@ from tieline.wire.prefix_ids import to_prefix_id
 # From the spool into the hub, and back.
 
 
+@pytest.mark.slow
 async def test_a_local_program_writes_to_a_member_on_the_hub_and_reads_its_answer(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await process(place.raw, "init", "lea")
@@ -74,6 +75,7 @@ async def test_what_backchannel_has_no_key_for_is_in_the_file_under_one_more(pla
     assert read["tieline"] == {"title": "Greeting", "data": {"n": 1}}
 
 
+@pytest.mark.slow
 async def test_files_that_came_while_the_hub_was_down_are_taken_in_in_the_order_of_their_time(folder: Path) -> None:
     async with adopted_spool(folder) as place:
         await place.join("bob")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import threading
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -12,15 +13,16 @@ from structlog.testing import capture_logs
 
 from tests.protocols.backchannel.adopted_spools import AdoptedSpool, adopted_spool, eventually
 from tests.protocols.backchannel.raw import Raw
-from tests.server.hubs import bodies, options_of, running_hub, silent, take, until
+from tests.server.hubs import WAIT_SECONDS, bodies, options_of, running_hub, silent, take, until
 from tieline.contract import command as c
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code, Refusal
 from tieline.contract.reply import Claimed, Reply
 from tieline.core.evidence import EvidenceRules
-from tieline.protocols.backchannel import adoption
+from tieline.protocols.backchannel import adoption, local_inbox, view
 from tieline.protocols.backchannel.folder_watch import FolderWatch
 from tieline.protocols.backchannel.local_inbox import LocalInbox
+from tieline.protocols.backchannel.message_ids import MessageIds
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.hub import RunningHub
 from tieline.server.local_hub import LocalHub
@@ -59,6 +61,7 @@ async def test_a_delivery_taken_from_the_spool_cannot_be_claimed_at_the_hub(plac
     await place.state(bob, sent.id, "lea", "acked")
 
 
+@pytest.mark.slow
 async def test_a_message_whose_time_has_passed_is_gone_from_the_spool(place: AdoptedSpool) -> None:
     bob = await place.join("bob")
     await place.local("lea")
@@ -109,6 +112,30 @@ async def test_twenty_who_race_for_the_messages_of_a_local_agent_get_each_exactl
         return (await operator.inbox()).items == ()
 
     await eventually(none_left)
+
+
+async def test_a_file_that_is_being_written_during_a_redaction_gets_the_note(
+    place: AdoptedSpool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob = await place.join("bob")
+    await place.local("lea")
+    encoding, redacted = threading.Event(), threading.Event()
+
+    def received_late(message: Message, ids: MessageIds) -> dict[str, object]:
+        document = view.received(message, ids)
+        encoding.set()
+        assert redacted.wait(WAIT_SECONDS)
+        return document
+
+    monkeypatch.setattr(local_inbox, "received", received_late)
+    sent = await bob.send("@lea", "a leaked password")
+    await until(encoding.is_set)
+    operator = await place.there.operator()
+    await operator.redact(sent.id, "a password")
+    # The notice comes before the answer to this.
+    await operator.members()
+    redacted.set()
+    await place.unread("lea", "redacted by operator: a password")
 
 
 # Failures.
@@ -264,6 +291,7 @@ async def test_two_files_of_one_id_that_say_different_things_are_not_one_message
         await until(refused.exists)
 
 
+@pytest.mark.slow
 async def test_without_a_folder_watch_the_spool_is_looked_at_from_time_to_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

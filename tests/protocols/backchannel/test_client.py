@@ -30,7 +30,7 @@ def answering(status: int, body: str) -> "Iterator[str]":
             """Print nothing, because the test needs no access log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/"
@@ -49,6 +49,11 @@ def test_what_is_no_relay_is_told_as_such(status: int, body: str) -> None:
         for ask in (lambda: client.register("a"), client.agents, lambda: client.inbox("a"), lambda: client.send({})):
             with pytest.raises(RelayUnreachable):
                 ask()
+
+
+def test_a_fingerprint_without_tls_is_refused_before_the_token_is_sent() -> None:
+    with answering(200, "{}") as url, pytest.raises(RelayUnreachable, match="needs https://"):
+        RelayClient(f"{url}#sha256={'1f' * 32}", "t")
 
 
 def test_a_refusal_is_told_in_the_relays_own_words() -> None:

@@ -1,16 +1,23 @@
 """Tests of the inbox of a local agent in a spool, and of a hub that is killed at each step of its work there."""
 
+import io
+import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tieline.contract.identifiers import MemberName, MessageId
 from tieline.contract.message import Content, Message
 from tieline.contract.target import to_member
+from tieline.protocols.backchannel import copies
+from tieline.protocols.backchannel.copies import RedactedMessages, redact_copies
 from tieline.protocols.backchannel.local_inbox import PROTOCOL, Fate, LocalInbox, Placement
 from tieline.protocols.backchannel.mailbox import Mailbox, MailboxInfo
+from tieline.protocols.backchannel.message_ids import MessageIds
 from tieline.wire.prefix_ids import to_prefix_id
 from tieline.wire.session_pump import Parcel
 
@@ -504,3 +511,84 @@ def test_what_is_called_back_is_nobodys_here_and_was_taken_by_nobody(scene: Scen
     assert scene.unread == []
     scene.inbox.clear()
     assert scene.kept == []
+
+
+def test_a_delivery_that_was_redacted_while_it_waited_is_written_with_the_note(tmp_path: Path) -> None:
+    redacted = RedactedMessages()
+    mailbox, info = Scene(tmp_path).mailbox, MailboxInfo(local=True, member=1)
+    inbox = LocalInbox(mailbox, info, lambda: None, redacted=redacted)
+    redacted.note(parcel(1, body="a note")[0])
+    placement = Placement()
+    inbox.stage((parcel(1, body="a secret"), parcel(2, body="something else")), placement)
+    inbox.mark(placement)
+    inbox.show(placement)
+    assert [json.loads(mailbox_file(mailbox, number))["body"] for number in (1, 2)] == ["a note", "something else"]
+
+
+def mailbox_file(mailbox: Mailbox, number: int) -> bytes:
+    return (mailbox.new / f"{file_name(number)}.json").read_bytes()
+
+
+def test_redacted_messages_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "_MESSAGES_MAX", 1)
+    redacted = RedactedMessages()
+    for number in (1, 2):
+        redacted.note(parcel(number, body="a note")[0])
+    assert [redacted.current(parcel(number)[0]).content.body for number in (1, 2)] == ["hello", "a note"]
+
+
+def test_a_copy_that_is_moved_while_copies_are_looked_for_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, cur = (tmp_path / "spool" / "lea" / name for name in ("new", "cur"))
+    for folder in (new, cur):
+        folder.mkdir(parents=True)
+    (new / f"{file_name(1)}.json").write_text("a secret")
+    open_file = os.open
+
+    def move_first(path: Path, flags: int) -> int:
+        if path.parent == new:
+            path.rename(cur / path.name)
+        return open_file(path, flags)
+
+    monkeypatch.setattr(os, "open", move_first)
+    redact_copies(tmp_path, parcel(1, body="a note")[0], MessageIds())
+    (left,) = tmp_path.rglob("*.json")
+    assert json.loads(left.read_bytes())["body"] == "a note"
+
+
+def test_a_copy_that_cannot_be_rewritten_is_logged_once(tmp_path: Path) -> None:
+    folder = tmp_path / "spool" / "lea" / "new"
+    folder.mkdir(parents=True)
+    (folder / f"{file_name(1)}.json").symlink_to(tmp_path / "elsewhere")
+    with capture_logs() as logs:
+        redact_copies(tmp_path, parcel(1, body="a note")[0], MessageIds())
+    assert [line["event"] for line in logs] == ["a file of a redacted message could not be rewritten"]
+
+
+def test_a_reader_finds_a_whole_document_at_every_step_of_a_redaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "spool" / "lea" / "new"
+    folder.mkdir(parents=True)
+    file = folder / f"{file_name(1)}.json"
+    file.write_text(json.dumps({"body": "a secret " * 1000}))
+    found: list[str] = []
+
+    class Watched(io.FileIO):
+        """Test double: a file that is read by somebody else after each step."""
+
+        def write(self, data: Any, /) -> int:
+            count = super().write(data)
+            found.append(json.loads(file.read_bytes())["body"])
+            return count
+
+        def truncate(self, size: int | None = None, /) -> int:
+            count = super().truncate(size)
+            found.append(json.loads(file.read_bytes())["body"])
+            return count
+
+    monkeypatch.setattr(os, "fdopen", lambda descriptor, *_, **__: Watched(descriptor, "r+b"))
+    redact_copies(tmp_path, parcel(1, body="a note")[0], MessageIds())
+    assert found == ["a note", "a note"]
+    assert not file.read_bytes().endswith(b" ")

@@ -150,6 +150,7 @@ async def test_streams_end_at_once_when_the_hub_stops(folder: Path, caplog: pyte
     assert caplog.records == []
 
 
+@pytest.mark.slow
 async def test_a_reader_that_does_not_read_cannot_delay_the_end_of_the_hub(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

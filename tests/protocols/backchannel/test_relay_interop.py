@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
-from tests.protocols.backchannel.relays import Room
-from tests.server.hubs import take
+import pytest
+
+from tests.protocols.backchannel.relays import Room, room
+from tests.server.hubs import MIXED, take
 from tieline.client import connect
 from tieline.contract.message import Level, Priority
 from tieline.protocols.agent_channels import ChannelClient
@@ -33,6 +37,13 @@ async def hear(reader: asyncio.StreamReader, kind: str) -> dict[str, Any]:
             envelope: dict[str, Any] = json.loads(await reader.readexactly(size))
             if envelope["type"] == kind:
                 return envelope
+
+
+@pytest.fixture
+async def lobby(folder: Path) -> AsyncIterator[Room]:
+    """Fixture: a hub that speaks every protocol."""
+    async with room(folder, **MIXED) as made:
+        yield made
 
 
 async def test_the_hubs_own_clients_reach_an_agent_with_all_that_they_say(lobby: Room) -> None:

@@ -187,3 +187,13 @@ async def test_it_can_be_turned_off(folder: Path, more: str, options: dict[str, 
         assert "backchannel" not in there.hub.servers
         with pytest.raises(ValueError, match="Expecting value"):
             await Agent(there.running.http).ask("GET", "/v1/health")
+
+
+async def test_an_invitation_registers_one_name_and_too_many_wrong_ones_must_wait(lobby: Room) -> None:
+    operator = await lobby.there.operator()
+    secret = (await operator.invite()).secret
+    assert (await Agent(lobby.url, secret).register("alice"))["token"]
+    assert await Agent(lobby.url, secret).refused(401, "POST", "/v1/register", {"name": "bob"}) == NO_ROOM
+    for _ in range(99):
+        await Agent(lobby.url, "wrong").refused(401, "POST", "/v1/register", {"name": "bob"})
+    assert "wrong invitations" in await lobby.lobby.refused(429, "POST", "/v1/register", {"name": "bob"})

@@ -59,6 +59,7 @@ def test_what_is_no_message_is_passed_over_and_reported(spool: Spool) -> None:
     assert found == {SpoolFault.UNREADABLE_MESSAGE: 5, SpoolFault.STRANGE_NAME: 2}
 
 
+@pytest.mark.slow
 def test_a_malformed_record_is_a_clear_error(spool: Spool) -> None:
     spool.register("bob")
     path = spool.root / "agents" / "bob.json"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.conftest import ALONE, home
+from tests.agents.conftest import home
 from tests.protocols.mcp.web import Web
-from tests.server.hubs import HubHarness, running_hub
+from tests.server.hubs import ALONE, HubHarness, running_hub
 from tieline.contract.permission import OBJECTIVES_CREATE
 
 __all__ = ["home"]

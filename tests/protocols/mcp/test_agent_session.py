@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.agents.conftest import ALONE
-from tests.server.hubs import HubHarness, running_hub, until
+from tests.server.hubs import ALONE, HubHarness, running_hub, until
 from tieline.client import Client, Complete, HubRefused, connect
 from tieline.contract.permission import OBJECTIVES_CREATE
 from tieline.contract.refusal import Code
@@ -144,6 +143,106 @@ async def test_without_pushes_the_agent_takes_what_waits(home: HubHarness) -> No
         (receipt,) = await alice.receipts(sent.id)
         assert receipt.state in ("pending", "offered")
         assert "\nquiet\n" in (await program.agent_session.call_tool("drain", {})).text
+
+
+async def test_an_answer_settles_what_a_hook_has_shown_and_nothing_else(home: HubHarness) -> None:
+    alice, hook = await home.join("alice"), await home.join("bob")
+    sent = [await alice.send("@bob", body) for body in ("one", "two", "three")]
+    # The hook of the program has shown two messages, and reported one. Nothing is pushed, as after 'tieline connect'.
+    hook.see((await hook.inbox()).items[0], evidence="answer of the model in claude-code")
+    await hook.members()
+    async with running(Program(home.home, push=False)) as program:
+        program.agent_session.begin()
+        sent.append(await alice.send("@bob", "four"))
+        for one in (sent[0], sent[1], sent[3]):
+            arguments = {"to": "@alice", "body": "yes", "reply_to": one.id}
+            assert not (await program.agent_session.call_tool("send", arguments)).failed
+        await program.agent_session.call_tool("members", {})
+        steps = [
+            [(step.state, step.evidence) for step in receipt.steps if step.state in ("seen", "acked")]
+            for one in sent
+            for receipt in await alice.receipts(one.id)
+        ]
+        answered = [("seen", "named by the agent"), ("acked", "answered by the agent")]
+        assert steps == [
+            [("seen", "answer of the model in claude-code"), ("acked", "answered by the agent")],
+            answered,
+            [],
+            answered,
+        ]
+        (waiting,) = [one.backlog for one in await alice.members() if one.name == "bob"]
+        assert waiting == 1
+
+
+def watch_requests(client: Client | None) -> list[str]:
+    """Return a list that gets the name of each later request that the client sends and whose answer it awaits."""
+    assert client is not None
+    ask, asked = client._ask, list[str]()
+
+    async def noting(n: int, frame: Any, expected: Any) -> Any:
+        asked.append(type(frame).__name__)
+        return await ask(n, frame, expected)
+
+    client._ask = noting  # type: ignore[method-assign]
+    return asked
+
+
+@pytest.mark.parametrize("push", [True, False])
+async def test_an_answer_to_a_taken_message_looks_for_nothing(home: HubHarness, push: bool) -> None:
+    alice = await home.join("alice")
+    sent = [await alice.send("@bob", body) for body in ("one", "two")]
+    async with running(Program(home.home, push=push)) as program:
+        session = program.agent_session
+        assert "\none\n" in (await session.call_tool("drain", {"limit": 1})).text
+        asked = watch_requests(session._client)
+        await session.call_tool("send", {"to": "@alice", "body": "yes", "reply_to": sent[0].id})
+        assert asked == ["Send"]
+
+
+async def test_an_answer_to_a_message_that_pushes_settled_looks_for_nothing(home: HubHarness) -> None:
+    alice = await home.join("alice")
+    async with running(Program(home.home)) as program:
+        session = program.agent_session
+        session.begin()
+        for count, body in enumerate(("one", "two"), 1):
+            sent = await alice.send("@bob", body)
+            await until(lambda: len(program.contents) == count)  # noqa: B023
+            asked = watch_requests(session._client)
+            # The first answer proves that the agent is shown pushes. From then on, what is seen is acknowledged.
+            await session.call_tool("send", {"to": "@alice", "body": "yes", "reply_to": sent.id})
+            assert asked == ["Send"]
+            (receipt,) = await alice.receipts(sent.id)
+            assert receipt.state == "acked"
+
+
+async def test_an_answer_reads_at_most_one_page_of_the_inbox(home: HubHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_session, "_LOOKED_AT_MAX", 2)
+    alice = await home.join("alice")
+    sent = [await alice.send("@bob", str(number)) for number in range(6)]
+    async with running(Program(home.home, push=False)) as program:
+        session = program.agent_session
+        await session.call_tool("members", {})
+        asked = watch_requests(session._client)
+        for one in (sent[1], sent[5]):
+            await session.call_tool("send", {"to": "@alice", "body": "yes", "reply_to": one.id})
+        assert asked == ["Send", "Fetch", "Send", "Fetch", "Claim"]
+        settled = [(await alice.receipts(one.id))[0].steps[-1] for one in sent]
+        assert [step.evidence for step in settled if step.state == "acked"] == ["answered by the agent", "claim"]
+        assert [item.message.body for item in (await (await home.join("bob")).inbox()).items] == ["0", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("push", [True, False])
+async def test_an_answer_that_is_refused_settles_nothing(home: HubHarness, push: bool) -> None:
+    alice = await home.join("alice")
+    async with running(Program(home.home, push=push)) as program:
+        program.agent_session.begin()
+        sent = await alice.send("@bob", "well?")
+        await until(lambda: not push or program.contents == ["well?"])
+        arguments = {"to": "@nobody", "body": "yes", "reply_to": sent.id}
+        assert (await program.agent_session.call_tool("send", arguments)).failed
+        await program.agent_session.call_tool("members", {})
+        (receipt,) = await alice.receipts(sent.id)
+        assert receipt.state != "acked"
 
 
 async def test_tools_that_need_a_permission_are_offered_to_who_has_it(home: HubHarness) -> None:

@@ -65,6 +65,20 @@ async def test_a_drain_that_waits_takes_what_comes_and_tells_of_its_progress(
         assert told == sorted(told)
 
 
+async def test_an_answer_without_a_stream_settles_the_message(place: HubHarness, bob: Web) -> None:
+    alice = await place.join("alice")
+    sent = [await alice.send("@bob", body) for body in ("one", "two")]
+    call = {"name": "send", "arguments": {"to": "@alice", "body": "yes", "reply_to": sent[0].id}}
+    reply = await bob.stateless("tools/call", call, mcp_name="send")
+    assert "accepted" in str(await reply.json())
+    await alice.members()
+    assert [step for step in await steps(alice, sent[0].id) if step[0] in ("seen", "acked")] == [
+        ("seen", "named by the agent"),
+        ("acked", "answered by the agent"),
+    ]
+    assert await state(alice, sent[1].id) == "pending"
+
+
 async def test_pushes_ride_on_the_stream_of_a_session(place: HubHarness) -> None:
     alice = await place.join("alice")
     async with http_agent(place.running.http, place.tokens["bob"], LEGACY) as agent:
@@ -78,7 +92,7 @@ async def test_pushes_ride_on_the_stream_of_a_session(place: HubHarness) -> None
         await alice.members()
         assert [step for step in await steps(alice, sent.id) if step[0] in ("seen", "acked")] == [
             ("seen", "named by the agent"),
-            ("acked", "ack"),
+            ("acked", "answered by the agent"),
         ]
         await alice.create_objective("Fix it", "It works", "bob")
         await until(lambda: agent.refreshes == 1, seconds=WAIT_SECONDS)

@@ -328,6 +328,7 @@ async def test_inbox_lists_and_takes_nothing(bob: Caller, alice: Client) -> None
     assert "\n2 &lt;b>" in await bob.text("drain")
 
 
+@pytest.mark.slow
 async def test_a_drain_that_waits_ends_without_messages_after_its_time(bob: Caller) -> None:
     assert await bob.text("drain", wait=1) == "Nothing came in 1 seconds."
     wrong = await bob("drain", wait=601)

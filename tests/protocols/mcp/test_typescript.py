@@ -8,7 +8,7 @@ import pytest
 
 from tests.clients.node import Program, Refused, need, program
 from tests.protocols.mcp.test_forwarder import state
-from tests.server.hubs import HubHarness
+from tests.server.hubs import HubHarness, running_hub
 
 pytestmark = pytest.mark.slow
 
@@ -56,3 +56,18 @@ async def test_it_lists_drains_answers_and_is_pushed_to(
             lambda: any(event["event"] == pushed and event["params"]["content"] == "pushed" for event in client.events),
             "the push",
         )
+
+
+@pytest.mark.parametrize("library", ["sdk", "client"])
+async def test_it_trusts_the_certificate_of_a_hub_that_it_is_told_to_trust(folder: Path, library: str) -> None:
+    need(SDK if library == "sdk" else CLIENT)
+    async with running_hub(folder / "h", flags={"http": {"tls": True}}) as there:
+        await there.add("bob")
+        about = {"library": library, "url": f"{there.running.http}/mcp", "token": there.tokens["bob"], "options": {}}
+        async with program("mcp.mjs", folder / "errors") as client:
+            with pytest.raises(Refused):
+                await client.command(connect=about)
+        certificate = str(there.home / "tls.crt")
+        async with program("mcp.mjs", folder / "errors", NODE_EXTRA_CA_CERTS=certificate) as client:
+            await client.command(connect=about)
+            assert (await client.command(call="listTools", args=[]))["tools"]

@@ -12,7 +12,7 @@ from msgspec import structs
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
+from tests.server.hubs import ALONE, WAIT_SECONDS, HubHarness, running_hub
 from tieline.protocols.peerbus import codec
 from tieline.protocols.peerbus.server import PeerbusServer
 
@@ -264,7 +264,7 @@ async def bus(home: Path, door: str = PORT, config: str = CONFIG, **options: Any
     home.mkdir(mode=0o700, exist_ok=True)
     if not (home / "tieline.toml").exists():
         (home / "tieline.toml").write_text(config)
-    options = {"store": "sqlite:unsafe", "peerbus_listen": "127.0.0.1:0"} | options
+    options = ALONE | {"peerbus": True, "store": "sqlite:unsafe", "peerbus_listen": "127.0.0.1:0"} | options
     async with running_hub(home, **options) as built:
         made = Bus(built.home, built.hub, built.running)
         made._clients = built._clients

@@ -11,8 +11,8 @@ from tests.protocols.agent_channels.sockets import Peer as ChannelsPeer
 from tests.protocols.agent_relay.wire import Wire
 from tests.protocols.agent_relay.wire import said as relay_said
 from tests.protocols.backchannel.relays import Agent
-from tests.protocols.peerbus.peers import SECRET, TOKEN, Bus, bus, envelope
-from tests.server.hubs import bodies, silent, take
+from tests.protocols.peerbus.peers import PORT, SECRET, TOKEN, Bus, bus, envelope
+from tests.server.hubs import MIXED, bodies, silent, take
 from tieline.client import HubRefused
 from tieline.contract.message import Level
 from tieline.contract.refusal import Code
@@ -22,9 +22,16 @@ UNSIGNED = f'[peerbus]\ntokens = ["{TOKEN}"]\n'
 
 
 @pytest.fixture
+async def hub(folder: Path) -> AsyncIterator[Bus]:
+    """Fixture: a hub that speaks every protocol."""
+    async with bus(folder / "h", PORT, **MIXED) as made:
+        yield made
+
+
+@pytest.fixture
 async def unsigned(folder: Path) -> AsyncIterator[Bus]:
     """Fixture: a hub without a secret, so it cannot sign messages."""
-    async with bus(folder / "h", config=UNSIGNED) as hub:
+    async with bus(folder / "h", config=UNSIGNED, **MIXED) as hub:
         yield hub
 
 

@@ -177,6 +177,7 @@ def test_keys_that_nobody_knows_change_nothing(extra: dict[str, Any], ident: str
     assert envelope.id == json.loads(written)["id"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+@pytest.mark.slow
 def test_the_time_to_read_grows_with_the_length_alone() -> None:
     def seconds(frame: bytes) -> float:
         started = time.thread_time()

@@ -211,6 +211,7 @@ async def test_a_takeover_drops_the_old_connection_without_a_close_frame(web: Bu
     assert await new.peers() == ["alice"]
 
 
+@pytest.mark.slow
 async def test_a_takeover_lets_go_of_an_old_connection_that_does_not_read(folder: Path) -> None:
     def writers() -> int:
         return sum("_AsgiCarrier._write" in repr(task) for task in asyncio.all_tasks())

@@ -36,6 +36,7 @@ async def test_an_envelope_at_the_limit_of_levels_arrives_and_one_level_more_is_
                 break
 
 
+@pytest.mark.slow
 async def test_a_peer_may_hold_any_number_of_unacknowledged_messages(hub: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "_KEYS_MAX", 100)
     alice, bob = await hub.several("alice", "bob")

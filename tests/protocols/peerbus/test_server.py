@@ -48,6 +48,7 @@ async def test_what_waited_comes_sender_by_sender(anyhow: Bus) -> None:
     assert await carol.texts(6) == expected
 
 
+@pytest.mark.slow
 async def test_the_peers_frame_comes_before_what_waits(anyhow: Bus) -> None:
     alice, bob = await anyhow.several("alice", "bob")
     await anyhow.leave(bob)
@@ -61,6 +62,7 @@ async def test_the_peers_frame_comes_before_what_waits(anyhow: Bus) -> None:
 # Takeover
 
 
+@pytest.mark.slow
 async def test_nothing_is_lost_in_the_takeover_window(anyhow: Bus) -> None:
     alice, bob = await anyhow.several("alice", "bob")
     heard: list[Any] = []

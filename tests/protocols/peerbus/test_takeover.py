@@ -4,6 +4,8 @@ import asyncio
 import socket
 from typing import Any
 
+import pytest
+
 from tests.protocols.peerbus.peers import PORT, Bus, Closed, LinePeer, Peer, WebSocketPeer, listener, register
 from tests.server.hubs import WAIT_SECONDS, until
 
@@ -86,6 +88,7 @@ async def test_a_peer_that_vanishes_is_no_longer_listed_and_loses_nothing(anyhow
     assert await (await anyhow.peer("bob")).texts(2) == ["given and not consumed", "while it was gone"]
 
 
+@pytest.mark.slow
 async def test_a_half_open_connection_does_not_keep_the_name_from_the_next_one(anyhow: Bus) -> None:
     """The client's machine is gone, and the hub does not notice.
 

@@ -239,6 +239,7 @@ async def test_a_large_frame_right_behind_the_first_is_taken(hub: Bus, dial: Dia
     assert await heard(socket) == '{"text":"small"}'
 
 
+@pytest.mark.slow
 async def test_all_strangers_together_hold_no_more_than_their_bound(folder: Path, dial: Dial) -> None:
     async with bus(folder / "h", PORT, CONFIG + f"\n[limits]\nstrangers_bytes_max = {4 * GREETING}\n") as hub:
         peer = await dial(hub)
@@ -286,6 +287,7 @@ async def test_a_connection_that_is_gone_is_freed_without_the_garbage_collector(
         gc.enable()
 
 
+@pytest.mark.slow
 async def test_a_peer_that_does_not_answer_a_close_frame_is_hung_up_on(hub: Bus, dial: Dial) -> None:
     socket = await dial(hub)
     await socket.upgrade()

@@ -18,7 +18,7 @@ from tieline.contract.activity import ActivityRow
 from tieline.contract.delivery import Delivery, Receipt, State, Step
 from tieline.contract.event import LogRow
 from tieline.contract.identifiers import ChannelName, MemberName, MessageId
-from tieline.contract.member import Member, MemberKind, Presence, TokenView
+from tieline.contract.member import InvitationView, Member, MemberKind, Presence, TokenView
 from tieline.contract.reach import Leg, Reach, Way
 from tieline.contract.reader import LogState, Reader
 from tieline.contract.refusal import Code, Refusal
@@ -83,6 +83,7 @@ SEND = f.Send(
 
 DONE_BY_BOB = f.ActivityView(7, "bob", "llm", 1, 2, {"kind": "llm", "n": [1]})
 IN_DEV = ch.ChannelMember(MemberName("bob"), ch.Role.ADMIN, 3)
+INVITATION = InvitationView("i1", "bob", "alice", 1, 5, 2, ("cy",))
 TOKEN = TokenView("t1", "laptop", "alice", 1, None, 2)
 OBJECTIVE = f.ObjectiveView(
     "obj-1",
@@ -141,6 +142,7 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     f.ReadReceipts(14, "m1"),
     f.ReadHistory(15, "bob", 9, 10),
     f.ReadHistory(15, after=3, everything=True),
+    f.Redact(15, "1-1", "a password"),
     f.Search(15, "red fox", "bob", "#dev", 1, 2, 3, 4),
     f.FollowAll(16, 7, True),
     f.ReadLog(16, "activity", 3, 4),
@@ -172,6 +174,9 @@ CLIENT_FRAMES: list[f.ClientFrame] = [
     f.SetBusy(28, busy=False),
     f.IssueToken(29, "bob", "laptop", 5, "a token of one's own"),
     f.ListTokens(30, "bob"),
+    f.Invite(36, "bob", 5, 2, kind=MemberKind.HUMAN),
+    f.ListInvitations(37),
+    f.RevokeInvitation(38, "i1"),
     f.RevokeToken(31, "bob", "t1"),
     f.ReadTeam(32),
     f.ListPauses(31),
@@ -199,6 +204,7 @@ HUB_FRAMES: list[f.HubFrame] = [
     f.ChannelList(8, (f.ChannelView("dev", ("bob",)),)),
     f.History(9, (MESSAGE, BARE)),
     f.Said(9, (BARE, MESSAGE)),
+    f.Redaction(9, "operator", 1, again=True),
     f.Log(10, (f.LogRowView(0, 1, "{}", "ab"), f.LogRowView(1, 1, "{}")), 2),
     f.Readers(16, (LOG,), (READER,)),
     f.ReaderState(16, READER, LOG),
@@ -214,6 +220,8 @@ HUB_FRAMES: list[f.HubFrame] = [
     f.ReachState(22, "bob", REACH),
     f.TokenIssued(19, "bob", "tie_x", TOKEN),
     f.TokenList(20, (TOKEN,)),
+    f.Invited(23, "tie_x", INVITATION),
+    f.InvitationList(24, (INVITATION,)),
     f.TeamState(21, f.TeamView("n", "d", "c", {"lead": ("team.manage",)})),
     f.PauseList(22, (f.PauseView("@alice+@bob", 5, "", 2, "held: why"),)),
 ]

@@ -33,6 +33,20 @@ async def test_a_session_sends_receives_and_ends(home: HubHarness) -> None:
         await bob.members()
 
 
+async def test_a_caller_that_is_cancelled_while_its_session_opens_leaves_no_session(home: HubHarness) -> None:
+    opening = asyncio.create_task(open_session(hub_of(home), home.tokens["bob"], "x", receive=True, window=8))
+    # One turn: the login is sent, and not answered yet.
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    async with await open_session(hub_of(home), home.tokens["alice"], "x") as alice:
+        sent = await alice.send("@bob", "hello")
+        assert not any(one.sessions for one in await alice.members() if one.name == "bob")
+        (receipt,) = await alice.receipts(sent.id)
+        assert receipt.state == "pending"
+
+
 async def test_deliveries_that_are_not_read_stay_in_the_inbox_beyond_a_number_of_bytes(home: HubHarness) -> None:
     hub = hub_of(home)
     body = "x" * (UNREAD_BYTES_MAX // 8)

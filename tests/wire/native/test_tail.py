@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.hubs import WEBSOCKET, HubHarness, running_hub
+from tests.server.hubs import ALONE, WEBSOCKET, HubHarness, running_hub
 from tieline.client import Client, HubRefused
 from tieline.contract.message import Message
 from tieline.contract.refusal import Code
@@ -15,7 +15,7 @@ from tieline.core.store import DiskError, HistoryQuery
 
 @pytest.fixture
 async def there(folder: Path) -> AsyncIterator[HubHarness]:
-    async with running_hub(folder, store="sqlite:unsafe") as built:
+    async with running_hub(folder, store="sqlite:unsafe", **ALONE) as built:
         await built.add("alice", "bob", "carol")
         yield built
 
@@ -158,3 +158,19 @@ async def test_a_live_view_goes_on_when_the_store_could_not_be_read_for_a_while(
     looking = asyncio.create_task(look(bob, 1))
     await alice.send("@bob", "now")
     assert await looking == ["alice: now"]
+
+
+async def test_a_message_that_is_redacted_comes_again_to_those_who_may_see_it(there: HubHarness) -> None:
+    alice, bob, carol = await there.join("alice"), await there.join("bob"), await there.join("carol")
+    leaked = await alice.send("@bob", "a secret")
+    others = asyncio.create_task(look(carol, 1))
+    found = []
+    async with asyncio.timeout(10):
+        async for message in bob.tail():
+            found.append((message.id, message.body))
+            if len(found) == 2:
+                break
+            await (await there.operator()).redact(leaked.id, "a password")
+    assert found == [(leaked.id, "a secret"), (leaked.id, "redacted by operator: a password")]
+    await alice.send("@carol", "for carol")
+    assert await others == ["alice: for carol"]

@@ -9,6 +9,8 @@ from tests.cli.hub_process import HubProcess, wait_until
 from tests.cli.place import Place, bodies, line_of
 from tests.protocols.backchannel.relays import request
 from tieline.protocols.backchannel.invite import Invite, decode_invite, encode_invite
+from tieline.protocols.backchannel.settings import BackchannelSettings
+from tieline.server.config import load_config
 
 pytestmark = pytest.mark.slow
 
@@ -45,11 +47,27 @@ def test_an_invite_is_accepted_and_the_newcomer_speaks_through_the_hub(
     assert bodies(place.cli("drain", "--json")) == ["welcome"]
     assert hub.cli("members").returncode == 0
     # Again under the same name: by its own token.
-    assert place.run("join", text, "--as", name).returncode == 0
+    assert f"You are {name} here already, through" in place.cli("join", text, "--as", name)
     other = Place(tmp_path / "other")
     taken = other.run("join", text, "--as", name)
     assert taken.returncode == 3
     assert not (other.root / "config.json").exists()
+
+
+def test_an_invitation_can_say_that_the_newcomer_is_a_person(hub: HubProcess, bob: str, tmp_path: Path) -> None:
+    name = f"{bob}-invited"
+    text = hub.cli("invite", "--as", name, "--kind", "human").stdout.strip()
+    Place(tmp_path / "elsewhere").cli("join", text)
+    kinds = {each["name"]: each["kind"] for each in json.loads(hub.cli("members", "--json").stdout)}
+    assert (kinds[name], kinds[bob]) == ("human", "agent")
+
+
+def test_a_member_that_was_removed_joins_again_by_a_new_invitation(hub: HubProcess, bob: str, tmp_path: Path) -> None:
+    name, place = f"{bob}-invited", Place(tmp_path / "elsewhere")
+    place.cli("join", hub.cli("invite", "--as", name).stdout.strip())
+    hub.cli("member", "remove", name)
+    again = place.cli("join", hub.cli("invite", "--as", name).stdout.strip())
+    assert f"You are {name} here now, through" in again
 
 
 def test_through_a_relay_the_same_commands_work(hub: HubProcess, bob: str, alice: str, tmp_path: Path) -> None:
@@ -118,3 +136,18 @@ def test_an_address_where_no_relay_is_is_exit_code_4(place: Place) -> None:
 def test_what_is_no_invite_is_wrong_usage(place: Place) -> None:
     assert place.run("join", "hello", "--as", "bob").returncode == 2
     assert place.run("invite").returncode == 4
+
+
+def test_invitations_are_listed_used_up_and_the_room_token_is_replaced(hub: HubProcess, tmp_path: Path) -> None:
+    text = hub.cli("invite", "--as", "invited").stdout.strip()
+    listed = [one for one in json.loads(hub.cli("invite", "list", "--json").stdout) if one["member"] == "invited"]
+    assert [one["uses"] for one in listed] == [1]
+    # The name is in the invite, and an invite for it works once.
+    assert "You are invited here now" in Place(tmp_path / "elsewhere").cli("join", text)
+    again = Place(tmp_path / "again").run("join", text)
+    assert (again.returncode, "ask for a new one" in again.stderr) == (3, True)
+    old = load_config(hub.home).of(BackchannelSettings).room_token
+    new = json.loads(hub.cli("invite", "rotate", "--json").stdout)["room_token"]
+    for secret, status in ((old, 401), (new, 200)):
+        shown = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
+        assert request(hub.running.http, "POST", "/v1/register", b'{"name":"rotated"}', shown).status == status

@@ -20,8 +20,10 @@ def test_two_commands_to_a_first_message_with_no_daemon(tmp_path: Path) -> None:
     with place.running("watch", "--as", "bob") as watcher:
         wait_until(lambda: place.spool.names() == ["bob"], "the watch to have started")
         sent = place.cli("send", "@bob", "hello", "--as", "alice")
-        message_id, rest = sent.split("  ")
-        assert rest == "accepted for 1 recipient\n"
+        message_id, rest = sent.split("  ", 1)
+        accepted, where = rest.splitlines()
+        assert accepted == "accepted for 1 recipient"
+        assert where == f"  No hub is used here: it went into the spool in {place.spool.root}."
         assert line_of(watcher).startswith(f"{message_id}  alice → @bob  ")
         assert line_of(watcher) == "  hello\n"
 
@@ -45,9 +47,24 @@ def test_a_send_to_a_name_nobody_registered_is_refused_with_the_nearest_names(pl
     done = place.run("send", "@bbo", "hello", "--as", "alice")
     assert (done.returncode, done.stdout) == (3, "")
     assert 'unknown agent "bbo"; did you mean bob?' in done.stderr
+    assert f"no hub runs here, so the spool in {place.root} was searched" in done.stderr
+    assert "'tieline serve' starts a hub" in done.stderr
+    named = place.run("send", "@bbo", "hello", "--as", "alice", "--spool", str(place.root), "--json")
+    assert "no hub" not in named.stderr, "the user named the spool"
+    asked = place.run("send", "@bbo", "hello", "--as", "alice", "--json")
+    assert [json.loads(each.stderr)["error"]["code"] for each in (asked, named)] == ["unknown_member"] * 2
     done = place.run("send", "../etc", "hello", "--as", "alice")
     assert done.returncode == 3
     assert "invalid agent name" in done.stderr
+
+
+def test_a_refused_send_registers_nobody(tmp_path: Path) -> None:
+    place = Place(tmp_path / "home")
+    for target in ("@bob", "#dev"):
+        assert place.run("send", target, "hello", "--as", "alice").returncode == 3
+    assert not place.root.exists()
+    place.cli("send", "@alice", "a note to myself", "--as", "alice")
+    assert place.spool.names() == ["alice"]
 
 
 def test_a_home_with_a_hubs_database_and_no_running_hub_is_not_bypassed(tmp_path: Path) -> None:

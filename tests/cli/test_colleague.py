@@ -1,0 +1,136 @@
+"""Test of a colleague on another machine: a network namespace with an address of its own, and a hub with TLS.
+
+A namespace has its own network, and reaches the hub only over a pair of virtual cables. It needs root.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.cli.hub_process import DEADLINE_SECONDS, TIELINE, HubProcess, environment
+from tieline.client import Client, connect
+from tieline.protocols.backchannel.invite import decode_invite, encode_invite
+
+pytestmark = pytest.mark.slow
+
+OUT_SECONDS_MAX = 20.0
+"""A removed member is out within a second. A busy machine may take long to notice that its process has ended."""
+
+
+def _ip(*args: str) -> None:
+    subprocess.run(["ip", *args], check=True, capture_output=True, text=True)
+
+
+class Elsewhere:
+    """Another machine: a network namespace, with a home of its own."""
+
+    def __init__(self, namespace: str, hub_address: str, home: Path) -> None:
+        self.namespace = namespace
+        self.hub_address = hub_address
+        self.home = home
+
+    def command(self, *args: str) -> list[str]:
+        """Return the command that runs `tieline` there."""
+        return ["ip", "netns", "exec", self.namespace, str(TIELINE), *args]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables of a user there."""
+        return environment(self.home, {"BACKCHANNEL_HOME": str(self.home / "spool-home")})
+
+    def cli(self, *args: str) -> "subprocess.CompletedProcess[str]":
+        """Run `tieline` there and wait for its end. Return the exit code and output."""
+        return subprocess.run(
+            self.command(*args),
+            check=False,
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            timeout=DEADLINE_SECONDS,
+        )
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Elsewhere]:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("a network namespace needs root and the command ip")
+    number = os.getpid() % 250
+    name, here, there = f"tieline-{os.getpid()}", f"tl{os.getpid()}a", f"tl{os.getpid()}b"
+    with contextlib.ExitStack() as stack:
+        try:
+            _ip("netns", "add", name)
+            stack.callback(_ip, "netns", "del", name)
+            _ip("link", "add", here, "type", "veth", "peer", "name", there, "netns", name)
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"this machine makes no network namespaces: {error.stderr.strip()}")
+        # The end of the cable in the namespace goes with it, and then this one too.
+        _ip("address", "add", f"10.213.{number}.1/30", "dev", here)
+        _ip("link", "set", here, "up")
+        for command in (("address", "add", f"10.213.{number}.2/30", "dev", there), ("link", "set", there, "up")):
+            _ip("-n", name, *command)
+        folder = Path(tempfile.mkdtemp(prefix="tl-", dir="/tmp"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        yield Elsewhere(name, f"10.213.{number}.1", folder)
+
+
+def test_a_colleague_elsewhere_joins_over_tls_and_is_out_when_removed(elsewhere: Elsewhere) -> None:
+    with HubProcess("--http", f"{elsewhere.hub_address}:0", "--tls") as hub:
+        asyncio.run(_meet(hub, elsewhere))
+
+
+async def _meet(hub: HubProcess, elsewhere: Elsewhere) -> None:
+    async with await connect(home=hub.home) as operator:
+        await operator.add_member("alice")
+        invite: str = json.loads(hub.cli("invite", "--json", "--as", "bob").stdout)["invite"]
+        assert decode_invite(invite).url == hub.running.http == hub.running.public
+
+        # Another certificate than the promised one: nothing is sent, and the invitation is not used.
+        forged = encode_invite(msgspec.structs.replace(decode_invite(invite), fingerprint="00" * 32))
+        refused = elsewhere.cli("join", forged)
+        assert refused.returncode == 4
+        assert "was expected" in refused.stderr
+        assert [one.member for one in await operator.invitations()] == ["", "bob"]
+
+        joined = elsewhere.cli("join", invite)
+        assert joined.returncode == 0, joined.stderr
+        await _talk(hub, elsewhere, operator)
+        assert [member.name for member in await operator.members()] == ["alice"]
+        assert elsewhere.cli("send", "@alice", "still here?").returncode == 3
+
+        # What bob joined with is no way back.
+        assert elsewhere.cli("join", invite).returncode == 3
+        assert [member.name for member in await operator.members()] == ["alice"]
+
+
+async def _talk(hub: HubProcess, elsewhere: Elsewhere, operator: Client) -> None:
+    """Let the colleague and alice write to each other. Then remove the colleague, who is out at once."""
+    async with await connect(home=hub.home, member="alice", receive=True) as alice:
+        assert elsewhere.cli("send", "@alice", "hello from elsewhere").returncode == 0
+        assert (await anext(aiter(alice))).message.body == "hello from elsewhere"
+        watch = await asyncio.create_subprocess_exec(
+            *elsewhere.command("watch"), stdout=subprocess.PIPE, env=elsewhere.environment
+        )
+        try:
+            await alice.send("@bob", "hello to elsewhere")
+            assert watch.stdout is not None
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while b"hello to elsewhere" not in (line := await watch.stdout.readline()):
+                    assert line, "the colleague heard nothing"
+                removed = time.monotonic()
+                await operator.remove_member("bob")
+                assert await watch.wait() == 3
+                assert time.monotonic() - removed < OUT_SECONDS_MAX
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                watch.kill()
+            await watch.wait()

@@ -1,0 +1,132 @@
+"""Tests that the pages made from the code are complete, and that error texts in the documentation are in the code."""
+
+import ast
+import asyncio
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from scripts import docs_reference
+from tests.docs.blocks import ROOT, SECONDS_MAX
+from tests.server.hubs import ALONE, running_hub
+from tieline import client
+from tieline.cli.main import make_app
+from tieline.protocols import protocols
+from tieline.server.config import load_config
+
+SOURCES = sorted((ROOT / "src" / "tieline").rglob("*.py"))
+INTERNAL = {"TIELINE_RUN_FOLDER", "TIELINE_RUN_PUSHES"}
+"""Variables by which `tieline run` tells its own hooks where they are."""
+TROUBLES = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+
+
+def texts() -> str:
+    """Return every text in the code, one in a line. A value in a text is a tab."""
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.JoinedStr(values):
+                    parts = [one.value if isinstance(one, ast.Constant) else "\t" for one in values]
+                    found.append("".join(map(str, parts)))
+                case ast.Constant(value=str(text)):
+                    found.append(text)
+                case ast.Constant(value=bytes(text)):
+                    found.append(text.decode(errors="replace"))
+                case _:
+                    pass
+    return "\n".join(" ".join(re.split(r"[ \n]+", text)) for text in found)
+
+
+def shown() -> list[str]:
+    """Return the error texts of the page about problems: the code in the first cells of its tables."""
+    rows = re.findall(r"^\| (`[^|]*`) \| (?!---)", TROUBLES, re.MULTILINE)
+    return [text for row in rows for text in re.findall(r"`([^`]+)`", row) if " " in text]
+
+
+@pytest.mark.slow
+def test_the_error_texts_in_the_documentation_are_in_the_code() -> None:
+    """Capitals and `…` stand for values, so the parts between them must be in the code. A word alone proves nothing."""
+    code = texts()
+    assert len(shown()) >= 20
+    for text in shown():
+        parts = [part.strip(" '\":") for part in re.split(r"\b[A-Z]{2,}\b|…", text)]
+        telling = [part for part in parts if " " in part]
+        assert telling, text
+        assert [part for part in telling if part not in code] == []
+
+
+def test_the_page_of_commands_has_every_command() -> None:
+    page = docs_reference.cli_page()
+
+    def paths(command: object, path: str) -> list[str]:
+        inner = getattr(command, "commands", {})
+        return [path, *(one for name in inner for one in paths(inner[name], f"{path} {name}"))]
+
+    whole = typer.main.get_command(make_app())
+    inner = getattr(whole, "commands", {})
+    named = [path for name, one in inner.items() if not one.hidden for path in paths(one, f"tieline {name}")]
+    assert named
+    assert [path for path in named if f"`{path}`" not in page] == []
+
+
+def test_the_page_of_the_sdk_has_every_public_name_with_its_meaning() -> None:
+    page = docs_reference.sdk_page()
+    names = [name for name in client.__all__ if isinstance(getattr(client, name), type) or name == "connect"]
+    assert names
+    assert [name for name in names if f"`{name}`\n" not in page] == []
+    assert not re.search(r"```\n\n\n+##", page), "a method without a meaning"
+
+
+@pytest.mark.slow
+async def test_the_example_of_the_sdk_runs(folder: Path) -> None:
+    async with running_hub(folder, store="memory", **ALONE) as there:
+        await there.add("alice", "bob")
+        example = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            docs_reference.EXAMPLE,
+            env={**os.environ, "TIELINE_HOME": str(folder)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        printed, _ = await asyncio.wait_for(example.communicate(), SECONDS_MAX)
+    assert example.returncode == 0
+    assert re.fullmatch(r"[0-9a-f-]{36}\nalice hello\n", printed.decode())
+
+
+def test_the_page_of_security_has_every_door() -> None:
+    doors = (ROOT / "docs" / "security.md").read_text(encoding="utf-8").partition("## Doors")[2].partition("\n## ")[0]
+    names = [one.name.replace("-", " ") for one in protocols()]
+    assert names
+    assert [name for name in names if name not in doors.lower().replace("-", " ")] == []
+    assert [route for route in ("api", "v1", "otlp", "mcp", "docs", "healthz") if f"`/{route}" not in doors] == []
+
+
+def test_the_page_of_the_configuration_has_every_section_that_a_hub_writes(tmp_path: Path) -> None:
+    page = docs_reference.configuration_page()
+    load_config(tmp_path, {})
+    sections = re.findall(r"^\[([\w-]+)\]", (tmp_path / "tieline.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sections
+    assert [name for name in sections if f"## `[{name}]`" not in page] == []
+    assert not re.search(r'"[A-Za-z0-9_-]{24,}"', page), "no secret"
+
+
+def test_the_page_of_the_configuration_has_every_variable_of_the_environment() -> None:
+    """Variables that the hub sets for programs that it starts are on the pages of those programs, or are internal."""
+    documented = set(docs_reference.VARIABLES)
+    code = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
+    used = set(re.findall(r"\"((?:TIELINE|BACKCHANNEL|PEERBUS)_[A-Z_]+)\"", code))
+    assert documented <= used
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    pages += "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("PROTOCOL.md"))
+    assert [name for name in sorted(used - documented - INTERNAL) if name not in pages] == []
+
+
+def test_the_page_of_tables_is_the_one_that_the_code_makes() -> None:
+    assert docs_reference.TABLES.read_text(encoding="utf-8") == docs_reference.tables_page(), (
+        "python -m scripts.docs_reference writes it"
+    )
