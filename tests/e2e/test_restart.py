@@ -275,6 +275,20 @@ async def test_whoever_came_in_by_another_tab_meanwhile_finds_nothing_of_who_was
     await expect(page.locator("body")).not_to_contain_text("for root alone")
 
 
+async def test_words_that_are_typed_while_the_connection_is_lost_stay(there: Office) -> None:
+    alice = await there.there.join("alice")
+    await alice.send("@root", "the purple elephant")
+    page = await there.enter(path="#/search")
+    gate = await Gate.before(page)
+    words = page.get_by_label("Words to look for")
+    await words.fill("eleph*")
+    await gate.cut(page)
+    await gate.join(page)
+    await expect(words).to_have_value("eleph*")
+    await page.get_by_role("button", name="Search", exact=True).click()
+    await expect(page.locator(".found")).to_contain_text("the purple elephant")
+
+
 async def test_a_connection_on_which_nobody_answers_is_given_up(there: Office) -> None:
     page = await there.enter()
     await page.clock.install()

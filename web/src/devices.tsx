@@ -1,5 +1,5 @@
 // Devices that ask for a token: their person shows a code, and somebody who manages members says whose they are.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { type Device, approve, pending, reject } from "./api.ts";
 import { plain } from "./plain.ts";
 import { go, where } from "./route.ts";
@@ -82,7 +82,8 @@ export function Devices() {
 export function OneDevice() {
   const [code, setCode] = useState(where.value.of);
   const [waiting] = useWaiting();
-  useEffect(() => setCode(where.value.of), [where.value.of]);
+  // At once, not after the next painting: it must not replace what is typed meanwhile.
+  useLayoutEffect(() => setCode(where.value.of), [where.value.of]);
   const device = waiting.find((one) => one.user_code === code.trim().toUpperCase());
   const decide = async (work: () => Promise<unknown>, done: string) => {
     if (await attempt(work, done)) go("members");

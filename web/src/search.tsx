@@ -1,5 +1,5 @@
 // Search in everything that the viewer may see, by the hub's full-text index.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import type { Message } from "./hub.ts";
 import { Who, Wire } from "./message.tsx";
 import { beginning, plain } from "./plain.ts";
@@ -20,11 +20,14 @@ export function Search() {
     attempt(async () => {
       const fields = { query, limit: PAGE, ...(before === undefined ? {} : { before }) };
       const { messages: page } = await hub.ask("search", fields);
+      // The answer may come when another query is already asked.
+      if (where.value.of !== query) return;
       setMore(page.length === PAGE);
       setFound((known) => (before === undefined ? page : [...(known ?? []), ...page]));
     });
+  // At once, not after the next painting, and only for another query: it must not replace what is typed meanwhile.
+  useLayoutEffect(() => setText(query), [query]);
   useEffect(() => {
-    setText(query);
     setFound(null);
     if (query && live) void read();
   }, [query, live]);
