@@ -1,7 +1,9 @@
 """Tests of the local hub: it tells clients only of durable changes, and a failing store ends no session."""
 
 import asyncio
+import gc
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -60,6 +62,39 @@ async def test_what_a_session_said_before_it_was_replaced_is_all_accepted(office
         assert isinstance(await office.hub.ask(newer), Attached)
         await until(lambda said=said: len(said) == 600)  # type: ignore[misc]
         assert all(isinstance(reply, Accepted) for reply in said)
+
+
+# Memory
+
+
+async def test_replies_that_come_later_are_freed_with_their_callback_and_not_by_the_garbage_collector(
+    office: Office,
+) -> None:
+    gc.disable()
+    try:
+        called = asyncio.Event()
+        callback = Callback(called)
+        left = weakref.ref(callback)
+        read = c.ReadActivity(office.alice, member=MemberName("alice"))
+        office.hub.submit((read, read), callback)
+        del callback
+        await called.wait()
+        # The hub's threads keep their last item until the next one comes.
+        await office.hub.ask(read)
+        await until(lambda: left() is None)
+    finally:
+        gc.enable()
+
+
+class Callback:
+    """Test double: a callback that notes that it was called with the replies."""
+
+    def __init__(self, called: asyncio.Event) -> None:
+        self._called = called
+
+    def __call__(self, replies: Sequence[Reply]) -> None:
+        assert not any(isinstance(reply, Refusal) for reply in replies), replies
+        self._called.set()
 
 
 # Durability first

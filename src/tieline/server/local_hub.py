@@ -503,27 +503,24 @@ class LocalHub:
 
     def _defer(self, replies: list[Reply | Deferred], done: Done | None) -> None:
         """Pass deferred work to the journal or the search index. Call `done` when all replies are made."""
-        left = sum(isinstance(reply, Deferred) for reply in replies)
-
-        def answered(index: int, reply: Reply, then: c.Command | None = None) -> None:
-            nonlocal left
-            if then is not None and not isinstance(reply, Refusal):
-                self.submit([then], lambda replies: answered(index, replies[0]))
-                return
-            replies[index] = reply
-            left -= 1
-            if not left and done is not None:
-                self._call(done, replies)
-
-        for index, reply in enumerate(tuple(replies)):
+        answers = _Answers(len(replies), None if done is None else partial(self._call, done))
+        for index, reply in enumerate(replies):
+            take = partial(answers.take, index)
             if not isinstance(reply, Deferred):
-                continue
-            if not isinstance(reply.work, SearchQuery):
-                self.recorder.submit(reply.work, partial(answered, index, then=reply.then))
+                take((reply,))
+            elif not isinstance(reply.work, SearchQuery):
+                self.recorder.submit(reply.work, partial(self._finish, take, reply.then))
             elif self._searcher is not None:
-                self._searcher.submit(reply.work, partial(answered, index))
+                self._searcher.submit(reply.work, partial(self._finish, take, reply.then))
             else:
-                answered(index, Refusal(Code.INVALID_REQUEST, "this hub has no search index"))
+                take((Refusal(Code.INVALID_REQUEST, "this hub has no search index"),))
+
+    def _finish(self, take: Done, then: c.Command | None, reply: Reply) -> None:
+        """Pass on the reply of deferred work. If the work succeeded and a command follows, execute it for the reply."""
+        if then is None or isinstance(reply, Refusal):
+            take((reply,))
+        else:
+            self.submit([then], take)
 
     def _recorded(self, rows: Sequence[ActivityRow]) -> None:
         """Pass new rows of activity to the receivers that follow the members of these rows."""
