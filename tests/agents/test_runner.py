@@ -275,11 +275,12 @@ async def test_events_go_in_batches_and_without_secrets(monkeypatch: pytest.Monk
     made = uploader(hub)
     running = asyncio.create_task(made.run())
     for number in range(5):
-        made.put({"kind": "x", "n": number, "headers": {"x-api-key": "abc123"}})
+        made.put({"kind": "x", "n": number, "headers": {"x-api-key": "abc123"}, "said": "ac7_" + 20 * "s"})
     await made.finish(running)
     assert [len(batch) for batch in hub.batches] == [2, 2, 1]
     assert [event["n"] for batch in hub.batches for event in batch] == [0, 1, 2, 3, 4]
     assert "abc123" not in str(hub.batches)
+    assert "ac7_" not in str(hub.batches)
     assert (made.uploaded, made.left_out) == (5, 0)
 
 

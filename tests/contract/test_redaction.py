@@ -10,6 +10,10 @@ from hypothesis import strategies as st
 
 from tieline.contract import redaction
 from tieline.contract.redaction import REDACTED, is_secret, redact, redact_text
+from tieline.protocols import protocols
+
+# They declare the forms of their own tokens.
+protocols()
 
 KEY = "sk-ant-api03-AbCdEf0123456789-xyz"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P"

@@ -109,7 +109,7 @@ def test_twin_files_have_twin_names(name: str) -> None:
 
 
 def test_nothing_outside_the_folders_names_a_protocol() -> None:
-    """Exceptions: the demo's script, with one agent on each protocol, and a known form of a secret."""
+    """Exception: the demo's script, with one agent on each protocol."""
     name = re.compile(r"agent.?channels|agent.?relay|backchannel|peerbus|(?<![a-z])ac7", re.IGNORECASE)
     source = Path(tieline.__file__).parent
     script = source / "cli" / "demo" / "script.py"
@@ -120,10 +120,7 @@ def test_nothing_outside_the_folders_names_a_protocol() -> None:
         for line in path.read_text(encoding="utf-8").splitlines()
         if name.search(line)
     ]
-    assert found == [
-        # It is removed whichever protocols run.
-        r'contract/redaction.py: "ac7_": re.compile(r"()\bac7_[A-Za-z0-9_-]{20,}"),',
-    ]
+    assert found == []
 
 
 def test_the_protocols_are_the_folders() -> None:

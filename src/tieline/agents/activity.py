@@ -17,6 +17,7 @@ import msgspec
 from tieline.client import Client, HubError, HubRefused
 from tieline.contract.redaction import redact
 from tieline.contract.refusal import Code
+from tieline.protocols import protocols
 from tieline.wire.json_text import VALUES_MAX, estimate_values
 
 WAITING_MAX = 5_000
@@ -47,6 +48,8 @@ class Uploader:
     """
 
     def __init__(self) -> None:
+        # Loaded before the first redaction, because they declare the form of their tokens.
+        protocols()
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._size = 0
         self._filled = asyncio.Event()

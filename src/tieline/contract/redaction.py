@@ -12,7 +12,7 @@ length. So no pattern may scan the same characters once for each place where a s
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -60,8 +60,8 @@ _FORMS: dict[str, re.Pattern[str]] = {
     "akia": re.compile(r"()\bAKIA[0-9A-Z]{16}\b"),
     "aiza": re.compile(r"()\bAIza[0-9A-Za-z_-]{30,}"),
     "tie_": re.compile(r"()\btie_[A-Za-z0-9_-]{20,}"),
-    "ac7_": re.compile(r"()\bac7_[A-Za-z0-9_-]{20,}"),
 }
+"""Patterns of known secrets. `add_token_prefixes` adds those of the protocols."""
 
 _JWT_MARK = "eyj"
 _JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,})?")
@@ -90,6 +90,12 @@ _FORM_CHARS_MIN = 10
 
 _PIECE_CHARS = 16_384
 """Length of the parts in which a long text is searched. To search one part takes well under a millisecond."""
+
+
+def add_token_prefixes(prefixes: Iterable[str]) -> None:
+    """Make redaction remove tokens that begin with these texts, while this process runs."""
+    for prefix in prefixes:
+        _FORMS[prefix.lower()] = re.compile(rf"()\b{re.escape(prefix)}[A-Za-z0-9_-]{{20,}}")
 
 
 def redact(value: Any) -> Any:

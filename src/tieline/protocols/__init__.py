@@ -9,6 +9,7 @@ import pkgutil
 from functools import cache
 
 from tieline.contract.identifiers import reserve
+from tieline.contract.redaction import add_token_prefixes
 from tieline.wire.protocol import Protocol
 
 
@@ -19,6 +20,7 @@ def protocols() -> tuple[Protocol, ...]:
     found = tuple(sorted((module.PROTOCOL for module in modules), key=lambda protocol: protocol.name))
     for protocol in found:
         reserve(protocol.reserved_names)
+        add_token_prefixes(protocol.token_prefixes)
     return found
 
 

@@ -220,6 +220,8 @@ class Protocol(Struct, frozen=True, kw_only=True):
     login_cookie: str = ""
     """Name of the cookie that the protocol sets when a user logs in with a one-time code. Every route of the HTTP port
     accepts this cookie."""
+    token_prefixes: tuple[str, ...] = ()
+    """Texts with which tokens of the protocol begin. Such tokens are removed from stored activity."""
     in_rooms: bool = False
     """True if this protocol also works in rooms other than the common room. (A room is a hub behind the same HTTP
     port.) Such a protocol uses only the HTTP port, and each request names its room. In these rooms, the server's

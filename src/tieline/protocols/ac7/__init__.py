@@ -65,5 +65,6 @@ PROTOCOL = Protocol(
     is_framed=True,
     runner_variable="AC7_RUNNER_SOCKET",
     login_cookie="ac7_session",
+    token_prefixes=("ac7_",),
     in_rooms=True,
 )
