@@ -39,9 +39,10 @@ WEB          := web
 PRETTIER      = $(NODE) $(WEB)/node_modules/prettier/bin/prettier.cjs --log-level=warn --ignore-path $(WEB)/.prettierignore --cache --cache-location $(WEB)/build/prettier
 
 # Packages of Debian that no Python package brings: the browser of the console's tests, a library of the driver that
-# moves it, and the terminal of the tests of `tieline run`. They are there if a file of each is.
-DEBIAN       := chromium-headless-shell libatomic1 tmux
-DEBIAN_THERE := $(and $(shell command -v chromium-headless-shell),$(wildcard /usr/lib/*/libatomic.so.1 /usr/lib64/libatomic.so.1),$(shell command -v tmux))
+# moves it, the terminal of the tests of `tieline run`, and the network of a test's other machine. They are there if a
+# file of each is.
+DEBIAN       := chromium-headless-shell libatomic1 tmux iproute2
+DEBIAN_THERE := $(and $(shell command -v chromium-headless-shell),$(wildcard /usr/lib/*/libatomic.so.1 /usr/lib64/libatomic.so.1),$(shell command -v tmux),$(wildcard /usr/sbin/ip /sbin/ip /usr/bin/ip))
 
 SOURCES      := src tests bench scripts
 TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console site debian pipeline sail)
@@ -83,8 +84,8 @@ ready: $(TEST_STAMPS) ## everything that the tests need, installed and built
 fresh: ## prove the README on a bare Debian 12 in a folder, as root (ARGS="--steps run,message" takes some steps)
 	@$(PYTHON) -m scripts.fresh $(ARGS)
 
-soak: $(TEST_STAMPS) ## every fault test at its full number of rounds; takes long
-	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults tests/pipeline/test_cluster.py tests/pipeline/test_engines.py tests/pipeline/test_object_store.py tests/stores/test_reads.py tests/scripts/test_build_hook.py --timeout=7200 -rP $(ARGS)
+soak: $(TEST_STAMPS) ## every fault test, and every test that names SOAK, at its full number of rounds; takes long
+	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults $$(grep -rlw SOAK tests --include='test_*.py' --exclude-dir=faults) --timeout=7200 -rP $(ARGS)
 
 programs: $(TEST_STAMPS) $(STAMPS)/programs ## the agent programs themselves (770 MB from npm) with a scripted model, end to end
 	TIELINE_PROGRAMS=$${TIELINE_PROGRAMS:-1} $(PYTEST) tests/programs $(ARGS)
