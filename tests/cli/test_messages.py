@@ -139,6 +139,20 @@ def test_history_is_a_conversation_with_one_peer(hub: HubProcess, alice: str, bo
     assert "myself" not in shown
 
 
+def test_a_stored_name_sees_its_own_messages_and_not_everybodys(hub: HubProcess, alice: str, bob: str) -> None:
+    carol = f"carol-of-{alice}"
+    hub.add_members(carol)
+    own, other = hub.send(alice, f"@{bob}", f"zebra {alice}")[0], hub.send(bob, f"@{carol}", f"zebra {alice}")[0]
+    stored = {"BACKCHANNEL_HOME": str(hub.home / f"spool-of-{alice}")}
+    assert hub.cli("init", alice, env=stored).returncode == 0
+    for command in (("history",), ("search", f'"zebra {alice}"')):
+        shown = [message["id"] for message in json.loads(hub.cli(*command, "--json", env=stored).stdout)]
+        assert shown == [own], command
+    assert other in {message["id"] for message in json.loads(hub.cli("history", "--json").stdout)}
+    assert bob in hub.cli("receipts", own, env=stored).stdout
+    assert hub.cli("receipts", hub.number(carol, other), env=stored).returncode == 3
+
+
 def test_a_target_that_nobody_has_is_refused_with_the_nearest_name(hub: HubProcess, alice: str, bob: str) -> None:
     done = hub.cli("send", bob[:-1] + "z", "hi", "--as", alice)
     assert (done.returncode, done.stdout) == (3, "")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from types import SimpleNamespace
 from typing import cast
 
@@ -25,7 +26,8 @@ def test_an_objective_is_named_by_the_end_of_its_id() -> None:
 def test_an_id_without_a_number_is_named_by_its_random_part() -> None:
     whole = "01a1edd5-5cf8-7000-af12-1b1d99ad3625"
     assert short_id(whole) == to_prefix_id(whole)[:8] == "99ad3625"
-    assert short_id("release") == "release"
+    for name in ("release", "release-2026-11-18-planning-of-teamx", whole.replace("-", "0")):
+        assert short_id(name) == name, "another text of as many characters is no id"
 
 
 async def test_an_unknown_number_never_names_a_message_whose_id_begins_so_by_chance(
@@ -104,6 +106,42 @@ def test_a_beginning_or_the_whole_id_names_a_message_too(hub: HubProcess, alice:
     shown = {hub.cli("receipts", name, "--as", bob).stdout for name in names}
     assert len(shown) == 1
     assert "pending" in shown.pop()
+
+
+@pytest.mark.slow
+def test_every_command_takes_the_short_form_of_a_thread(hub: HubProcess, alice: str, bob: str) -> None:
+    thread, twin = (f"5eed{number:04x}-{os.urandom(2).hex()}-4000-8000-00000000000a" for number in (1, 2))
+    name = f"plan-of-{alice}-2026-11-18-and-later"[:36]
+    for one in (thread, twin, name):
+        hub.cli("send", f"@{bob}", f"zebra in {one}", "--thread", one, "--as", alice)
+    assert f"[thread {thread[:8]}]" in hub.cli("inbox", "--as", bob).stdout
+    hub.cli("send", f"@{bob}", "more", "--thread", thread[:8].upper(), "--as", alice)
+    (last, *_) = json.loads(hub.cli("history", "--as", alice, "--json").stdout)
+    assert (last["body"], last["thread"]) == ("more", thread)
+    for typed in (thread[:8], f"thread:{thread[:9]}", thread):
+        found = json.loads(hub.cli("search", "zebra", "--in", typed, "--as", bob, "--json").stdout)
+        assert [message["body"] for message in found] == [f"zebra in {thread}"]
+    paused = hub.cli("pause", f"thread:{thread[:8]}")
+    assert (paused.stdout.split()[0], paused.stderr) == (f"thread:{thread}", "")
+    assert hub.cli("send", f"@{bob}", "x", "--thread", thread[:8], "--as", alice).stdout.count("held") == 1
+    assert "1 held message is delivered" in hub.cli("resume", f"thread:{thread[:8]}").stdout
+    assert hub.cli("allow", f"thread:{thread[:8]}").stdout.startswith(f"thread:{thread} ")
+
+
+@pytest.mark.slow
+def test_a_short_form_of_several_threads_is_refused_and_of_none_is_a_name(
+    hub: HubProcess, alice: str, bob: str
+) -> None:
+    one, two = (f"abad1dea-{number:04x}-4000-8000-00000000000a" for number in (1, 2))
+    for thread in (one, two, "abad1dec"):
+        hub.cli("send", f"@{bob}", "x", "--thread", thread, "--as", alice)
+    for command in (("send", f"@{bob}", "x", "--thread"), ("search", "x", "--in")):
+        done = hub.cli(*command, "abad1dea", "--as", alice)
+        assert (done.returncode, one in done.stderr, two in done.stderr) == (2, True, True)
+    hub.cli("send", f"@{bob}", "x", "--thread", "abad1de", "--as", alice)
+    threads = [message["thread"] for message in json.loads(hub.cli("history", "--as", alice, "--json").stdout)]
+    assert threads == ["abad1de", "abad1dec", two, one]
+    assert "No recent message is in a thread 'abad1def'." in hub.cli("pause", "thread:abad1def").stderr
 
 
 @pytest.mark.slow

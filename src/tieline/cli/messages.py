@@ -22,12 +22,11 @@ from tieline.cli.output import (
     without_framing,
 )
 from tieline.cli.session import JsonOption, Link, speaker_of, talks, talks_anywhere
-from tieline.cli.short_ids import find_message, find_message_id, find_reference, find_target, short_message
+from tieline.cli.short_ids import find_message, find_message_id, find_reference, find_target, find_thread, short_message
 from tieline.contract.delivery import HELD
 from tieline.contract.identifiers import parse_member_name
 from tieline.contract.message import Level, Priority
 from tieline.contract.refusal import Refusal
-from tieline.wire.prefix_ids import from_prefix_id
 
 if TYPE_CHECKING:
     from tieline.client import Accepted, Client, Message, ReceiptView
@@ -185,7 +184,7 @@ async def _say_it(link: Link, target: str, text: str, parts: dict[str, Any], goa
             if parts.get(name):
                 parts[name] = await find_reference(client, parts[name])
         if parts["thread"]:
-            parts["thread"] = from_prefix_id(parts["thread"])
+            parts["thread"] = await find_thread(client, parts["thread"])
         whole = await find_target(client, full_target(target))
         client, accepted = await _deliver(link, client, whole, text, parts)
         if not json:
@@ -378,7 +377,7 @@ async def receipts(
 
     Each line has a state that the delivery reached, the time, the protocol, and the evidence.
     """
-    async with await link.open() as client:
+    async with await link.or_stored().open() as client:
         found = await client.receipts(await find_message_id(client, id))
     if json:
         print_json(found)
@@ -407,7 +406,7 @@ async def history(
 
     The oldest comes first; with --json, the newest. It marks no message as seen.
     """
-    async with await link.open() as client:
+    async with await link.or_stored().open() as client:
         place = None if peer is None else await find_target(client, full_target(peer))
         found = await _newest(client, place, limit, canaries=canaries)
         # Messages with a member that was removed are still found.

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 _NEAR_MAX = 3
 """Number of near names that are offered: as many as the hub offers."""
 _THREAD = "obj:"
+_NAMED_THREAD = "thread:"
 
 
 async def check_names(client: "Client", *targets: str) -> None:
     """Raise `Failure` if one of the targets names a member, channel or objective that does not exist.
 
-    A target is `@member`, `#channel` or `obj:ID`. Anything else is not checked.
+    A target is `@member`, `#channel`, `obj:ID` or `thread:ID`. Anything else is not checked.
     """
     for target in targets:
         failure = await _find_unknown(client, target)
@@ -62,6 +63,8 @@ async def _find_unknown(client: "Client", target: str) -> Failure | None:
             return None if name in channels else _unknown_channel(name, channels)
         case _ if target.startswith(_THREAD):
             return await _unknown_objective(client, target.removeprefix(_THREAD))
+        case _ if target.startswith(_NAMED_THREAD):
+            return await _unknown_thread(client, target.removeprefix(_NAMED_THREAD))
         case _:
             return None
 
@@ -95,6 +98,14 @@ async def _unknown_objective(client: "Client", id: str) -> Failure | None:
         hint = "'tieline objectives list' lists those that you may see"
         return Failure(Exit.REFUSED, error.message, hint, word=error.code.value)
     return None
+
+
+async def _unknown_thread(client: "Client", name: str) -> Failure | None:
+    from tieline.cli.short_ids import recent_threads
+
+    if name in await recent_threads(client):
+        return None
+    return Failure(Exit.REFUSED, f"no recent message is in a thread {name!r}", word="unknown_thread")
 
 
 def _near(name: str, known: "Iterable[str]") -> list[str]:

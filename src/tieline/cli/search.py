@@ -6,7 +6,7 @@ Used by: the command line. Uses: a session with a hub.
 import re
 import time
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,10 @@ from tieline.cli.failure import Exit, Failure
 from tieline.cli.names import check_names, check_place
 from tieline.cli.output import print_messages
 from tieline.cli.session import JsonOption, Link, talks
-from tieline.cli.short_ids import find_target
+from tieline.cli.short_ids import find_target, find_thread
+
+if TYPE_CHECKING:
+    from tieline.client import Client
 
 _AGO = re.compile(r"(\d{1,6})([smhdw])\Z")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -75,8 +78,8 @@ async def search(
 
     A message must contain all words. The oldest comes first; with --json, the newest.
     """
-    async with await link.open() as client:
-        where = await find_target(client, place) if place else None
+    async with await link.or_stored().open() as client:
+        where = await _find_place(client, place) if place else None
         found = await client.search(
             " ".join(query),
             sender=sender.removeprefix("@") if sender else None,
@@ -91,3 +94,10 @@ async def search(
             if where:
                 await check_place(client, where)
     print_messages(found, json=json, none="Nothing was found.")
+
+
+async def _find_place(client: "Client", place: str) -> str:
+    """Return a place as the hub's search takes it: a target, or the whole name of a thread."""
+    if place.startswith(("@", "#", "obj:")):
+        return await find_target(client, place)
+    return await find_thread(client, place.removeprefix("thread:"))

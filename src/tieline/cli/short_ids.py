@@ -1,9 +1,10 @@
-"""Short ids: the names of messages and objectives that a person can type.
+"""Short ids: the names of messages, threads and objectives that a person can type.
 
 Used by: every command that prints or takes an id. Uses: a session with a hub. A message's short id is its number: its
 offset in the hub's log, which no other message has. An objective's short id is the end of its id: a number too, with
 the digits 0 to 9 and a to z. Every command also takes the whole id, and the beginning of an id in the hub's spelling or
-as a prefix id (`wire.prefix_ids`). JSON has whole ids.
+as a prefix id (`wire.prefix_ids`). A thread whose name is an id is shown and named by the beginning of that id. JSON
+has whole ids.
 
 A number is found by one lookup, however old the message is. A beginning is looked for in the inbox and among the newest
 messages only, so that no command reads the whole history.
@@ -34,9 +35,11 @@ _RECENT = 1000
 _NAMED_MAX = 5
 """Number of candidates that are named if a text fits several ids: enough to see how the ids differ."""
 
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
 _BEGINNING = re.compile(r"[0-9A-Fa-f-]+\Z")
 _OBJECTIVE = "obj-"
 _THREAD = "obj:"
+_NAMED_THREAD = "thread:"
 
 
 def short_message(message: "Message | Accepted") -> str:
@@ -49,8 +52,7 @@ def short_id(message_id: str) -> str:
 
     Return text unchanged if it is no id.
     """
-    whole = to_prefix_id(message_id)
-    return whole[:_CHARS] if len(whole) == _ID_CHARS else whole
+    return to_prefix_id(message_id)[:_CHARS] if _UUID.match(message_id) else message_id
 
 
 def short_objective(objective_id: str) -> str:
@@ -124,8 +126,36 @@ async def find_objective_id(client: "Client", text: str) -> str:
     return found[0] if found else name
 
 
+async def find_thread(client: "Client", text: str) -> str:
+    """Return the whole name of the thread that a person named by the beginning of its id.
+
+    Raise `Failure` if several fit. Return other text unchanged: a thread may have any name, and its first message may be
+    the next one.
+    """
+    # The beginning has as many characters as are shown, so that no word of a person becomes an id by chance.
+    if _UUID.match(text) or len(text) < _CHARS or not _BEGINNING.match(text):
+        return from_prefix_id(text)
+    known = await recent_threads(client)
+    found = sorted(one for one in known if _UUID.match(one) and _begins(one, text))
+    if text in known or not found:
+        return text
+    if len(found) > 1:
+        raise _several(text, "threads", [to_prefix_id(id) for id in found])
+    return found[0]
+
+
+async def recent_threads(client: "Client") -> set[str]:
+    """Return the threads of the messages in the inbox and of the newest ones."""
+    return {message.thread for message in await _recent(client) if message.thread}
+
+
 async def find_target(client: "Client", target: str) -> str:
-    """Return a target in the hub's spelling. Only the thread of an objective (`obj:ID`) may have a short id."""
+    """Return a target, or the name of a conversation, in the hub's spelling.
+
+    Objectives (`obj:ID`) and threads (`thread:ID`) may have a short id.
+    """
+    if target.startswith(_NAMED_THREAD):
+        return f"{_NAMED_THREAD}{await find_thread(client, target.removeprefix(_NAMED_THREAD))}"
     if not target.startswith(_THREAD):
         return target
     return f"{_THREAD}{await find_objective_id(client, target)}"
