@@ -84,8 +84,8 @@ ready: $(TEST_STAMPS) ## everything that the tests need, installed and built
 fresh: ## prove the README on a bare Debian 12 in a folder, as root (ARGS="--steps run,message" takes some steps)
 	@$(PYTHON) -m scripts.fresh $(ARGS)
 
-soak: $(TEST_STAMPS) ## every fault test, and every test that names SOAK, at its full number of rounds; takes long
-	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults $$(grep -rlw SOAK tests --include='test_*.py' --exclude-dir=faults) --timeout=7200 -rP $(ARGS)
+soak: $(TEST_STAMPS) ## every fault test, and every other test that knows this target, at its full number of rounds; takes long
+	TIELINE_SOAK=1 $(BIN)/python -m pytest tests/faults $$(grep -rliw soak tests --include='test_*.py' --exclude-dir=faults) --timeout=7200 -rP $(ARGS)
 
 programs: $(TEST_STAMPS) $(STAMPS)/programs ## the agent programs themselves (770 MB from npm) with a scripted model, end to end
 	TIELINE_PROGRAMS=$${TIELINE_PROGRAMS:-1} $(PYTEST) tests/programs $(ARGS)
