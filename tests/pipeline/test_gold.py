@@ -4,12 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from tests.pipeline.lakes import copied
 from tests.pipeline.oracle import QUERIES, Oracle, stored
-from tieline.pipeline.catalogue import GOLD, SCHEMAS
+from tieline.pipeline import flow
+from tieline.pipeline.catalogue import GOLD, SCHEMAS, SILVER
 from tieline.pipeline.lake import Lake
+from tieline.pipeline.run import rebuild_all, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SPLIT = "spark.sql.files.maxPartitionBytes"
 
 
 def test_the_oracle_knows_every_gold_table() -> None:
@@ -21,6 +27,36 @@ def test_a_gold_table_is_what_duckdb_makes_of_the_same_log(filled: Lake, oracle:
     expected = oracle.rows(table)
     assert expected
     assert stored(filled.files(table), SCHEMAS[table].fieldNames()) == expected
+
+
+def require_same(lake: Lake, other: Lake) -> None:
+    """Fail the test if a table of facts or of sums differs between two lakes."""
+    for table in (*GOLD, *SILVER):
+        columns = SCHEMAS[table].fieldNames()
+        assert stored(lake.files(table), columns) == stored(other.files(table), columns), table
+
+
+def test_batches_that_are_too_large_for_one_task_make_the_same_tables(
+    spark: SparkSession, made_home: Path, scratch: Path, begun: Lake, filled: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, where = copied(begun, scratch / "many"), {"home": str(made_home)}
+    for limit in ("FEW_ROWS", "_HASHED_ROWS", "_LATE_MAX"):
+        monkeypatch.setattr(flow, limit, 0)
+    # In one partition, a task has all rows of a key, whatever the query does.
+    kept = {name: str(spark.conf.get(name)) for name in ("spark.sql.shuffle.partitions", SPLIT)}
+    try:
+        spark.conf.set("spark.sql.shuffle.partitions", "3")
+        spark.conf.set(SPLIT, "20000")
+        ends = filled.head().position
+        run(spark, lake, where, until={"main": ends["main"] - 2, "activity": ends["activity"] // 3})
+        run(spark, lake, where)
+        assert lake.head().counts == {"late": 2, "unknown": 0}
+        require_same(lake, filled)
+        rebuild_all(spark, lake)
+        require_same(lake, filled)
+    finally:
+        for name, value in kept.items():
+            spark.conf.set(name, value)
 
 
 def test_what_was_planted_is_found(filled: Lake, made_home: Path) -> None:
