@@ -2,20 +2,26 @@
 
 import json
 import re
+import time
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from typer.testing import CliRunner
 
 from tests.pipeline.lakes import DAY, START, busy, copied, lake_of
 from tieline.cli.main import make_app
 from tieline.pipeline.alerts import find_alerts
-from tieline.pipeline.catalogue import SCHEMAS, about, described, sources
+from tieline.pipeline.arrow_tables import ArrowTables
+from tieline.pipeline.catalogue import SCHEMAS, STORED, TIMES, about, described, sources
 from tieline.pipeline.checks import check_tables, read_checked
 from tieline.pipeline.lake import Lake
 from tieline.pipeline.report import make_report
 from tieline.pipeline.run import run
+from tieline.pipeline.tasks import TableWriter
 
 pytestmark = pytest.mark.slow  # each test writes a lake
 
@@ -47,6 +53,44 @@ def test_a_key_that_is_twice_there_is_found_and_is_an_alert(folder: Path) -> Non
     (alert,) = (alert for alert in find_alerts(report) if alert.kind == "check")
     assert alert.what.startswith("A test of the table edges failed: rows of edges have the same day_ms, sender, recip")
     assert alert.what.endswith("'tieline pipeline rebuild --all' mends the tables.")
+
+
+@pytest.mark.parametrize("table", ["bronze", "messages", "deliveries"])
+def test_a_row_that_an_earlier_batch_had_is_found_and_other_files_are_not_read(
+    folder: Path, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def row(offset: int) -> dict[str, Any]:
+        return {"log": "main", "offset": offset, "number": 1, "key": offset, "at_ms": START, "sent_ms": START}
+
+    lake = lake_of(folder, {table: [row(offset) for offset in range(5)], "members": [{**MEMBER, "sent": 0}]})
+    older = {path.removeprefix(f"{folder}/") for path in lake.files(table)}
+    read = set[str]()
+    plain = ArrowTables._read
+
+    def noted(self: ArrowTables, files: Any, *rest: Any) -> pa.Table:
+        read.update(file.path for file in files)
+        return plain(self, files, *rest)
+
+    monkeypatch.setattr(ArrowTables, "_read", noted)
+    for first, again in ((5, False), (4, True)):
+        check_tables(lake)
+        read.clear()
+        add(lake, table, [row(offset) for offset in range(first, first + 5)])
+        assert [one.table for one in check_tables(lake).failed if one.check.startswith("unique")] == [table] * again
+        assert bool(read & older) == again
+
+
+def add(lake: Lake, table: str, rows: list[dict[str, Any]]) -> None:
+    """Add a batch with these rows of one table to a lake, without changing what the lake has."""
+    head, schema = lake.head(), to_arrow_schema(STORED[table])
+    writer = TableWriter(lake.storage, table, head.number + 1, schema, TIMES[table])
+    columns = {name: [row.get(name) for row in rows] for name in schema.names}
+    files = list(writer.write(iter([pa.Table.from_pydict(columns, schema)])))
+    # The clock must have gone on since the last test of the tables, as it has between two runs.
+    while time.time_ns() // 1_000_000 <= head.at_ms:
+        pass
+    lake.commit_table(table, head.number + 1, schema, files)
+    lake.commit(lake.follow(head, [*head.versions], position=head.position))
 
 
 def test_sums_that_differ_are_found(folder: Path) -> None:

@@ -89,8 +89,18 @@ class ArrowTables:
         return (min(found), max(found)) if found else None
 
     def written(self, name: str, columns: Sequence[str], since_ms: int) -> pa.Table:
-        """Return the rows of the files that were written to a table after a time."""
-        return self._read([file for file in self._known(name) if file.written_ms > since_ms], name, columns)
+        """Return the rows of the files that were written to a table after a time, and of older files beside them.
+
+        An older file is read only if its offsets overlap with those of a new file. A row that was added twice is then
+        there twice, whenever each was added.
+        """
+        new = [file for file in self._known(name) if file.written_ms > since_ms]
+        old = [
+            file
+            for file in self._known(name)
+            if file.written_ms <= since_ms and any(file.overlaps(other) for other in new)
+        ]
+        return self._read([*new, *old], name, columns)
 
     def changed(self, name: str, since_ms: int) -> list[str]:
         """Return the days for which files were written to a table after a time, in order."""

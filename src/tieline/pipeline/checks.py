@@ -1,7 +1,8 @@
 """Tests of the tables after a commit: unique keys, and sums that must be the same in two tables.
 
 Used by: a run, after each batch, and `tieline pipeline tables --check`. Uses: the tables, read with Arrow. Only the
-files and days that changed since the last time are read. The results are in the lake, for the report and its alerts.
+files and days that changed since the last time are read, and older files that may have rows of the same offsets. The
+results are in the lake, for the report and its alerts.
 """
 
 import msgspec
@@ -63,7 +64,7 @@ class _Tests:
     def _unique(self, table: str) -> list[tuple[str, str]]:
         keys, since = list(KEYS[table]), self._since(table)
         if table in SILVER or table == BRONZE or TIMES[table] is None:
-            # Rows are only added, so that new files are enough; and a table without days is small.
+            # A table without days is small.
             rows = [self._tables.written(table, keys, since if TIMES[table] is not None else 0)]
         else:
             days = (day_start(day) for day in self._tables.changed(table, since))

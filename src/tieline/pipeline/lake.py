@@ -99,7 +99,7 @@ class Commit(Struct, frozen=True):
 
 
 class DayFile(Struct, frozen=True):
-    """A Parquet file of a table: its path in the lake, its day, and its first and last minute, if it has minutes."""
+    """A Parquet file of a table: its path in the lake, its day, and its first and last minute and offset, if known."""
 
     path: str
     day: str | None
@@ -107,9 +107,19 @@ class DayFile(Struct, frozen=True):
     """Time at which the file became a part of the table."""
     first_ms: int | None = None
     last_ms: int | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
+
+    def overlaps(self, other: "DayFile") -> bool:
+        """True if both files may have rows of the same offset."""
+        offsets = (self.first_offset, self.last_offset, other.first_offset, other.last_offset)
+        first, last, others_first, others_last = offsets
+        if first is None or last is None or others_first is None or others_last is None:
+            return True
+        return first <= others_last and others_first <= last
 
 
-_SPANS = ("min.minute_ms", "max.minute_ms")
+_SPANS = ("min.minute_ms", "max.minute_ms", "min.offset", "max.offset")
 _MAP = pa.map_(pa.string(), pa.int64())
 _COMMIT_SCHEMA = pa.schema(
     [
