@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -25,8 +26,9 @@ from tieline.cli.doctor_home import look_at_home, look_at_place, look_at_process
 from tieline.cli.doctor_installation import installation
 from tieline.cli.doctor_members import look_at_invitations, look_at_members, look_at_ways, ways
 from tieline.cli.doctor_pipeline import pipeline
-from tieline.cli.doctor_store import audit, databases
+from tieline.cli.doctor_store import audit, backups, databases
 from tieline.cli.failure import Exit
+from tieline.cli.last_backup import LastBackup
 from tieline.client import InvitationView, Leg, MemberView, Reach, Way
 from tieline.console import report_page
 from tieline.core.audit import verify
@@ -389,6 +391,22 @@ async def test_a_configuration_without_tls_with_which_the_hub_does_not_start_is_
     (home / "tieline.toml").write_text(f'[http]\nlisten = "0.0.0.0:7117"\n{settings}\n')
     found = [one.grade for one in look_at_home(home) if "without TLS" in one.what]
     assert found == ([] if grade is None else [grade])
+
+
+async def test_the_flags_of_the_running_hub_count_and_not_the_file_of_the_next_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in the container: the environment names the address, and a flag the certificate.
+    monkeypatch.setenv("TIELINE_HTTP", "0.0.0.0:7117")
+    flags = {"http": {"tls": True}, **NOTHING_SPOKEN}
+    regular = {"every": "1h", "folder": "/backups"}
+    async with running_hub(folder / "home", flags=flags, backup=regular) as there:
+        assert [one for one in look_at_home(there.home) if "without TLS" in one.what] == []
+        old = LastBackup(int((time.time() - 4 * 3600) * 1000), "file", 1, True)
+        (there.home / "backup.json").write_bytes(msgspec.json.encode(old))
+        (late,) = backups(there.home)
+        assert (late.grade, late.why) == (Grade.WRONG, "regular backups are configured, and do not happen")
+    assert [one.grade for one in look_at_home(there.home) if "without TLS" in one.what] == [Grade.WRONG]
 
 
 def test_invitations_without_an_end_are_named() -> None:

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tests.server.hubs import running_hub
-from tieline.server.config import load_config
-from tieline.server.config_origin import Origin, Setting, recorded, settings_of
+from tieline.server.config import BackupSection, load_config
+from tieline.server.config_origin import Origin, Setting, in_use, recorded, settings_of
 
 
 def by_name(found: tuple[Setting, ...]) -> dict[str, Setting]:
@@ -24,6 +24,19 @@ def test_each_value_has_the_place_it_comes_from(tmp_path: Path, monkeypatch: pyt
     assert found["limits.hops_soft"].origin is Origin.DEFAULT
     assert found["store.url"] == Setting("store.url", "memory", Origin.ENVIRONMENT)
     assert found["peerbus.enabled"] == Setting("peerbus.enabled", False, Origin.FLAG)
+
+
+def test_a_value_that_the_hub_spells_in_another_way_has_its_origin(tmp_path: Path) -> None:
+    (tmp_path / "tieline.toml").write_text("[http]\nbase_url = 'https://hub.example/'\nnames = ['bücher.example']\n")
+    found = by_name(settings_of(tmp_path, load_config(tmp_path).overridden({})).settings)
+    assert found["http.base_url"] == Setting("http.base_url", "https://hub.example", Origin.FILE)
+    assert found["http.names"] == Setting("http.names", ("xn--bcher-kva.example",), Origin.FILE)
+
+
+def test_a_file_that_needs_a_flag_has_origins_too(tmp_path: Path) -> None:
+    (tmp_path / "tieline.toml").write_text("[http]\ntls_cert = 'a.crt'\n")
+    found = by_name(settings_of(tmp_path, load_config(tmp_path).overridden({"http": {"tls_key": "a.key"}})).settings)
+    assert (found["http.tls_cert"].origin, found["http.tls_key"].origin) == (Origin.FILE, Origin.FLAG)
 
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:
@@ -43,9 +56,12 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
 
 
 async def test_a_running_hub_writes_down_its_settings_until_it_stops(folder: Path) -> None:
-    async with running_hub(folder / "home") as there:
+    async with running_hub(folder / "home", backup={"every": "6h", "folder": "/backups"}) as there:
         found = recorded(folder / "home")
         assert found is not None
         assert by_name(found.settings)["http.listen"].origin is Origin.FLAG
         assert there.running.http.startswith("http://127.0.0.1:")
+        assert by_name(found.settings)["backup.every"] == Setting("backup.every", "6h", Origin.FLAG)
+        assert in_use(folder / "home").section("backup", BackupSection) == BackupSection("6h", "/backups")
     assert recorded(folder / "home") is None
+    assert in_use(folder / "home").section("backup", BackupSection) == BackupSection()

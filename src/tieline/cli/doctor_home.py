@@ -98,7 +98,8 @@ def _mode(path: Path) -> str:
 
 
 def _configuration(home: Path) -> Iterator[DoctorFinding]:
-    from tieline.server.config import ConfigError, load_config
+    from tieline.server.config import ConfigError, Http, load_config
+    from tieline.server.config_origin import in_use
 
     path = home / CONFIG_FILE
     if not path.exists():
@@ -110,7 +111,7 @@ def _configuration(home: Path) -> Iterator[DoctorFinding]:
         yield wrong("home", str(error), "the hub does not start with it", f"correct {path}")
         return
     yield well("home", f"{CONFIG_FILE} can be used")
-    yield from _exposure(config.http)
+    yield from _exposure(in_use(home).section("http", Http))
     for name, extension in extensions_by_name().items():
         yield from extension.look_at_settings(config.protocols[name], path)
 

@@ -104,11 +104,12 @@ def backups(home: Path) -> Iterator[DoctorFinding]:
 
 
 def _backup_seconds(home: Path) -> int:
-    from tieline.server.config import ConfigError, load_config
+    from tieline.server.config import BackupSection, ConfigError
+    from tieline.server.config_origin import in_use
 
     try:
-        return load_config(home).backup.every_seconds
-    except ConfigError:
+        return in_use(home).section("backup", BackupSection).every_seconds
+    except (ConfigError, OSError):
         # Another check tells of it.
         return 0
 

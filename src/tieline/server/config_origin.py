@@ -1,7 +1,7 @@
 """The origin of each setting: the default, `tieline.toml`, an environment variable, or a flag of `tieline serve`.
 
-Used by: the hub, which writes down the settings it runs with, and `tieline config show`. Uses: `config`. Secrets are
-not part of it: it says only that they are set.
+Used by: the hub, which writes down the settings it runs with, `tieline config show`, and commands that need a setting
+of the running hub. Uses: `config`. Secrets are not part of it: it says only that they are set.
 """
 
 import re
@@ -9,14 +9,16 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from tieline.protocols import protocols
-from tieline.server.config import Config, load_config
-from tieline.wire.home import CONFIG_FILE, SETTINGS_FILE, write_private
+from tieline.server.config import Config, ConfigError, load_config
+from tieline.wire.home import CONFIG_FILE, SETTINGS_FILE, read_running, write_private
+
+_Section = TypeVar("_Section", bound=Struct)
 
 _SECRET = re.compile(r"token|secret|password")
 
@@ -45,6 +47,13 @@ class EffectiveSettings(Struct, frozen=True):
     settings: tuple[Setting, ...]
     file_changed_at_ns: int
 
+    def section(self, name: str, kind: type[_Section]) -> _Section:
+        """Return one section of the settings, such as `http`."""
+        values = {one.name: one.value for one in self.settings}
+        # The running hub may be of another version, which has other fields.
+        fields = {field: values[f"{name}.{field}"] for field in kind.__struct_fields__ if f"{name}.{field}" in values}
+        return msgspec.convert(fields, kind)
+
 
 def settings_of(home: Path, config: Config | None = None) -> EffectiveSettings:
     """Return the settings of a home with a `tieline.toml`. Raises `ConfigError`.
@@ -54,8 +63,8 @@ def settings_of(home: Path, config: Config | None = None) -> EffectiveSettings:
     path = home / CONFIG_FILE
     changed = path.stat().st_mtime_ns
     written = tomllib.loads(path.read_text(encoding="utf-8"))
-    from_file = dict(_values(load_config(home, {})))
-    with_environment = load_config(home)
+    from_file = dict(_values(_usual(load_config(home, {}))))
+    with_environment = _usual(load_config(home))
     from_environment = dict(_values(with_environment))
     found = []
     for name, value in _values(config or with_environment):
@@ -81,6 +90,21 @@ def recorded(home: Path) -> EffectiveSettings | None:
         return msgspec.json.decode((home / SETTINGS_FILE).read_bytes(), type=EffectiveSettings)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def in_use(home: Path) -> EffectiveSettings:
+    """Return the settings of the running hub of this home, else those of the next start. Raises `ConfigError`."""
+    found = recorded(home) if read_running(home) is not None else None
+    return found or settings_of(home)
+
+
+def _usual(config: Config) -> Config:
+    """Return a configuration in the form in which the hub uses it, so that only flags make a difference."""
+    try:
+        return config.overridden({})
+    except ConfigError:
+        # Only together with a flag it is one that can be used.
+        return config
 
 
 def _values(config: Config) -> Iterator[tuple[str, Any]]:

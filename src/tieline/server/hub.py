@@ -249,6 +249,7 @@ class RunningHub:
         config = load_config(home.path).overridden(options.flags)
         self.backup = msgspec.structs.replace(config.backup, **options.backup)
         self.backup.check()
+        config = msgspec.structs.replace(config, backup=self.backup)
         if options.store:
             config = msgspec.structs.replace(config, store=StoreSection(options.store))
         if options.http:
