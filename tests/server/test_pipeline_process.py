@@ -27,7 +27,6 @@ import os, subprocess, sys, time
 from pathlib import Path
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print("it runs", flush=True)
-print("error: it has no Java", file=sys.stderr, flush=True)
 print("x" * 200_000, flush=True)
 with Path(sys.argv[1]).open("a") as pids:
     print(os.getpid(), child.pid, file=pids)
@@ -80,11 +79,22 @@ async def test_a_process_that_dies_is_started_again_and_its_output_is_marked(
     assert not any(map(alive, (first, firsts_child, second, seconds_child))), "nothing of it stays"
     said = [(line["log_level"], line["event"]) for line in lines]
     assert said.count(("info", "it runs")) == 2
-    assert ("warning", "error: it has no Java") in said
     assert ("warning", "the pipeline's process ended") in said
     assert {line["part"] for line in lines} == {"pipeline"}
     assert "tieline_pipeline_running 1.0" in shown
     assert "tieline_pipeline_starts_total 2.0" in shown
+
+
+async def test_the_reason_for_which_the_command_fails_is_a_warning(folder: Path) -> None:
+    # The home has no log, so the command itself says why it ends.
+    command = (sys.executable, "-P", "-m", "tieline.cli.main", "pipeline", "run", "--home", str(folder))
+    process = PipelineProcess(command)
+    with structlog.testing.capture_logs() as lines:
+        process.start()
+        await until(lambda: any("the pipeline's process ended" in line["event"] for line in lines))
+        await process.stop()
+    (told,) = [line for line in lines if "there is no log in" in line["event"]]
+    assert told["log_level"] == "warning"
 
 
 @pytest.mark.slow

@@ -30,8 +30,8 @@ _LASTED_SECONDS = 120.0
 """A process that ran this long was no failed start, so the next wait is the shortest again."""
 _DAYS_MAX = 7
 """Longest interval, in days. The hub keeps messages for a week."""
-_ERROR = "error"
-"""Beginning of a line by which a command says that it failed."""
+_ERROR = "tieline: "
+"""Beginning of a line by which a command says that it failed (`cli.output.complain`)."""
 
 log = structlog.get_logger(__name__)
 
