@@ -218,3 +218,19 @@ def test_every_lake_is_another_reader() -> None:
     assert other.startswith("pipeline-")
     assert other != reader_name(Lake("/h/third"), where)
     assert other == reader_name(Lake("/h/other"), {"url": "http://hub:1", "token": "t"})
+
+
+@pytest.mark.parametrize("spelling", ["s3://bucket/lake/", "S3://bucket//lake", "s3://Bucket/lake"])
+def test_a_url_that_is_spelled_otherwise_is_the_same_reader(spelling: str) -> None:
+    where = {"url": "http://hub:1", "token": "t"}
+    assert reader_name(Lake(spelling), where) == reader_name(Lake("s3://bucket/lake"), where)
+    assert reader_name(Lake(spelling), where) != reader_name(Lake("s3://bucket/other"), where)
+
+
+def test_a_folder_that_is_reached_by_another_path_is_the_same_reader(tmp_path: Path) -> None:
+    (tmp_path / "h").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "h")
+    names = {
+        reader_name(Lake(f"{tmp_path}/{name}"), {"home": f"{tmp_path}/link"}) for name in ("h/lake", "link/../h/lake/")
+    }
+    assert names == {"pipeline"}

@@ -23,9 +23,22 @@ def reader_name(lake: Lake, where: Mapping[str, str]) -> str:
     It is `pipeline` for the lake in the hub's home. Other lakes have a suffix, so that each lake has its own name. If
     two lakes had the same name, the hub could delete rows that one of them has not read.
     """
-    if "home" in where and str(lake) == str(Path(where["home"]) / "lake"):
+    place = _place(str(lake))
+    if "home" in where and place == _place(str(Path(where["home"]) / "lake")):
         return READER
-    return f"{READER}-{hashlib.sha256(str(lake).encode()).hexdigest()[:8]}"
+    return f"{READER}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
+
+
+def _place(location: str) -> str:
+    """Return the one spelling of a lake's location.
+
+    Two spellings would be two readers, and the hub would keep everything for the one that nobody uses.
+    """
+    if "://" not in location:
+        return str(Path(location).resolve())
+    scheme, _, rest = location.partition("://")
+    host, *folders = rest.split("/")
+    return f"{scheme.lower()}://{'/'.join([host.lower(), *filter(None, folders)])}"
 
 
 async def tell_position(lake: Lake, where: Mapping[str, str], commit: Commit, *, rewind: bool = False) -> bool:
