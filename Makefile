@@ -41,8 +41,8 @@ PRETTIER      = $(NODE) $(WEB)/node_modules/prettier/bin/prettier.cjs --log-leve
 # Packages of Debian that no Python package brings: the browser of the console's tests, a library of the driver that
 # moves it, the terminal of the tests of `tieline run`, and the network of a test's other machine. They are there if a
 # file of each is.
-DEBIAN       := chromium-headless-shell libatomic1 tmux iproute2
-DEBIAN_THERE := $(and $(shell command -v chromium-headless-shell),$(wildcard /usr/lib/*/libatomic.so.1 /usr/lib64/libatomic.so.1),$(shell command -v tmux),$(wildcard /usr/sbin/ip /sbin/ip /usr/bin/ip))
+DEBIAN       := chromium-headless-shell libatomic1 tmux iproute2 zsh fish
+DEBIAN_THERE := $(and $(shell command -v chromium-headless-shell),$(wildcard /usr/lib/*/libatomic.so.1 /usr/lib64/libatomic.so.1),$(shell command -v tmux),$(wildcard /usr/sbin/ip /sbin/ip /usr/bin/ip),$(shell command -v zsh),$(shell command -v fish))
 
 SOURCES      := src tests bench scripts
 TEST_STAMPS  := $(addprefix $(STAMPS)/,dev node console site debian pipeline sail)
@@ -214,9 +214,9 @@ $(STAMPS)/console: $(STAMPS)/web $(WEB)/tsconfig.json $(WEB)/build.mjs $(WEB)/do
 	@$(NODE) $(WEB)/build.mjs
 	@touch $@
 
-# The documentation has pages made from the code, so a change in the commands, the SDK or the configuration builds it anew.
-$(STAMPS)/site: $(STAMPS)/docs $(wildcard scripts/docs_*.py docs/*.* docs/*/* *.md src/tieline/protocols/*/*.md src/tieline/wire/native/*) \
-                $(wildcard src/tieline/cli/*.py src/tieline/protocols/*/settings.py) src/tieline/server/config.py src/tieline/agents/SKILL.md \
+# The documentation has pages made from the code (commands, the SDK, routes, the configuration), so any module builds it anew.
+$(STAMPS)/site: $(STAMPS)/docs $(wildcard scripts/docs_*.py *.md) $(shell find docs -type f) \
+                $(shell find src/tieline -path src/tieline/console/docs -prune -o \( -name '*.py' -o -name '*.md' \) -print) \
                 $(if $(wildcard src/tieline/console/docs/index.html),,again)
 	@echo "building the documentation"
 	@$(BIN)/python -m scripts.docs_site

@@ -1,6 +1,8 @@
 """Tests of the documentation's site: it builds strictly, its links lead somewhere, and it needs no other host."""
 
+import os
 import re
+import subprocess
 from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -13,6 +15,7 @@ import pytest
 from scripts import docs_site
 from scripts.docs_site import BrokenLink, page, sources, style_hash
 
+ROOT = Path(__file__).resolve().parents[2]
 SITE = "http://hub/docs/"
 STYLE = ".search{content:'x'}"
 
@@ -121,3 +124,21 @@ def test_a_generator_that_moved_its_search_stops_the_build(tmp_path: Path) -> No
     bundle.write_text("var other=1")
     with pytest.raises(LookupError, match="style_hash"):
         style_hash(tmp_path)
+
+
+def test_a_change_of_any_module_or_page_builds_the_site_anew() -> None:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    asked = subprocess.run(
+        ["make", "--print-data-base", "--question", ".venv/.stamps/site"],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (rule,) = (line for line in asked.stdout.splitlines() if line.startswith(".venv/.stamps/site: "))
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "src" / "tieline").rglob("*.py")}
+    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.*") if path.is_file()}
+    assert "src/tieline/server/log_api.py" in modules
+    assert modules | pages <= set(rule.split())
+    assert "console/docs/" not in rule.replace("console/docs/index.html", ""), "the site is made from no page of itself"

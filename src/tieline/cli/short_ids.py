@@ -129,8 +129,8 @@ async def find_objective_id(client: "Client", text: str) -> str:
 async def find_thread(client: "Client", text: str) -> str:
     """Return the whole name of the thread that a person named by the beginning of its id.
 
-    Raise `Failure` if several fit. Return other text unchanged: a thread may have any name, and its first message may be
-    the next one.
+    Raise `Failure` if several fit. Return other text unchanged: a thread may have any name, and its first message may
+    be the next one.
     """
     # The beginning has as many characters as are shown, so that no word of a person becomes an id by chance.
     if _UUID.match(text) or len(text) < _CHARS or not _BEGINNING.match(text):
