@@ -260,7 +260,7 @@ async def _run(options: "Options", log_file: LogFile) -> None:
         ]
         if upgraded:
             _print(upgraded)
-        if os.environ.get("JOURNAL_STREAM"):
+        if _is_journal():
             # More people may read the journal than the home, so it gets no tokens and no links.
             _print(f"Tieline {__version__} is running in {options.home}, at {running.public}.")
         else:
@@ -279,6 +279,16 @@ async def _run(options: "Options", log_file: LogFile) -> None:
     if code:
         raise Failure(Exit.FAILED, "the hub stopped because it cannot use its store any more; the log above says why")
     _print("The hub has stopped; everything it accepted is kept.")
+
+
+def _is_journal() -> bool:
+    """Return true if the output of this process goes to the journal of systemd.
+
+    Terminals of a desktop that systemd started inherit the variable. It names the stream, and theirs is another.
+    """
+    named = os.environ.get("JOURNAL_STREAM", "")
+    found = [os.fstat(number) for number in (1, 2)] if named else []
+    return any(f"{one.st_dev}:{one.st_ino}" == named for one in found)
 
 
 def _busy(home: Path, message: str) -> Failure:
