@@ -179,6 +179,25 @@ def test_files_that_are_named_like_databases_and_are_none_come_back(home: Path, 
     assert (tmp_path / "restored" / "folder.db").is_dir()
 
 
+def test_a_file_that_is_a_link_is_in_the_backup_and_a_linked_folder_is_refused(home: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (home / "tieline.toml").write_text("# mine")
+    for name in ("tieline.toml", "tieline.db"):
+        (home / name).rename(elsewhere / name)
+        (home / name).symlink_to(elsewhere / name)
+    (home / "gone").symlink_to(elsewhere / "gone")
+    write_archive(home, tmp_path / "backup.tar.gz")
+    unpack_archive(tmp_path / "backup.tar.gz", tmp_path / "restored")
+    assert (tmp_path / "restored" / "tieline.toml").read_text() == "# mine"
+    assert bodies(tmp_path / "restored") == ["one", "two"]
+    (home / "rooms").rename(elsewhere / "rooms")
+    (home / "rooms").symlink_to(elsewhere / "rooms")
+    with pytest.raises(ArchiveError, match="rooms is a link to a folder"):
+        write_archive(home, tmp_path / "other.tar.gz")
+    assert not (tmp_path / "other.tar.gz").exists()
+
+
 def test_a_restored_home_is_synced_to_the_last_folder(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,7 +235,7 @@ class _Writer:
             elif _is_database(path):
                 databases.append(path)
             else:
-                self._add_file(path)
+                self._add_file(path.resolve() if path.is_symlink() else path, path)
         last = {MAIN_FILE: 1, FILES_FILE: 2}
         for path in sorted(databases, key=lambda path: last.get(path.name, 0)):
             if path.name == FILES_FILE:
@@ -251,7 +251,7 @@ class _Writer:
         """Yield the files and folders in `folder`, at any depth, without those that are not copied.
 
         Names come in reverse order, because the files of a Maildir move from `tmp` to `new` to `cur`: a file that moves
-        meanwhile is found once or twice, and never missed.
+        meanwhile is found once or twice, and never missed. Of links, only those to files in a home itself are followed.
         """
         try:
             names = sorted((path.name for path in folder.iterdir()), reverse=True)
@@ -262,6 +262,10 @@ class _Writer:
             path = folder / name
             with contextlib.suppress(FileNotFoundError):
                 mode = path.lstat().st_mode
+                if is_home and stat.S_ISLNK(mode):
+                    mode = path.stat().st_mode
+                    if stat.S_ISDIR(mode) and name not in (*_FOLDERS_LEFT_OUT, _BLOBS_FOLDER):
+                        raise ArchiveError(f"{path} is a link to a folder, which a backup would lack: mount it there")
                 if _TEMPORARY.match(name) or path == self._target:
                     continue
                 if stat.S_ISREG(mode):
