@@ -98,6 +98,32 @@ async def test_a_reader_that_reconnects_gets_what_it_missed_since_its_last_messa
     await again.close()
 
 
+@pytest.mark.parametrize("kind", ["sse", "websocket"])
+async def test_a_reader_that_reconnects_gets_the_note_of_a_redacted_message(crew: Team, kind: str) -> None:
+    ann, bob = await crew.seat("ann"), await crew.seat("bob")
+    operator = await crew.there.operator()
+    stream = await crew.open(ann, kind)
+    last = (await bob.push("heard", to="ann"))["message"]["id"]
+    secret = (await bob.push("the secret", to="ann"))["message"]["id"]
+    assert [(await stream.next())["body"] for _ in range(2)] == ["heard", "the secret"]
+    await stream.close()
+    await operator.redact(secret, "a password")
+    again = await crew.follow(ann, f"/subscribe?name=ann&since={last}", kind)
+    assert (await again.next())["body"] == "redacted by operator: a password"
+
+
+async def test_what_was_redacted_while_it_was_held_is_released_as_its_note(crew: Team) -> None:
+    ann, bob = await crew.seat("ann"), await crew.seat("bob")
+    operator = await crew.there.operator()
+    hers, his = await crew.open(ann), await crew.open(bob)
+    await operator.pause_thread("@ann+@bob")
+    secret = (await bob.push("the secret", to="ann"))["message"]["id"]
+    assert (await his.next())["body"] == "the secret", "the sender's own devices show it"
+    await operator.redact(secret, "a password")
+    await operator.resume_thread("@ann+@bob")
+    assert (await hers.next())["body"] == "redacted by operator: a password"
+
+
 async def test_the_events_of_a_stream_have_the_ids_of_their_messages(crew: Team) -> None:
     ann = await crew.seat("ann")
     stream = await crew.open(ann)

@@ -246,6 +246,20 @@ async def test_a_stream_that_is_opened_again_repeats_only_what_the_client_does_n
     assert ((await newest.event()) or {})["params"]["content"] == "four"
 
 
+async def test_a_stream_that_is_opened_again_does_not_repeat_what_was_redacted(place: HubHarness, bob: Web) -> None:
+    alice, operator = await place.join("alice"), await place.operator()
+    await bob.initialize()
+    stream = await bob.listen()
+    sent = [await alice.send("@bob", body) for body in ("one", "the secret", "three")]
+    events = [(await stream.event()) or {} for _ in sent]
+    assert events[1]["params"]["content"] == "the secret"
+    await stream.closed()
+    await operator.redact(sent[1].id, "a password")
+    again = await bob.listen(last_event_id=events[0]["event_id"])
+    assert ((await again.event()) or {})["params"]["content"] == "three"
+    assert "redacted by operator: a password" in await bob.call("drain"), "the inbox has the note"
+
+
 @pytest.mark.parametrize("last", ["9" * 5000, "-1", "x", "1e3"])
 async def test_a_stream_opens_whatever_the_client_calls_its_last_event(place: HubHarness, bob: Web, last: str) -> None:
     await bob.initialize()

@@ -260,8 +260,8 @@ class Streams:
         self._channels = channels
         self._announces = announce
         self._by_member: dict[str, list[Stream]] = {}
-        # Cache of the last encoded message, by offset. All its streams get it before the next message comes.
-        self._frame: tuple[int, Frame] = (-1, Frame(b"", b""))
+        # Cache: the last encoded message and its frame. All its streams get it before the next message comes.
+        self._frame: tuple[Message | None, Frame] = (None, Frame(b"", b""))
         # Session → number of its pending send requests; offset of a sent message → number of streams written to.
         self._expecting: dict[SessionId, int] = {}
         self._live: dict[int, int] = {}
@@ -447,11 +447,12 @@ class Streams:
 
     def frame(self, message: Message) -> Frame:
         """Return a message as a frame (JSON that is ready to be sent). The frame of the last message is cached."""
-        offset, frame = self._frame
-        if offset != message.offset:
+        known, frame = self._frame
+        # Compares the message itself, not its offset: a redacted message keeps its offset.
+        if known is not message:
             payload = _encode(codec.message(message, self._channels.ids))
             frame = Frame(payload, event(payload, message.id))
-            self._frame = (message.offset, frame)
+            self._frame = (message, frame)
         return frame
 
     def count(self, message: Message) -> None:

@@ -123,9 +123,10 @@ class Listener:
         self._session: Session | None = None
         self._stream: Stream | None = None
         self._channels: dict[str, str] = {}
-        # Number of the last event, and the events since the client's last tool call, with their numbers.
+        # Number of the last event, and the events since the client's last tool call, with their numbers and the ids of
+        # their messages.
         self._number = 0
-        self._unproved: deque[tuple[int, bytes]] | None = None
+        self._unproved: deque[tuple[int, bytes, str]] | None = None
         self._unproved_bytes = 0
         self._telling: asyncio.Task[None] | None = None
         self._pushing: asyncio.Task[None] | None = None
@@ -180,6 +181,12 @@ class Listener:
         self._unproved = None
         self._unproved_bytes = 0
 
+    def redacted(self, message_id: str) -> None:
+        """Drop the stored event of a message that was redacted. The inbox has the note in its place."""
+        kept = [one for one in self._unproved or () if one[2] != message_id]
+        self._unproved = deque(kept) if kept else None
+        self._unproved_bytes = sum(len(chunk) for _, chunk, _ in kept)
+
     # Pushes.
 
     async def _forward(self, stream: Stream, after: int, before: asyncio.Task[None] | None) -> None:
@@ -191,9 +198,10 @@ class Listener:
         if before is not None:
             before.cancel()
             await asyncio.gather(before, return_exceptions=True)
-        for number, chunk in list(self._unproved or ()):
-            if number > after:
-                await stream.write(chunk)
+        for one in list(self._unproved or ()):
+            # A write waits for the client, and meanwhile the message may be redacted.
+            if one[0] > after and one in (self._unproved or ()):
+                await stream.write(one[1])
         try:
             self._session = await open_session(self._hub, self._token, codec.PROTOCOL, receive=True, window=WINDOW)
             objectives = OpenObjectives(self._fetch, self._objectives_changed)
@@ -217,17 +225,17 @@ class Listener:
         if message.target.startswith("#") and message.target[1:] not in self._channels and session is not None:
             self._channels = {one.name: one.id for one in await session.channels() if one.id}
         params = channel_params(message, member=self._member, now_ms=self._now_ms(), channels=self._channels)
-        await self._notify(codec.CHANNEL_METHOD, params)
+        await self._notify(codec.CHANNEL_METHOD, params, message.id)
 
     async def _say_left_out(self, count: int) -> None:
         text = f"{count} more messages wait for you and were not pushed: take them with your tools."
         await self._notify(codec.CHANNEL_METHOD, {"content": text, "meta": {"kind": "digest", "waiting": str(count)}})
 
-    async def _notify(self, method: str, params: dict[str, Any]) -> None:
+    async def _notify(self, method: str, params: dict[str, Any], message_id: str = "") -> None:
         chunk = self._event(method, params)
         if self._unproved is None:
             self._unproved = deque()
-        self._unproved.append((self._number, chunk))
+        self._unproved.append((self._number, chunk, message_id))
         self._unproved_bytes += len(chunk)
         while len(self._unproved) > UNPROVED_MAX or self._unproved_bytes > UNPROVED_BYTES_MAX:
             self._unproved_bytes -= len(self._unproved.popleft()[1])

@@ -19,7 +19,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from tieline.contract.hub import Hub
+from tieline.contract.hub import Hub, Interest, MessageRedacted, Notice
 from tieline.contract.refusal import Code
 from tieline.protocols.mcp import codec
 from tieline.protocols.mcp.agent_session import UnknownTool, result_of
@@ -111,6 +111,7 @@ class Mcp(Server):
         self._listeners: dict[Listener, bytes] = {}
         self._streaming: set[asyncio.Task[Any]] = set()
         self._upkeep: asyncio.Task[None] | None = None
+        self._stop_watching = hub.watch(Interest(redactions=True), self._redacted)
 
     @property
     def http(self) -> "Mcp":  # type: ignore[override]  # returns itself
@@ -167,6 +168,7 @@ class Mcp(Server):
         if self._upkeep is not None:
             self._upkeep.cancel()
             self._upkeep = None
+        self._stop_watching()
 
     # Callers.
 
@@ -244,12 +246,20 @@ class Mcp(Server):
             for caller in list(self._callers.values()):
                 if caller.idle and now - caller.used_at > self._caller_idle_seconds:
                     self._forget(caller)
-            for listener in (*(one.listener for one in self._sessions.values()), *self._listeners):
+            for listener in self._all_listeners():
                 stream = listener.stream
                 # A stream that is being written needs no sign of life; its client may read slowly.
                 if stream is not None and stream.is_quiet:
                     self._later(stream.write(_KEEPALIVE))
         self._upkeep = None
+
+    def _all_listeners(self) -> list[Listener]:
+        return [*(one.listener for one in self._sessions.values()), *self._listeners]
+
+    def _redacted(self, notice: Notice) -> None:
+        assert isinstance(notice, MessageRedacted), "asked for"
+        for listener in self._all_listeners():
+            listener.redacted(notice.message.id)
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
