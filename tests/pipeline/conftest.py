@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.pipeline.oracle import Oracle
+    from tests.pipeline.plain_oracle import PlainOracle
     from tieline.pipeline.lake import Lake
 
 # The quick loop does without the extra; `make test` has it.
@@ -60,6 +61,14 @@ def oracle(made_home: Path) -> "Oracle":
     from tests.pipeline.oracle import Oracle
 
     return Oracle(made_home)
+
+
+@pytest.fixture(scope="session")
+def plain_oracle(made_home: Path) -> "PlainOracle":
+    """Fixture: the same as `oracle`, computed by plain Python."""
+    from tests.pipeline.plain_oracle import PlainOracle
+
+    return PlainOracle(made_home)
 
 
 @pytest.fixture(scope="session")

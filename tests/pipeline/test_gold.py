@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from bench.synth import Generator
 from tests.pipeline.lakes import copied
 from tests.pipeline.oracle import QUERIES, Oracle, stored
+from tests.pipeline.plain_oracle import PlainOracle
+from tests.pipeline.test_missed import change
 from tieline.pipeline import flow
 from tieline.pipeline.catalogue import GOLD, SCHEMAS, SILVER
 from tieline.pipeline.lake import Lake
@@ -23,10 +26,32 @@ def test_the_oracle_knows_every_gold_table() -> None:
 
 
 @pytest.mark.parametrize("table", list(QUERIES))
-def test_a_gold_table_is_what_duckdb_makes_of_the_same_log(filled: Lake, oracle: Oracle, table: str) -> None:
+def test_a_gold_table_is_what_duckdb_and_plain_python_make_of_the_same_log(
+    filled: Lake, oracle: Oracle, plain_oracle: PlainOracle, table: str
+) -> None:
     expected = oracle.rows(table)
     assert expected
     assert stored(filled.files(table), SCHEMAS[table].fieldNames()) == expected
+    assert plain_oracle.rows(table) == expected
+
+
+def test_the_tables_of_a_log_with_gaps_are_those_of_its_other_rows(spark: SparkSession, scratch: Path) -> None:
+    home, lake = scratch / "gaps", Lake(scratch / "gaps" / "lake")
+    Generator(home, 1000, seed=8).run()
+    change(home / "tieline.db", "DELETE FROM log WHERE offset BETWEEN 300 AND 309 OR offset IN (0, 700)")
+    # Retention deletes messages, together with their lists of recipients, and activity.
+    change(home / "tieline.db", "DELETE FROM message WHERE offset < 200 OR offset BETWEEN 300 AND 309 OR offset = 700")
+    change(home / "activity.db", "DELETE FROM activity WHERE offset < 20 OR offset BETWEEN 40 AND 49")
+    expected = PlainOracle(home)
+    for until in ({"main": 700, "activity": 45}, None):
+        run(spark, lake, {"home": str(home)}, until=until)
+    missed = lake.head().missed()
+    assert (missed["rows"], missed["activity"]) == (12, 30)
+    assert missed["messages"] > 20
+    for table in GOLD:
+        assert stored(lake.files(table), SCHEMAS[table].fieldNames()) == expected.rows(table), table
+    chain = [row for row in expected.rows("findings") if row[2] == "chain"]
+    assert [row[1] for row in chain] == [1, 310, 701]
 
 
 def require_same(lake: Lake, other: Lake) -> None:
