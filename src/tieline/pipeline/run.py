@@ -35,6 +35,7 @@ ROWS_PER_BATCH = 1_000_000
 """
 _ERROR = re.compile(r"(?!org\.|java\.|py4j\.)[\w.]*(?:Error|Exception|Invalid|Refused|Unreachable|Failed): \S")
 _DAMAGED = re.compile(r"reading file (\S+\.parquet)")
+_FULL = "No space left on device"
 _POLL_SECONDS = 1  # soon enough after Ctrl-C
 _FOLLOW_SECONDS = 5  # about as long as a small batch takes
 _T = TypeVar("_T")
@@ -277,7 +278,7 @@ class _Batches:
         except Exception as error:
             if self._let_go.is_set():
                 return
-            if isinstance(error, (LakeError, LogUnreachable, StoreError)):
+            if isinstance(error, (LakeError, LogUnreachable, StoreError)) and _FULL not in str(error):
                 raise
             raise RunFailed(_reason(error)) from error
         if commit is not None:
@@ -353,8 +354,11 @@ def rebuild_all(spark: SparkSession, lake: Lake, stage: Stage = lambda name: Non
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason of a failure in one line. For a damaged file, add the command that makes its table again."""
+    """Return the reason of a failure in one line, and what to do about a full disk or a damaged file."""
     reason = _line(error)
+    if _FULL in reason:
+        place = "that of the lake, or that of Spark's temporary files"
+        return f"a disk is full: {place} ({reason}); make room, and run the same command again"
     damaged = _DAMAGED.search(reason)
     if damaged is None:
         return reason
