@@ -188,7 +188,7 @@ def test_a_file_that_is_a_link_is_in_the_backup_and_a_linked_folder_is_refused(h
         (home / name).symlink_to(elsewhere / name)
     (home / "gone").symlink_to(elsewhere / "gone")
     write_archive(home, tmp_path / "backup.tar.gz")
-    unpack_archive(tmp_path / "backup.tar.gz", tmp_path / "restored")
+    restore(tmp_path / "backup.tar.gz", tmp_path / "restored")
     assert (tmp_path / "restored" / "tieline.toml").read_text() == "# mine"
     assert bodies(tmp_path / "restored") == ["one", "two"]
     (home / "rooms").rename(elsewhere / "rooms")
