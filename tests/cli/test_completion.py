@@ -32,6 +32,7 @@ STAND_IN = """#!/bin/sh
 for last; do :; done
 case $last in
     *obj:*) echo 'obj:3' ;;
+    *+@*) echo '@ada+@maria' ;;
     --as=*) echo '--as=maria' ;;
     *'#'*) echo '#general' ;;
     *@*) echo '@maria' ;;
@@ -101,6 +102,7 @@ def test_a_shell_keeps_the_sign_before_a_name(name: str, tmp_path: Path) -> None
             ("\\#ge\t", "#general"),
             ("obj:\t", "obj:3"),
             ("--as=ma\t", "--as=maria"),
+            ("@ada+@m\t", "@ada+@maria"),
         )
         for number, (typed, word) in enumerate(cases):
             ask(person, f"tieline {number} {typed}", f"<{number}><{word}>")
@@ -117,3 +119,6 @@ def test_objectives_and_messages_are_completed_for_the_member(hub: HubProcess, a
     waiting = hub.cli("inbox", "--brief", "--as", bob).stdout.split()[0]
     assert hub.cli("complete-words", "--", "take", "--as", bob, "").stdout.startswith(f"{waiting}\t")
     assert hub.cli("complete-words", "--", "take", "--as", "nobody-at-all", "").stdout == ""
+    assert hub.cli("complete-words", "--", "discard", "--as", bob, "").stdout.startswith(f"{waiting}\t")
+    assert hub.cli("complete-words", "--", "hooks", "install", "--as", bob).stdout.split()[0] == bob
+    assert hub.cli("complete-words", "--", "receipts", "--as", f"maker-{alice}", "").stdout.startswith(f"{waiting}\t")

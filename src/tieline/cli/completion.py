@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from tieline.client import Client
+    from tieline.client import Client, Message
 
 _ANSWER_SECONDS = 1.5
 """Longest wait for the hub's answer: a person waits for it at the prompt."""
@@ -162,9 +162,38 @@ def complete_target(ctx: typer.Context, incomplete: str) -> _Found:
     return _ask(ctx, incomplete, source, mark=mark) or _ask(ctx, incomplete, _members)
 
 
-def complete_message(ctx: typer.Context, incomplete: str) -> _Found:
+def complete_conversation(ctx: typer.Context, incomplete: str) -> _Found:
+    """Return the conversations that begin with the text: targets, threads, and the second member of a pair."""
+    one, plus, other = incomplete.rpartition("+")
+    if plus:
+        return [(f"{one}+{name}", text) for name, text in _ask(ctx, other, _members, mark="@")]
+    threads = _ask(ctx, incomplete, _threads, mark="thread:") if incomplete[:1] == "t" else []
+    return threads or complete_target(ctx, incomplete)
+
+
+def complete_thread(ctx: typer.Context, incomplete: str) -> _Found:
+    """Return the short forms of the threads of recent messages that begin with the text."""
+    return _ask(ctx, incomplete, _threads)
+
+
+def complete_reader(ctx: typer.Context, incomplete: str) -> _Found:
+    """Return the readers of the log whose names begin with the text."""
+    return _ask(ctx, incomplete, _readers)
+
+
+def complete_waiting(ctx: typer.Context, incomplete: str) -> _Found:
     """Return the numbers of waiting messages that begin with the text."""
     return _ask(ctx, incomplete, _waiting)
+
+
+def complete_message(ctx: typer.Context, incomplete: str) -> _Found:
+    """Return the numbers of messages that begin with the text: waiting ones first, then recent ones, also sent ones."""
+    return _ask(ctx, incomplete, _messages)
+
+
+def complete_own_message(ctx: typer.Context, incomplete: str) -> _Found:
+    """Return the numbers of the member's own recent messages that begin with the text."""
+    return _ask(ctx, incomplete, _own_messages)
 
 
 _Source = Callable[["Client"], Any]
@@ -186,11 +215,40 @@ async def _objectives(client: "Client") -> _Found:
     return [(short_objective(one.id), one.title) for one in page.objectives]
 
 
+async def _readers(client: "Client") -> _Found:
+    return [(reader.name, reader.log) for reader in (await client.readers()).readers]
+
+
+async def _threads(client: "Client") -> _Found:
+    from tieline.cli.short_ids import short_id
+
+    recent = await client.history(limit=_NAMES_MAX)
+    # The oldest message of a thread says best what it is about.
+    return list({short_id(one.thread): f"{one.sender}: {one.body}" for one in recent if one.thread}.items())
+
+
 async def _waiting(client: "Client") -> _Found:
+    return [_shown(item.message) for item in (await client.inbox(limit=_NAMES_MAX)).items]
+
+
+async def _messages(client: "Client") -> _Found:
+    member = client.welcome is not None and client.welcome.member is not None
+    waiting = await _waiting(client) if member else []
+    recent = [_shown(message) for message in await client.history(limit=_NAMES_MAX)]
+    return list(dict([*waiting, *recent]).items())
+
+
+async def _own_messages(client: "Client") -> _Found:
+    from tieline.cli.session import speaker_of
+
+    recent = await client.history(limit=_NAMES_MAX)
+    return [_shown(message) for message in recent if message.sender == speaker_of(client)]
+
+
+def _shown(message: "Message") -> tuple[str, str]:
     from tieline.cli.short_ids import short_message
 
-    page = await client.inbox(limit=_NAMES_MAX)
-    return [(short_message(item.message), f"{item.message.sender}: {item.message.body}") for item in page.items]
+    return short_message(message), f"{message.sender}: {message.body}"
 
 
 def _ask(ctx: typer.Context, incomplete: str, source: _Source, *, mark: str = "") -> _Found:

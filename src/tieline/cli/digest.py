@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tieline.cli.completion import complete_message
+from tieline.cli.completion import complete_waiting
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.inbox import OLDER_HOURS, OlderOption, unsettled
 from tieline.cli.output import neutral_line, print_json, say, say_held
@@ -107,7 +107,7 @@ async def discard(
     ids: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="ID…", help="Numbers of messages in the inbox, or their ids.", autocompletion=complete_message
+            metavar="ID…", help="Numbers of messages in the inbox, or their ids.", autocompletion=complete_waiting
         ),
     ] = None,
     obsolete: Annotated[

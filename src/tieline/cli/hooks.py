@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tieline.agents.hooks import FORMS, Program
+from tieline.cli.completion import complete_member
 from tieline.cli.failure import Exit, Failure
 from tieline.cli.output import say, warn
 from tieline.cli.program_settings import SettingsFile, can_wake, settings_folder, tieline_path
@@ -26,7 +27,10 @@ def install(
     apply: Annotated[bool, typer.Option("--apply", help="Make the change.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Undo the change.")] = False,
     member: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="Member whose messages the hooks show.")
+        str | None,
+        typer.Option(
+            "--as", metavar="NAME", help="Member whose messages the hooks show.", autocompletion=complete_member
+        ),
     ] = None,
     config_home: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Settings folder of the program, if it is not the usual one.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tieline.cli.completion import complete_message
+from tieline.cli.completion import complete_waiting
 from tieline.cli.failure import Exit, Failure, NobodyNamed
 from tieline.cli.output import neutral_line, print_brief, print_items, print_json, say, say_held, warn
 from tieline.cli.session import JsonOption, Link, speaker_of, talks_anywhere
@@ -114,7 +114,7 @@ async def take(
         str,
         typer.Argument(
             metavar="ID",
-            autocompletion=complete_message,
+            autocompletion=complete_waiting,
             help="Number of a message in the inbox, or its id.",
             show_default=False,
         ),
@@ -124,7 +124,7 @@ async def take(
 ) -> None:
     """Take one message.
 
-    After that, no other session of the member can take it.
+    After that, no other session of the member can take it. 'tieline read' is the same command.
     """
     mailbox = link.mailbox()
     if mailbox is not None:
