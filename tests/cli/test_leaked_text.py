@@ -7,6 +7,7 @@ import pytest
 
 from tests.core.doubles import BrokerHarness
 from tieline.cli import leaked_text
+from tieline.cli.leaked_text import Leak
 from tieline.stores.sqlite import SqliteStore
 from tieline.wire.home import Running
 
@@ -15,11 +16,11 @@ SECRET = 'grüße "hunter2" aus 東京'
 
 @pytest.mark.parametrize("place", [".", "forgotten"])
 def test_the_texts_are_found_in_the_database_wherever_it_is_in_the_home(tmp_path: Path, place: str) -> None:
-    assert leaked_text.find_texts(tmp_path, "an id") == ()
+    assert leaked_text.find_leak(tmp_path, "an id") == Leak()
     harness = BrokerHarness(lambda: SqliteStore(tmp_path / place, synchronous="OFF"))
     sent = harness.send(harness.join("alice"), "@alice", SECRET)
-    assert leaked_text.find_texts(tmp_path, sent.message_id) == (SECRET,)
-    assert leaked_text.find_texts(tmp_path, "an id") == ()
+    assert leaked_text.find_leak(tmp_path, sent.message_id) == Leak((SECRET,))
+    assert leaked_text.find_leak(tmp_path, "an id") == Leak()
 
 
 async def test_files_outside_the_home_and_texts_in_ascii_are_looked_at_too(
@@ -41,4 +42,4 @@ async def test_files_outside_the_home_and_texts_in_ascii_are_looked_at_too(
     }
     for path, text in written.items():
         path.write_text(text)
-    assert await leaked_text.wait_until_gone(home, (SECRET,)) == list(written)[:3]
+    assert await leaked_text.wait_until_gone(home, Leak((SECRET,))) == list(written)[:3]

@@ -1,6 +1,7 @@
 """Tests of `tieline redact` with a real hub: no file of the home has the secret afterwards, wherever it was."""
 
 import asyncio
+import hashlib
 import json
 import urllib.request
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import HubProcess, wait_until
+from tieline.cli.last_backup import last_backup
 
 SECRET = "hunter2-is-the-password"
 
@@ -74,6 +76,37 @@ def test_no_file_of_the_home_has_the_secret_afterwards() -> None:
         assert hub.cli("audit", "verify").returncode == 0
         hub.stop()
         assert files_with_it(hub.home) == set()
+
+
+def test_backups_and_attachments_that_others_share_are_named_and_removed(tmp_path: Path) -> None:
+    with HubProcess("--backup", "1h", "--backup-dir", str(tmp_path / "regular")) as hub:
+        token, _ = hub.add_members("alice", "bob")
+        wait_until(lambda: last_backup(hub.home), "the regular backup")
+        regular = last_backup(hub.home)
+        assert regular is not None
+        foreign = tmp_path / "regular" / "tieline-00000000-20260101T000000Z.tar.gz"
+        foreign.touch()
+        by_hand = tmp_path / "by-hand.tar.gz"
+        for name in ("key.txt", "copy.txt"):
+            ask(f"{hub.running.http}/fs/write?path=/alice/{name}", token, SECRET.encode(), "text/plain")
+        attached = [{"path": "/alice/key.txt", "name": "key.txt", "size": 1, "mimeType": "text/plain"}]
+        message = {"to": "bob", "body": "see the file", "attachments": attached}
+        for _ in range(2):
+            ask(f"{hub.running.http}/push", token, json.dumps(message).encode(), "application/json")
+        assert hub.cli("backup", str(by_hand)).returncode == 0
+        history = json.loads(hub.cli("history", "--as", "alice", "--json").stdout)
+        done = hub.cli("redact", history[0]["id"], "--reason", "a password")
+        assert (done.returncode, "still have its content" in done.stderr) == (1, True), done.stderr
+        assert "the content of /alice/copy.txt" in done.stderr
+        assert files_with_it(hub.home) == {hashlib.sha256(SECRET.encode()).hexdigest()}
+        assert [line.strip() for line in done.stdout.splitlines() if line.startswith("  ")] == [
+            str(by_hand),
+            regular.file,
+        ]
+        done = hub.cli("redact", history[0]["id"], "--reason", "again", "--remove-backups", "--json")
+        assert json.loads(done.stdout).items() >= {"removed": [str(by_hand), regular.file], "left": []}.items()
+        assert set(tmp_path.rglob("*.gz")) - {foreign} == set()
+        assert last_backup(hub.home) is None
 
 
 def test_it_works_with_a_store_in_memory_and_looks_into_a_spool_outside_the_home(tmp_path: Path) -> None:

@@ -64,12 +64,16 @@ def remove_old(home: Path, folder: Path, keep: int) -> list[Path]:
 
     Backups of other hubs stay, and so do those whose name does not say which hub they are from.
     """
-    own = re.compile(re.escape(_prefix(home)) + r"-\d{8}T\d{6}Z(-\d+)?\.tar\.gz\Z")
-    found = [path for path in folder.iterdir() if own.match(path.name)]
-    old = sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name))[:-keep]
+    old = sorted(own_backups(home, folder), key=lambda path: (path.stat().st_mtime_ns, path.name))[:-keep]
     for path in old:
         path.unlink(missing_ok=True)
     return old
+
+
+def own_backups(home: Path, folder: Path) -> list[Path]:
+    """Return the backups of the hub in `home` that are in a folder. Their names say so."""
+    own = re.compile(re.escape(_prefix(home)) + r"-\d{8}T\d{6}Z(-\d+)?\.tar\.gz\Z")
+    return [path for path in folder.iterdir() if own.match(path.name)]
 
 
 def _prefix(home: Path) -> str:

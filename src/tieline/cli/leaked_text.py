@@ -1,6 +1,7 @@
-"""The text of a message that is redacted: finds it in the database before, and in the files of the home afterwards.
+"""The leaked content of a message: finds it in the databases before a redaction, and in files afterwards.
 
-Used by: `tieline redact`. Uses: the files of a home, and the folders beside it in which a running hub keeps messages.
+Used by: `tieline redact`. Uses: the files of a home, the folders beside it in which a running hub keeps messages, and
+the folders of its backups.
 """
 
 import asyncio
@@ -10,9 +11,16 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
+from tieline.cli.backup_file import own_backups
+from tieline.cli.last_backup import RECORD_FILE, last_backup
 from tieline.core.quotes import quoted_forms
 from tieline.core.redaction import texts_of
+from tieline.server.config import BackupSection, ConfigError
+from tieline.server.config_origin import in_use
 from tieline.stores.sqlite.database import UPGRADE_FOLDER, open_for_reading
+from tieline.stores.sqlite.files import FILES_FILE
 from tieline.stores.sqlite.rows import decode_message
 from tieline.stores.sqlite.statements import QUERIES
 from tieline.stores.sqlite.store import MAIN_FILE
@@ -21,10 +29,39 @@ from tieline.wire.home import read_running
 _CHECKS_MAX = 16
 """Number of looks at the files. The hub deletes copies in its own time, usually within a second."""
 _LAKE_FOLDER = "lake"
+_BLOBS_FOLDER = "files"
 _PAUSE_SECONDS = 0.25  # between two looks, each of which reads all files
 
 
-def remove_backups(home: Path) -> list[str]:
+class Leak(Struct, frozen=True):
+    """Content of a message: its texts, and the files with the bytes of its attachments."""
+
+    texts: tuple[str, ...] = ()
+    blobs: tuple[Path, ...] = ()
+
+
+def known_backups(home: Path) -> list[Path]:
+    """Return the backups of this hub: the last one, and those in its folder and in the folder of regular backups."""
+    folders = []
+    with contextlib.suppress(ConfigError, OSError):
+        folders.append(in_use(home).section("backup", BackupSection).folder)
+    last = last_backup(home)
+    found = {Path(last.file)} if last is not None and Path(last.file).is_file() else set()
+    folders += [str(path.parent) for path in found]
+    for folder in {Path(one).expanduser().absolute() for one in folders if one}:
+        if folder.is_dir():
+            found.update(own_backups(home, folder))
+    return sorted(found)
+
+
+def remove_known(home: Path, backups: Sequence[Path]) -> None:
+    """Remove backups, and the record of the last one, so that the next regular backup is due at once."""
+    for path in backups:
+        path.unlink(missing_ok=True)
+    (home / RECORD_FILE).unlink(missing_ok=True)
+
+
+def remove_upgrade_backups(home: Path) -> list[str]:
     """Remove the backups in the home that were made before an upgrade. Return their paths."""
     found = [str(path) for path in (home / UPGRADE_FOLDER).glob("*")]
     shutil.rmtree(home / UPGRADE_FOLDER, ignore_errors=True)
@@ -36,10 +73,10 @@ def has_lake(home: Path) -> bool:
     return (home / _LAKE_FOLDER).is_dir()
 
 
-def find_texts(home: Path, message_id: str) -> tuple[str, ...]:
-    """Return the texts in the content of a message that are long enough to be looked for in files.
+def find_leak(home: Path, message_id: str) -> Leak:
+    """Return the content of a message: texts that are long enough to be looked for in files, and its attachments.
 
-    With the store `memory`, the database is in a folder of the home. Without any database, nothing is returned.
+    With the store `memory`, the databases are in a folder of the home. Without any database, nothing is returned.
     """
     for database in (home / MAIN_FILE, *sorted(home.glob(f"*/{MAIN_FILE}"))):
         if not database.exists():
@@ -47,8 +84,27 @@ def find_texts(home: Path, message_id: str) -> tuple[str, ...]:
         with contextlib.closing(open_for_reading(database)) as connection:
             row = connection.execute(QUERIES["message_by_id"], (message_id,)).fetchone()
         if row:
-            return texts_of(decode_message(row[:-1]).content)
-    return ()
+            content = decode_message(row[:-1]).content
+            return Leak(texts_of(content), _blobs(database.parent, [one.path for one in content.attachments]))
+    return Leak()
+
+
+def _blobs(folder: Path, paths: Sequence[str]) -> tuple[Path, ...]:
+    """Return the files on the disk that have the bytes of the members' files at `paths`."""
+    if not paths or not (folder / FILES_FILE).exists():
+        return ()
+    with contextlib.closing(open_for_reading(folder / FILES_FILE)) as catalogue:
+        digests = {row[0] for path in paths for row in catalogue.execute(QUERIES["digest_at"], (path,))}
+    return tuple(folder / _BLOBS_FOLDER / digest[:2] / digest for digest in sorted(digests))
+
+
+def paths_with(blob: Path) -> list[str]:
+    """Return the paths of members' files whose bytes are in the file `blob`; none, if it is another kind of file."""
+    catalogue = blob.parents[2] / FILES_FILE
+    if blob.parents[1].name != _BLOBS_FOLDER or not catalogue.exists():
+        return []
+    with contextlib.closing(open_for_reading(catalogue)) as connection:
+        return [row[0] for row in connection.execute(QUERIES["paths_with"], (blob.name,))]
 
 
 def folders_of(home: Path) -> list[Path]:
@@ -59,19 +115,25 @@ def folders_of(home: Path) -> list[Path]:
     return [home, *sorted(outside)]
 
 
-async def wait_until_gone(home: Path, texts: Sequence[str]) -> list[Path]:
-    """Return the files that still have one of these texts, after the hub had some time to delete them.
+async def wait_until_gone(home: Path, leak: Leak) -> list[Path]:
+    """Return the files that still have some of this content, after the hub had some time to delete them.
 
-    The files are those of the home and of `folders_of` it. The lake is left out.
+    The texts are looked for in the home and in `folders_of` it. The lake is left out.
     """
     left: list[Path] = []
     folders = folders_of(home)
     for _ in range(_CHECKS_MAX):
-        left = await asyncio.to_thread(lambda: [path for one in folders for path in _files_with(one, texts)])
+        left = await asyncio.to_thread(lambda: _left(folders, leak))
         if not left:
             break
         await asyncio.sleep(_PAUSE_SECONDS)
     return left
+
+
+def _left(folders: Sequence[Path], leak: Leak) -> list[Path]:
+    found = [path for path in leak.blobs if path.exists()]
+    found += [path for one in folders for path in _files_with(one, leak.texts) if path not in found]
+    return found
 
 
 def _files_with(folder: Path, texts: Sequence[str]) -> Iterator[Path]:

@@ -20,6 +20,9 @@ async def redact(
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why; everybody who saw the message sees it.")
     ],
+    remove_backups: Annotated[
+        bool, typer.Option("--remove-backups", help="Also remove the hub's backups, which may have it.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Erase the content of a message for good, for example a secret that leaked.
@@ -29,34 +32,54 @@ async def redact(
     the message keep what they have: change the secret all the same. Only the operator, who has the key of the home, may
     redact. If a crash interrupts it, run it again: the clean-up is then done again.
     """
-    from tieline.cli.leaked_text import find_texts, has_lake, remove_backups, wait_until_gone
+    from tieline.cli.leaked_text import (
+        Leak,
+        find_leak,
+        has_lake,
+        known_backups,
+        paths_with,
+        remove_known,
+        remove_upgrade_backups,
+        wait_until_gone,
+    )
     from tieline.cli.short_ids import find_message_id
 
     home = link.folder
     async with await link.open_operator() as operator:
         found = await find_message_id(operator, message_id)
-        texts = find_texts(home, found)
+        leak = find_leak(home, found)
         done = await operator.redact(found, reason)
-    removed = remove_backups(home)
+    removed, backups = remove_upgrade_backups(home), known_backups(home)
+    if remove_backups:
+        remove_known(home, backups)
+        removed, backups = [*removed, *map(str, backups)], []
     # After an earlier redaction, the database has only the note. Its text is where it belongs.
-    left = await wait_until_gone(home, () if done.again else texts)
+    left = await wait_until_gone(home, Leak() if done.again else leak)
     if json:
         who = {"by": done.by, "at_ms": done.at_ms, "again": done.again}
-        print_json({"id": found, **who, "removed": removed, "left": [str(path) for path in left]})
+        print_json({"id": found, **who, "removed": removed, "left": [str(path) for path in (*left, *backups)]})
     else:
         if done.again:
             when = local_time(done.at_ms)
             say(neutral_line(f"{message_id} was redacted before, by {done.by}, {when}. The clean-up is done again."))
-            say("The hub does not have its text any more, so this command cannot look for the text in files.")
+            say("The hub does not have its content any more, so this command cannot look for it in files.")
         else:
             say(f"{message_id} is redacted.")
         for backup in removed:
-            say(neutral_line(f"Removed {backup}, a backup from before an upgrade, which has it."))
-        say("Backups that were made before still have it: remove them, and make a new one.")
+            say(neutral_line(f"Removed {backup}, a backup, which may have it."))
+        if backups:
+            say("These backups may have it. Remove them and make a new one, or run it again with --remove-backups:")
+        for path in backups:
+            say(neutral_line(f"  {path}"))
+        say("Other copies of backups may have it too.")
         if has_lake(home):
             say("The pipeline's tables may quote it until the next 'tieline pipeline run'.")
     if left:
         for path in left:
-            warn(neutral_line(f"  {path}"))
-        hint = "another message may quote it: 'tieline search' finds it; other programs may have copied it"
-        raise Failure(Exit.FAILED, "it is redacted, but these files still have its text", hint)
+            shared = "".join(f", the content of {one}" for one in paths_with(path))
+            warn(neutral_line(f"  {path}{shared}"))
+        hint = (
+            "another message may quote it: 'tieline search' finds it; a file with the same content is removed by its "
+            "owner, or with the message or objective that it is attached to; other programs may have copied it"
+        )
+        raise Failure(Exit.FAILED, "it is redacted, but these files still have its content", hint)

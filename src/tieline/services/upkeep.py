@@ -16,7 +16,7 @@ import structlog
 from tieline.contract.file import CatalogueError
 from tieline.contract.hub import Hub, Interest, MemberVanished, MessageRedacted, Notice
 from tieline.services.files.files import Files
-from tieline.services.files.tree import FileRefusal, Viewer
+from tieline.services.files.tree import FileCode, FileRefusal, Viewer
 from tieline.services.login_sessions import LoginSessions
 from tieline.services.operator import Operator
 
@@ -103,7 +103,9 @@ class Upkeep:
             found = await self._files.stat(path, _KEEPER)
             if isinstance(found, FileRefusal) or found.updated_at_ms > repeats_ms:
                 return
-        await self._files.remove(path, _KEEPER)
+        refusal = await self._files.remove(path, _KEEPER)
+        if refusal is not None and refusal.code is not FileCode.NOT_FOUND:
+            log.warning("a file of a redacted message was not removed", path=path, reason=refusal.message)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(self._guard(work))
@@ -114,5 +116,6 @@ class Upkeep:
         try:
             await work
         except (OSError, CatalogueError) as error:
-            # The next check or the next start finds the rest. To redact a message again deletes the rest of its files.
+            # The next check or the next start finds the rest. To redact a message again deletes the rest of its files,
+            # and `tieline redact` says what is still there.
             log.warning("files or logins could not be cleaned up", reason=str(error))

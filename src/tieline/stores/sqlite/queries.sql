@@ -439,6 +439,14 @@ SELECT count(*) FROM sqlite_schema
 -- Of the catalogue of files.
 SELECT DISTINCT digest FROM entry WHERE digest IS NOT NULL
 
+-- name: digest_at
+-- Of the catalogue of files.
+SELECT digest FROM entry WHERE path = ? AND digest IS NOT NULL
+
+-- name: paths_with
+-- Of the catalogue of files.
+SELECT path FROM entry WHERE digest = ? ORDER BY path
+
 -- name: main_kept_from
 SELECT kept_from FROM log_state
 
