@@ -2,7 +2,8 @@
 
 Each driver uses its protocol like a foreign client. `connect` opens a session of a member by its token. `send` sends a
 message to `@member`, `#channel` or `*` in the form of the protocol. `hear` waits for the next message, and acknowledges
-it if the protocol can. `leave` closes the connection, and waits until the hub has noticed it.
+it if the protocol can. `leave` closes the connection, and waits until the hub has noticed it. A protocol without a
+driver here is used through the puppet that its folder declares (`PuppetDriver`).
 """
 
 import asyncio
@@ -23,10 +24,13 @@ from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub, until
 from tieline.client import Client
 from tieline.contract.channel import Admit
 from tieline.contract.text import neutral
+from tieline.protocols import named
 from tieline.protocols.agent_channels.codec import FrameDecoder, Message, encode
 from tieline.protocols.mcp.client import McpClient, ToolFailed
 from tieline.protocols.mcp.framing import shortened, unescape
 from tieline.protocols.peerbus import codec as peerbus
+from tieline.server.config import load_config
+from tieline.wire.puppet import Place
 
 SECRET = "k" * 32
 CONFIG = f'[peerbus]\nhmac_secret = "{SECRET}"\n'
@@ -55,7 +59,7 @@ class Refused(Exception):
 class Driver:
     """Base class of the test clients: a member that uses one protocol."""
 
-    protocol: ClassVar[str]
+    protocol: str
     acknowledges: ClassVar[bool] = True
 
     def __init__(self, there: HubHarness, name: str) -> None:
@@ -382,6 +386,34 @@ class McpDriver(Driver):
         return neutral(shortened(body))
 
 
+class PuppetDriver(Driver):
+    """Test client of any protocol: the puppet (scripted client) that the protocol declares. It sends only bodies."""
+
+    def __init__(self, there: HubHarness, name: str, protocol: str) -> None:
+        super().__init__(there, name)
+        self.protocol = protocol
+
+    async def connect(self) -> None:
+        settings = load_config(self.there.home).protocols[self.protocol]
+        place = Place.at(self.there.running, self.name, self.token, settings)
+        self._puppet = named(self.protocol).puppet()(place)
+        await self._puppet.open()
+
+    async def send(self, target: str, body: str, **fields: Any) -> None:
+        assert not fields, "a puppet has no form for the fields of its protocol"
+        await self._puppet.say(target, body)
+
+    async def hear(self, *, acknowledge: bool = True) -> Heard:
+        async with asyncio.timeout(WAIT_SECONDS):
+            heard = await self._puppet.hear()
+        if acknowledge:
+            await self._puppet.acknowledge(heard)
+        return Heard(heard.sender, heard.body, {})
+
+    async def hang_up(self) -> None:
+        await self._puppet.close()
+
+
 DRIVERS: tuple[type[Driver], ...] = (
     ChannelsDriver,
     RelayDriver,
@@ -390,7 +422,7 @@ DRIVERS: tuple[type[Driver], ...] = (
     Ac7Driver,
     McpDriver,
 )
-BY_PROTOCOL = {driver.protocol: driver for driver in DRIVERS}
+BY_PROTOCOL: dict[str, type[Driver]] = {driver.protocol: driver for driver in DRIVERS}
 
 
 class MixedHub:
@@ -405,12 +437,25 @@ class MixedHub:
 
         Connect it unless `connected` is false.
         """
-        if name not in self.there.tokens:
-            await self.there.add(name)
+        if protocol not in BY_PROTOCOL:
+            return await self.puppet(protocol, name, connected=connected)
+        await self._make(name)
         made = BY_PROTOCOL[protocol](self.there, name)
         if connected:
             await self.connect(made)
         return made
+
+    async def puppet(self, protocol: str, name: str, *, connected: bool = True) -> PuppetDriver:
+        """Make a member, if it does not exist, with the puppet of this protocol. Connect it unless told otherwise."""
+        await self._make(name)
+        made = PuppetDriver(self.there, name, protocol)
+        if connected:
+            await self.connect(made)
+        return made
+
+    async def _make(self, name: str) -> None:
+        if name not in self.there.tokens:
+            await self.there.add(name)
 
     async def connect(self, driver: Driver) -> None:
         """Connect a driver. The hub helper closes the connection at the end."""

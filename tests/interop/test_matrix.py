@@ -1,17 +1,23 @@
-"""Tests that each protocol reaches every other: messages come once, complete, and with the right sender."""
+"""Tests that each protocol reaches every other: messages come once, complete, and with the right sender.
+
+The toy protocol of `tests/registry` is one of them, so this shows that the folder of a protocol is enough.
+"""
 
 import asyncio
 import fnmatch
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.interop.drivers import BY_PROTOCOL, BackchannelDriver, ChannelsDriver, Driver, Heard, mixed_hub
+from tests.interop.drivers import BackchannelDriver, ChannelsDriver, Driver, Heard, mixed_hub
+from tests.registry.toy_folder import TOY, toy_protocol
+from tieline.protocols import named, protocols
 from tieline.wire.prefix_ids import from_prefix_id
 
-PROTOCOLS = tuple(BY_PROTOCOL)
+PROTOCOLS = (*(protocol.name for protocol in protocols()), TOY)
 PAIRS = [pytest.param(*pair, id=" to ".join(pair)) for pair in itertools.product(PROTOCOLS, PROTOCOLS)]
 
 QUOTES = "He said \"no\", she said 'yes' \\ and left"
@@ -25,6 +31,13 @@ BODIES = (QUOTES, LINES, EMOJI, BINARY, TAGS, RELAY, JSON)
 
 LARGE = 900 * 1024
 AC7_LARGE = 65_536
+
+
+@pytest.fixture(autouse=True)
+def _toy() -> Iterator[None]:
+    """Fixture: the hubs of these tests find the toy protocol."""
+    with toy_protocol():
+        yield
 
 
 def large(sender: str) -> str:
@@ -152,3 +165,26 @@ async def test_what_cannot_fit_its_recipients_frames_is_dead_and_its_sender_is_t
         await place.connect(reader)
         await speaker.send("@reader", "and once more")
         assert (await reader.hear()).body == "and once more", "what is dead is not tried again"
+
+
+@pytest.mark.slow
+async def test_a_client_that_connects_again_gets_no_redacted_content_on_any_protocol(folder: Path) -> None:
+    async with mixed_hub(folder / "h") as place:
+        operator = await place.there.operator()
+        readers = [await place.puppet(protocol, f"reader-{protocol}") for protocol in PROTOCOLS]
+        await place.there.add("sender")
+        sender = await place.there.join("sender")
+        sent = await sender.send("*", "the secret")
+        for reader in readers:
+            assert (await reader.hear(acknowledge=False)).body == "the secret"
+            await reader.hang_up()
+        await operator.redact(sent.id, "a password")
+        for reader in readers:
+            await place.connect(reader)
+            await sender.send(f"@{reader.name}", "the last")
+            said = [await reader.hear()]
+            while said[-1].body != "the last":
+                said.append(await reader.hear())
+            # A wire without acknowledgement brings nothing twice.
+            expected = ["redacted by operator: a password"] if named(reader.protocol).puppet().acknowledges else []
+            assert [one.body for one in said] == [*expected, "the last"], reader.protocol

@@ -1,12 +1,10 @@
 """Tests that one folder adds a protocol: the hub runs it, all protocols reach it, and no other file names it."""
 
-import asyncio
 import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -14,80 +12,22 @@ import msgspec
 import pytest
 
 import tieline.protocols
-from tests.server.hubs import WAIT_SECONDS, HubHarness, running_hub
-from tieline.contract.channel import Admit
-from tieline.protocols import named, protocols
+from tests.interop.drivers import Heard, mixed_hub
+from tests.registry.toy_folder import FOLDER, TOY, toy_protocol
+from tests.server.hubs import running_hub
+from tieline.protocols import protocols
 from tieline.server.config import load_config
 from tieline.wire.protocol import Protocol
-from tieline.wire.puppet import Place, Puppet
 
 PAGE = Path(__file__).parents[2] / "docs" / "protocols.md"
-FOLDER = Path(__file__).parent / "folder"
 OURS = ("ac7", "agent-channels", "agent-relay", "backchannel", "mcp", "peerbus")
-TOY = "toy"
-CHANNEL = "dev"
 
 
 @pytest.fixture
-def _toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fixture: add the folder with the toy protocol to the folders in which protocols are found."""
-    monkeypatch.setattr(tieline.protocols, "__path__", [*tieline.protocols.__path__, str(FOLDER)])
-    protocols.cache_clear()
-    yield
-    protocols.cache_clear()
-    for name in [name for name in sys.modules if name.startswith("tieline.protocols.toy")]:
-        del sys.modules[name]
-
-
-class MixedHub:
-    """Test helper: a hub, and one member for each protocol, used through a puppet (scripted client)."""
-
-    def __init__(self, there: HubHarness, stack: AsyncExitStack) -> None:
-        self._there = there
-        self._stack = stack
-        self.puppets: dict[str, Puppet] = {}
-
-    async def enter(self, protocol: str) -> Puppet:
-        """Connect the member that uses a protocol. Return its puppet (scripted client)."""
-        name = f"m-{protocol}"
-        if name not in self._there.tokens:
-            await self._there.add(name)
-        settings = load_config(self._there.home).protocols[protocol]
-        place = Place.at(self._there.running, name, self._there.tokens[name], settings)
-        puppet = self.puppets[protocol] = named(protocol).puppet()(place)
-        await puppet.open()
-        self._stack.push_async_callback(puppet.close)
-        return puppet
-
-    async def found(self) -> None:
-        """Make a channel, and admit all members to it."""
-        await self._there.add("host")
-        host = await self._there.join("host")
-        await host.create_channel(CHANNEL)
-        for protocol in self.puppets:
-            await host.change_channel(CHANNEL, Admit(f"m-{protocol}"))
-
-
-@pytest.fixture
-async def mixed_hub(folder: Path, _toy: None) -> AsyncIterator[MixedHub]:
-    async with running_hub(folder / "h", store="sqlite:unsafe") as there, AsyncExitStack() as stack:
-        yield MixedHub(there, stack)
-
-
-async def hear(puppet: Puppet) -> tuple[str, str]:
-    """Wait for the next message of a puppet (scripted client), and acknowledge it. Return sender and body."""
-    async with asyncio.timeout(WAIT_SECONDS):
-        heard = await puppet.hear()
-    await puppet.acknowledge(heard)
-    return heard.sender, heard.body
-
-
-def is_from(sender: str, protocol: str) -> bool:
-    """Return true if a sender name belongs to the member on this protocol.
-
-    One protocol has no sender names, so its form of address counts too.
-    """
-    return fnmatchcase(sender, f"m-{protocol}") or fnmatchcase(sender, "client-*@*")
+def _toy() -> Iterator[None]:
+    """Fixture: the hub finds the toy protocol."""
+    with toy_protocol():
+        yield
 
 
 def test_the_page_says_how_the_toy_declares_itself_and_every_field_that_there_is() -> None:
@@ -135,37 +75,39 @@ def test_a_new_folder_is_found_and_has_its_section_in_a_new_configuration(folder
     assert "\n[toy]\nenabled = true\n" in (folder / "tieline.toml").read_text()
 
 
+@pytest.mark.usefixtures("_toy")
 @pytest.mark.parametrize("other", [*OURS, TOY])
-async def test_the_new_protocol_and_every_other_reach_each_other_live_and_later(
-    mixed_hub: MixedHub, other: str
-) -> None:
-    toy = await mixed_hub.enter(TOY)
-    # Two members of the same protocol need two names.
-    target = toy if other == TOY else await mixed_hub.enter(other)
-    await toy.say(f"@m-{other}", "there")
-    assert await hear(target) == ("m-toy", "there")
-    await target.say("@m-toy", "back")
-    sender, body = await hear(toy)
-    assert body == "back"
-    assert is_from(sender, other)
-    if other != TOY:
-        await toy.close()
-        await target.say("@m-toy", "meanwhile")
-        again = await mixed_hub.enter(TOY)
-        assert (await hear(again))[1] == "meanwhile"
+async def test_the_new_protocol_and_every_other_reach_each_other_live_and_later(folder: Path, other: str) -> None:
+    async with mixed_hub(folder / "h") as place:
+        toy, target = await place.puppet(TOY, "toy"), await place.puppet(other, "other")
+        await toy.send("@other", "there")
+        assert await target.hear() == Heard("toy", "there", {})
+        await target.send("@toy", "back")
+        heard = await toy.hear()
+        assert heard.body == "back"
+        # One protocol has no sender names, so its form of address counts too.
+        assert fnmatchcase(heard.sender, "other") or fnmatchcase(heard.sender, "client-*@*")
+        await toy.leave()
+        await target.send("@toy", "meanwhile")
+        await place.connect(toy)
+        assert (await toy.hear()).body == "meanwhile"
 
 
-async def test_channels_and_everybody_reach_across_it(mixed_hub: MixedHub) -> None:
-    for protocol in (*OURS, TOY):
-        await mixed_hub.enter(protocol)
-    await mixed_hub.found()
-    toy = mixed_hub.puppets[TOY]
-    for target, body in ((f"#{CHANNEL}", "in the channel"), ("*", "to everybody")):
-        await toy.say(target, body)
-        for protocol in OURS:
-            assert await hear(mixed_hub.puppets[protocol]) == ("m-toy", body), protocol
-    await mixed_hub.puppets["backchannel"].say(f"#{CHANNEL}", "an answer")
-    assert await hear(toy) == ("m-backchannel", "an answer")
+@pytest.mark.usefixtures("_toy")
+async def test_channels_and_everybody_reach_across_it(folder: Path) -> None:
+    async with mixed_hub(folder / "h") as place:
+        await place.there.add("host")
+        await (await place.there.join("host")).create_channel("dev")
+        members = {protocol: await place.puppet(protocol, f"m-{protocol}") for protocol in (*OURS, TOY)}
+        for member in members.values():
+            await member.join("dev")
+        toy = members.pop(TOY)
+        for target, body in (("#dev", "in the channel"), ("*", "to everybody")):
+            await toy.send(target, body)
+            for member in members.values():
+                assert await member.hear() == Heard("m-toy", body, {}), member.protocol
+        await members["backchannel"].send("#dev", "an answer")
+        assert await toy.hear() == Heard("m-backchannel", "an answer", {})
 
 
 @pytest.mark.usefixtures("_toy")

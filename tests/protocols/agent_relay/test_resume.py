@@ -86,6 +86,18 @@ async def test_resume_is_answered_by_sync_and_a_replay_from_last_seq_on(relay: R
     await again.silent()
 
 
+async def test_the_replay_has_the_note_of_a_redacted_message(relay: Relay) -> None:
+    bob, _ = await chatted(relay, "alice", count=2)
+    operator = await relay.operator()
+    secret, _ = await operator.history(everything=True)
+    assert secret.body == "alice 2"
+    await operator.redact(secret.id, "a password")
+    again = await relay.dial()
+    await again.send(resumption(bob, {"chat": {"last_seq": 1}}))
+    await again.expect("SYNC")
+    assert await again.bodies(1) == ["redacted by operator: a password"]
+
+
 async def test_a_resumed_session_goes_on_with_the_next_numbers(relay: Relay) -> None:
     bob, _ = await chatted(relay, "alice", count=2)
     again = await relay.dial()
