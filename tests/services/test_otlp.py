@@ -68,7 +68,7 @@ def pairs(attributes: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"key": key, "value": any_value(value)} for key, value in attributes.items()]
 
 
-def traces(*spans: dict[str, Any]) -> bytes:
+def traces(*spans: dict[str, Any], resource: dict[str, Any] | None = None) -> bytes:
     items = [
         {
             "traceId": "5b8efff798038103d269b633813fc60c",
@@ -82,7 +82,8 @@ def traces(*spans: dict[str, Any]) -> bytes:
         }
         for attributes in spans
     ]
-    return json.dumps({"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {}, "spans": items}]}]}).encode()
+    about = {"attributes": pairs(resource)} if resource else {}
+    return json.dumps({"resourceSpans": [{"resource": about, "scopeSpans": [{"scope": {}, "spans": items}]}]}).encode()
 
 
 def logs(attributes: dict[str, Any], **more: Any) -> bytes:
@@ -125,12 +126,12 @@ def packed_pairs(number: int, attributes: dict[str, Any]) -> bytes:
     )
 
 
-def packed_traces(attributes: dict[str, Any]) -> bytes:
+def packed_traces(attributes: dict[str, Any], resource: dict[str, Any] | None = None) -> bytes:
     span = block(1, bytes.fromhex("5b8efff798038103d269b633813fc60c")) + block(2, bytes.fromhex("eee19b7ec3c1b174"))
     span += block(5, b"chat") + varint(6 << 3) + varint(3)
     span += varint(7 << 3 | 1) + struct.pack("<Q", START_NS) + varint(8 << 3 | 1) + struct.pack("<Q", END_NS)
     span += packed_pairs(9, attributes)
-    return block(1, block(1, b"") + block(2, block(2, span)))
+    return block(1, block(1, packed_pairs(1, resource or {})) + block(2, block(2, span)))
 
 
 def read(signal: Signal, body: bytes, content_type: str = JSON, encoding: str = "") -> Telemetry:
@@ -173,6 +174,18 @@ def test_a_span_of_a_model_becomes_an_exchange() -> None:
         "cacheReadInputTokens": 3,
     }
     assert (response["stopReason"], response["status"], response["model"]) == ("stop", None, "claude-x-1")
+
+
+def test_a_call_names_the_repository_of_its_record_or_else_of_its_resource() -> None:
+    url, name = "vcs.repository.url.full", "vcs.repository.name"
+    program = {"service.name": "agent", url: "https://github.com/acme/api"}
+    assert "scope" not in one(Signal.TRACES, traces(CHAT))
+    for body, kind in ((traces(CHAT, resource=program), JSON), (packed_traces(CHAT, program), PROTOBUF)):
+        (event,) = read(Signal.TRACES, body, kind).events
+        assert event["scope"] == "https://github.com/acme/api"
+    assert one(Signal.TRACES, traces({**CHAT, url: "own"}, resource=program))["scope"] == "own"
+    assert one(Signal.LOGS, logs({**CHAT, name: "acme/api"}))["scope"] == "acme/api"
+    assert "scope" not in one(Signal.TRACES, traces({**CHAT, name: ["no", "text"]}))
 
 
 def test_both_forms_plain_and_packed_say_the_same() -> None:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from tieline.contract.limits import DEFAULT_LIMITS, MEBIBYTE
 from tieline.services import protobuf
 from tieline.services.protobuf import Field, Kind, ProtobufMessage
-from tieline.services.telemetry_record import TelemetryRecord, activity_of
+from tieline.services.telemetry_record import REPOSITORY, TelemetryRecord, activity_of
 
 JSON = "application/json"
 PROTOBUF = "application/x-protobuf"
@@ -121,7 +121,12 @@ class _ScopeSpans(Struct):
     spans: list[_Span] = []
 
 
+class _Resource(Struct):
+    attributes: list[_KeyValue] = []
+
+
 class _ResourceSpans(Struct, rename="camel"):
+    resource: _Resource | None = None
     scope_spans: list[_ScopeSpans] = []
 
 
@@ -134,6 +139,7 @@ class _ScopeLogs(Struct, rename="camel"):
 
 
 class _ResourceLogs(Struct, rename="camel"):
+    resource: _Resource | None = None
     scope_logs: list[_ScopeLogs] = []
 
 
@@ -176,15 +182,16 @@ def _messages() -> dict[Signal, ProtobufMessage]:
         12: Field("eventName", Kind.TEXT),
     }
     return {
-        Signal.TRACES: _request("resourceSpans", "scopeSpans", "spans", span),
-        Signal.LOGS: _request("resourceLogs", "scopeLogs", "logRecords", record),
+        Signal.TRACES: _request("resourceSpans", "scopeSpans", "spans", span, pair),
+        Signal.LOGS: _request("resourceLogs", "scopeLogs", "logRecords", record, pair),
     }
 
 
-def _request(resources: str, scopes: str, items: str, item: ProtobufMessage) -> ProtobufMessage:
-    request, resource, scope = ProtobufMessage(), ProtobufMessage(), ProtobufMessage()
-    request.fields = {1: Field(resources, resource, many=True)}
-    resource.fields = {2: Field(scopes, scope, many=True)}
+def _request(resources: str, scopes: str, items: str, item: ProtobufMessage, pair: ProtobufMessage) -> ProtobufMessage:
+    request, of_resource, resource, scope = (ProtobufMessage() for _ in range(4))
+    request.fields = {1: Field(resources, of_resource, many=True)}
+    of_resource.fields = {1: Field("resource", resource), 2: Field(scopes, scope, many=True)}
+    resource.fields = {1: Field("attributes", pair, many=True)}
     scope.fields = {2: Field(items, item, many=True)}
     return request
 
@@ -213,11 +220,11 @@ def decode(signal: Signal, body: bytes, content_type: str, content_encoding: str
     events: list[dict[str, Any]] = []
     sizes: list[int] = []
     ignored = rejected = 0
-    for number, item in enumerate(_items(request)):
+    for number, (item, named) in enumerate(_items(request)):
         if number >= _RECORDS_MAX:
             return Malformed(413, f"a body has at most {_RECORDS_MAX} records")
         try:
-            record = _record(item, now_ms)
+            record = _record(item, named, now_ms)
             event = activity_of(record)
             if event is None:
                 ignored += 1
@@ -312,19 +319,32 @@ def _is_protobuf(content_type: str) -> bool:
     return _media_type(content_type) in (PROTOBUF, "application/protobuf")
 
 
-def _items(request: _Traces | _Logs) -> Iterator[_Span | _LogRecord]:
+def _items(request: _Traces | _Logs) -> Iterator[tuple[_Span | _LogRecord, list[_KeyValue]]]:
+    """Yield the records of a request, each with the attributes of its resource that name the repository."""
     match request:
         case _Traces():
-            yield from (span for one in request.resource_spans for scope in one.scope_spans for span in scope.spans)
+            for spans in request.resource_spans:
+                named = _repository(spans.resource)
+                yield from ((span, named) for scope in spans.scope_spans for span in scope.spans)
         case _Logs():
-            yield from (item for one in request.resource_logs for scope in one.scope_logs for item in scope.log_records)
+            for logs in request.resource_logs:
+                named = _repository(logs.resource)
+                yield from ((item, named) for scope in logs.scope_logs for item in scope.log_records)
 
 
-def _record(item: _Span | _LogRecord, now_ms: int) -> TelemetryRecord:
-    """Return one OpenTelemetry span or log record as plain values. `now_ms` is used as its time if it has no time."""
+def _repository(resource: _Resource | None) -> list[_KeyValue]:
+    # Each name once, because every record gets them.
+    return list({pair.key: pair for pair in resource.attributes if pair.key in REPOSITORY}.values()) if resource else []
+
+
+def _record(item: _Span | _LogRecord, named: list[_KeyValue], now_ms: int) -> TelemetryRecord:
+    """Return one OpenTelemetry span or log record as plain values. `now_ms` is used as its time if it has no time.
+
+    `named` are attributes of its resource. Its own attributes count before them.
+    """
     if len(item.attributes) > _ATTRIBUTES_MAX:
         raise _Unkept
-    attributes = {pair.key: _plain(pair.value, _NESTING_MAX) for pair in item.attributes}
+    attributes = {pair.key: _plain(pair.value, _NESTING_MAX) for pair in (*named, *item.attributes)}
     match item:
         case _Span():
             end = _ms(item.end_time_unix_nano)

@@ -37,6 +37,8 @@ _CACHE_WRITE = (
     "gen_ai.usage.cache_creation.input_tokens",
     "gen_ai.usage.cache_creation_input_tokens",
 )
+REPOSITORY = ("vcs.repository.url.full", "vcs.repository.name")
+"""Attributes that name the repository in which the agent works."""
 _METHOD = ("http.request.method", "http.method")
 _STATUS = ("http.response.status_code", "http.status_code")
 _URL = ("url.full", "http.url")
@@ -170,6 +172,9 @@ def _entry(record: TelemetryRecord, kind: str, request: dict[str, Any], response
 
 def _event(record: TelemetryRecord, kind: str, entry: dict[str, Any]) -> dict[str, Any]:
     event = {"kind": kind, "ts": record.start_ms, "duration": record.end_ms - record.start_ms, "entry": entry}
+    scope = _first(record.attributes, REPOSITORY)
+    if isinstance(scope, str) and scope:
+        event["scope"] = scope
     if record.trace_id:
         event["trace"] = {"traceId": record.trace_id, "spanId": record.span_id}
     return event
