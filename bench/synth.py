@@ -45,6 +45,8 @@ _LATE_MANY, _LATE_ALONE, _MESSAGES_BETWEEN = 200, 5, 80
 _LOOP_LENGTH = 40
 _STORM_LENGTH = 150
 _TTL_MS = 60_000
+_SCOPES = {0: "https://github.com/acme/api.git", 1: "git@github.com:acme/api.git", 2: "acme/web"}
+"""Scopes by three bits of a message's id. The first two are one repository; most messages have none."""
 _RECENT = 64
 _SLEEPER, _LAGGARD = 0, 1
 """The first member reads many messages at once; the second member reads a day late."""
@@ -266,6 +268,7 @@ class Generator:
         facts = labels + (f',"hops":{plan.hops}' if plan.hops else "")
         labels += f',"ttl_ms":{_TTL_MS}' if expires else ""
         labels += ',"priority":"urgent"' if bits & 31 == 0 else ""
+        labels += f',"scope":"{scope}"' if (scope := _SCOPES.get(bits >> 5 & 7)) else ""
         kind = "member" if target[0] == "@" else "channel"
         content = (
             f'{{"target":{{"kind":"{kind}","name":"{target[1:]}"}},"body":"{"done and looking at it " * (bits & 7)}.'

@@ -13,6 +13,8 @@ _LATE_SHARE = 0.005
 _FAILED_SHARE = 0.02
 _HTTP_SHARE = 0.1
 _MARKER_SHARE = 0.03
+_OWN = {0: '"scope":"acme/cli",', 1: '"thread":"own",'}
+"""Scope or thread that a model call itself names, for two of forty numbers of tokens."""
 _LATE_MS = 30 * 3_600_000
 
 
@@ -60,8 +62,9 @@ class ActivityMaker:
         tokens, told = 200 + int(chance.random() * 19_800), 20 + int(chance.random() * 1_980)
         lasted = 300 + int(chance.random() * 8_700)
         failed = chance.random() < _FAILED_SHARE
+        own = _OWN.get(tokens % 40, "")
         event = (
-            f'{{"kind":"llm_exchange","ts":{ts_ms},"duration":{lasted},"entry":{{"kind":"anthropic_messages",'
+            f'{{"kind":"llm_exchange",{own}"ts":{ts_ms},"duration":{lasted},"entry":{{"kind":"anthropic_messages",'
             f'"startedAt":{ts_ms},"endedAt":{ts_ms + lasted},"request":{{"model":"{model}","messages":[]}},'
             f'"response":{{"model":"{model}","usage":{{"inputTokens":{tokens},"outputTokens":{told},'
             f'"cacheReadInputTokens":{tokens // 2},"cacheCreationInputTokens":null}},'

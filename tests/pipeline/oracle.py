@@ -36,7 +36,8 @@ SELECT route.number, route.key, any_value(member.name) AS recipient, any_value(s
     min(move.at_ms) FILTER (kind IN ('ack', 'claim')) AS acked_ms,
     arg_min(protocol, move.offset_) FILTER (kind IN ('ack', 'claim')) AS acked_by,
     min(move.at_ms) FILTER (kind = 'expire') AS expired_ms, min(move.at_ms) FILTER (kind = 'die') AS dead_ms,
-    arg_min(cause, move.offset_) FILTER (kind IN ('expire', 'die')) AS cause, any_value(priority) AS priority
+    arg_min(cause, move.offset_) FILTER (kind IN ('expire', 'die')) AS cause, any_value(priority) AS priority,
+    any_value(offset_) AS offset_, any_value(scope) AS scope, any_value(thread) AS thread
 FROM route JOIN message USING (offset_) JOIN member USING (number)
 LEFT JOIN move ON move.number = route.number AND move.key = route.key
 GROUP BY route.number, route.key;
@@ -54,6 +55,18 @@ SELECT *, price(model, asked, told, read_, written) AS cost,
      ORDER BY marker.offset_ DESC LIMIT 1) AS focus
 FROM (SELECT *, row_number() OVER (PARTITION BY number, event ORDER BY offset_) AS nth FROM activity) AS one
 WHERE kind = 'llm_exchange' AND nth = 1;
+CREATE TABLE taken AS
+SELECT *, least(seen_ms, acked_ms, muted_ms) AS taken_ms FROM delivery;
+CREATE TABLE spent AS
+SELECT *, coalesce(regexp_replace(regexp_replace(coalesce(own_scope, (
+        SELECT arg_max(if(one.ts_ms - sent_ms <= {7 * DAY}, scope, ''), (taken_ms, taken.offset_)) FROM taken
+        WHERE scope IS NOT NULL AND taken.number = one.number AND taken_ms <= ts_ms
+    )), '^(https://|git@)(.*)[.]git$', '\\2'), ':', '/'), '') AS scope,
+    coalesce(own_thread, (
+        SELECT arg_max(if(one.ts_ms - sent_ms <= {7 * DAY}, thread, ''), (taken_ms, taken.offset_)) FROM taken
+        WHERE thread IS NOT NULL AND taken.number = one.number AND taken_ms <= ts_ms
+    ), '') AS thread
+FROM exchange AS one;
 CREATE TABLE answer AS
 SELECT reply.at_ms // {DAY} * {DAY} AS day_ms, reply.sender, asked.sender AS recipient,
     reply.at_ms - asked.at_ms AS response_ms, reply.offset_, asked.offset_ AS asked, asked.at_ms AS asked_ms
@@ -186,7 +199,7 @@ class Oracle:
         return ordered(self._duck.execute(QUERIES[table]).fetchall())
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query over the facts of the log: `message`, `delivery`, `rung`, `exchange`, `answer`."""
+        """Return the rows of a query over the facts of the log: `message`, `delivery`, `rung`, `spent`, `answer`."""
         return self._duck.execute(query).fetchall()
 
     def _table(self, name: str, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -222,7 +235,7 @@ class Oracle:
                 place = pair if event["target"].startswith("@") else event["target"]
                 name = f"thread:{thread}" if thread else place
                 told = (event["sender"], event["target"], count, name, said.get("reply_to"), hops, signature)
-                told = (*told, said.get("priority", "normal"))
+                told = (*told, said.get("priority", "normal"), said.get("scope"), thread)
                 messages.append((offset, at_ms, event["id"], *told))
             elif kind in _MOVES:
                 common = (offset, at_ms, kind, event["number"])
@@ -237,7 +250,7 @@ class Oracle:
                 pauses.append((at_ms, event["thread"]))
             elif kind == "refuse":
                 refusals.append((at_ms, event["speaker"], event["code"], event.get("count", 1)))
-        columns = "offset_ at_ms id sender target recipients conversation reply_to hops signature priority"
+        columns = "offset_ at_ms id sender target recipients conversation reply_to hops signature priority scope thread"
         self._table("message", columns, messages)
         self._table("route", "offset_ number key", routes)
         self._table("move", "offset_ at_ms kind number key protocol mute cause", moves)
@@ -261,8 +274,10 @@ class Oracle:
             failed = response.get("error") is not None or (response.get("status") or 200) >= 400
             error = response.get("error") or f"status {response.get('status')}"
             told = (objective, response.get("model", ""), failed, error, *tokens, event.get("duration", 0))
+            told = (*told, event.get("scope"), event.get("thread"))
             rows.append((offset, at_ms, number, kind, ts_ms, raw.decode(), *told))
         columns = "offset_ at_ms number kind ts_ms event objective model failed error asked told read_ written lasted"
+        columns += " own_scope own_thread"
         self._table("activity", columns, rows)
         source.close()
 

@@ -107,7 +107,7 @@ def test_a_row_holds_its_event_as_it_was_written_and_what_is_stored_beside_it(ma
     for offset, message_id, sender, target, content, route in found:
         row, said = read[offset], json.loads(content)
         assert (row["id"], row["sender"], row["target"]) == (message_id, sender, target)
-        assert (row["thread"], row["reply_to"]) == (said.get("thread"), said.get("reply_to"))
+        assert all(row[name] == said.get(name) for name in ("scope", "thread", "reply_to"))
         assert row["body_bytes"] == len(said["body"].encode())
         keys = row["keys"]
         assert isinstance(keys, list)

@@ -268,7 +268,7 @@ def _print_work(made: "Report") -> None:
             for one in made.objectives
         ],
     )  # fmt: skip
-    for by in ("objective", "member", "model"):
+    for by in ("objective", "member", "model", "scope", "thread"):
         _table(
             f"Spend by {by}",
             (by, "calls", "failed", "tokens in", "tokens out", "from cache", "cost", "before"),

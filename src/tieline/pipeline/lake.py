@@ -32,9 +32,12 @@ DAY, OPEN = "day", "open"
 """Names of the partition columns. `day` is the day of a row (UTC). `open` exists only for deliveries, and is true if
 the delivery may still change.
 """
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of the tables' columns. Lakes before version 2 were not Delta tables."""
-CHANGED = {3: ("activity", "deliveries", "failures", "llm", "members", "responses", "service")}
+CHANGED = {
+    3: ("activity", "deliveries", "failures", "llm", "members", "responses", "service"),
+    4: ("activity", "deliveries", "messages"),
+}
 """For each version of the columns, the tables that got other columns with it, or that are new."""
 MISSED = {"messages": "messages", "activity": "rows of activity", "rows": "other rows"}
 """Kinds of data that the hub may delete before the pipeline reads them, with the words for them in error messages."""

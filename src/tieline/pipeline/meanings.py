@@ -50,6 +50,7 @@ COMMON = {
     "last_ms": "Time of the last fact.",
     "version": "Place in the log of the newest fact. The merge keeps values of the newest version.",
     "kind": "Kind of the event.",
+    "scope": "Project that the message is for, such as a repository; null if its sender named none.",
     "thread": "Name of the thread.",
     "hops": "Quick automatic replies that led to the message; in sums the highest number.",
     "status": "Status of the objective.",
@@ -101,6 +102,8 @@ OF_TABLE = {
         "late": "True if it was reported more than a day after it happened.", "provider": "Provider of the model.",
         "failed": "True if the model call failed.",
         "error": "First words of the error of a failed call, or its status.",
+        "scope": "Project that the member worked in, if the event of a model call names it.",
+        "thread": "Thread that the member worked for, if the event of a model call names it.",
     },
     "records": {
         "by": "Member that did it.", "code": "Code of a refusal.", "channel": "Name of the channel.",

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tieline.pipeline.arrow_tables import DAY_MS, ArrowTables, Window, grouped, numbers, summed, total
+from tieline.pipeline.report_spend import spent
 from tieline.pipeline.report_traffic import HOUR_MS, MINUTE_MS, dollars
 from tieline.wire.report_parts import Loop, Objective, Spend, Totals, Usage, UsageHour, Wait
 
@@ -66,16 +67,18 @@ class Work:
         return [UsageHour(cost_usd=dollars(row.pop("cost_nano_usd")), **row) for row in rows]
 
     def spend(self) -> list[Spend]:
-        """Return the model calls by member, by model and by objective, the most expensive of each first."""
+        """Return the model calls by objective, member, model, scope and thread, the most expensive first."""
         titles = {row["objective"]: row["title"] for row in self._known()}
+        tables = [(by, summed(self._hours, (by,), _SUMS)) for by in ("objective", "member", "model")]
         found = []
-        for by in ("objective", "member", "model"):
-            for row in summed(self._hours, (by,), _SUMS).to_pylist():
+        for by, table in (*tables, *spent(self._tables, self._within, _SUMS)):
+            for row in table.to_pylist():
                 name = row.pop(by)
                 hit, cost = _cache_hit(row), dollars(row.pop("cost_nano_usd"))
                 title = titles.get(name) if by == "objective" else None
                 found.append(Spend(by, name, cost_usd=cost, cache_hit=hit, title=title, **row))
-        return found
+        # Of a long list, each kind keeps its most expensive rows.
+        return sorted(found, key=lambda row: (-row.cost_usd, -row.exchanges))
 
     def unpriced(self) -> list[str]:
         """Return the models without a price, in order."""

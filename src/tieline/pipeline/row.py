@@ -62,6 +62,7 @@ SCHEMA = pa.schema(
         ("hops", pa.int32()),
         ("cause", pa.string()),
         ("signature", pa.string()),
+        ("scope", pa.string()),
         ("thread", pa.string()),
         ("reply_to", pa.string()),
         ("level", pa.string()),
@@ -87,6 +88,7 @@ _STAMPS = (
     "signature",
 )  # fmt: skip
 _SAID = {
+    "scope": attrgetter("scope"),
     "thread": attrgetter("thread"),
     "reply_to": attrgetter("reply_to"),
     "level": attrgetter("level"),

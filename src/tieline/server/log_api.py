@@ -314,6 +314,7 @@ def _message(row: tuple[Any, ...], names: dict[int, str]) -> MessageLine:
         level=said.level,
         priority=said.priority,
         kind=said.kind,
+        scope=said.scope,
         thread=said.thread,
         reply_to=said.reply_to,
     )

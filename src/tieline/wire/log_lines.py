@@ -34,6 +34,7 @@ class MessageLine(Struct, frozen=True, omit_defaults=True):
     level: str = "info"
     priority: str = "normal"
     kind: str = "chat"
+    scope: str | None = None
     thread: str | None = None
     reply_to: str | None = None
 

@@ -180,9 +180,10 @@ class Wait(Struct):
 
 
 class Spend(Struct):
-    """Row of the report: model calls of one member, with one model or for one objective, and their cost.
+    """Row of the report: model calls of one member, with one model, or for one objective, scope or thread; their cost.
 
-    `by` says which of them `name` is: `member`, `model` or `objective`. Calls without an objective have an empty name.
+    `by` says which of them `name` is: `member`, `model`, `objective`, `scope` or `thread`. The name of calls without an
+    objective, scope or thread is empty. A scope is mostly a repository.
     """
 
     by: str

@@ -24,7 +24,7 @@ TABLE = Silver(
         "offset bigint, at_ms bigint, ts_ms bigint, number bigint, member string, kind string, digest string, "
         "objective string, late boolean, model string, provider string, failed boolean, error string, "
         "input_tokens bigint, output_tokens bigint, cache_read_tokens bigint, cache_write_tokens bigint, "
-        "lasted_ms bigint, cost_nano_usd bigint"
+        "lasted_ms bigint, cost_nano_usd bigint, scope string, thread string"
     ),
     time="ts_ms",
 )
@@ -101,6 +101,8 @@ def _columns(prices: Prices) -> str:
         "error": f"CASE WHEN kind = '{EXCHANGE}' THEN {_ERROR} END",
         "lasted_ms": f"CASE WHEN said.duration BETWEEN 0 AND {_LASTED_MAX_MS} THEN said.duration END",
         "cost_nano_usd": _cost(prices),
+        "scope": "nullif(said.scope, '')",
+        "thread": "nullif(said.thread, '')",
     }
     return ", ".join(
         f"CAST({given.get(one.name, f'`{one.name}`')} AS {one.dataType.simpleString()}) AS `{one.name}`"

@@ -22,7 +22,7 @@ TABLE = Silver(
     schema=columns(
         "number bigint, key bigint, recipient string, offset bigint, sender string, priority string, sent_ms bigint, "
         "offered_ms bigint, offered_by string, muted_ms bigint, seen_ms bigint, acked_ms bigint, acked_by string, "
-        "claimed boolean, expired_ms bigint, dead_ms bigint, cause string"
+        "claimed boolean, expired_ms bigint, dead_ms bigint, cause string, scope string, thread string"
     ),
     time="sent_ms",
 )
@@ -70,6 +70,8 @@ def begun(bronze: str) -> str:
         "offset": "`offset`",
         "sender": "sender",
         "priority": "coalesce(priority, 'normal')",
+        "scope": "nullif(scope, '')",
+        "thread": "nullif(thread, '')",
     }
     selected = ", ".join(
         f"CAST({given.get(field.name, 'NULL')} AS {field.dataType.simpleString()}) AS `{field.name}`"

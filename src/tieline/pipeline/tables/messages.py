@@ -12,8 +12,8 @@ TABLE = Silver(
     name="messages",
     schema=columns(
         "offset bigint, sent_ms bigint, id string, sender string, target string, recipients int, protocol string, "
-        "conversation string, thread string, reply_to string, cause string, hops int, level string, priority string, "
-        "saying string, body_bytes bigint, verified boolean, signature string, wire_id string"
+        "conversation string, scope string, thread string, reply_to string, cause string, hops int, level string, "
+        "priority string, saying string, body_bytes bigint, verified boolean, signature string, wire_id string"
     ),
     time="sent_ms",
 )

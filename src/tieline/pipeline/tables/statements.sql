@@ -91,7 +91,7 @@ FROM $bronze WHERE log = 'main' AND signature IN $bad
 -- name: begun
 SELECT $columns, $sent AS fresh
 FROM (
-    SELECT `offset`, sender, priority, at_ms, explode(arrays_zip(numbers, keys, recipients)) AS one
+    SELECT `offset`, sender, priority, at_ms, scope, thread, explode(arrays_zip(numbers, keys, recipients)) AS one
     FROM $bronze WHERE log = 'main' AND kind = 'send' AND keys IS NOT NULL
 )
 
@@ -160,6 +160,7 @@ FROM (
     SELECT *, $model AS model, $tokens
     FROM (
         SELECT *, CASE WHEN kind = 'llm_exchange' THEN from_json(event, 'duration bigint, objectiveId string,
+            scope string, thread string,
             entry struct<provider: string, request: struct<model: string>, response: struct<model: string, status: int,
             error: string, usage: struct<inputTokens: bigint, outputTokens: bigint, cacheReadInputTokens: bigint,
             cacheCreationInputTokens: bigint>>>') END AS said

@@ -36,6 +36,7 @@ class Said(Struct, frozen=True, gc=False):
     level: str = Level.INFO.value
     priority: str = Priority.NORMAL.value
     kind: str = Kind.CHAT.value
+    scope: str | None = None
     thread: str | None = None
     reply_to: str | None = None
 
