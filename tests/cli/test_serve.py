@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.hub_process import HubProcess, run_cli
+from tieline.console import documentation
 from tieline.protocols.backchannel.settings import BackchannelSettings
 from tieline.server.config import load_config
 from tieline.stores.sqlite.database import open_database
@@ -43,6 +44,7 @@ def test_a_first_start_says_where_everything_is_and_what_to_do_next() -> None:
         ):
             assert command in said
             assert command in quick_start
+        assert (f"docs      {running.http}/docs/\n" in said) is documentation.is_built()
         assert "tieline connect" in said
         room_token = load_config(hub.home).of(BackchannelSettings).room_token
         assert f"bch init NAME --url {running.http} --token {room_token}" in said

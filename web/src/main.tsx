@@ -64,6 +64,7 @@ function Console() {
           <button type="button" class="quiet" onClick={openPalette}>
             Go to… <kbd>Ctrl K</kbd>
           </button>
+          <a href="/docs/">Documentation</a>
           <Link />
           <p>
             {visitor.value?.member}{" "}

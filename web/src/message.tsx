@@ -7,6 +7,7 @@ import { Pause } from "./pause.tsx";
 import { beginning, plain } from "./plain.ts";
 import { Prose } from "./prose.tsx";
 import { address, besides, go, where } from "./route.ts";
+import { shortId, shortPlace } from "./short.ts";
 import { attempt, hub, messages, permissions, seesAll, tell, visitor } from "./state.ts";
 import { dayOf, timeOf } from "./clock.ts";
 import { happening, hasPart, nameOf, placeOf } from "./talk.ts";
@@ -205,7 +206,7 @@ export function Aside() {
               <Who message={message} /> on <Wire name={message.protocol} />
             </dd>
             <dt>To</dt>
-            <dd>{plain(message.target)}</dd>
+            <dd>{plain(shortPlace(message.target))}</dd>
             <dt>In</dt>
             <dd>
               <a href={address("talk", place, message)}>{plain(nameOf(place))}</a>
@@ -216,7 +217,8 @@ export function Aside() {
               <>
                 <dt>Thread</dt>
                 <dd>
-                  {plain(message.thread)} <Pause conversations={[`thread:${message.thread}`]} name={message.thread} />
+                  <span title={plain(message.thread)}>{plain(shortId(message.thread))}</span>{" "}
+                  <Pause conversations={[`thread:${message.thread}`]} name={shortId(message.thread)} />
                 </dd>
               </>
             )}
@@ -238,7 +240,10 @@ export function Aside() {
             </dd>
             <dt>Id</dt>
             <dd>
-              <code>{id}</code>{" "}
+              <code title={id}>{shortId(id)}</code>{" "}
+              <button type="button" class="quiet" onClick={() => void copy(id)}>
+                Copy id
+              </button>
               <button type="button" class="quiet" onClick={() => void copy(location.href)}>
                 Copy link
               </button>
@@ -317,6 +322,6 @@ export function Files({ of, closed = false }: { of: readonly Attachment[]; close
 
 async function copy(text: string): Promise<void> {
   // A browser lets a page copy only over https, or on the hub's own machine.
-  if (!("clipboard" in navigator)) tell("The browser does not let this page copy; the link is in its address bar.");
+  if (!("clipboard" in navigator)) tell(`The browser does not let this page copy. Here it is: ${text}`);
   else await attempt(() => navigator.clipboard.writeText(text), "Copied.");
 }

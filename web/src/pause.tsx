@@ -2,6 +2,7 @@
 // members.
 import { Action } from "./action.tsx";
 import { plain } from "./plain.ts";
+import { shortPlace } from "./short.ts";
 import { attempt, hub, now, pauses, readRoster, stewards } from "./state.ts";
 import { computed } from "@preact/signals";
 
@@ -17,7 +18,7 @@ export const Pauses = () => (
     {held.value.map((pause) => (
       <p class="alarm" key={pause.thread} role="alert" title={plain(pause.reason ?? "")}>
         <span>
-          <b>{plain(pause.thread === "*" ? "What is said to everybody" : pause.thread)}</b>{" "}
+          <b>{plain(pause.thread === "*" ? "What is said to everybody" : shortPlace(pause.thread))}</b>{" "}
           {pause.by
             ? `is paused for ${minutes(pause.until_ms)} min more.`
             : `is held: agents answered each other too often. One message passes in ${minutes(pause.until_ms)} min.`}{" "}

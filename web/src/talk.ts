@@ -1,6 +1,7 @@
 // Which conversation a message belongs to, as its viewer sees it.
 import type { Message } from "./hub.ts";
 import { plain } from "./plain.ts";
+import { shortPlace } from "./short.ts";
 import { channels, may, objectives, visitor } from "./state.ts";
 
 /** A place of talk: `#channel`, `obj:<id>`, `@member`, or `a ↔ b` for what two others say to each other. */
@@ -68,7 +69,7 @@ export function hasPart(place: Place): boolean {
 export function nameOf(place: Place): string {
   if (!place.startsWith("obj:")) return place;
   const objective = objectives.value.find((one) => `obj:${one.id}` === place);
-  return objective ? objective.title : place;
+  return objective ? objective.title : shortPlace(place);
 }
 
 /** What happened, on one line, if a message tells that an objective changed or if its content was redacted. */

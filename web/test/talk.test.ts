@@ -20,6 +20,11 @@ test("a direct message is in the conversation with the other one", () => {
   assert.equal(placeOf(message({ from: "ada", target: "@me" }), "me"), "@ada");
 });
 
+test("an objective has its title, and one that is not loaded its short id", () => {
+  assert.equal(nameOf("obj:o1"), "Ship it");
+  assert.equal(nameOf("obj:obj-m9x2k1aa-7"), "obj:7");
+});
+
 test("what two others say to each other is one conversation in both directions", () => {
   const there = placeOf(message({ from: "ada", target: "@ben" }), "me");
   assert.equal(there, "ada ↔ ben");

@@ -329,6 +329,7 @@ def _failed_start(options: "Options", error: OSError) -> Failure:
 
 
 def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -> str:
+    from tieline.console.documentation import PREFIX, is_built
     from tieline.wire.home import CONFIG_FILE, HOME_VARIABLE, default_home
 
     lines = [
@@ -337,6 +338,8 @@ def _ready(running: "Running", home: Path, welcome: list[str], *, first: bool) -
         f"  http      {running.public}  (the console; {own_name()} login NAME prints a way in)",
         f"  socket    {running.hub_socket}",
     ]
+    if is_built():
+        lines.insert(3, f"  docs      {running.public}{PREFIX}/")
     if running.url:
         lines.insert(3, f"  listens   {running.http}")
     if running.fingerprint:

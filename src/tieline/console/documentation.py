@@ -37,6 +37,11 @@ _ABSENT = b"""<!doctype html><html lang="en"><title>Tieline</title>
 _HTML = b"text/html; charset=utf-8"
 
 
+def is_built(folder: Path = BUILT) -> bool:
+    """Return true if the site is in the folder."""
+    return (folder / _INDEX).is_file()
+
+
 class Documentation:
     """HTTP application that serves the site of the documentation."""
 
